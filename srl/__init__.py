@@ -1,0 +1,1 @@
+"""ReaLly Scalable RL."""

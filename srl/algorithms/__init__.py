@@ -1,0 +1,1 @@
+"""Algorithms: a config that makes matching policies and trainers."""

@@ -1,0 +1,1 @@
+"""Every contract of SRL, and nothing else. Read it in one sitting; it needs numpy only."""

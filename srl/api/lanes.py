@@ -1,0 +1,90 @@
+"""The environment contract: arrays over lanes. A lane is one agent of one copy of an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from srl.api.spaces import Space
+from srl.base.tree import Array, Tree
+
+
+@dataclass(frozen=True)
+class TeamSpec:
+    """Agents of one kind, whose lanes share arrays. An environment with one agent has one team.
+
+    A team has ``len(agents) * num_copies`` lanes, ordered by agent, then by copy: all copies of the first agent
+    come first. `aligned` teams act at every step (but for the step after an episode's end), so their lanes share a
+    block; in a team that is not aligned every lane keeps its own time (turn-based games, agents that die early).
+    """
+
+    name: str
+    agents: tuple[str, ...]
+    observation: Space
+    action: Space
+    aligned: bool = True
+
+
+@dataclass(frozen=True)
+class LaneSpec:
+    environment: str
+    """The name a user knows it by; stands in messages."""
+    num_copies: int
+    teams: tuple[TeamSpec, ...]
+
+    def num_lanes(self, team: int) -> int:
+        return len(self.teams[team].agents) * self.num_copies
+
+
+@dataclass
+class Arrival:
+    """What a team's lanes received, one entry per lane. Views stay valid until the next call of `step` or `reset`.
+
+    Episodes end by the *next-step* rule. The arrival that ends an episode (`terminated` or `truncated`) carries the
+    episode's last observation. Nobody acts on it: `acting` is false there, whatever action is given for that lane is
+    ignored, and the following arrival carries the first observation of the next episode with reward 0. So the last
+    observation has a row of its own: its value bootstraps a truncation, and nothing leaks from one episode into the
+    next. `acting` is also false for agents that are dead or wait for their turn; what they earn meanwhile is
+    added up and delivered with the arrival at which they act again or end.
+
+    `reward`, `terminated` and `truncated` belong to the action before; they are zero in the arrival of a reset.
+    """
+
+    observation: Tree  # [L, ...]
+    reward: Array  # [L] float32
+    terminated: Array  # [L] bool
+    truncated: Array  # [L] bool
+    acting: Array  # [L] bool: this lane must decide now
+    first: Array  # [L] bool: this observation opens an episode
+    failed: Array | None = None
+    """[L] bool, or None: the environment of these lanes broke (it raised, or gave NaN) and was replaced. The
+    observation is a fresh first one; the step that led here never happened."""
+    failures: tuple[str, ...] = ()
+    """One report for each environment that broke at this step: traceback, seed and step."""
+    facts: Mapping[str, Array] = field(default_factory=dict)
+    """Facts about the episodes that ended here, each [L]: `return` and `length` override what the actor counts from
+    rewards (an adapter that clips rewards knows the true return)."""
+
+
+@runtime_checkable
+class Lanes(Protocol):
+    """`num_copies` copies of one environment, stepped together. One arrival, and one tree of actions, for each team."""
+
+    spec: LaneSpec
+
+    def reset(self, seed: int) -> tuple[Arrival, ...]:
+        """Start every copy anew. Copies get different seeds, drawn from `seed`."""
+
+    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+        """Step every copy. `actions` holds one tree [L, ...] for each team; lanes that do not act are ignored."""
+
+    def close(self) -> None:
+        """Free what the copies hold. Idempotent."""
+
+
+@runtime_checkable
+class LanesConfig(Protocol):
+    """Names an environment and its options as plain data; an actor builds it."""
+
+    def build(self, num_copies: int) -> Lanes: ...

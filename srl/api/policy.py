@@ -1,0 +1,28 @@
+"""The policy contract: decides, knows no loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from srl.base.tree import Array, Tree
+
+Decision: TypeAlias = Mapping[str, Tree]
+"""`action`, plus what the algorithm wants beside it in the block (`log_prob`, `value`), each [B, ...]; a recurrent
+policy adds `state`, the memory to be handed back with the next observation."""
+
+
+@runtime_checkable
+class Policy(Protocol):
+    version: int
+    """Of the parameters in use; -1 before the first `load`."""
+
+    def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
+        """Decide for B lanes: observation [B, ...], state [B, ...] or None for a policy without memory, first [B].
+
+        Draws from the policy's own generator, or takes the likeliest action if `greedy`. The caller may overwrite its
+        arrays afterwards; the decision's arrays are fresh.
+        """
+
+    def load(self, parameters: Array, version: int) -> None:
+        """Take over a flat vector of parameters (float32 [P]); it is copied."""

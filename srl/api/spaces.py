@@ -1,0 +1,56 @@
+"""What an agent may see and do, as plain data: the same words in a config file, on a wire and in a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, Union
+
+from srl.base.tree import ArraySpec, TreeSpec
+
+Bound: TypeAlias = Union[float, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Box:
+    """Real numbers in an array. Bounds are one number for all, or one for each element in C order."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    low: Bound = float("-inf")
+    high: Bound = float("inf")
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One of `n` choices, counted from zero. Adapters add an environment's own start."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several choices at once; the i-th is one of ``nvec[i]``."""
+
+    nvec: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Dict:
+    """Named spaces."""
+
+    items: Mapping[str, Space]
+
+
+Space: TypeAlias = Union[Box, Discrete, MultiDiscrete, Dict]
+
+
+def array_spec(space: Space) -> TreeSpec:
+    """The arrays that hold one element of a space."""
+    if isinstance(space, Box):
+        return ArraySpec(space.shape, space.dtype)
+    if isinstance(space, Discrete):
+        return ArraySpec((), "int64")
+    if isinstance(space, MultiDiscrete):
+        return ArraySpec((len(space.nvec),), "int64")
+    return {name: array_spec(item) for name, item in sorted(space.items.items())}

@@ -1,0 +1,72 @@
+"""What a run tells about itself: one snapshot, drawn by the live view, printed by `srl ps`, kept in the metrics."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class WorkerStatus(msgspec.Struct, frozen=True):
+    name: str
+    """`actors/0`"""
+    group: str
+    pid: int = 0
+    incarnation: int = 0
+    """How many processes held this place before."""
+    state: str = "starting"
+    """starting | running | stopped | failed"""
+    busy: dict[str, float] = {}
+    """Share of wall time in each phase over the last seconds: env, inference, update, publish, other, waiting."""
+    cpu_percent: float = 0.0
+    rss_mb: float = 0.0
+    progress: int = 0
+    """Grows with every piece of work."""
+
+
+class StreamStatus(msgspec.Struct, frozen=True):
+    name: str
+    kind: str
+    """push | request"""
+    filled: float = 0.0
+    """0 = empty, 1 = full: the share of the capacity that waits to be consumed."""
+    posted: int = 0
+    consumed: int = 0
+    dropped: int = 0
+    batch_mean: float = 0.0
+    """Request streams: lanes answered per batch."""
+
+
+class RunStatus(msgspec.Struct, frozen=True):
+    run: str
+    environment: str
+    algorithm: str
+    path: str
+    state: str = "starting"
+    """starting | running | finished | stopped | failed"""
+    elapsed: float = 0.0
+    steps: int = 0
+    """Agent decisions consumed by the trainers."""
+    target_steps: int = 0
+    updates: int = 0
+    version: int = 0
+    env_fps: float = 0.0
+    train_fps: float = 0.0
+    lag_mean: float = 0.0
+    lag_max: int = 0
+    max_lag: int = 0
+    episodes: int = 0
+    return_mean: float | None = None
+    """Mean over the last 100 episodes."""
+    length_mean: float | None = None
+    return_curve: list[float] = []
+    """Evenly spread over the run so far, at most 200 points."""
+    metrics: dict[str, float] = {}
+    """The algorithm's own figures of the last update: losses, entropy, KL."""
+    workers: list[WorkerStatus] = []
+    streams: list[StreamStatus] = []
+    bottleneck: str = ""
+    advice: str = ""
+    restarts: int = 0
+    lane_failures: int = 0
+    messages: list[str] = []
+    """The last notable events, newest last."""
+    seconds_to_first_update: float | None = None

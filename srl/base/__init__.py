@@ -1,0 +1,1 @@
+"""Foundations without any reinforcement learning: trees, configuration, wire format, clocks, seeds."""

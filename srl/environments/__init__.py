@@ -1,0 +1,1 @@
+"""Environments as lanes: adapters for Gymnasium, native vector environments, MuJoCo, Atari, PettingZoo."""

@@ -1,0 +1,1 @@
+"""Torch modules: encoders, bodies, heads, distributions."""

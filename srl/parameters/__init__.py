@@ -1,0 +1,1 @@
+"""Versions of policies, one copy per host."""

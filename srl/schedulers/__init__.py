@@ -1,0 +1,1 @@
+"""Where workers run: in one thread, in processes, on a cluster."""

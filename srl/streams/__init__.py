@@ -1,0 +1,1 @@
+"""Edges of the graph: push streams for samples, request streams for inference."""

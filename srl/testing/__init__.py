@@ -1,0 +1,1 @@
+"""Fakes, probe environments and checkers that users can run on their own code."""

@@ -1,0 +1,1 @@
+"""Ways for messages and arrays to travel: in process, within a host, over TCP."""

@@ -1,0 +1,1 @@
+"""What computes: actors, policies, trainers, and the process around each of them."""
