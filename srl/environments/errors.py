@@ -1,0 +1,7 @@
+"""What can go wrong with an environment beyond what its lane can bear."""
+
+from __future__ import annotations
+
+
+class EnvironmentBroken(RuntimeError):  # noqa: N818 - it says what is the case
+    """An environment could not be built, or not be replaced after it failed; the message holds the facts."""

@@ -1,0 +1,177 @@
+"""Gymnasium's spaces in our words, and native observations and actions as our arrays and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from srl.api.spaces import Bound, Box, Dict, Discrete, MultiDiscrete, Space, array_spec
+from srl.base.tree import SEPARATOR, Array, Tree, from_leaves, map_tree
+
+Key: TypeAlias = Any
+
+OBSERVATIONS = "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple"
+ACTIONS = "Box, Discrete, MultiDiscrete and MultiBinary"
+# Dtypes that travel as they are; the rest become the nearest one that every network and wire knows.
+NARROWED = {"float64": "float32", "float16": "float32", "bool": "uint8", "uint16": "int32", "uint32": "int64"}
+KEPT = {"float32", "uint8", "int8", "int16", "int32", "int64"}
+
+
+def from_gymnasium(space: Any, role: str) -> Space:
+    """Our words for a native space. `role` is "observation" or "action": it stands in messages, and only
+    observations may be composed of several spaces."""
+    if isinstance(space, gym_spaces.Box):
+        return _box(space, role)
+    if isinstance(space, gym_spaces.Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, gym_spaces.MultiDiscrete):
+        return MultiDiscrete(tuple(int(n) for n in space.nvec.ravel()))
+    if isinstance(space, gym_spaces.MultiBinary):
+        return MultiDiscrete((2,) * int(np.prod(space.shape)))
+    if role == "observation" and isinstance(space, (gym_spaces.Dict, gym_spaces.Tuple)):
+        return Dict({_key(key, space): from_gymnasium(item, role) for key, item in _items(space)})
+    supported = OBSERVATIONS if role == "observation" else ACTIONS
+    raise ValueError(f"{role} space {space} is not supported; supported are {supported}: wrap the environment")
+
+
+def _box(space: Any, role: str) -> Box:
+    name = np.dtype(space.dtype).name
+    dtype = NARROWED.get(name, name)
+    if role == "action":
+        dtype = "float32"  # Policies give real numbers; the decoder rounds them where the environment wants integers.
+    if dtype not in KEPT:
+        raise ValueError(f"{role} space {space} has dtype {name}; supported are {sorted(KEPT | set(NARROWED))}")
+    return Box(tuple(int(n) for n in space.shape), dtype, _bound(space.low), _bound(space.high))
+
+
+def _bound(values: Array) -> Bound:
+    """One number where all elements agree: a picture's bounds would be longer than the picture."""
+    flat = values.ravel()
+    if flat.size and (flat == flat[0]).all():
+        return float(flat[0])
+    return tuple(float(value) for value in flat)
+
+
+def _items(space: Any) -> Iterator[tuple[Key, Any]]:
+    """The parts of a Dict or a Tuple, each with the key that finds it in a native value."""
+    return iter(space.spaces.items()) if isinstance(space, gym_spaces.Dict) else enumerate(space.spaces)
+
+
+def _key(key: Key, space: Any) -> str:
+    name = str(key)
+    if not name or SEPARATOR in name:
+        raise ValueError(f"key {name!r} of space {space} must be a name without {SEPARATOR!r}: rename it in a wrapper")
+    return name
+
+
+@dataclass(frozen=True)
+class ObservationLeaf:
+    """One array of an observation: where it is found in a native value, and what it must look like there."""
+
+    path: str  # in our tree
+    keys: tuple[Key, ...]  # in the native value
+    native_shape: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    start: Array | None
+    """What a choice is counted from, where that is not zero."""
+
+    def find(self, value: Any) -> Array:
+        """The native array of this leaf, without a copy where the environment already gives an array."""
+        for key in self.keys:
+            value = value[key]
+        return np.asarray(value)
+
+    def encode(self, native: Array, *leading: int) -> Array:
+        """Our array, its first axes `leading`; the native array itself where it fits. Complains as a ValueError."""
+        if native.shape != (*leading, *self.native_shape):
+            found, wanted = native.shape[len(leading) :], self.native_shape
+            raise ValueError(f"observation{self._where()} has shape {found}, its space says {wanted}")
+        if native.dtype.kind not in ("fiub" if self.dtype == "float32" else "iub"):
+            raise ValueError(f"observation{self._where()} has dtype {native.dtype}, its space says {self.dtype}")
+        if self.start is not None:
+            native = native - self.start
+        return native.reshape((*leading, *self.shape)).astype(self.dtype, copy=False)
+
+    def _where(self) -> str:
+        return f" {self.path!r}" if self.path else ""
+
+
+def observation_leaves(space: Any) -> tuple[ObservationLeaf, ...]:
+    """The arrays of a native observation space, sorted as :func:`srl.base.tree.leaves` gives them."""
+    return tuple(sorted(_leaves(space, "", ()), key=lambda leaf: leaf.path.split(SEPARATOR)))
+
+
+def _leaves(space: Any, path: str, keys: tuple[Key, ...]) -> Iterator[ObservationLeaf]:
+    if isinstance(space, (gym_spaces.Dict, gym_spaces.Tuple)):
+        for key, item in _items(space):
+            name = _key(key, space)
+            yield from _leaves(item, f"{path}{SEPARATOR}{name}" if path else name, (*keys, key))
+        return
+    spec: Any = array_spec(from_gymnasium(space, "observation"))
+    yield ObservationLeaf(path, keys, tuple(space.shape), spec.shape, spec.dtype, _start(space))
+
+
+def _start(space: Any) -> Array | None:
+    start = np.asarray(getattr(space, "start", 0), np.int64)
+    return start if start.any() else None
+
+
+def observation_buffers(space: Space, *leading: int) -> Tree:
+    """Zeroed arrays for observations, one for each leaf."""
+    buffers: Tree = map_tree(lambda spec: spec.empty(*leading), array_spec(space))
+    return buffers
+
+
+def observation_encoder(space: Any) -> Callable[..., Tree]:
+    """A function ``(native, *leading) -> tree``: a native observation, or a batch of them, as our arrays."""
+    leaves = observation_leaves(space)
+    if len(leaves) == 1 and not leaves[0].path:
+        (leaf,) = leaves
+        return lambda native, *leading: leaf.encode(leaf.find(native), *leading)
+
+    def encode(native: Any, *leading: int) -> Tree:
+        tree: Tree = from_leaves({leaf.path: leaf.encode(leaf.find(native), *leading) for leaf in leaves})
+        return tree
+
+    return encode
+
+
+def action_decoder(space: Any) -> Callable[[Array], Array]:
+    """A function from our actions [L, ...] to native ones [L, ...].
+
+    Box actions are clipped to their bounds here and nowhere else: a log-probability is that of the unclipped action,
+    the environment gets the clipped one.
+    """
+    from_gymnasium(space, "action")
+    if isinstance(space, gym_spaces.Box):
+        return _box_decoder(space)
+    start, shape, dtype = _start(space), tuple(space.shape), np.dtype(space.dtype)
+
+    def decode(actions: Array) -> Array:
+        if start is None and actions.dtype == dtype and actions.shape[1:] == shape:
+            return actions
+        native = actions.reshape((len(actions), *shape))
+        return (native if start is None else native + start).astype(dtype, copy=False)
+
+    return decode
+
+
+def _box_decoder(space: Any) -> Callable[[Array], Array]:
+    low, high, dtype, shape = space.low, space.high, np.dtype(space.dtype), tuple(space.shape)
+    whole = dtype.kind in "iub"
+    bounded = bool(np.isfinite(low).any() or np.isfinite(high).any())
+
+    def decode(actions: Array) -> Array:
+        native = actions.reshape((len(actions), *shape))
+        if whole:
+            native = np.rint(native)
+        if bounded:
+            native = np.minimum(np.maximum(native, low), high)
+        return native.astype(dtype, copy=False)
+
+    return decode
