@@ -1,0 +1,134 @@
+import multiprocessing
+import signal
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from srl.testing import environments
+
+
+def episode(environment: gymnasium.Env, seed: int | None = None) -> list[tuple]:
+    observation, _ = environment.reset(seed=seed)
+    rows = [(observation.tolist(), 0.0, False, False)]
+    while not (rows[-1][2] or rows[-1][3]):
+        observation, reward, terminated, truncated, _ = environment.step(0)
+        rows.append((observation.tolist(), reward, terminated, truncated))
+    return rows
+
+
+def test_a_tracer_tells_seed_episode_and_time_and_earns_the_time():
+    tracer = environments.tracer(length=2)
+    assert episode(tracer, seed=7) == [
+        ([7, 0, 0], 0.0, False, False),
+        ([7, 0, 1], 1.0, False, False),
+        ([7, 0, 2], 2.0, True, False),
+    ]
+    assert episode(tracer)[0][0] == [7, 1, 0]
+    assert episode(tracer, seed=8)[0][0] == [8, 0, 0]
+    assert episode(environments.tracer(length=1, truncate=True))[-1] == ([-1, 0, 1], 1.0, False, True)
+
+
+def test_seeds_survive_float32():
+    observation, _ = environments.tracer().reset(seed=2**31 - 1)
+    assert observation[0] == (2**31 - 1) % environments.SEED_MODULUS
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_gymnasium_finds_nothing_wrong_with_a_tracer():
+    check_env(environments.tracer(), skip_render_check=True)
+
+
+def test_constant_reward_is_truncated():
+    rows = episode(environments.constant_reward(length=3))
+    assert [row[1:] for row in rows[1:]] == [(1.0, False, False)] * 2 + [(1.0, False, True)]
+
+
+def test_a_fault_comes_at_its_step_of_its_episode():
+    faulty = environments.faulty(fault="raise", after=2, every=2)
+    episode(faulty)
+    with pytest.raises(RuntimeError, match="step 2 of episode 1"):
+        episode(faulty)
+
+
+def test_a_fault_in_reset():
+    with pytest.raises(RuntimeError, match="step 0 of episode 0"):
+        environments.faulty(fault="raise_in_reset").reset()
+
+
+def test_faults_that_return_nonsense():
+    def second_step(fault: str) -> tuple:
+        faulty = environments.faulty(fault=fault, after=2)
+        faulty.reset()
+        faulty.step(0)
+        return faulty.step(0)
+
+    assert np.isnan(second_step("nan")[0]).all()
+    assert np.isnan(second_step("nan_reward")[1])
+    assert second_step("shape")[0].shape == (4,)
+    assert second_step("dtype")[0].dtype == np.float64
+
+
+def test_a_fault_with_a_flag_file_comes_once(tmp_path: Path):
+    flag = str(tmp_path / "flag")
+    with pytest.raises(RuntimeError):
+        episode(environments.faulty(once=flag))
+    assert len(episode(environments.faulty(once=flag))) == 6
+
+
+@pytest.mark.parametrize(("fault", "exitcode"), [("exit", 3), ("segfault", -signal.SIGSEGV)])
+def test_faults_that_end_the_process(fault: str, exitcode: int):
+    process = multiprocessing.get_context("spawn").Process(target=run_to_death, args=(fault,))
+    process.start()
+    process.join(30)
+    assert process.exitcode == exitcode
+
+
+def run_to_death(fault: str) -> None:
+    episode(environments.faulty(fault=fault))
+
+
+def test_a_misspelt_fault_is_refused():
+    with pytest.raises(ValueError, match="no fault 'nann'"):
+        environments.faulty(fault="nann")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_pettingzoo_finds_nothing_wrong_with_its_environments(capsys):
+    pytest.importorskip("pettingzoo")
+    from pettingzoo.test import api_test, parallel_api_test
+
+    parallel_api_test(environments.dying_team(), num_cycles=50)
+    api_test(environments.turn_game(num_agents=3, length=9, deaths=(0, 2, 0)), num_cycles=50)
+
+
+def test_a_dying_team_dies_at_known_times():
+    pytest.importorskip("pettingzoo")
+    team = environments.dying_team(deaths=(1, 2))
+    team.reset(seed=5)
+    observations, rewards, terminations, *_ = team.step({"agent_0": 0, "agent_1": 0})
+    assert observations["agent_1"].tolist() == [5, 0, 1, 1]
+    assert (rewards, terminations) == ({"agent_0": 1.0, "agent_1": 101.0}, {"agent_0": True, "agent_1": False})
+    assert team.agents == ["agent_1"]
+    assert team.step({"agent_1": 0})[2] == {"agent_1": True}
+    assert team.agents == []
+
+
+def test_a_turn_game_pays_all_for_every_move():
+    pytest.importorskip("pettingzoo")
+    game = environments.turn_game(length=3)
+    game.reset(seed=5)
+    seen = []
+    for agent in game.agent_iter():
+        observation, reward, terminated, _, _ = game.last()
+        seen.append((agent, observation.tolist(), reward, terminated))
+        game.step(None if terminated else 0)
+    assert seen == [
+        ("agent_0", [5, 0, 0, 0], 0, False),
+        ("agent_1", [5, 0, 1, 1], 10, False),
+        ("agent_0", [5, 0, 2, 0], 11, False),
+        ("agent_0", [5, 0, 3, 0], 1, True),
+        ("agent_1", [5, 0, 3, 1], 11, True),
+    ]
