@@ -1,0 +1,61 @@
+"""The memory of T steps of L lanes: what actors fill, policies read and trainers gather."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from srl.base.tree import ArraySpec, Tree, TreeSpec, from_leaves, leaves
+
+ALIGNMENT = 64
+"""Arrays start on cache lines, so that two workers never write into the same one."""
+
+STEP_ARRAYS = {
+    "reward": ArraySpec((), "float32"),
+    "terminated": ArraySpec((), "bool"),
+    "truncated": ArraySpec((), "bool"),
+    "acting": ArraySpec((), "bool"),
+    "first": ArraySpec((), "bool"),
+    "version": ArraySpec((), "int32"),
+}
+
+
+@dataclass(frozen=True)
+class BlockSpec:
+    """Every array of a block is time-major ``[horizon + 1, lanes, ...]``; the last row bootstraps."""
+
+    horizon: int
+    lanes: int
+    observation: TreeSpec
+    decision: Mapping[str, TreeSpec]
+
+    def arrays(self) -> Iterator[tuple[str, ArraySpec]]:
+        """All arrays of one row of one lane with their paths, in the order in which they lie in memory."""
+        tree = {"observation": self.observation, "decision": self.decision, **STEP_ARRAYS}
+        for path, spec in leaves(tree):
+            yield path, spec
+
+    @property
+    def nbytes(self) -> int:
+        return sum(aligned(self.rows * self.lanes * spec.nbytes) for _, spec in self.arrays())
+
+    @property
+    def rows(self) -> int:
+        return self.horizon + 1
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block's arrays. `index` is its place in the producer's memory: all that travels on a host."""
+
+    index: int
+    arrays: Mapping[str, Tree]  # path -> [T+1, L, ...]
+
+    def tree(self) -> Mapping[str, Tree]:
+        """The same arrays as a tree: `observation`, `decision`, `reward`, ..."""
+        nested: Mapping[str, Tree] = from_leaves(self.arrays)
+        return nested

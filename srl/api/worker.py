@@ -1,0 +1,80 @@
+"""The worker contract: something that computes in small pieces, built whole by its config and its context."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from srl.api.names import NameService
+from srl.api.parameters import ParameterStore
+from srl.api.transport import Channel, Listener, Message
+from srl.base.meter import Meter
+from srl.base.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which worker of the graph this is. A replacement has the same group and index and the next incarnation."""
+
+    group: str
+    index: int
+    incarnation: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}/{self.index}"
+
+
+class Context(Protocol):
+    """What surrounds a worker; all that it may know of the world."""
+
+    place: Place
+    seed: int
+    """Of this incarnation alone."""
+    meter: Meter
+    names: NameService
+
+    def listen(self, name: str, messages: type, *, remote: bool = False) -> Listener:
+        """Open an endpoint and register it. `remote`: reachable from other hosts, over TCP."""
+
+    def connect(self, address: str, messages: type) -> Channel: ...
+
+    def parameters(self, policy: str) -> ParameterStore: ...
+
+    def commits(self, policy: str) -> Snapshot:
+        """Where a trainer's committed state lies: it outlives the trainer's process."""
+
+    def report(self, message: Message) -> None:
+        """Tell the controller; never blocks."""
+
+    def wake_on(self, endpoint: Channel | Listener) -> None:
+        """Sleep no longer than until something arrives here. Closed endpoints leave by themselves."""
+
+
+@dataclass(frozen=True)
+class PollResult:
+    """What a poll did. A worker that found nothing to do sleeps on its doorbells until something arrives."""
+
+    worked: bool
+    finished: bool = False
+    """This worker's part of the run is done: there is nothing left to poll for."""
+
+
+WORKED = PollResult(worked=True)
+IDLE = PollResult(worked=False)
+FINISHED = PollResult(worked=True, finished=True)
+
+
+@runtime_checkable
+class Worker(Protocol):
+    def poll(self) -> PollResult:
+        """One small piece of work; never sleeps, never waits for another worker."""
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class WorkerConfig(Protocol):
+    """A frozen dataclass of plain data; it travels to the worker's process as JSON."""
+
+    def build(self, context: Any) -> Worker: ...

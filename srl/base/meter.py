@@ -1,0 +1,117 @@
+"""A worker's gauges in shared memory: what it does now, how long it did what, how far it came."""
+
+from __future__ import annotations
+
+import time
+from enum import IntEnum
+
+from srl.base.memory import Memory
+
+PAGE_BYTES = 1024
+
+
+class Phase(IntEnum):
+    """What a worker spends its time with. Hangs are judged by phase: waiting may take for ever, a step may not."""
+
+    BOOT = 0
+    WAITING = 1
+    ENV = 2
+    INFERENCE = 3
+    UPDATE = 4
+    GATHER = 5
+    PUBLISH = 6
+    OTHER = 7
+
+
+class Counter(IntEnum):
+    """Figures that only their own worker writes."""
+
+    PROGRESS = 16
+    DECISIONS = 17
+    """Decisions made by an actor's lanes, or consumed by a trainer."""
+    UPDATES = 18
+    VERSION = 19
+    LAG_SUM = 20
+    LAG_COUNT = 21
+    LAG_MAX = 22
+    QUEUED = 23
+    CAPACITY = 24
+    POSTED = 25
+    CONSUMED = 26
+    DROPPED = 27
+    BATCHES = 28
+    BATCHED_LANES = 29
+    LANE_FAILURES = 30
+    UNRECORDED = 31
+    SKIPPED_UPDATES = 32
+    FIRST_UPDATE_NS = 33
+
+
+_PHASE = 8
+_SINCE = 9
+
+
+class Meter:
+    """One page of the run's board. A write is a store into shared memory: cheap enough for every step."""
+
+    def __init__(self, page: memoryview) -> None:
+        self._page = page
+
+    @classmethod
+    def alone(cls) -> Meter:
+        """A meter that nobody else sees."""
+        return cls(memoryview(bytearray(PAGE_BYTES)).cast("q"))
+
+    def enter(self, phase: Phase) -> None:
+        """From now on the worker's time counts for `phase`."""
+        now = time.monotonic_ns()
+        page = self._page
+        page[page[_PHASE]] += now - page[_SINCE]
+        page[_SINCE] = now
+        page[_PHASE] = phase
+
+    def add(self, counter: Counter, amount: int = 1) -> None:
+        self._page[counter] += amount
+
+    def set(self, counter: Counter, value: int) -> None:
+        self._page[counter] = value
+
+    def get(self, counter: Counter) -> int:
+        return self._page[counter]
+
+    def phase(self) -> Phase:
+        return Phase(self._page[_PHASE])
+
+    def seconds(self) -> dict[Phase, float]:
+        """Time spent in each phase so far, the running one included."""
+        now = time.monotonic_ns()
+        page = self._page
+        spent = {phase: page[phase] * 1e-9 for phase in Phase}
+        if page[_SINCE]:
+            spent[self.phase()] += max(0, now - page[_SINCE]) * 1e-9
+        return spent
+
+    def begin(self) -> None:
+        """A new incarnation starts here: clear the page."""
+        for index in range(len(self._page)):
+            self._page[index] = 0
+        self._page[_SINCE] = time.monotonic_ns()
+
+
+class Board:
+    """The pages of all workers of a run on this host."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+
+    @classmethod
+    def create(cls, num_pages: int) -> Board:
+        return cls(Memory.create("board", num_pages * PAGE_BYTES))
+
+    @property
+    def num_pages(self) -> int:
+        return self.memory.nbytes // PAGE_BYTES
+
+    def meter(self, page: int) -> Meter:
+        view = memoryview(self.memory.bytes)[page * PAGE_BYTES : (page + 1) * PAGE_BYTES]
+        return Meter(view.cast("q"))

@@ -1,0 +1,136 @@
+"""Whole states in shared memory: a writer replaces them, readers on the host never see half of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from srl.base.memory import Memory
+from srl.base.tree import Array
+
+HEADER_BYTES = 1 << 16
+LAYOUT_OFFSET = 1 << 12
+FACTS_BYTES = 1 << 14
+_MAGIC = 0x53524C534E4150
+_READY, _SLOT_BYTES, _LAYOUT_BYTES, _ACTIVE, _VERSION = 0, 1, 2, 3, 4
+_SLOTS = 16  # for each slot: sequence (odd while it is written) and version
+
+
+class Snapshot:
+    """States of one layout, each with a version and facts, in `num_slots` slots of a growing memory.
+
+    A write goes to a slot that nobody reads and becomes visible by one store, so a writer that is killed in the middle
+    leaves the former state whole. `keep` are slots that may not be written (a tag points to them).
+    """
+
+    def __init__(self, memory: Memory, num_slots: int = 3) -> None:
+        self._memory = memory
+        self.num_slots = num_slots
+        self._layout: dict[str, tuple[str, tuple[int, ...], int]] | None = None
+
+    @classmethod
+    def create(cls, name: str, num_slots: int = 3) -> Snapshot:
+        return cls(Memory.create(name, HEADER_BYTES), num_slots)
+
+    @property
+    def memory(self) -> Memory:
+        return self._memory
+
+    @property
+    def version(self) -> int:
+        """Of the newest whole state; -1 before the first."""
+        header = self._header
+        return int(header[_VERSION]) if header[_ACTIVE] else -1
+
+    @property
+    def _header(self) -> Array:
+        return self._memory.array(0, (512,), "int64")
+
+    def write(
+        self, version: int, arrays: Mapping[str, Array], facts: Mapping[str, Any], keep: frozenset[int] = frozenset()
+    ) -> int:
+        """Add a state and make it the newest; returns its slot."""
+        if not self._header[_READY]:
+            self._lay_out(arrays)
+        layout = self._known_layout()
+        header = self._header
+        active = int(header[_ACTIVE]) - 1
+        free = [slot for slot in range(self.num_slots) if slot != active and slot not in keep]
+        slot = min(free, key=lambda s: int(header[_SLOTS + 2 * s + 1]))  # the oldest: a slow reader may hold the others
+        sequence = _SLOTS + 2 * slot
+        header[sequence] += 1
+        body = self._slot(slot)
+        text = msgspec.json.encode(dict(facts))
+        if len(text) > FACTS_BYTES - 8:
+            raise ValueError(f"facts of a state take {len(text)} bytes; at most {FACTS_BYTES - 8} fit")
+        body[:8].view("int64")[0] = len(text)
+        body[8 : 8 + len(text)] = np.frombuffer(text, np.uint8)
+        for key, (dtype, shape, offset) in layout.items():
+            array = arrays[key]
+            if array.shape != shape or array.dtype.name != dtype:
+                raise ValueError(f"state {key!r} is {array.dtype.name}{array.shape}; it was {dtype}{shape} before")
+            body[offset : offset + array.nbytes].view(dtype).reshape(shape)[...] = array
+        header[sequence + 1] = version
+        header[sequence] += 1
+        header[_VERSION] = version
+        header[_ACTIVE] = slot + 1
+        return slot
+
+    def read(self, slot: int | None = None) -> tuple[int, dict[str, Array], dict[str, Any]] | None:
+        """A copy of the newest state (or of a kept slot): version, arrays, facts. None before the first."""
+        while True:
+            header = self._header
+            if not header[_ACTIVE]:
+                return None
+            place = int(header[_ACTIVE]) - 1 if slot is None else slot
+            sequence = int(header[_SLOTS + 2 * place])
+            if sequence % 2 == 0:
+                version = int(header[_SLOTS + 2 * place + 1])
+                body = self._slot(place)
+                size = int(body[:8].view("int64")[0])
+                text = body[8 : 8 + size].tobytes()
+                arrays = {
+                    key: body[offset : offset + _nbytes(dtype, shape)].view(dtype).reshape(shape).copy()
+                    for key, (dtype, shape, offset) in self._known_layout().items()
+                }
+                if int(header[_SLOTS + 2 * place]) == sequence:
+                    return version, arrays, msgspec.json.decode(text)
+
+    def _lay_out(self, arrays: Mapping[str, Array]) -> None:
+        offset = FACTS_BYTES
+        layout: dict[str, tuple[str, tuple[int, ...], int]] = {}
+        for key, array in arrays.items():
+            layout[key] = (array.dtype.name, array.shape, offset)
+            offset += -(-array.nbytes // 64) * 64
+        text = msgspec.json.encode(layout)
+        if len(text) > HEADER_BYTES // 2 - LAYOUT_OFFSET:
+            raise ValueError(f"a state of {len(layout)} arrays is too finely divided; join them")
+        os.ftruncate(self._memory.fd, HEADER_BYTES + self.num_slots * offset)
+        header = self._header
+        self._memory.bytes[LAYOUT_OFFSET : LAYOUT_OFFSET + len(text)] = np.frombuffer(text, np.uint8)
+        header[_LAYOUT_BYTES] = len(text)
+        header[_SLOT_BYTES] = offset
+        header[_READY] = _MAGIC
+
+    def _known_layout(self) -> dict[str, tuple[str, tuple[int, ...], int]]:
+        if self._layout is None:
+            size = int(self._header[_LAYOUT_BYTES])
+            text = self._memory.bytes[LAYOUT_OFFSET : LAYOUT_OFFSET + size].tobytes()
+            self._layout = msgspec.json.decode(text, type=dict[str, tuple[str, tuple[int, ...], int]])
+        return self._layout
+
+    def _slot(self, slot: int) -> Array:
+        size = int(self._header[_SLOT_BYTES])
+        end = HEADER_BYTES + (slot + 1) * size
+        if self._memory.nbytes < end:  # the writer laid it out after we mapped it
+            outgrown, self._memory = self._memory, Memory.from_fd(os.dup(self._memory.fd))
+            outgrown.close()
+        return self._memory.bytes[end - size : end]
+
+
+def _nbytes(dtype: str, shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize

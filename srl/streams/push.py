@@ -1,0 +1,374 @@
+"""The push stream: full blocks from producers to consumers, by index on a host, by value between hosts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Union
+
+from srl.api.block import Block, BlockSpec
+from srl.api.status import StreamStatus
+from srl.api.streams import OpenBlock, PostedBlock
+from srl.api.transport import Channel, ChannelClosed, Message
+from srl.api.worker import Context
+from srl.streams.admission import Admission
+from srl.streams.arena import Arena
+
+
+class Offer(Message, frozen=True):
+    """Producer: here I am, and this is my memory."""
+
+    producer: str
+    num_blocks: int
+
+
+class Want(Message, frozen=True):
+    """Producer: I could fill this many more blocks."""
+
+    count: int
+
+
+class Grant(Message, frozen=True):
+    """Consumer: fill one; versions older than `min_version` may not decide in it."""
+
+    ticket: int
+    min_version: int
+
+
+class Post(Message, frozen=True):
+    """Producer: it is full. Over TCP the block's arrays follow."""
+
+    block: int
+    ticket: int
+    sequence: int
+    oldest_version: int
+
+
+class Decline(Message, frozen=True):
+    """Producer: I shall not fill it after all."""
+
+    ticket: int
+
+
+class Release(Message, frozen=True):
+    """Consumer: I am done with it."""
+
+    block: int
+
+
+ToConsumer = Union[Offer, Want, Post, Decline]
+ToProducer = Union[Grant, Release]
+
+
+@dataclass(frozen=True)
+class PushStream:
+    """An edge from actors to trainers. Both ends are made from this one description."""
+
+    name: str
+    spec: BlockSpec
+    batch_blocks: int
+    """Blocks that one consumer takes for one update."""
+    capacity: int = 2
+    """Full blocks that may wait, for each producer."""
+    full: Literal["block", "drop_oldest"] = "block"
+    """When they wait: producers pause, or the oldest blocks give way."""
+    max_lag: int | None = 1
+    """Policy versions by which a sample may be behind the update that uses it; None: any."""
+    remote: bool = False
+    """Reach consumers over TCP, as if they were on another host."""
+
+    @property
+    def prefix(self) -> str:
+        return f"push/{self.name}/"
+
+    def producer(self, context: Context, num_open: int) -> Producer:
+        """The end that fills up to `num_open` blocks at the same time."""
+        return Producer(self, context, num_open)
+
+    def consumer(self, context: Context) -> Consumer:
+        return Consumer(self, context)
+
+
+class _Link:
+    """A producer's view of one consumer."""
+
+    def __init__(self, name: str, channel: Channel) -> None:
+        self.name = name
+        self.channel = channel
+        self.wanted = 0
+        self.grants: deque[Grant] = deque()
+        self.posted: set[int] = set()
+
+
+class Producer:
+    def __init__(self, stream: PushStream, context: Context, num_open: int) -> None:
+        self._stream = stream
+        self._context = context
+        self._num_open = num_open
+        self.arena = Arena.create(stream.name, stream.spec, num_open + stream.capacity)
+        self._free = deque(range(self.arena.num_blocks))
+        self._links: dict[str, _Link] = {}
+        self._open: dict[int, OpenBlock] = {}
+        self._sequence = 0
+        self.num_lost = 0
+        """Full blocks that a consumer took down with it."""
+
+    def poll(self) -> None:
+        self._connect()
+        for link in list(self._links.values()):
+            try:
+                while (received := link.channel.receive()) is not None:
+                    message = received[0]
+                    if isinstance(message, Grant):
+                        link.wanted -= 1
+                        link.grants.append(message)
+                    elif isinstance(message, Release):
+                        link.posted.discard(message.block)
+                        self._free.append(message.block)
+                link.channel.flush()
+            except ChannelClosed:
+                self._lose(link)
+        self._ask()
+
+    def _connect(self) -> None:
+        for name, address in self._context.names.lookup(self._stream.prefix).items():
+            known = self._links.get(name)
+            if known is not None or address.startswith("tcp:") != self._stream.remote:
+                continue
+            try:
+                channel = self._context.connect(address, ToProducer)
+            except ChannelClosed:
+                continue  # registered, but dying or not yet there: the next poll tries again
+            memory = self.arena.memory if channel.shares_memory else None
+            channel.send(Offer(self._context.place.name, self.arena.num_blocks), memory=memory)
+            self._context.wake_on(channel)
+            self._links[name] = _Link(name, channel)
+
+    def _ask(self) -> None:
+        """Keep every consumer informed of how many blocks could be started."""
+        for link in list(self._links.values()):
+            missing = self._num_open - len(self._open) - len(link.grants) - link.wanted
+            if missing > 0:
+                try:
+                    link.channel.send(Want(missing))
+                    link.wanted += missing
+                except ChannelClosed:
+                    self._lose(link)
+
+    def _lose(self, link: _Link) -> None:
+        link.channel.close()
+        del self._links[link.name]
+        self.num_lost += len(link.posted)
+        self._free.extend(link.posted)
+        for opened in self._open.values():
+            if opened.consumer == link.name:
+                opened.alive = False
+
+    def open(self) -> OpenBlock | None:
+        if not self._free:
+            return None
+        candidates = [link for link in self._links.values() if link.grants]
+        if not candidates:
+            return None
+        link = min(candidates, key=lambda link: link.grants[0].ticket)
+        grant = link.grants.popleft()
+        index = self._free.popleft()
+        opened = OpenBlock(self.arena.blocks[index], grant.min_version, grant.ticket, link.name)
+        self._open[index] = opened
+        return opened
+
+    def post(self, opened: OpenBlock) -> None:
+        index = opened.block.index
+        link = self._links.get(opened.consumer)
+        if not opened.alive or link is None:
+            self.discard(opened)
+            return
+        del self._open[index]
+        self._sequence += 1
+        oldest = int(opened.block.arrays["version"][:-1].min())  # type: ignore[union-attr,call-overload]
+        message = Post(index, opened.ticket, self._sequence, oldest)
+        try:
+            if link.channel.shares_memory:
+                link.channel.send(message)
+                link.posted.add(index)
+            else:
+                arrays: list[Any] = list(opened.block.arrays.values())
+                link.channel.send(message, arrays)
+                self._free.append(index)
+        except ChannelClosed:
+            self._free.append(index)
+            self._lose(link)
+
+    def discard(self, opened: OpenBlock) -> None:
+        self._open.pop(opened.block.index, None)
+        self._free.append(opened.block.index)
+        link = self._links.get(opened.consumer)
+        if opened.alive and link is not None:
+            try:
+                link.channel.send(Decline(opened.ticket))
+            except ChannelClosed:
+                self._lose(link)
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.channel.close()
+        self._links.clear()
+        self.arena.close()
+
+
+class _Source:
+    """A consumer's view of one producer."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.producer = channel.peer
+        self.arena: Arena | None = None
+        self.wanted = 0
+        self.tickets: set[int] = set()
+        self.last_sequence = 0
+
+
+class Consumer:
+    def __init__(self, stream: PushStream, context: Context) -> None:
+        self._stream = stream
+        self._context = context
+        self._listener = context.listen(
+            f"{stream.prefix}{context.place.name}", ToConsumer, remote=stream.remote
+        )
+        context.wake_on(self._listener)
+        self.admission = Admission(stream.batch_blocks, stream.max_lag if stream.full == "block" else None)
+        self._sources: list[_Source] = []
+        self._queue: list[tuple[PostedBlock, _Source]] = []
+        self._turn = 0
+        self._held: dict[int, _Source] = {}
+        self._posted = 0
+        self._consumed = 0
+        self._dropped = 0
+
+    def poll(self) -> None:
+        while (channel := self._listener.accept()) is not None:
+            self._context.wake_on(channel)
+            self._sources.append(_Source(channel))
+        for source in list(self._sources):
+            try:
+                while (received := source.channel.receive()) is not None:
+                    self._handle(source, *received)
+                source.channel.flush()
+            except ChannelClosed:
+                self._lose(source)
+        self._grant()
+
+    def _handle(self, source: _Source, message: Any, arrays: list[Any], memory: Any) -> None:
+        if isinstance(message, Want):
+            source.wanted += message.count
+        elif isinstance(message, Offer):
+            source.producer = message.producer
+            if memory is not None:
+                source.arena = Arena(self._stream.spec, memory)
+                memory.close()
+        elif isinstance(message, Decline):
+            source.tickets.discard(message.ticket)
+            self.admission.returned(message.ticket)
+        elif isinstance(message, Post):
+            self._arrive(source, message, arrays)
+
+    def _arrive(self, source: _Source, message: Post, arrays: list[Any]) -> None:
+        fresh = message.sequence > source.last_sequence and message.ticket in source.tickets
+        if not fresh or not self.admission.arrived(message.ticket):
+            raise ChannelClosed(f"{source.producer} posted a block twice, or one that was never admitted")
+        source.last_sequence = message.sequence
+        source.tickets.discard(message.ticket)
+        block = self._block(source, message, arrays)
+        posted = PostedBlock(source.producer, message.sequence, message.ticket, message.oldest_version, block)
+        self._queue.append((posted, source))
+        self._posted += 1
+        if self._stream.full == "drop_oldest" and len(self._queue) > self._stream.capacity * len(self._sources):
+            self._drop(min(self._queue, key=lambda item: item[0].ticket))
+
+    def _block(self, source: _Source, message: Post, arrays: list[Any]) -> Block:
+        if source.arena is not None:
+            if not 0 <= message.block < source.arena.num_blocks:
+                raise ChannelClosed(f"{source.producer} posted block {message.block}, which it does not have")
+            return source.arena.blocks[message.block]
+        spec = self._stream.spec
+        named = dict(zip((path for path, _ in spec.arrays()), arrays, strict=False))
+        for path, leaf in spec.arrays():
+            wanted = (spec.rows, spec.lanes, *leaf.shape)
+            if path not in named or named[path].shape != wanted or named[path].dtype.name != leaf.dtype:
+                raise ChannelClosed(f"{source.producer} posted a block without {path} of shape {wanted}")
+        return Block(message.block, named)
+
+    def _grant(self) -> None:
+        """Admit blocks, one for each waiting producer in turn."""
+        waiting = [source for source in self._sources if source.wanted > 0]
+        while waiting:
+            source = waiting[self._turn % len(waiting)]
+            granted = self.admission.grant()
+            if granted is None:
+                return
+            self._turn += 1
+            ticket, min_version = granted
+            source.wanted -= 1
+            source.tickets.add(ticket)
+            try:
+                source.channel.send(Grant(ticket, min_version))
+            except ChannelClosed:
+                self._lose(source)
+            waiting = [source for source in self._sources if source.wanted > 0]
+
+    def _lose(self, source: _Source) -> None:
+        """What a dead producer had posted stays good: we hold its memory. What it was filling is admitted anew."""
+        source.channel.close()
+        self._sources.remove(source)
+        for ticket in source.tickets:
+            self.admission.returned(ticket)
+
+    def _drop(self, item: tuple[PostedBlock, _Source]) -> None:
+        self._queue.remove(item)
+        self.admission.dropped()
+        self._dropped += 1
+        self._release(item[0], item[1])
+
+    def take(self, update: int) -> list[PostedBlock] | None:
+        for item in [item for item in self._queue if self.admission.stale(item[0].oldest_version, update)]:
+            self._drop(item)
+        wanted = self._stream.batch_blocks
+        if len(self._queue) < wanted:
+            self._grant()
+            return None
+        self._queue.sort(key=lambda item: item[0].ticket)
+        taken, self._queue = self._queue[:wanted], self._queue[wanted:]
+        for posted, source in taken:
+            self._held[id(posted)] = source
+        self.admission.consumed(wanted)
+        self._consumed += wanted
+        return [posted for posted, _ in taken]
+
+    def release(self, blocks: Sequence[PostedBlock]) -> None:
+        for posted in blocks:
+            self._release(posted, self._held.pop(id(posted)))
+
+    def _release(self, posted: PostedBlock, source: _Source) -> None:
+        if source.channel.shares_memory and source in self._sources:
+            try:
+                source.channel.send(Release(posted.block.index))
+            except ChannelClosed:
+                self._lose(source)
+
+    def advance(self, version: int) -> None:
+        self.admission.version = version
+        self._grant()
+
+    def status(self) -> StreamStatus:
+        room = max(1, self._stream.capacity * max(1, len(self._sources)))
+        filled = min(1.0, len(self._queue) / room)
+        return StreamStatus(
+            self._stream.name, "push", filled, self._posted, self._consumed, self._dropped
+        )
+
+    def close(self) -> None:
+        for source in self._sources:
+            source.channel.close()
+        self._sources.clear()
+        self._listener.close()
