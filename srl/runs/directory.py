@@ -1,0 +1,200 @@
+"""Run directories: what lies where, how a run gets its name, and how it is found again."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from srl.api.status import RunStatus
+from srl.base.nearest import nearest
+from srl.runs.disk import explain, write_whole
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+LATEST = "latest"
+
+
+class RunDirectoryError(OSError):
+    """A run directory cannot be made, found, read or written; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def status(self) -> Path:
+        return self.path / "status.json"
+
+    def log(self, worker: str) -> Path:
+        """`actors/0` logs into logs/actors-0.log."""
+        return self.logs / f"{_slug(worker)}.log"
+
+    def write_config(self, data: Any) -> None:
+        """Keep plain data, as `srl.base.config.to_data` makes it."""
+        text = json.dumps(data, indent=2, allow_nan=False) + "\n"
+        with _explained(self.config, "write"):
+            write_whole(self.config, text.encode(), sync=True)
+
+    def read_config(self) -> Any:
+        with _explained(self.config, "read"):
+            content = self.config.read_bytes()
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise RunDirectoryError(
+                f"{self.config} is not readable as JSON ({error}); restore it from a copy"
+            ) from error
+
+    def write_status(self, status: RunStatus) -> None:
+        with _explained(self.status, "write"):
+            write_whole(self.status, msgspec.json.encode(status))
+
+    def read_status(self) -> RunStatus | None:
+        """The last snapshot, or None where none was ever taken."""
+        try:
+            return msgspec.json.decode(self.status.read_bytes(), type=RunStatus)
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError as error:
+            raise RunDirectoryError(f"{self.status} holds no status of a run: {error}; remove it") from error
+
+
+def check_name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} cannot name a run; use up to 64 letters, digits, '.', '_' and '-', a letter or digit first"
+        )
+    if name == LATEST:
+        raise ValueError(f"{LATEST!r} means the newest run; choose another --name")
+    return name
+
+
+def default_name(environment: str, algorithm: str, seed: int, wall: float) -> str:
+    """`CartPole-v1-ppo-1-20260131-235959`; whatever a file name should not hold becomes a dash."""
+    tail = f"-{_slug(algorithm)}-{seed}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(wall))}"
+    return f"{_slug(environment)[: 64 - len(tail)]}{tail}"
+
+
+def create(root: Path, name: str) -> RunDirectory:
+    """A new run directory `root/name`, with the folders inside."""
+    run = RunDirectory(root.expanduser().resolve() / check_name(name))
+    with _explained(run.path, "make"):
+        root.expanduser().mkdir(parents=True, exist_ok=True)
+        try:
+            run.path.mkdir()
+        except FileExistsError as error:
+            raise RunDirectoryError(
+                f"{run.path} exists; choose another --name, or go on with that run: `srl resume {name}`"
+            ) from error
+        for folder in (run.tensorboard, run.checkpoints, run.logs):
+            folder.mkdir()
+    return run
+
+
+def create_default(root: Path, environment: str, algorithm: str, seed: int, wall: float) -> RunDirectory:
+    """A new run directory under the default name; runs that start in one second get names a second apart."""
+    for later in range(100):
+        name = default_name(environment, algorithm, seed, wall + later)
+        if not (root.expanduser() / name).exists():
+            try:
+                return create(root, name)
+            except RunDirectoryError as error:
+                if not isinstance(error.__cause__, FileExistsError) or not (root.expanduser() / name).is_dir():
+                    raise
+    raise RunDirectoryError(f"{root} holds a hundred runs of this very moment; choose a --name")
+
+
+def open_directory(path: Path) -> RunDirectory:
+    """The run directory at `path`; it must hold a config."""
+    path = path.expanduser().resolve()
+    if not path.is_dir():
+        raise RunDirectoryError(f"no run directory at {path}; `srl ps --all` lists the runs there are")
+    if not (path / "config.json").is_file():
+        raise RunDirectoryError(f"{path} is no run directory: it has no config.json")
+    return RunDirectory(path)
+
+
+def all_runs(root: Path) -> list[RunDirectory]:
+    """Every run below the root, oldest first."""
+    dated = []
+    try:
+        for path in root.expanduser().resolve().iterdir():
+            try:
+                dated.append(((path / "config.json").stat().st_mtime_ns, path.name, RunDirectory(path)))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise RunDirectoryError(f"cannot read {root}: {explain(error)}") from error
+    return [run for _, _, run in sorted(dated, key=lambda entry: entry[:2])]
+
+
+def find(what: str | Path, root: Path) -> RunDirectory:
+    """The run that the user means: by path, by name, by the beginning of a name that only one run has, or `latest`."""
+    text = str(what)
+    runs = all_runs(root)
+    if text == LATEST:
+        if not runs:
+            raise RunDirectoryError(f"no runs in {root}; start one: `srl train CartPole-v1`")
+        return runs[-1]
+    for run in runs:
+        if run.name == text:
+            return run
+    if isinstance(what, Path) or "/" in text or (Path(text) / "config.json").is_file():
+        return open_directory(Path(what))
+    begin = [run for run in runs if text and run.name.startswith(text)]
+    if len(begin) == 1:
+        return begin[0]
+    if begin:
+        names = ", ".join(run.name for run in begin[-5:])
+        raise RunDirectoryError(f"{len(begin)} runs begin with {text!r}: {names}; write more of the name, or 'latest'")
+    if not runs:
+        raise RunDirectoryError(f"no run {text!r}: there are no runs in {root}; start one: `srl train CartPole-v1`")
+    raise RunDirectoryError(f"no run {text!r} in {root}{nearest(text, [run.name for run in runs])}")
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._") or "run"
+
+
+@contextmanager
+def _explained(path: Path, verb: str) -> Iterator[None]:
+    try:
+        yield
+    except RunDirectoryError:
+        raise
+    except OSError as error:
+        raise RunDirectoryError(f"cannot {verb} {path}: {explain(error)}") from error

@@ -1,0 +1,181 @@
+"""Configurations survive the way through JSON, and wrong ones are refused with the name of what is wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pytest
+
+from srl.base.config import from_data, load_object, to_data
+
+
+class Body(Protocol):
+    def build(self) -> object: ...
+
+
+@dataclass(frozen=True)
+class MlpConfig:
+    widths: tuple[int, ...] = (64, 64)
+
+    def build(self) -> object:
+        return self.widths
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    learning_rate: float
+    body: Body = field(default_factory=MlpConfig)
+    clip: float | None = None
+    shape: tuple[int, str] = (1, "a")
+    folder: Path | None = None
+    label: str = ""
+    either: str | float = "x"
+    options: dict[str, Any] = field(default_factory=dict)
+    bodies: tuple[Body, ...] = ()
+    steps: list[int] = field(default_factory=list)
+    pairs: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def through_json(config: Any) -> Any:
+    return from_data(json.loads(json.dumps(to_data(config), allow_nan=False)))
+
+
+def test_a_nested_config_comes_back_equal_with_its_tuples_and_types() -> None:
+    config = LearnerConfig(
+        3e-4,
+        body=MlpConfig((32, 16)),
+        clip=math.inf,
+        folder=Path("/tmp/x"),
+        label="nan",
+        bodies=(MlpConfig((1,)), MlpConfig()),
+        steps=[1, 2],
+        pairs={"a": (0.0, -math.inf)},
+    )
+    assert through_json(config) == config
+
+
+def test_what_hints_do_not_tell_comes_back_equal_too() -> None:
+    options = {"tuple": (1, (2,)), "type": "native", "value": 1, "path": Path("p"), "list": [1], "name": "inf"}
+    config = LearnerConfig(1.0, options=options, either=math.inf)
+    assert through_json(config) == config
+    assert through_json({"type": "a", "fields": {"b": (1,)}}) == {"type": "a", "fields": {"b": (1,)}}
+
+
+def test_nan_stays_a_number_and_the_string_nan_a_string() -> None:
+    config = through_json(LearnerConfig(math.nan, label="nan", either="nan", options={"x": math.nan, "y": "nan"}))
+    assert math.isnan(config.learning_rate)
+    assert math.isnan(config.options["x"])
+    assert (config.label, config.either, config.options["y"]) == ("nan", "nan", "nan")
+
+
+def test_data_names_the_class_and_is_plain() -> None:
+    data = to_data(MlpConfig((np.int64(8),)))  # type: ignore[arg-type]
+    assert data == {"type": f"{__name__}:MlpConfig", "fields": {"widths": [8]}}
+    assert type(data["fields"]["widths"][0]) is int
+
+
+def test_a_person_may_write_inf_where_a_number_is_wanted() -> None:
+    data = to_data(LearnerConfig(1.0))
+    data["fields"]["clip"] = "inf"
+    assert from_data(data).clip == math.inf
+
+
+def test_an_unknown_field_is_refused_with_the_nearest_name() -> None:
+    data = to_data(LearnerConfig(1.0))
+    data["fields"]["learning_rat"] = 1.0
+    with pytest.raises(ValueError, match=r"LearnerConfig has no field 'learning_rat'; did you mean 'learning_rate'\?"):
+        from_data(data)
+
+
+def test_a_missing_required_field_is_named_with_its_place() -> None:
+    data = {"type": f"{__name__}:LearnerConfig", "fields": {}}
+    with pytest.raises(ValueError, match=r"config\[0\]: LearnerConfig needs the field 'learning_rate'"):
+        from_data([data])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"type": "pathlib:Path", "fields": {}}, "is not a dataclass"),
+        ({"type": "os:system", "fields": {}}, "is not a dataclass"),
+        ({"type": "srl.base.confog:x", "fields": {}}, "did you mean 'config'"),
+        ({"type": "srl.base.tree:ArraySpek", "fields": {}}, "did you mean 'ArraySpec'"),
+        ({"type": "float", "value": "seven"}, "is no 'float'"),
+        ({"type": "float"}, r"found the keys \['type'\]"),
+    ],
+)
+def test_foreign_data_is_refused(data: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_data(data)
+
+
+def test_what_cannot_travel_is_refused_where_it_stands() -> None:
+    with pytest.raises(TypeError, match=r"config\.options\['f'\]: a function cannot be told"):
+        to_data(LearnerConfig(1.0, options={"f": through_json}))
+    with pytest.raises(TypeError, match="keys of a dictionary must be strings"):
+        to_data({1: 2})
+
+    @dataclass
+    class Local:
+        x: int = 1
+
+    with pytest.raises(ValueError, match="defined inside a function"):
+        to_data(Local())
+
+
+def test_objects_of_a_file_are_loaded_once_and_find_their_way_back(tmp_path: Path) -> None:
+    (tmp_path / "beside_of_config_test.py").write_text("number = 7\n")
+    file = tmp_path / "my-env.py"
+    file.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "from beside_of_config_test import number\n"
+        "@dataclass(frozen=True)\nclass EnvConfig:\n    size: tuple[int, ...] = (number,)\n"
+    )
+    kind = load_object(f"{file}:EnvConfig")
+    assert load_object(f"{file}:EnvConfig") is kind
+    data = to_data(kind((1, 2)))
+    assert data["type"] == f"{file}:EnvConfig"
+    assert from_data(data) == kind((1, 2))
+
+
+def test_a_config_of_a_script_is_found_by_other_processes(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from dataclasses import dataclass\nfrom srl.base.config import to_data, from_data\n"
+        "@dataclass(frozen=True)\nclass C:\n    x: int = 1\n"
+        "if __name__ == '__main__':\n"
+        "    assert from_data(to_data(C(2))) == C(2)\n"
+        "    print(to_data(C(2))['type'])\n"
+    )
+    told = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True).stdout.strip()
+    assert told == f"{script}:C"
+    assert load_object(told)(2).x == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "names no object; write 'package.module:name'"),
+        ("no/such/file.py:f", "no file no/such/file.py"),
+        ("nosuchpackage.deep:f", "no module 'nosuchpackage'"),
+        ("srl.base.tree:leafs", "did you mean 'leaves'"),
+    ],
+)
+def test_a_wrong_name_is_a_clear_error(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_object(name)
+
+
+def test_a_file_that_fails_to_import_raises_its_own_error_every_time(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text("import math\nvalue = 1 / 0\n")
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            load_object(f"{file}:value")
