@@ -1,0 +1,119 @@
+"""The in-process transport: channels are pairs of queues, for runs in which all workers share one process."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from srl.api.transport import ChannelClosed, Message
+from srl.base.memory import Memory
+from srl.base.tree import Array
+from srl.base.wire import Codec, DecodeError
+
+PREFIX = "inproc:"
+
+
+class InprocChannel:
+    """One end. Messages pass the codec as everywhere else, so that an inline run refuses what a cluster would."""
+
+    shares_memory = True
+
+    def __init__(self, codec: Codec, peer: str) -> None:
+        self.peer = peer
+        self._codec = codec
+        self._inbox: deque[tuple[bytearray, Memory | None]] = deque()
+        self._closed = False
+        self._other: InprocChannel | None = None
+
+    @classmethod
+    def pair(cls, near: Codec, far: Codec, name: str) -> tuple[InprocChannel, InprocChannel]:
+        """The connecting and the accepted end."""
+        one, other = cls(near, f"{PREFIX}{name}"), cls(far, f"{PREFIX}client of {name}")
+        one._other, other._other = other, one
+        return one, other
+
+    def send(self, message: Message, arrays: Sequence[Array] = (), memory: Memory | None = None) -> None:
+        frame = bytearray().join(self._codec.encode(message, arrays))
+        if self._closed or self._other is None or self._other._closed:
+            raise ChannelClosed(f"{self.peer} is closed")
+        self._other._inbox.append((frame, memory))
+
+    def receive(self) -> tuple[Message, list[Array], Memory | None] | None:
+        if self._closed or self._other is None:
+            raise ChannelClosed(f"{self.peer} is closed")
+        ended = self._other._closed  # read before the inbox: what is sent before a close must not be lost
+        if not self._inbox:
+            if ended:
+                raise ChannelClosed(f"{self.peer} is closed")
+            return None
+        frame, memory = self._inbox.popleft()
+        try:
+            message, arrays = self._codec.decode(frame)
+        except DecodeError as error:
+            self.close()
+            raise ChannelClosed(f"{self.peer} broke the rules: {error}") from error
+        return message, arrays, memory
+
+    def flush(self) -> bool:
+        if self._closed or self._other is None or self._other._closed:
+            raise ChannelClosed(f"{self.peer} is closed")
+        return True
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self._closed = True
+        self._inbox.clear()
+
+
+class InprocListener:
+    def __init__(self, transport: InprocTransport, name: str, codec: Codec) -> None:
+        self.name = name
+        self.address = f"{PREFIX}{name}"
+        self.codec = codec
+        self._transport = transport
+        self._waiting: deque[InprocChannel] = deque()
+
+    def offer(self, channel: InprocChannel) -> None:
+        self._waiting.append(channel)
+
+    def accept(self) -> InprocChannel | None:
+        return self._waiting.popleft() if self._waiting else None
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self._transport.forget(self)
+        while self._waiting:
+            self._waiting.popleft().close()
+
+
+class InprocTransport:
+    """All listeners and channels of one process; names live in this object, not in a global."""
+
+    def __init__(self, codec: Callable[[type], Codec] = Codec) -> None:
+        self._codec = codec
+        self._listeners: dict[str, InprocListener] = {}
+
+    def listen(self, name: str, messages: type) -> InprocListener:
+        if name in self._listeners:
+            raise ValueError(f"{name!r} already listens in this process; close that listener first")
+        listener = self._listeners[name] = InprocListener(self, name, self._codec(messages))
+        return listener
+
+    def connect(self, address: str, messages: type) -> InprocChannel:
+        if not address.startswith(PREFIX):
+            raise ValueError(f"wanted an address like {PREFIX}name, found {address!r}")
+        listener = self._listeners.get(address.removeprefix(PREFIX))
+        if listener is None:
+            raise ChannelClosed(f"nobody listens at {address}; open are {sorted(self._listeners)}")
+        near, far = InprocChannel.pair(self._codec(messages), listener.codec, listener.name)
+        listener.offer(far)
+        return near
+
+    def forget(self, listener: InprocListener) -> None:
+        """Called by a listener that closes."""
+        if self._listeners.get(listener.name) is listener:
+            del self._listeners[listener.name]

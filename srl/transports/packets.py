@@ -1,0 +1,211 @@
+"""A channel over a SEQPACKET socket: one packet per message, large frames and shared memory as descriptors."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from srl.api.transport import ChannelClosed, Message
+from srl.base.memory import Memory
+from srl.base.tree import Array
+from srl.base.wire import Buffer, Codec, DecodeError
+from srl.transports.refusals import Refusals
+
+MAX_PACKET_BYTES = 2**16
+"""Larger frames travel in a memfd of their own: the kernel takes no packet larger than its send buffer."""
+MAX_IOVECS = 512
+INDIRECT = struct.Struct("<8sQ")  # marks a packet whose frame, of the given length, is in the first descriptor
+INDIRECT_MARK = b"SRLFRAME"
+MAX_DESCRIPTORS = 2
+ANCILLARY_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+FULL = (errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS)
+GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
+
+
+@dataclass
+class _Packet:
+    """What one sendmsg takes, with the descriptors that we own until it is sent."""
+
+    buffers: list[Buffer]
+    descriptors: list[int] = field(default_factory=list)
+
+    def fit(self) -> None:
+        """Move a frame too large for a packet into a memfd. The other end reads it and does not map it: descriptors
+        never pile up there, and what was checked cannot change afterwards."""
+        size = sum(map(len, self.buffers))
+        if size <= MAX_PACKET_BYTES:
+            if len(self.buffers) > MAX_IOVECS:
+                self.buffers = [b"".join(self.buffers)]
+            return
+        descriptor = os.memfd_create("srl-frame", os.MFD_CLOEXEC)
+        self.descriptors.insert(0, descriptor)
+        for start in range(0, len(self.buffers), MAX_IOVECS):
+            part = self.buffers[start : start + MAX_IOVECS]
+            if os.writev(descriptor, part) != sum(map(len, part)):
+                raise MemoryError(f"no room for a frame of {size} bytes")
+        self.buffers = [INDIRECT.pack(INDIRECT_MARK, size)]
+
+    def keep(self) -> None:
+        """Make the buffers our own, to be sent later."""
+        self.buffers = [b"".join(self.buffers)]
+
+    def close(self) -> None:
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+
+class PacketChannel:
+    shares_memory = True
+
+    def __init__(self, sock: socket.socket, codec: Codec, peer: str, refusals: Refusals) -> None:
+        self.peer = peer
+        self._socket = sock
+        self._codec = codec
+        self._refusals = refusals
+        self._packet = bytearray(MAX_PACKET_BYTES)
+        self._pending: deque[_Packet] = deque()
+        self._refused: str | None = None
+
+    def send(self, message: Message, arrays: Sequence[Array] = (), memory: Memory | None = None) -> None:
+        packet = _Packet(self._codec.encode(message, arrays))
+        try:
+            if memory is not None:
+                packet.descriptors.append(os.dup(memory.fd))
+            if not self._pending and self._push(packet):
+                return
+        except BaseException:
+            packet.close()
+            raise
+        packet.keep()
+        self._pending.append(packet)
+
+    def flush(self) -> bool:
+        while self._pending:
+            if not self._push(self._pending[0]):
+                return False
+            self._pending.popleft()
+        return True
+
+    def _push(self, packet: _Packet) -> bool:
+        self._check_open()
+        packet.fit()
+        try:
+            if packet.descriptors:
+                socket.send_fds(self._socket, packet.buffers, packet.descriptors)
+            else:
+                self._socket.sendmsg(packet.buffers)
+        except OSError as error:
+            if error.errno in FULL:
+                return False
+            if error.errno in GONE:
+                raise ChannelClosed(f"{self.peer} is gone: {error}") from error
+            raise
+        packet.close()
+        return True
+
+    def receive(self) -> tuple[Message, list[Array], Memory | None] | None:
+        self._check_open()
+        received = self._read()
+        if received is None:
+            return None
+        size, descriptors, flags = received
+        try:
+            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+                raise DecodeError("packet larger than agreed")
+            frame = self._frame(size, descriptors)
+            message, arrays = self._codec.decode(frame)
+            memory = _shared(descriptors.pop(0)) if descriptors else None
+            if descriptors:
+                raise DecodeError("a descriptor nobody asked for")
+        except DecodeError as error:
+            self._refused = str(error)
+            self._refusals.add("frame", f"{self.peer}: {error}")
+            self._socket.shutdown(socket.SHUT_RDWR)
+            raise ChannelClosed(f"{self.peer} broke the rules: {error}") from error
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return message, arrays, memory
+
+    def _read(self) -> tuple[int, list[int], int] | None:
+        for _ in range(2):
+            try:
+                size, ancillary, flags, _ = self._socket.recvmsg_into(
+                    [self._packet], ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+                )
+            except BlockingIOError:
+                return None
+            except ConnectionResetError:
+                # The other end closed before it read all of ours; the kernel says so once, ahead of what it sent us.
+                continue
+            except OSError as error:
+                raise ChannelClosed(f"{self.peer} is gone: {error}") from error
+            if size == 0:
+                break
+            descriptors = [
+                descriptor
+                for level, kind, data in ancillary
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS
+                for (descriptor,) in struct.iter_unpack("i", data[: len(data) // 4 * 4])
+            ]
+            return size, descriptors, flags
+        raise ChannelClosed(f"{self.peer} is gone")
+
+    def _frame(self, size: int, descriptors: list[int]) -> Buffer:
+        if size != INDIRECT.size or not self._packet.startswith(INDIRECT_MARK):
+            return self._packet[:size]
+        _, length = INDIRECT.unpack_from(self._packet)
+        if not descriptors or not MAX_PACKET_BYTES < length <= self._codec.max_bytes:
+            raise DecodeError(f"no frame of {length} bytes came with the packet that announces it")
+        return _read_whole(descriptors.pop(0), length)
+
+    def _check_open(self) -> None:
+        if self._socket.fileno() < 0:
+            raise ChannelClosed(f"the channel to {self.peer} was closed here")
+        if self._refused:
+            raise ChannelClosed(f"{self.peer} broke the rules: {self._refused}")
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        while self._pending:
+            self._pending.popleft().close()
+        self._socket.close()
+
+
+def _read_whole(descriptor: int, length: int) -> Buffer:
+    try:
+        _check_memory(descriptor)
+        if os.fstat(descriptor).st_size != length:
+            raise DecodeError(f"wanted a frame of {length} bytes, found {os.fstat(descriptor).st_size}")
+        frame = np.empty(length, np.uint8)  # not zeroed, so its pages come with the bytes that fill them
+        if os.preadv(descriptor, [frame.data], 0) != length:
+            raise DecodeError("the frame shrank while it was read")
+        return frame.data
+    except OSError as error:
+        raise DecodeError(f"frame cannot be read: {error}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _shared(descriptor: int) -> Memory:
+    try:
+        _check_memory(descriptor)
+        return Memory.from_fd(descriptor)
+    except (OSError, ValueError) as error:
+        os.close(descriptor)
+        raise DecodeError(f"descriptor is no shared memory: {error}") from error
+
+
+def _check_memory(descriptor: int) -> None:
+    """Raises OSError for anything but a memfd: a pipe or device could block, a file could be anyone's."""
+    fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
