@@ -1,0 +1,222 @@
+"""Plain Gymnasium environments as lanes: each copy stepped in turn, everything else done on arrays."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.base.tree import Array, Tree, leaves
+from srl.environments.errors import EnvironmentBroken
+from srl.environments.finite import all_finite, broken_lanes
+from srl.environments.locate import locate
+from srl.environments.seeds import copy_seeds
+from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_leaves
+
+MAX_FAILURES_IN_A_ROW = 20
+"""A copy that broke so often without one good step between is beyond repair."""
+
+
+@dataclass(frozen=True)
+class GymnasiumConfig:
+    """A Gymnasium id, or the name of a function that returns an environment (see :mod:`srl.environments.locate`)."""
+
+    name: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    located: bool = False
+    """`name` names a function rather than an id."""
+
+    def build(self, num_copies: int) -> GymnasiumLanes:
+        return GymnasiumLanes(self.name, self.make, num_copies)
+
+    def make(self) -> Any:
+        """One copy."""
+        if not self.located:
+            return gymnasium.make(self.name, disable_env_checker=True, **self.kwargs)
+        environment = locate(self.name)(**self.kwargs)
+        if not isinstance(environment, gymnasium.Env):
+            raise TypeError(
+                f"{self.name} returned {type(environment).__name__}, not a gymnasium.Env. A function that makes a "
+                "VectorEnv takes `num_envs`, one that makes Lanes takes `num_copies`"
+            )
+        return environment
+
+
+class GymnasiumLanes:
+    """Copies of one environment in this process. A copy that breaks is replaced and costs its own lane only."""
+
+    def __init__(self, name: str, make: Callable[[], Any], num_copies: int) -> None:
+        self._name, self._make = name, make
+        self._limit: int | None = None
+        self._environments: list[Any] = []
+        self._bare: list[Any] = []  # the same, without the wrappers whose work is done here
+        try:
+            for _ in range(num_copies):
+                self._add(make())
+        except Exception as error:
+            self.close()
+            raise EnvironmentBroken(f"environment {name} could not be made: {error!r}") from error
+        example = self._bare[0]
+        observation = from_gymnasium(example.observation_space, "observation")
+        action = from_gymnasium(example.action_space, "action")
+        self.spec = LaneSpec(name, num_copies, (TeamSpec("agent", ("agent",), observation, action),))
+        self._decode = action_decoder(example.action_space)
+        self._observation = observation_buffers(observation, num_copies)  # [L, ...]
+        self._write = _writer(example.observation_space, self._observation)
+        self._reward = np.zeros(num_copies, np.float32)
+        self._terminated, self._truncated, self._first = np.zeros((3, num_copies), bool)
+        self._ended = np.zeros(num_copies, bool)
+        self._elapsed = np.zeros(num_copies, np.int64)  # steps in the episode
+        self._seeds: Iterator[int] = copy_seeds(0)
+        self._seed = [0] * num_copies
+        self._episodes = [0] * num_copies  # since the copy was seeded
+        self._failures_in_a_row = [0] * num_copies
+
+    def reset(self, seed: int) -> tuple[Arrival, ...]:
+        self._seeds = copy_seeds(seed)
+        self._begin()
+        self._first[:] = True
+        self._elapsed[:] = 0
+        failures: dict[int, str] = {}
+        for copy, environment in enumerate(self._bare):
+            self._seed[copy], self._episodes[copy] = next(self._seeds), 0
+            try:
+                observation, _ = environment.reset(seed=self._seed[copy])
+                self._write(copy, observation)
+            except Exception:
+                failures[copy] = traceback.format_exc()
+        return self._arrival(failures)
+
+    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+        rewards, terminations, truncations, write = self._reward, self._terminated, self._truncated, self._write
+        starting = self._ended
+        self._begin()
+        self._first[:] = starting
+        self._elapsed += 1
+        self._elapsed[starting] = 0
+        failures: dict[int, str] = {}
+        copies = zip(self._bare, self._decode(actions[0]), starting.tolist(), strict=True)  # type: ignore[arg-type]
+        for copy, (environment, action, start) in enumerate(copies):
+            try:
+                if start:
+                    self._episodes[copy] += 1
+                    observation, _ = environment.reset()
+                else:
+                    observation, reward, terminated, truncated, _ = environment.step(action)
+                    rewards[copy] = reward
+                    if terminated:
+                        terminations[copy] = True
+                    if truncated:
+                        truncations[copy] = True
+                write(copy, observation)
+            except Exception:
+                failures[copy] = traceback.format_exc()
+        if self._limit is not None:
+            truncations |= self._elapsed >= self._limit
+        return self._arrival(failures)
+
+    def close(self) -> None:
+        for environment in self._environments:
+            with suppress(Exception):  # What an environment says at its end helps nobody.
+                environment.close()
+        self._environments.clear()
+        self._bare.clear()
+
+    def _begin(self) -> None:
+        for array in (self._reward, self._terminated, self._truncated):
+            array.fill(0)
+
+    def _arrival(self, failures: dict[int, str]) -> tuple[Arrival, ...]:
+        if not (all_finite(self._reward) and all_finite(self._observation)):
+            failures = broken_lanes(self._observation, self._reward) | failures
+        failed: Array | None = None
+        reports: tuple[str, ...] = ()
+        if failures:
+            failed = np.zeros(len(self._bare), bool)
+            failed[list(failures)] = True
+            reports = tuple(self._replace(copy, report) for copy, report in failures.items())
+        ended = self._terminated | self._truncated
+        self._ended = ended
+        arrival = Arrival(
+            self._observation, self._reward, self._terminated, self._truncated, ~ended, self._first, failed, reports
+        )
+        return (arrival,)
+
+    def _add(self, environment: Any) -> None:
+        self._environments.append(environment)
+        bare, limit = unwrapped(environment)
+        self._bare.append(bare)
+        self._limit = limit
+
+    def _replace(self, copy: int, report: str) -> str:
+        """Put a new environment, reset, in the place of one that broke, and say what happened."""
+        facts = (
+            f"environment {self._name}, copy {copy}, seed {self._seed[copy]}, episode {self._episodes[copy]} of that "
+            f"seed, step {self._elapsed[copy]}"
+        )
+        new = self._episodes[copy] == 0 and self._elapsed[copy] <= 1
+        self._failures_in_a_row[copy] = self._failures_in_a_row[copy] + 1 if new else 1
+        if self._failures_in_a_row[copy] >= MAX_FAILURES_IN_A_ROW:
+            raise EnvironmentBroken(
+                f"{facts}: broke {MAX_FAILURES_IN_A_ROW} times in a row, the last time so:\n{report}"
+            )
+        with suppress(Exception):
+            self._environments[copy].close()
+        seed = next(self._seeds)
+        try:
+            environment = self._make()
+            self._environments[copy] = environment
+            self._bare[copy], _ = unwrapped(environment)
+            observation, _ = self._bare[copy].reset(seed=seed)
+            self._write(copy, observation)
+        except Exception as error:
+            raise EnvironmentBroken(
+                f"{facts}: broke, and so did its replacement ({error!r}). First:\n{report}"
+            ) from error
+        self._seed[copy], self._episodes[copy], self._elapsed[copy] = seed, 0, 0
+        self._reward[copy] = 0
+        self._terminated[copy] = self._truncated[copy] = False
+        self._first[copy] = True
+        return f"{facts}: broke and was replaced (new seed {seed}):\n{report}"
+
+
+def unwrapped(environment: Any) -> tuple[Any, int | None]:
+    """The environment without the outermost wrappers whose work the lanes do on arrays, and their time limit."""
+    limit: int | None = None
+    while type(environment) in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
+        if type(environment) is TimeLimit:
+            steps = int(environment._max_episode_steps)
+            limit = steps if limit is None else min(limit, steps)
+        environment = environment.env
+    return environment, limit
+
+
+def _writer(space: Any, buffers: Tree) -> Callable[[int, Any], None]:
+    """A function that puts a native observation into a lane's row; ValueError where it does not fit its space."""
+    pairs = [(leaf, dict(leaves(buffers))[leaf.path]) for leaf in observation_leaves(space)]
+    if len(pairs) > 1 or pairs[0][0].path:
+
+        def write_leaves(copy: int, observation: Any) -> None:
+            for leaf, buffer in pairs:
+                buffer[copy] = leaf.encode(leaf.find(observation))
+
+        return write_leaves
+    ((leaf, buffer),) = pairs
+    kinds: str = "fiub" if leaf.dtype == "float32" else "iub"
+    direct = leaf.native_shape if leaf.start is None and leaf.native_shape == leaf.shape else None
+
+    def write(copy: int, observation: Any) -> None:
+        if type(observation) is np.ndarray and observation.shape == direct and observation.dtype.kind in kinds:
+            buffer[copy] = observation
+        else:
+            native: Array = leaf.encode(leaf.find(observation))
+            buffer[copy] = native
+
+    return write

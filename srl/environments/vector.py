@@ -1,0 +1,160 @@
+"""Gymnasium's native vector environments as lanes, their arrays handed through without a copy."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import load_env_creator
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.base.tree import Array, Tree
+from srl.environments.autoreset import FACTS, WAITING, next_step
+from srl.environments.errors import EnvironmentBroken
+from srl.environments.finite import all_finite, broken_lanes
+from srl.environments.locate import Factory, locate, parameters_of
+from srl.environments.seeds import copy_seeds
+from srl.environments.spaces import action_decoder, from_gymnasium, observation_encoder
+
+MAX_FAILURES_IN_A_ROW = 20
+
+
+@dataclass(frozen=True)
+class VectorConfig:
+    """A Gymnasium id with a native vector environment, or the name of a function that takes `num_envs`."""
+
+    name: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    located: bool = False
+    """`name` names a function rather than an id."""
+
+    def build(self, num_copies: int) -> VectorLanes:
+        return VectorLanes(self.name, lambda: next_step(self.make(num_copies)))
+
+    def make(self, num_copies: int) -> Any:
+        if self.located:
+            factory = locate(self.name)
+            environment = factory(num_envs=num_copies, **_next_step(factory, self.kwargs))
+            if not isinstance(environment, VectorEnv):
+                raise TypeError(
+                    f"{self.name} takes num_envs but returned {type(environment).__name__}, not a VectorEnv"
+                )
+        else:
+            entry_point = registered(self.name).vector_entry_point
+            factory = entry_point if callable(entry_point) else load_env_creator(entry_point)
+            environment = gymnasium.make_vec(
+                self.name, num_copies, "vector_entry_point", **_next_step(factory, self.kwargs)
+            )
+        return environment
+
+
+def registered(name: str) -> Any:
+    """What Gymnasium knows about an id; the module before its colon is imported to register it."""
+    module, _, last = name.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return gymnasium.spec(last)
+
+
+def _next_step(factory: Factory, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, with our rule for the end of an episode where the environment lets one choose."""
+    chosen = {"autoreset_mode": AutoresetMode.NEXT_STEP} if "autoreset_mode" in parameters_of(factory) else {}
+    return {**chosen, **kwargs}
+
+
+class VectorLanes:
+    """A vector environment whose episodes end by the next-step rule (see :mod:`srl.environments.autoreset`).
+
+    Its copies cannot be replaced one by one: when one of them breaks, all are, and every lane is reported as failed.
+    """
+
+    def __init__(self, name: str, make: Callable[[], Any]) -> None:
+        try:
+            environment = make()
+        except Exception as error:
+            raise EnvironmentBroken(f"environment {name} could not be made: {error!r}") from error
+        self._name, self._make, self._environment = name, make, environment
+        self._num_lanes = int(environment.num_envs)
+        observation = from_gymnasium(environment.single_observation_space, "observation")
+        action = from_gymnasium(environment.single_action_space, "action")
+        self.spec = LaneSpec(name, self._num_lanes, (TeamSpec("agent", ("agent",), observation, action),))
+        self._encode = observation_encoder(environment.single_observation_space)
+        self._decode = action_decoder(environment.single_action_space)
+        self._seeds = copy_seeds(0)
+        self._seed = 0
+        self._steps = 0  # since the environment was seeded
+        self._failures_in_a_row = 0
+        self._ended: Array = np.zeros(self._num_lanes, bool)
+
+    def reset(self, seed: int) -> tuple[Arrival, ...]:
+        self._seeds = copy_seeds(seed)
+        try:
+            return (self._restart(next(self._seeds)),)
+        except Exception:
+            return self._replace(traceback.format_exc())
+
+    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+        self._steps += 1
+        try:
+            native, reward, terminated, truncated, info = self._environment.step(self._decode(actions[0]))  # type: ignore[arg-type]
+            observation = self._encode(native, self._num_lanes)
+            reward = reward.astype(np.float32, copy=False)
+        except Exception:
+            return self._replace(traceback.format_exc())
+        if not (all_finite(reward) and all_finite(observation)):
+            broken = broken_lanes(observation, reward)
+            return self._replace("\n".join(f"lane {lane}: {what}" for lane, what in broken.items()))
+        first, self._ended = self._ended, terminated | truncated
+        arrival = Arrival(observation, reward, terminated, truncated, ~self._ended, first)
+        if FACTS in info:
+            arrival.facts = info[FACTS]
+        if WAITING in info:
+            waiting = info[WAITING]
+            arrival.acting &= ~waiting
+            arrival.first = first & ~waiting
+            self._ended = self._ended | waiting
+        return (arrival,)
+
+    def close(self) -> None:
+        if self._environment is not None:
+            with suppress(Exception):  # What an environment says at its end helps nobody.
+                self._environment.close()
+            self._environment = None
+
+    def _restart(self, seed: int) -> Arrival:
+        self._seed, self._steps = seed, 0
+        native, _ = self._environment.reset(seed=seed)
+        observation = self._encode(native, self._num_lanes)
+        self._ended = np.zeros(self._num_lanes, bool)
+        nothing, everyone = np.zeros(self._num_lanes, bool), np.ones(self._num_lanes, bool)
+        reward = np.zeros(self._num_lanes, np.float32)
+        if not all_finite(observation):
+            raise ValueError("; ".join(broken_lanes(observation, reward).values()))
+        return Arrival(observation, reward, nothing, nothing, everyone, everyone)
+
+    def _replace(self, report: str) -> tuple[Arrival, ...]:
+        facts = f"vector environment {self._name}, seed {self._seed}, step {self._steps} since it was seeded"
+        self._failures_in_a_row = self._failures_in_a_row + 1 if self._steps <= 1 else 1
+        if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
+            raise EnvironmentBroken(
+                f"{facts}: broke {MAX_FAILURES_IN_A_ROW} times in a row, the last time so:\n{report}"
+            )
+        with suppress(Exception):
+            self._environment.close()
+        try:
+            self._environment = self._make()
+            arrival = self._restart(next(self._seeds))
+        except Exception as error:
+            raise EnvironmentBroken(
+                f"{facts}: broke, and so did its replacement ({error!r}). First:\n{report}"
+            ) from error
+        arrival.failed = np.ones(self._num_lanes, bool)
+        arrival.failures = (f"{facts}: broke; all its lanes were replaced (new seed {self._seed}):\n{report}",)
+        return (arrival,)
