@@ -1,0 +1,132 @@
+"""PettingZoo environments as lanes: how they are named, found and told apart."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from srl.api.lanes import Lanes
+from srl.environments.pettingzoo_aec import TurnGame
+from srl.environments.pettingzoo_lanes import PettingZooLanes
+from srl.environments.pettingzoo_parallel import ParallelGame
+
+PREFIX = "pettingzoo:"
+TURNS = "turns"
+# Families that left PettingZoo: where their modules live now, and what installs them.
+MOVED = {"mpe": ("mpe2", "mpe2"), "magent": ("magent2.environments", "magent2")}
+
+
+@dataclass(frozen=True)
+class PettingZooConfig:
+    """`pettingzoo:classic.tictactoe_v3`, or `package.module:function`, a function that returns an environment."""
+
+    name: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the environment. One is ours: ``turns=True`` takes turns (AEC) where both ways are offered."""
+
+    def build(self, num_copies: int) -> Lanes:
+        environment = self.make()
+        if is_parallel(environment):
+            return PettingZooLanes(self.name, self.make, ParallelGame, True, environment, num_copies)
+        return PettingZooLanes(self.name, self.make, TurnGame, False, environment, num_copies)
+
+    def make(self) -> Any:
+        """One bare ParallelEnv or AECEnv."""
+        _need_pettingzoo(self.name)
+        options = dict(self.kwargs)
+        turns = bool(options.pop(TURNS, False))
+        environment = _maker(self.name, turns)(**options)
+        if not is_pettingzoo(environment):
+            raise TypeError(
+                f"{self.name} gave a {type(environment).__name__}; wanted a pettingzoo.ParallelEnv or AECEnv"
+            )
+        if turns and is_parallel(environment):
+            from pettingzoo.utils.conversions import parallel_to_aec
+
+            return parallel_to_aec(environment)
+        return environment
+
+
+def is_parallel(environment: Any) -> bool:
+    from pettingzoo import ParallelEnv
+
+    return isinstance(environment, ParallelEnv)
+
+
+def is_pettingzoo(environment: Any) -> bool:
+    if importlib.util.find_spec("pettingzoo") is None:
+        return False
+    from pettingzoo import AECEnv, ParallelEnv
+
+    return isinstance(environment, (AECEnv, ParallelEnv))
+
+
+def _need_pettingzoo(name: str) -> None:
+    if importlib.util.find_spec("pettingzoo") is None:
+        raise ImportError(f"{name} needs PettingZoo, which is not installed: pip install 'srl[pettingzoo]'")
+
+
+def _maker(name: str, turns: bool) -> Callable[..., Any]:
+    if not name.startswith(PREFIX):
+        module, _, function = name.partition(":")
+        if not function:
+            raise ValueError(
+                f"{name!r} names no environment; wanted '{PREFIX}family.module' or 'package.module:function'"
+            )
+        made: Callable[..., Any] = getattr(importlib.import_module(module), function)
+        return made
+    module_found = _import_family(name.removeprefix(PREFIX))
+    order = ("env", "raw_env") if turns else ("parallel_env", "env", "raw_env")
+    for function in order:
+        if hasattr(module_found, function):
+            found: Callable[..., Any] = getattr(module_found, function)
+            return found
+    raise ValueError(f"{module_found.__name__} offers none of {', '.join(order)}")
+
+
+def _import_family(path: str) -> ModuleType:
+    """The module below `pettingzoo`, or below the package that its family has moved to."""
+    family, _, rest = path.partition(".")
+    package, install = f"pettingzoo.{family}", f"'pettingzoo[{family}]'"
+    if family in MOVED and not _importable(package):
+        package, install = MOVED[family]
+    module = f"{package}.{rest}" if rest else package
+    try:
+        return _import_quietly(module)
+    except ModuleNotFoundError as error:
+        if error.name in (module, f"pettingzoo.{family}"):
+            raise ImportError(f"PettingZoo has no {path!r}{_nearest(path, package)}") from error
+        raise ImportError(
+            f"{PREFIX}{path} needs {error.name}, which is not installed: pip install {install}"
+        ) from error
+
+
+def _importable(module: str) -> bool:
+    try:
+        _import_quietly(module)
+    except ImportError:
+        return False
+    return True
+
+
+def _import_quietly(module: str) -> ModuleType:
+    """PettingZoo deprecates its modules in favour of a registry, which its supported versions do not all have."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return importlib.import_module(module)
+
+
+def _nearest(path: str, package: str) -> str:
+    family, _, rest = path.partition(".")
+    if not _importable(package):
+        package, family, rest = "pettingzoo", "", path
+    known = [module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)]
+    near = difflib.get_close_matches(rest, known, n=3)
+    return f"; near it are {', '.join(f'{family}.{name}' if family else name for name in near)}" if near else ""

@@ -1,0 +1,117 @@
+"""The rows that the lanes of a PettingZoo environment receive: one team for each agent, one row for each copy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from srl.api.lanes import Arrival, TeamSpec
+from srl.base.tree import Array, Tree, assign, leaves, map_tree
+from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_encoder
+
+
+class AgentFault(Exception):  # noqa: N818 - it never leaves this package
+    """What one agent was given makes no sense; the copy it lives in must be replaced."""
+
+
+class Rows:
+    """What one agent receives in every copy. Written row by row, handed out as one arrival.
+
+    A lane opens an episode with `open`, goes on with `turn`, and ends with `end`; a row that none of them touched in
+    a step keeps its observation and neither acts nor earns.
+    """
+
+    def __init__(self, agent: Any, environment: Any, num_copies: int, aligned: bool) -> None:
+        observation_space, action_space = environment.observation_space(agent), environment.action_space(agent)
+        self.agent = agent
+        self.team = TeamSpec(
+            name=str(agent),
+            agents=(str(agent),),
+            observation=from_gymnasium(observation_space, "observation"),
+            action=from_gymnasium(action_space, "action"),
+            aligned=aligned,
+        )
+        self._encode: Callable[[Any], Tree] = observation_encoder(observation_space)
+        self.decode: Callable[[Array], Array] = action_decoder(action_space)
+        self._observation = observation_buffers(self.team.observation, num_copies)  # [copies, ...]
+        self._reward = np.zeros(num_copies, np.float32)
+        # One memory for all that `clear` sets back: terminated, truncated, acting, first, failed.
+        self._marks = np.zeros((5, num_copies), np.bool_)
+        self._terminated, self._truncated, self._acting, self._first, self._failed = self._marks
+
+    def clear(self) -> None:
+        self._reward[...] = 0
+        self._marks[...] = False
+
+    def clear_copy(self, copy: int) -> None:
+        self._reward[copy] = 0
+        self._marks[:, copy] = False
+
+    def open(self, copy: int, observation: Any) -> None:
+        self._write(copy, observation)
+        self._acting[copy] = self._first[copy] = True
+
+    def turn(self, copy: int, observation: Any, reward: Any) -> None:
+        self._write(copy, observation)
+        self._reward[copy] = self.number(reward)
+        self._acting[copy] = True
+
+    def end(self, copy: int, observation: Any, reward: Any, terminated: bool, truncated: bool) -> None:
+        if observation is not None:  # some environments show nothing to the dead: the last observation stays
+            self._write(copy, observation)
+        self._reward[copy] = self.number(reward)
+        self._terminated[copy], self._truncated[copy] = terminated, truncated
+
+    def fail(self, copy: int) -> None:
+        self._failed[copy] = True
+
+    def number(self, reward: Any) -> float:
+        try:
+            number = float(reward)
+        except (TypeError, ValueError) as error:
+            raise AgentFault(f"agent {self.agent!r}: reward {reward!r} is not a number") from error
+        if not math.isfinite(number):
+            raise AgentFault(f"agent {self.agent!r}: reward is {number}")
+        return number
+
+    def arrival(self, failed: bool, failures: tuple[str, ...]) -> Arrival:
+        return Arrival(
+            self._observation,
+            self._reward,
+            self._terminated,
+            self._truncated,
+            self._acting,
+            self._first,
+            self._failed if failed else None,
+            failures,
+        )
+
+    def _write(self, copy: int, observation: Any) -> None:
+        try:
+            tree = self._encode(observation)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise AgentFault(f"agent {self.agent!r}: {error}") from error
+        for path, leaf in leaves(tree):
+            if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
+                where = f" {path!r}" if path else ""
+                raise AgentFault(f"agent {self.agent!r}: observation{where} holds NaN or infinity")
+        assign(map_tree(lambda array: array[copy, ...], self._observation), tree)
+
+
+def action_of(actions: Array, copy: int) -> Any:
+    """One copy's native action, in memory that the environment may change."""
+    action = actions[copy]
+    return action.copy() if isinstance(action, np.ndarray) else action
+
+
+def make_rows(environment: Any, num_copies: int, aligned: bool) -> Iterator[Rows]:
+    agents = getattr(environment, "possible_agents", None)
+    if not agents:
+        raise ValueError(
+            f"{environment} has no `possible_agents`, so its lanes are not known beforehand: list all agents that may"
+            " ever take part"
+        )
+    return (Rows(agent, environment, num_copies, aligned) for agent in agents)

@@ -1,0 +1,232 @@
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+
+from srl.api.lanes import Arrival, Lanes
+from srl.api.spaces import Box, Dict, Discrete
+from srl.environments.errors import EnvironmentBroken
+from srl.environments.pettingzoo import PettingZooConfig
+
+pytest.importorskip("pettingzoo")
+
+TEAM = "srl.testing.environments:dying_team"
+TURNS = "srl.testing.environments:turn_game"
+
+
+def build(name: str, num_copies: int = 1, **kwargs) -> Lanes:
+    return PettingZooConfig(name, kwargs).build(num_copies)
+
+
+def step(lanes: Lanes, action: int = 0) -> tuple[Arrival, ...]:
+    return lanes.step(tuple(np.full(lanes.spec.num_copies, action) for _ in lanes.spec.teams))
+
+
+def row(arrival: Arrival, lane: int = 0) -> tuple:
+    """(time, reward, marks), the marks being letters for what is true."""
+    observation = arrival.observation["observation"] if isinstance(arrival.observation, dict) else arrival.observation
+    marks = {"a": arrival.acting, "f": arrival.first, "e": arrival.terminated, "u": arrival.truncated}
+    letters = "".join(letter for letter, flags in marks.items() if flags[lane])
+    return int(observation[lane, 2]), float(arrival.reward[lane]), letters
+
+
+def rows(arrivals: tuple[Arrival, ...]) -> list[tuple]:
+    return [row(arrival) for arrival in arrivals]
+
+
+def test_a_team_for_each_agent_and_a_lane_for_each_copy():
+    spec = build(TEAM, num_copies=3).spec
+    assert spec.environment == TEAM
+    assert [(team.name, team.agents, team.aligned) for team in spec.teams] == [
+        ("agent_0", ("agent_0",), True),
+        ("agent_1", ("agent_1",), True),
+    ]
+    assert spec.num_lanes(0) == 3
+    assert spec.teams[0].observation == Box((4,), "float32", -1.0, 1_000_000.0)
+    assert spec.teams[0].action == Discrete(2)
+
+
+def test_agents_of_a_parallel_environment_rest_from_their_death_to_the_end_of_the_episode():
+    lanes = build(TEAM, deaths=(1, 3))
+    assert rows(lanes.reset(0)) == [(0, 0, "af"), (0, 0, "af")]
+    assert rows(step(lanes)) == [(1, 1, "e"), (1, 101, "a")]
+    assert rows(step(lanes)) == [(1, 0, ""), (2, 102, "a")]
+    assert rows(step(lanes)) == [(1, 0, ""), (3, 103, "e")]
+    assert rows(step(lanes)) == [(0, 0, "af"), (0, 0, "af")]
+    assert rows(step(lanes)) == [(1, 1, "e"), (1, 101, "a")]
+
+
+def test_truncation_stays_truncation():
+    lanes = build(TEAM, deaths=(1,), truncate=True)
+    lanes.reset(0)
+    assert rows(step(lanes)) == [(1, 1, "u")]
+
+
+def test_copies_and_episodes_have_different_seeds_that_repeat():
+    def seeds() -> np.ndarray:
+        lanes = build(TEAM, num_copies=3, deaths=(1, 1))
+        first = lanes.reset(7)[0].observation[:, 0].copy()
+        step(lanes)
+        return np.concatenate([first, step(lanes)[0].observation[:, 0]])
+
+    assert len(set(seeds().tolist())) == 6
+    assert np.array_equal(seeds(), seeds())
+
+
+def test_turns_pass_and_rewards_wait_for_the_next_turn():
+    """Each move earns 1 for the mover, 10 for the other. Agent 1's first 10 come before it ever acted: a row later."""
+    lanes = build(TURNS, length=3)
+    assert not any(team.aligned for team in lanes.spec.teams)
+    assert rows(lanes.reset(0)) == [(0, 0, "af"), (0, 0, "")]
+    assert rows(step(lanes)) == [(0, 0, ""), (1, 0, "af")]
+    assert rows(step(lanes)) == [(2, 11, "a"), (1, 0, "")]
+    assert rows(step(lanes)) == [(3, 1, "e"), (3, 21, "e")]
+    assert rows(step(lanes)) == [(0, 0, "af"), (1 + 2, 0, "")]
+
+
+def test_an_agent_that_dies_in_a_turn_game_leaves_its_turns_to_the_others():
+    lanes = build(TURNS, num_agents=3, length=6, deaths=(1, 0, 0))
+    lanes.reset(0)
+    assert rows(step(lanes)) == [(1, 1, "e"), (1, 0, "af"), (0, 0, "")]
+    assert rows(step(lanes)) == [(1, 0, ""), (1, 0, ""), (2, 0, "af")]
+    assert rows(step(lanes)) == [(1, 0, ""), (3, 10 + 1 + 10, "a"), (2, 0, "")]
+
+
+def test_one_lane_of_each_copy_acts():
+    lanes = build(TURNS, num_copies=4, num_agents=3, length=7)
+    arrivals = lanes.reset(0)
+    for _ in range(30):
+        acting = sum(arrival.acting.astype(int) for arrival in arrivals)
+        ended = sum((arrival.terminated | arrival.truncated).astype(int) for arrival in arrivals)
+        assert ((acting == 1) | (ended == 3)).all()
+        arrivals = step(lanes)
+
+
+def test_an_agent_that_never_moved_has_no_episode():
+    lanes = build(TURNS, length=1)
+    lanes.reset(0)
+    assert rows(step(lanes)) == [(1, 1, "e"), (0, 0, "")]
+    assert rows(step(lanes)) == [(0, 0, "af"), (0, 0, "")]
+
+
+def test_masks_are_kept_as_observations():
+    lanes = build(TURNS, length=4, mask=True)
+    space = lanes.spec.teams[0].observation
+    assert isinstance(space, Dict)
+    assert sorted(space.items) == ["action_mask", "observation"]
+    arrivals = lanes.reset(0)
+    for _ in range(12):
+        actions = tuple(arrival.observation["action_mask"].argmax(axis=1) for arrival in arrivals)  # [L, 2] -> [L]
+        arrivals = lanes.step(actions)
+        assert arrivals[0].failed is None
+
+
+@pytest.mark.parametrize("name", [TEAM, TURNS])
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("raise", "asked to break at step 2"),
+        ("nan", "agent 'agent_0': observation holds NaN"),
+        ("nan_reward", "agent 'agent_0': reward is nan"),
+        ("shape", r"agent 'agent_0': observation has shape \(7,\)"),
+    ],
+)
+def test_a_copy_that_breaks_is_replaced_and_its_lanes_are_marked(name: str, fault: str, message: str):
+    lanes = build(name, num_copies=2, fault=fault, fault_after=2)
+    seeds = lanes.reset(3)[0].observation[:, 0].copy()
+    step(lanes)
+    arrivals = step(lanes)
+    assert all(arrival.failed is not None and arrival.failed.all() for arrival in arrivals)
+    assert row(arrivals[0]) == (0, 0, "af")
+    assert (arrivals[0].observation[:, 0] != seeds).all()
+    reports = arrivals[0].failures
+    assert len(reports) == 2
+    assert arrivals[1].failures == ()
+    for copy, report in enumerate(reports):
+        assert name in report
+        assert "step 2" in report
+        assert int(report.split("seed ")[1].split(",")[0]) % 1_000_000 == seeds[copy]
+        with pytest.raises(RuntimeError, match=message):
+            raise RuntimeError(report)
+    assert step(lanes)[0].failed is None
+
+
+def test_the_report_names_the_agent_whose_turn_it_was():
+    lanes = build(TURNS, fault="raise", fault_after=2)
+    lanes.reset(0)
+    step(lanes)
+    assert "turn of agent 'agent_1'" in step(lanes)[0].failures[0]
+
+
+@pytest.mark.parametrize("name", [TEAM, TURNS])
+def test_an_environment_that_cannot_be_replaced_is_broken(name: str):
+    with pytest.raises(EnvironmentBroken, match=r"replace it broke, too(.|\n)*asked to break in reset"):
+        build(name, fault="raise_in_reset").reset(0)
+
+
+def test_turns_can_be_forced_on_a_parallel_environment():
+    lanes = build(TEAM, turns=True)
+    assert not any(team.aligned for team in lanes.spec.teams)
+    assert rows(lanes.reset(0)) == [(0, 0, "af"), (0, 0, "")]
+
+
+def test_a_missing_extra_names_the_command_that_installs_it():
+    with pytest.raises(ImportError, match=r"needs nothing_like_this.*pip install 'pettingzoo\[fake\]'"):
+        with_fake_family("import nothing_like_this")
+
+
+def with_fake_family(source: str) -> None:
+    """A family `pettingzoo.fake` with one module, `game_v0`, made of `source`."""
+
+    class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+        def find_spec(self, fullname, path, target=None):
+            if fullname not in ("pettingzoo.fake", "pettingzoo.fake.game_v0"):
+                return None
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=fullname.endswith("fake"))
+
+        def exec_module(self, module):
+            if module.__name__.endswith("game_v0"):
+                exec(source, module.__dict__)
+
+    finder = Finder()
+    sys.meta_path.insert(0, finder)
+    try:
+        build("pettingzoo:fake.game_v0")
+    finally:
+        sys.meta_path.remove(finder)
+        sys.modules.pop("pettingzoo.fake", None)
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest():
+    with pytest.raises(ImportError, match=r"no 'classic.rps_v9'; near it are classic.rps"):
+        build("pettingzoo:classic.rps_v9")
+
+
+def test_families_that_moved_are_found_or_say_what_installs_them():
+    pytest.importorskip("pettingzoo", minversion="1.26")
+    if importlib.util.find_spec("mpe2") is None:
+        with pytest.raises(ImportError, match=r"needs mpe2.*pip install mpe2"):
+            build("pettingzoo:mpe.simple_spread_v3")
+    else:
+        lanes = build("pettingzoo:mpe.simple_spread_v3")
+        assert [team.name for team in lanes.spec.teams] == ["agent_0", "agent_1", "agent_2"]
+        lanes.close()
+
+
+def test_other_objects_are_refused():
+    with pytest.raises(TypeError, match="gave a Tracer; wanted"):
+        build("srl.testing.environments:tracer")
+
+
+def test_agents_must_be_known_beforehand():
+    with pytest.raises(ValueError, match="no `possible_agents`"):
+        build("pettingzoo.test.example_envs.generated_agents_parallel_v0:parallel_env")
+
+
+def test_close_is_idempotent():
+    lanes = build(TEAM)
+    lanes.close()
+    lanes.close()
