@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import pkgutil
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,19 +13,25 @@ from types import ModuleType
 from typing import Any
 
 from srl.api.lanes import Lanes
+from srl.base.nearest import nearest
+from srl.environments.locate import locate
 from srl.environments.pettingzoo_aec import TurnGame
 from srl.environments.pettingzoo_lanes import PettingZooLanes
 from srl.environments.pettingzoo_parallel import ParallelGame
 
 PREFIX = "pettingzoo:"
 TURNS = "turns"
+FAMILIES = ("atari", "butterfly", "classic", "magent", "mpe", "sisl")
 # Families that left PettingZoo: where their modules live now, and what installs them.
 MOVED = {"mpe": ("mpe2", "mpe2"), "magent": ("magent2.environments", "magent2")}
 
 
 @dataclass(frozen=True)
 class PettingZooConfig:
-    """`pettingzoo:classic.tictactoe_v3`, or `package.module:function`, a function that returns an environment."""
+    """`classic.tictactoe_v3`, or `package.module:function`, a function that returns an environment.
+
+    Both may have `pettingzoo:` before them, by which :func:`srl.environments.ids.lanes_config` knows them.
+    """
 
     name: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -74,34 +80,31 @@ def _need_pettingzoo(name: str) -> None:
 
 
 def _maker(name: str, turns: bool) -> Callable[..., Any]:
-    if not name.startswith(PREFIX):
-        module, _, function = name.partition(":")
-        if not function:
-            raise ValueError(
-                f"{name!r} names no environment; wanted '{PREFIX}family.module' or 'package.module:function'"
-            )
-        made: Callable[..., Any] = getattr(importlib.import_module(module), function)
-        return made
-    module_found = _import_family(name.removeprefix(PREFIX))
+    path = name.removeprefix(PREFIX)
+    if ":" in path:
+        return locate(path)
+    module = _import_module(path.removeprefix("pettingzoo."))
     order = ("env", "raw_env") if turns else ("parallel_env", "env", "raw_env")
     for function in order:
-        if hasattr(module_found, function):
-            found: Callable[..., Any] = getattr(module_found, function)
-            return found
-    raise ValueError(f"{module_found.__name__} offers none of {', '.join(order)}")
+        if hasattr(module, function):
+            maker: Callable[..., Any] = getattr(module, function)
+            return maker
+    raise ValueError(f"{module.__name__} offers none of {', '.join(order)}; name a function: {path}:function")
 
 
-def _import_family(path: str) -> ModuleType:
-    """The module below `pettingzoo`, or below the package that its family has moved to."""
+def _import_module(path: str) -> ModuleType:
+    """The module below `pettingzoo`, or below the package that its family has moved to, or anywhere."""
     family, _, rest = path.partition(".")
     package, install = f"pettingzoo.{family}", f"'pettingzoo[{family}]'"
     if family in MOVED and not _importable(package):
         package, install = MOVED[family]
+    elif importlib.util.find_spec(package) is None:
+        package, install = family, family
     module = f"{package}.{rest}" if rest else package
     try:
         return _import_quietly(module)
     except ModuleNotFoundError as error:
-        if error.name in (module, f"pettingzoo.{family}"):
+        if error.name in (module, family):
             raise ImportError(f"PettingZoo has no {path!r}{_nearest(path, package)}") from error
         raise ImportError(
             f"{PREFIX}{path} needs {error.name}, which is not installed: pip install {install}"
@@ -124,9 +127,9 @@ def _import_quietly(module: str) -> ModuleType:
 
 
 def _nearest(path: str, package: str) -> str:
+    """The end of a message about a module that is not there."""
     family, _, rest = path.partition(".")
-    if not _importable(package):
-        package, family, rest = "pettingzoo", "", path
+    if not rest or not _importable(package):
+        return nearest(family, FAMILIES)
     known = [module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)]
-    near = difflib.get_close_matches(rest, known, n=3)
-    return f"; near it are {', '.join(f'{family}.{name}' if family else name for name in near)}" if near else ""
+    return nearest(path, [f"{family}.{name}" for name in known if re.search(r"_v\d+$", name)])

@@ -13,6 +13,10 @@ from srl.api.lanes import Arrival, LaneSpec
 from srl.base.tree import Array, Tree
 from srl.environments.errors import EnvironmentBroken
 from srl.environments.pettingzoo_rows import Rows, make_rows
+from srl.environments.seeds import copy_seeds
+
+MAX_FAILURES_IN_A_ROW = 20
+"""A copy that broke so often without one good step between is beyond repair."""
 
 
 class Game(Protocol):
@@ -51,14 +55,14 @@ class PettingZooLanes:
         self._environments = [environment, *(make() for _ in range(num_copies - 1))]
         self._rows = tuple(make_rows(environment, num_copies, aligned))
         self._games = [make_game(copy, self._rows) for copy in range(num_copies)]
-        self._generators = [np.random.default_rng(copy) for copy in range(num_copies)]
-        self._seeds = [0] * num_copies
-        self._steps = [0] * num_copies
+        self._new_seeds = copy_seeds(0)
+        self._seeds = [0] * num_copies  # of the episode
+        self._steps = [0] * num_copies  # in the episode
+        self._failures_in_a_row = [0] * num_copies
         self.spec = LaneSpec(name, num_copies, tuple(rows.team for rows in self._rows))
 
     def reset(self, seed: int) -> tuple[Arrival, ...]:
-        sequences = np.random.SeedSequence(seed).spawn(self.spec.num_copies)
-        self._generators = [np.random.default_rng(sequence) for sequence in sequences]
+        self._new_seeds = copy_seeds(seed)
         self._clear()
         return self._arrivals([self._start(copy) for copy in range(self.spec.num_copies)])
 
@@ -102,12 +106,15 @@ class PettingZooLanes:
         return ""
 
     def _open(self, copy: int) -> None:
-        self._seeds[copy] = int(self._generators[copy].integers(2**31))
+        self._seeds[copy] = next(self._new_seeds)
         self._steps[copy] = 0
         self._games[copy].start(self._environments[copy], self._seeds[copy])
 
     def _replace(self, copy: int, error: Exception) -> str:
         report = self._report(copy, error)
+        self._failures_in_a_row[copy] = self._failures_in_a_row[copy] + 1 if self._steps[copy] <= 1 else 1
+        if self._failures_in_a_row[copy] >= MAX_FAILURES_IN_A_ROW:
+            raise EnvironmentBroken(f"{report}\nIt broke {MAX_FAILURES_IN_A_ROW} times in a row") from error
         with suppress(Exception):
             self._environments[copy].close()
         for rows in self._rows:

@@ -9,6 +9,7 @@ import pytest
 from srl.api.lanes import Arrival, Lanes
 from srl.api.spaces import Box, Dict, Discrete
 from srl.environments.errors import EnvironmentBroken
+from srl.environments.ids import lanes_config
 from srl.environments.pettingzoo import PettingZooConfig
 
 pytest.importorskip("pettingzoo")
@@ -201,8 +202,24 @@ def with_fake_family(source: str) -> None:
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest():
-    with pytest.raises(ImportError, match=r"no 'classic.rps_v9'; near it are classic.rps"):
+    with pytest.raises(ImportError, match=r"no 'classic.rps_v9'; did you mean 'classic.rps_v2'"):
         build("pettingzoo:classic.rps_v9")
+    with pytest.raises(ImportError, match=r"no 'clasic.rps_v2'; did you mean 'classic'"):
+        build("pettingzoo:clasic.rps_v2")
+
+
+def test_lanes_are_found_by_name():
+    lanes = lanes_config(f"pettingzoo:{TEAM}", deaths=[1, 2, 3]).build(2)
+    assert len(lanes.spec.teams) == 3
+
+
+def test_a_copy_that_always_breaks_at_once_is_broken():
+    lanes = build(TEAM, fault="raise", fault_after=1)
+    lanes.reset(0)
+    for _ in range(19):
+        step(lanes)
+    with pytest.raises(EnvironmentBroken, match="20 times in a row"):
+        step(lanes)
 
 
 def test_families_that_moved_are_found_or_say_what_installs_them():
