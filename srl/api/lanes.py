@@ -64,7 +64,8 @@ class Arrival:
     """One report for each environment that broke at this step: traceback, seed and step."""
     facts: Mapping[str, Array] = field(default_factory=dict)
     """Facts about the episodes that ended here, each [L]: `return` and `length` override what the actor counts from
-    rewards (an adapter that clips rewards knows the true return)."""
+    rewards (an adapter that clips rewards knows the true return). A `return` of NaN: this was no whole episode (a lost
+    life that counts as an end), leave it out of statistics."""
 
 
 @runtime_checkable

@@ -104,8 +104,8 @@ def _of_id(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
     module, _, last = name.rpartition(":")
     if module:
         _import_registering(module)
-    if (game := atari.game_of(last)) is not None:
-        return atari.config_of(last, game, kwargs)
+    if (game := atari.config_of(last, kwargs)) is not None:
+        return game
     spec = gymnasium.registry.get(last) or gymnasium.registry.get(_latest(last))
     if spec is None:
         raise ValueError(_unknown(name))
