@@ -1,0 +1,133 @@
+"""The PPO trainer: one batch in, a few clipped gradient steps on one flat vector of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from srl.algorithms.adam import FlatAdam
+from srl.algorithms.group import Ranks
+from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo_batch import PPOBatch
+from srl.algorithms.ppo_loss import METRICS, Minibatch, Samples, ppo_gradient, ppo_metrics
+from srl.algorithms.torch_policy import to_tensor
+from srl.api.trainer import TrainerGroup, TrainResult, Trajectory
+from srl.base.tree import Array, Tree, map_tree
+from srl.networks.distributions import Distribution
+from srl.networks.flat import FlatParameters
+
+
+class PPOTrainer:
+    def __init__(self, config: PPOConfig, network: nn.Module, distribution: Distribution, seed: int) -> None:
+        self._config = config
+        self._network = network.train()
+        self._distribution = distribution
+        self._flat = FlatParameters(network, gradients=True)
+        self._adam = FlatAdam(self._flat.values, config.adam_eps)
+        self._backup = [tensor.clone() for tensor in self._adam.tensors()]
+        self._counters = np.array([seed, 0], np.int64)  # seed of the shuffles, updates done
+        self._ranks = Ranks()
+
+    def step(self, batch: Trajectory, progress: float) -> TrainResult:
+        for backup, tensor in zip(self._backup, self._adam.tensors(), strict=True):
+            backup.copy_(tensor)
+        try:
+            metrics = self._update(batch, progress)
+        except BaseException:
+            # A lost rank, say: no half an update.
+            self._roll_back()
+            raise
+        self._counters[1] += 1
+        if not np.isfinite(list(metrics.values())).all():
+            self._roll_back()
+            return TrainResult(skipped=True)
+        return TrainResult(metrics)
+
+    def _roll_back(self) -> None:
+        for backup, tensor in zip(self._backup, self._adam.tensors(), strict=True):
+            tensor.copy_(backup)
+
+    def _update(self, batch: Trajectory, progress: float) -> dict[str, float]:
+        config = self._config
+        learning_rate = config.learning_rate * (1.0 - progress) if config.anneal else config.learning_rate
+        samples = PPOBatch(batch, config, self._ranks)
+        if samples.num_samples == 0:
+            return {"learning_rate": learning_rate}
+        seen: list[Samples] = []
+        grad_norms: list[Tensor] = []
+        shuffle = np.random.Generator(np.random.Philox(key=self._shuffle_key(), counter=[0, 0, 0, self._counters[1]]))
+        for _ in range(config.epochs):
+            for observation, minibatch, weight in samples.minibatches(shuffle):
+                seen.append(self._accumulate(observation, minibatch, weight))
+                grad_norms.append(self._descend(learning_rate))
+        sums = ppo_metrics(Samples(*(torch.cat(column) for column in zip(*seen, strict=True))), config.clip)
+        self._ranks.add(sums)
+        means = (sums / (samples.num_samples * config.epochs)).tolist()
+        return {
+            **dict(zip(METRICS, means, strict=True)),
+            "explained_variance": samples.explained_variance,
+            "grad_norm": float(torch.stack(grad_norms).mean()),
+            "learning_rate": learning_rate,
+        }
+
+    def _shuffle_key(self) -> list[int]:
+        return [int(self._counters[0]), self._ranks.rank]
+
+    def _accumulate(self, observation: Tree, minibatch: Minibatch, weight: float) -> Samples:
+        """The gradient of one minibatch, into the flat gradient."""
+        config = self._config
+        self._flat.gradients.zero_()
+        if len(minibatch.advantage) == 0:
+            # Fewer rows than minibatches: the other ranks have some, and wait for us.
+            return Samples(*[minibatch.advantage] * 4)
+        parameters, value = self._network(map_tree(to_tensor, observation))
+        parameters_gradient, value_gradient, samples = ppo_gradient(
+            self._distribution,
+            parameters.detach(),
+            value.detach(),
+            minibatch,
+            clip=config.clip,
+            value_coefficient=config.value_coefficient,
+            entropy_coefficient=config.entropy_coefficient,
+            weight=weight,
+        )
+        torch.autograd.backward((parameters, value), (parameters_gradient, value_gradient))
+        return samples
+
+    def _descend(self, learning_rate: float) -> Tensor:
+        """One step of Adam on the gradient of all ranks, its norm clipped; returns the norm before the clip."""
+        gradients = self._flat.gradients
+        self._ranks.add(gradients)
+        norm: Tensor = torch.linalg.vector_norm(gradients)
+        gradients.mul_((self._config.max_grad_norm / (norm + 1e-6)).clamp_max_(1.0))
+        self._adam.step(gradients, learning_rate)
+        return norm
+
+    def parameters(self) -> Array:
+        return self._flat.values.numpy()
+
+    def state(self) -> Mapping[str, Array]:
+        values, exp_avg, exp_avg_sq, num_steps = (tensor.numpy() for tensor in self._adam.tensors())
+        return {
+            "parameters": values,
+            "exp_avg": exp_avg,
+            "exp_avg_sq": exp_avg_sq,
+            "num_steps": num_steps,
+            "counters": self._counters,
+        }
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        own = self.state()
+        shapes = {name: array.shape for name, array in own.items()}
+        found = {name: np.shape(array) for name, array in state.items()}
+        if shapes != found:
+            raise ValueError(f"this state is of another network or algorithm: wanted {shapes}, found {found}")
+        for name, array in own.items():
+            array[...] = state[name]
+
+    def join(self, group: TrainerGroup) -> None:
+        self._ranks.join(group)
+        self._ranks.copy_first((*self._adam.tensors(), torch.from_numpy(self._counters)))

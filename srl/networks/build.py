@@ -1,0 +1,117 @@
+"""Builds the network for a pair of spaces: the default one, or the user's own, checked on a batch of zeros."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from srl.api.spaces import Space, array_spec
+from srl.base.tree import map_tree
+from srl.networks.actor_critic import SharedActorCritic, StackedActorCritic
+from srl.networks.distributions import Distribution
+from srl.networks.encoders import build_encoder, has_image
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    own: str = ""
+    """`package.module:function` or `path/file.py:function`; empty for the default network."""
+
+
+class EncodedActorCritic(nn.Module):
+    """An encoder and the actor-critic on top of it."""
+
+    def __init__(self, encoder: nn.Module, actor_critic: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.actor_critic = actor_critic
+
+    def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
+        result: tuple[Tensor, Tensor] = self.actor_critic(self.encoder(observation))
+        return result
+
+
+def default_network(observation: Space, distribution: Distribution, config: NetworkConfig) -> nn.Module:
+    """Images: Nature convolutions shared by two linear heads. Everything else: separate actor and critic."""
+    encoder = build_encoder(observation)
+    outputs, free = distribution.num_parameters, distribution.num_free
+    if has_image(observation):
+        return EncodedActorCritic(encoder, SharedActorCritic(encoder.num_features, outputs, free))
+    stacked = StackedActorCritic(encoder.num_features, config.hidden_sizes, config.activation, outputs, free)
+    return EncodedActorCritic(encoder, stacked)
+
+
+def build_network(
+    observation: Space, action: Space, distribution: Distribution, config: NetworkConfig, seed: int
+) -> nn.Module:
+    """The same seed gives the same weights; torch's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if not config.own:
+            return default_network(observation, distribution, config)
+        network = load_function(config.own)(observation, action)
+        check_network(network, observation, distribution, config.own)
+    return network
+
+
+def load_function(name: str) -> Callable[[Space, Space], nn.Module]:
+    """The function that `package.module:function` or `path/file.py:function` names."""
+    place, _, attribute = name.rpartition(":")
+    if not place or not attribute:
+        raise ValueError(f"network {name!r} is not of the form package.module:function or path/file.py:function")
+    if place.endswith(".py"):
+        path = Path(place).expanduser().resolve()
+        if not path.is_file():
+            raise ValueError(f"network {name!r}: there is no file {path}")
+        spec = importlib.util.spec_from_file_location(f"srl_own_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        try:
+            module = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            raise ValueError(f"network {name!r}: cannot import {place} ({error})") from error
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        raise ValueError(f"network {name!r}: {place} has no function {attribute}")
+    result: Callable[[Space, Space], nn.Module] = function
+    return result
+
+
+def check_network(network: object, observation: Space, distribution: Distribution, name: str) -> None:
+    """Run a network on zeros; ValueError says what it should have returned."""
+    if not isinstance(network, nn.Module):
+        raise ValueError(f"network {name!r} returned {type(network).__name__}, wanted a torch.nn.Module")
+    rows = 2
+    zeros = map_tree(lambda spec: torch.from_numpy(spec.empty(rows)), array_spec(observation))
+    with torch.no_grad():
+        output = network(zeros)
+    if not (isinstance(output, tuple) and len(output) == 2 and all(isinstance(part, Tensor) for part in output)):
+        raise ValueError(f"network {name!r} must return (distribution parameters, value), found {_describe(output)}")
+    parameters, value = output
+    wanted = f"parameters [B, {distribution.num_parameters}] of {distribution} and value [B], both float32"
+    shapes_match = parameters.shape == (rows, distribution.num_parameters) and value.shape == (rows,)
+    if not shapes_match or {parameters.dtype, value.dtype} != {torch.float32}:
+        raise ValueError(
+            f"network {name!r} must return {wanted}; for B = {rows} it returned {_describe(parameters)} and "
+            f"{_describe(value)}"
+        )
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    if isinstance(value, (tuple, list, Mapping)):
+        return f"a {type(value).__name__} of {len(value)}"
+    return type(value).__name__

@@ -1,0 +1,205 @@
+"""Action distributions: sampling, log-probabilities, and their gradients in closed form.
+
+A network puts out the parameters of one distribution for each row of a batch, [B, n]. The arithmetic runs on the
+transpose [n, B], because a reduction over few parameters is fast only if the batch is the contiguous axis; networks
+that care return a transposed view. Gradients are written out by hand: an update of a small network is bound by the
+number of torch calls, and autograd makes four of each of these.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from srl.api.spaces import Box, Discrete, MultiDiscrete, Space
+
+LOWEST = -1e9
+HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Evaluation(NamedTuple):
+    log_prob: Tensor  # [B]
+    entropy: Tensor  # [B]
+    saved: tuple[Tensor, ...]
+    """What `gradient` needs."""
+
+
+class Distribution(Protocol):
+    @property
+    def num_parameters(self) -> int:
+        """n: what a network puts out for each row."""
+
+    @property
+    def num_free(self) -> int:
+        """So many of them, the last ones, may be the same for every observation (a free log-std)."""
+
+    def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
+        """[B, n] -> actions [B, ...] as the space stores them."""
+
+    def mode(self, parameters: Tensor) -> Tensor: ...
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        """[B, n], [B, ...] -> [B]"""
+
+    def evaluate(self, parameters: Tensor, action: Tensor) -> Evaluation: ...
+
+    def gradient(self, evaluation: Evaluation, log_prob: Tensor, entropy: float) -> Tensor:
+        """Gradient [B, n] with respect to the parameters, given that with respect to each row's log-probability [B]
+        and that with respect to each row's entropy (the same for all rows)."""
+
+
+def gumbel_argmax(logits: Tensor, generator: torch.Generator) -> Tensor:
+    """Draws from softmax(logits) along axis 0, [n, B] -> [B]: argmax of logits + Gumbel noise."""
+    uniform = torch.rand(logits.shape, generator=generator, dtype=logits.dtype)
+    return (logits - uniform.log_().neg_().log_()).argmax(0)
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One of `num_parameters` choices; the parameters are logits."""
+
+    num_parameters: int
+    num_free: int = 0
+
+    def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
+        return gumbel_argmax(parameters.t(), generator)
+
+    def mode(self, parameters: Tensor) -> Tensor:
+        return parameters.t().argmax(0)
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        return torch.log_softmax(parameters.t(), 0).gather(0, action[None])[0]
+
+    def evaluate(self, parameters: Tensor, action: Tensor) -> Evaluation:
+        # The clamp is for choices that a network masks with a logit of -inf: 0 * -inf would be NaN below.
+        log_probs = torch.log_softmax(parameters.t(), 0).clamp_min_(LOWEST)  # [n, B]
+        probs = log_probs.exp()
+        index = action[None]
+        entropy = (probs * log_probs).sum(0).neg_()
+        return Evaluation(log_probs.gather(0, index)[0], entropy, (log_probs, probs, index, entropy))
+
+    def gradient(self, evaluation: Evaluation, log_prob: Tensor, entropy: float) -> Tensor:
+        # d log p(a) / d logit_k = [k = a] - p_k;   d H / d logit_k = -p_k (log p_k + H)
+        log_probs, probs, index, entropies = evaluation.saved
+        if entropy == 0.0:
+            grad = probs * log_prob.neg()
+        else:
+            grad = torch.add(log_probs, entropies).mul_(entropy).add_(log_prob).mul_(probs).neg_()
+        return grad.scatter_add_(0, index, log_prob[None]).t()
+
+
+@dataclass(frozen=True)
+class MultiCategorical:
+    """Several independent choices at once; the parameters are the logits of all, one after the other."""
+
+    nvec: tuple[int, ...]
+    num_free: int = 0
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(self.nvec)
+
+    def _split(self, parameters: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(parameters, list(self.nvec), dim=1)
+
+    def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.stack([gumbel_argmax(part.t(), generator) for part in self._split(parameters)], dim=1)
+
+    def mode(self, parameters: Tensor) -> Tensor:
+        return torch.stack([part.t().argmax(0) for part in self._split(parameters)], dim=1)
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        return self.evaluate(parameters, action).log_prob
+
+    def evaluate(self, parameters: Tensor, action: Tensor) -> Evaluation:
+        parts = [
+            Categorical(n).evaluate(part, action[:, i])
+            for i, (n, part) in enumerate(zip(self.nvec, self._split(parameters), strict=True))
+        ]
+        log_prob = torch.stack([part.log_prob for part in parts]).sum(0)
+        entropy = torch.stack([part.entropy for part in parts]).sum(0)
+        return Evaluation(log_prob, entropy, tuple(tensor for part in parts for tensor in part.saved))
+
+    def gradient(self, evaluation: Evaluation, log_prob: Tensor, entropy: float) -> Tensor:
+        grads = []
+        for i, n in enumerate(self.nvec):
+            saved = evaluation.saved[4 * i : 4 * i + 4]
+            part = Evaluation(evaluation.log_prob, saved[3], saved)
+            grads.append(Categorical(n).gradient(part, log_prob, entropy).t())
+        return torch.cat(grads).t()
+
+
+@dataclass(frozen=True)
+class DiagonalGaussian:
+    """Real numbers; the parameters are all means, then all log standard deviations.
+
+    Actions are drawn, stored and learnt from *unclipped*: the log-probability belongs to the number that was drawn.
+    The environment adapter clips to the bounds of the space on the way into the environment, nowhere else.
+    """
+
+    shape: tuple[int, ...]
+
+    @property
+    def num_free(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def num_parameters(self) -> int:
+        return 2 * math.prod(self.shape)
+
+    def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = parameters.t().chunk(2)  # [d, B] each
+        return mean, log_std
+
+    def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
+        mean, log_std = self._split(parameters)
+        noise = torch.empty(mean.shape, dtype=mean.dtype).normal_(generator=generator)
+        return torch.addcmul(mean, noise, log_std.exp()).t().reshape(-1, *self.shape)
+
+    def mode(self, parameters: Tensor) -> Tensor:
+        return self._split(parameters)[0].t().reshape(-1, *self.shape)
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        mean, log_std = self._split(parameters)
+        return self._log_prob(self._scaled(mean, log_std, action)[0], log_std)
+
+    def _scaled(self, mean: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        precision = log_std.neg().exp_()
+        return action.reshape(-1, mean.shape[0]).t().sub(mean).mul_(precision), precision
+
+    def _log_prob(self, scaled: Tensor, log_std: Tensor) -> Tensor:
+        constant = HALF_LOG_TWO_PI * scaled.shape[0]
+        return torch.addcmul(log_std, scaled, scaled, value=0.5).sum(0).add_(constant).neg_()
+
+    def evaluate(self, parameters: Tensor, action: Tensor) -> Evaluation:
+        mean, log_std = self._split(parameters)
+        scaled, precision = self._scaled(mean, log_std, action)
+        entropy = log_std.sum(0).add_((0.5 + HALF_LOG_TWO_PI) * scaled.shape[0])
+        return Evaluation(self._log_prob(scaled, log_std), entropy, (scaled, precision))
+
+    def gradient(self, evaluation: Evaluation, log_prob: Tensor, entropy: float) -> Tensor:
+        # With z = (a - mean) / std:  d log p / d mean = z / std;  d log p / d log_std = z^2 - 1;  d H / d log_std = 1
+        scaled, precision = evaluation.saved
+        weighted = scaled * log_prob
+        log_std = (weighted * scaled).sub_(log_prob)
+        if entropy != 0.0:
+            log_std.add_(entropy)
+        return torch.cat((weighted.mul_(precision), log_std)).t()
+
+
+def distribution_for(action: Space) -> Distribution:
+    """The distribution over an action space; ValueError if there is none."""
+    if isinstance(action, Discrete) and action.n >= 1:
+        return Categorical(action.n)
+    if isinstance(action, MultiDiscrete) and action.nvec and min(action.nvec) >= 1:
+        return MultiCategorical(tuple(action.nvec))
+    if isinstance(action, Box) and action.dtype in ("float32", "float64") and math.prod(action.shape) >= 1:
+        return DiagonalGaussian(tuple(action.shape))
+    raise ValueError(
+        f"no distribution for the action space {action}; supported are Discrete, MultiDiscrete and Box of float32 or "
+        "float64, none of them empty (turn a Dict of actions into a MultiDiscrete or a Box in a wrapper)"
+    )
