@@ -26,6 +26,8 @@ INDIRECT = struct.Struct("<8sQ")  # marks a packet whose frame, of the given len
 INDIRECT_MARK = b"SRLFRAME"
 MAX_DESCRIPTORS = 2
 ANCILLARY_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
+TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 FULL = (errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS)
 GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
 
@@ -40,7 +42,7 @@ class _Packet:
     def fit(self) -> None:
         """Move a frame too large for a packet into a memfd. The other end reads it and does not map it: descriptors
         never pile up there, and what was checked cannot change afterwards."""
-        size = sum(map(len, self.buffers))
+        size = len(self.buffers[0]) if len(self.buffers) == 1 else sum(map(len, self.buffers))
         if size <= MAX_PACKET_BYTES:
             if len(self.buffers) > MAX_IOVECS:
                 self.buffers = [b"".join(self.buffers)]
@@ -79,7 +81,7 @@ class PacketChannel:
         try:
             if memory is not None:
                 packet.descriptors.append(os.dup(memory.fd))
-            if not self._pending and self._push(packet):
+            if self.flush() and self._push(packet):
                 return
         except BaseException:
             packet.close()
@@ -118,7 +120,7 @@ class PacketChannel:
             return None
         size, descriptors, flags = received
         try:
-            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            if flags & TRUNCATED:
                 raise DecodeError("packet larger than agreed")
             frame = self._frame(size, descriptors)
             message, arrays = self._codec.decode(frame)
@@ -138,9 +140,7 @@ class PacketChannel:
     def _read(self) -> tuple[int, list[int], int] | None:
         for _ in range(2):
             try:
-                size, ancillary, flags, _ = self._socket.recvmsg_into(
-                    [self._packet], ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
-                )
+                size, ancillary, flags, _ = self._socket.recvmsg_into([self._packet], ANCILLARY_BYTES, CLOSE_ON_EXEC)
             except BlockingIOError:
                 return None
             except ConnectionResetError:
@@ -150,13 +150,7 @@ class PacketChannel:
                 raise ChannelClosed(f"{self.peer} is gone: {error}") from error
             if size == 0:
                 break
-            descriptors = [
-                descriptor
-                for level, kind, data in ancillary
-                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS
-                for (descriptor,) in struct.iter_unpack("i", data[: len(data) // 4 * 4])
-            ]
-            return size, descriptors, flags
+            return size, _descriptors(ancillary) if ancillary else [], flags
         raise ChannelClosed(f"{self.peer} is gone")
 
     def _frame(self, size: int, descriptors: list[int]) -> Buffer:
@@ -180,6 +174,15 @@ class PacketChannel:
         while self._pending:
             self._pending.popleft().close()
         self._socket.close()
+
+
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    return [
+        descriptor
+        for level, kind, data in ancillary
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS
+        for (descriptor,) in struct.iter_unpack("i", data[: len(data) // 4 * 4])
+    ]
 
 
 def _read_whole(descriptor: int, length: int) -> Buffer:

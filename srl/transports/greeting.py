@@ -1,0 +1,50 @@
+"""A handshake on its way over a non-blocking socket; the same at both ends."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from srl.transports.handshake import ClientHandshake, HandshakeError, ServerHandshake
+from srl.transports.records import Session
+
+GONE = "went away in the handshake: it may hold another secret, run or protocol, or have stopped"
+
+
+class Greeting:
+    """Reads only the bytes that the handshake wants: at most 70 from a client, 102 from a server."""
+
+    def __init__(self, sock: socket.socket, handshake: ClientHandshake | ServerHandshake, timeout: float) -> None:
+        self.socket = sock
+        self.deadline = time.monotonic() + timeout
+        self._handshake = handshake
+        self._read = b""
+        if isinstance(handshake, ClientHandshake):
+            self._send(handshake.hello)
+
+    def progress(self) -> Session | None:
+        """The session once both ends have proved themselves; never blocks. Raises HandshakeError, also when late."""
+        while self._handshake.keys is None:
+            try:
+                data = self.socket.recv(self._handshake.wanted - len(self._read))
+            except BlockingIOError:
+                if time.monotonic() > self.deadline:
+                    raise HandshakeError("did not finish the handshake in time") from None
+                return None
+            except OSError as error:
+                raise HandshakeError(f"{GONE} ({error})") from error
+            if not data:
+                raise HandshakeError(GONE)
+            self._read += data
+            if len(self._read) == self._handshake.wanted:
+                self._send(self._handshake.feed(self._read))
+                self._read = b""
+        return Session.of(self._handshake.keys)
+
+    def _send(self, data: bytes) -> None:
+        try:
+            # So few bytes always fit into the buffer of a new connection.
+            if data and self.socket.send(data) != len(data):
+                raise HandshakeError("takes no data")
+        except OSError as error:
+            raise HandshakeError(f"{GONE} ({error})") from error

@@ -1,0 +1,129 @@
+"""Who may talk: a mutual proof that both ends hold the run's secret, without I/O, and the keys that follow from it.
+
+The client sends a nonce, the server answers with its own and a proof, the client sends its proof. Each proof is an
+HMAC over everything said so far, the run and who speaks, so it is worth nothing in another session, run or direction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import struct
+from dataclasses import dataclass, field
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+PROTOCOL_VERSION = 1
+MIN_SECRET_BYTES = 16
+NONCE_BYTES = 32
+PROOF_BYTES = hashlib.sha256().digest_size
+HELLO = struct.Struct(f"<4sBB{NONCE_BYTES}s")  # magic, version, encrypted or not, nonce
+MAGIC = b"SRLH"
+ANSWER_BYTES = HELLO.size + PROOF_BYTES
+
+
+class HandshakeError(ConnectionError):
+    """The other end is not one of ours."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What both ends must agree on before a word is exchanged. The secret never shows in a repr."""
+
+    secret: bytes = field(repr=False)
+    run: str
+    encrypt: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.secret) < MIN_SECRET_BYTES:
+            raise ValueError(
+                f"the run's secret needs at least {MIN_SECRET_BYTES} bytes, found {len(self.secret)}; "
+                "use secrets.token_bytes(32)"
+            )
+
+
+@dataclass(frozen=True)
+class SessionKeys:
+    """One key per direction, seen from one end; they live as long as the connection."""
+
+    outgoing: bytes = field(repr=False)
+    incoming: bytes = field(repr=False)
+    encrypt: bool
+
+
+class ClientHandshake:
+    """Send `hello`, feed the `wanted` bytes of the answer, send what `feed` returns; then `keys` are there."""
+
+    wanted = ANSWER_BYTES
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._nonce = os.urandom(NONCE_BYTES)
+        self.hello = _hello(credentials, self._nonce)
+        self.keys: SessionKeys | None = None
+
+    def feed(self, answer: bytes) -> bytes:
+        hello, proof = answer[: HELLO.size], answer[HELLO.size :]
+        server_nonce = _nonce_of(hello, self._credentials)
+        _check(proof, _proof(self._credentials, b"server", self._nonce, server_nonce))
+        to_server, to_client = _keys(self._credentials, self._nonce, server_nonce)
+        self.keys = SessionKeys(to_server, to_client, self._credentials.encrypt)
+        return _proof(self._credentials, b"client", self._nonce, server_nonce)
+
+
+class ServerHandshake:
+    """Feed the `wanted` bytes and send what `feed` returns, until `keys` are there."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._nonce = os.urandom(NONCE_BYTES)
+        self._client_nonce: bytes | None = None
+        self.wanted = HELLO.size
+        self.keys: SessionKeys | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        if self._client_nonce is None:
+            self._client_nonce = _nonce_of(data, self._credentials)
+            self.wanted = PROOF_BYTES
+            proof = _proof(self._credentials, b"server", self._client_nonce, self._nonce)
+            return _hello(self._credentials, self._nonce) + proof
+        _check(data, _proof(self._credentials, b"client", self._client_nonce, self._nonce))
+        to_server, to_client = _keys(self._credentials, self._client_nonce, self._nonce)
+        self.keys = SessionKeys(to_client, to_server, self._credentials.encrypt)
+        return b""
+
+
+def _hello(credentials: Credentials, nonce: bytes) -> bytes:
+    return HELLO.pack(MAGIC, PROTOCOL_VERSION, credentials.encrypt, nonce)
+
+
+def _nonce_of(hello: bytes, credentials: Credentials) -> bytes:
+    magic, version, encrypt, nonce = HELLO.unpack(hello)
+    if magic != MAGIC:
+        raise HandshakeError("speaks another protocol")
+    if version != PROTOCOL_VERSION:
+        raise HandshakeError(f"speaks version {version} of the protocol, wanted {PROTOCOL_VERSION}")
+    if encrypt != credentials.encrypt:
+        raise HandshakeError(f"wants encryption {bool(encrypt)}, this run has {credentials.encrypt}")
+    return bytes(nonce)
+
+
+def _proof(credentials: Credentials, speaker: bytes, client_nonce: bytes, server_nonce: bytes) -> bytes:
+    key = hashlib.sha256(b"srl handshake" + credentials.secret).digest()
+    said = HELLO.pack(MAGIC, PROTOCOL_VERSION, credentials.encrypt, client_nonce) + server_nonce
+    return hmac.digest(key, speaker + said + credentials.run.encode(), "sha256")
+
+
+def _check(proof: bytes, wanted: bytes) -> None:
+    if not hmac.compare_digest(proof, wanted):
+        raise HandshakeError("holds another secret or belongs to another run")
+
+
+def _keys(credentials: Credentials, client_nonce: bytes, server_nonce: bytes) -> tuple[bytes, bytes]:
+    def derive(direction: bytes) -> bytes:
+        info = b"srl tcp " + direction + bytes([PROTOCOL_VERSION, credentials.encrypt]) + credentials.run.encode()
+        return HKDF(SHA256(), 32, salt=client_nonce + server_nonce, info=info).derive(credentials.secret)
+
+    return derive(b"to server"), derive(b"to client")

@@ -1,0 +1,117 @@
+"""Records: frames on a byte stream, each with its length and a tag that makes it genuine, whole and in its turn."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import GCM
+
+from srl.base.wire import Buffer, DecodeError
+from srl.transports.handshake import SessionKeys
+
+LENGTH = struct.Struct("<Q")
+TAG_BYTES = 16
+STREAM_BYTES = 2**18
+"""From here on a cipher fed piece by piece is cheaper than one copy into a contiguous buffer."""
+
+
+class Seal(Protocol):
+    """One direction of one connection; seals or opens records strictly in order."""
+
+    def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """The whole record: length, frame, tag."""
+
+    def open(self, record: memoryview) -> memoryview:
+        """The frame of a whole record, in place where possible. Raises DecodeError if the tag is not right."""
+
+
+class AuthenticatedSeal:
+    """Frames in clear with a GMAC tag: AES-GCM of nothing, with length and frame as associated data.
+
+    The nonce is the number of the record in its direction, so a record that was dropped, doubled or moved is refused.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._one_shot = AESGCM(key)
+        self._algorithm = AES(key)
+        self._sequence = 0
+
+    def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        size = sum(map(len, buffers))
+        length = LENGTH.pack(size)
+        if size < STREAM_BYTES:
+            record = b"".join((length, *buffers))
+            return [record, self._one_shot.encrypt(self._next_nonce(), b"", record)]
+        encryptor = Cipher(self._algorithm, GCM(self._next_nonce())).encryptor()
+        for buffer in (length, *buffers):
+            encryptor.authenticate_additional_data(buffer)
+        encryptor.finalize()
+        return [length, *buffers, encryptor.tag]
+
+    def open(self, record: memoryview) -> memoryview:
+        try:
+            self._one_shot.decrypt(self._next_nonce(), record[-TAG_BYTES:], record[:-TAG_BYTES])
+        except InvalidTag as error:
+            raise DecodeError("a record that was altered, replayed, moved or not sent by our peer") from error
+        return record[LENGTH.size : -TAG_BYTES]
+
+    def _next_nonce(self) -> bytes:
+        nonce = self._sequence.to_bytes(12, "big")
+        self._sequence += 1
+        return nonce
+
+
+class EncryptedSeal(AuthenticatedSeal):
+    """The same with the frame encrypted; only the length is in clear."""
+
+    def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        size = sum(map(len, buffers))
+        length = LENGTH.pack(size)
+        if size < STREAM_BYTES:
+            frame = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+            return [length, self._one_shot.encrypt(self._next_nonce(), frame, length)]
+        encryptor = Cipher(self._algorithm, GCM(self._next_nonce())).encryptor()
+        encryptor.authenticate_additional_data(length)
+        sealed = np.empty(size + AES.block_size // 8, np.uint8).data
+        end = 0
+        for buffer in buffers:
+            end += encryptor.update_into(buffer, sealed[end:])
+        encryptor.finalize()
+        return [length, sealed[:end], encryptor.tag]
+
+    def open(self, record: memoryview) -> memoryview:
+        length, sealed, tag = record[: LENGTH.size], record[LENGTH.size : -TAG_BYTES], record[-TAG_BYTES:]
+        nonce = self._next_nonce()
+        try:
+            if len(sealed) < STREAM_BYTES:
+                frame = self._one_shot.decrypt(nonce, record[LENGTH.size :], length)
+                return memoryview(bytearray(frame))  # the receiver may write into its arrays
+            decryptor = Cipher(self._algorithm, GCM(nonce, bytes(tag))).decryptor()
+            decryptor.authenticate_additional_data(length)
+            opened = np.empty(len(sealed) + AES.block_size // 8, np.uint8).data
+            end = decryptor.update_into(sealed, opened)
+            decryptor.finalize()
+        except InvalidTag as error:
+            raise DecodeError("a record that was altered, replayed, moved or not sent by our peer") from error
+        return opened[:end]
+
+
+@dataclass(frozen=True)
+class Session:
+    """The seals of an authenticated connection."""
+
+    outgoing: Seal
+    incoming: Seal
+
+    @classmethod
+    def of(cls, keys: SessionKeys) -> Session:
+        kind = EncryptedSeal if keys.encrypt else AuthenticatedSeal
+        return cls(kind(keys.outgoing), kind(keys.incoming))
