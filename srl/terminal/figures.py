@@ -1,0 +1,50 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+
+def count(number: int) -> str:
+    """`524,288`"""
+    return f"{number:,}"
+
+
+def rate(per_second: float) -> str:
+    """`930/s`, `21.4k/s`, `210k/s`, `1.25M/s`"""
+    if not math.isfinite(per_second) or per_second < 0:
+        return "-"
+    for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if per_second >= 0.9995 * size:
+            scaled = per_second / size
+            digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
+            return f"{scaled:.{digits}f}{suffix}/s"
+    return f"{per_second:.0f}/s" if per_second >= 9.95 or per_second == 0 else f"{per_second:.1f}/s"
+
+
+def duration(seconds: float) -> str:
+    """`12.3 s`, `4:07`, `2:03:04`, `3 d 04:00`"""
+    if not math.isfinite(seconds) or seconds < 0:
+        return "-"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours // 24} d {hours % 24:02d}:{minutes:02d}"
+
+
+def figure(number: float | None) -> str:
+    """`312.4`, `-0.05`, `12,345`, `1.2e+07`; a dash where there is none yet."""
+    if number is None or math.isnan(number):
+        return "-"
+    size = abs(number)
+    if size >= 1e7 or 0 < size < 0.001:
+        return f"{number:.1e}"
+    return f"{number:,.0f}" if size >= 10_000 else f"{number:,.1f}" if size >= 9.995 else f"{number:.2f}"
+
+
+def percent(share: float) -> str:
+    """`52 %`; rounded down, so that 100 % means done."""
+    return f"{math.floor(100 * share + 1e-9)} %" if math.isfinite(share) else "- %"

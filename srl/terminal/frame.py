@@ -1,0 +1,221 @@
+"""One frame of the live view: a snapshot as styled text that fits the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.text import Text
+
+from srl.api.status import RunStatus, WorkerStatus
+from srl.terminal.drawing import bar, braille, split
+from srl.terminal.figures import count, duration, figure, percent, rate
+
+PHASES = {
+    "env": "green",
+    "inference": "cyan",
+    "update": "magenta",
+    "publish": "yellow",
+    "other": "blue",
+    "waiting": "bright_black",
+}
+STATES = {"running": "green", "finished": "bold green", "stopped": "yellow", "failed": "bold red"}
+LEFT = 29
+"""Columns of the figures beside the curve."""
+LABEL = 11
+
+
+def frame(status: RunStatus, width: int, height: int) -> Text:
+    """At most `height` rows of at most `width` columns; what does not fit is summed up or left out, the curve last."""
+    width, height = max(40, width), max(12, height)
+    lines = [_title(status, width), _progress(status, width), Text()]
+    summary = _summary(status)
+    advice = _advice(status, width)
+    streams = [_stream_line(stream.name, stream.filled, stream.dropped, width) for stream in status.streams]
+    room = height - len(lines) - len(summary) - len(advice) - 2
+    streams = streams[: max(0, min(len(streams), room - 3))]
+    workers = _workers(status.workers, width, max(0, room - len(streams) - 1))
+    lines += _beside(summary, _curve(status, width - LEFT, len(summary)))
+    if streams or workers:
+        lines += [Text(), *streams, *workers]
+        if workers and len(lines) + len(advice) + 1 < height:
+            lines.append(_legend(status.workers))
+    lines += [Text(), *advice] if advice else []
+    free = height - len(lines) - 1
+    if status.messages and free > 0:
+        lines.append(Text())
+        lines += [_cut(Text(f" · {message}", "dim"), width) for message in status.messages[-min(free, 4) :]]
+    joined = Text("\n").join(lines[:height])
+    joined.no_wrap, joined.overflow = True, "crop"
+    return joined
+
+
+def _title(status: RunStatus, width: int) -> Text:
+    title = Text(" SRL ", "bold reverse")
+    title.append(f" {status.environment}", "bold").append(f" · {status.algorithm}")
+    right = Text(status.state, STATES.get(status.state, "yellow"))
+    right.append(f"  {duration(status.elapsed)} ", "dim")
+    room = width - title.cell_len - right.cell_len - 2
+    if room >= 12:
+        title.append(f"  {_cut(Text(status.run), room - 2).plain}", "dim")
+    return _between(title, right, width)
+
+
+def _progress(status: RunStatus, width: int) -> Text:
+    share = min(1.0, status.steps / status.target_steps) if status.target_steps else 0.0
+    if status.target_steps:
+        facts = f" {percent(share):>5}  {count(status.steps)} / {count(status.target_steps)}"
+    else:
+        facts = f"  {count(status.steps)} steps"
+    left = remaining(status)
+    facts += f"  {left} left" if left else ""
+    length = max(8, width - len(facts) - 2)
+    filled = round(share * length)
+    line = Text(" ").append("━" * filled, "green").append("─" * (length - filled), "bright_black")
+    return line.append(facts)
+
+
+def remaining(status: RunStatus) -> str:
+    """The estimated time left, by the present speed; empty where there is nothing to estimate."""
+    todo = status.target_steps - status.steps
+    if status.state != "running" or todo <= 0 or status.train_fps <= 0:
+        return ""
+    return duration(todo / status.train_fps)
+
+
+def _summary(status: RunStatus) -> list[Text]:
+    rows = [
+        ("return", figure(status.return_mean), "bold green" if status.return_mean is not None else "dim"),
+        ("length", figure(status.length_mean), ""),
+        ("episodes", count(status.episodes), ""),
+        ("env", rate(status.env_fps), "bold"),
+        ("train", rate(status.train_fps), "bold"),
+        ("updates", count(status.updates), ""),
+        ("lag", f"{status.lag_mean:.1f}  max {status.lag_max} of {status.max_lag}", _lag_style(status)),
+    ]
+    failures = [f"{status.restarts} restarted"] if status.restarts else []
+    failures += [f"{status.lane_failures} lanes failed"] if status.lane_failures else []
+    rows.append(("failures", ", ".join(failures) or "none", "bold yellow" if failures else "dim"))
+    return [
+        _cut(Text(f" {label:<{LABEL}}", "dim").append(value, style or ""), LEFT - 1) for label, value, style in rows
+    ]
+
+
+def _lag_style(status: RunStatus) -> str:
+    return "bold red" if status.lag_max > status.max_lag else ""
+
+
+def _curve(status: RunStatus, width: int, height: int) -> list[Text]:
+    points = [point for point in status.return_curve if point == point]
+    if not points:
+        hint = "the first returns are on their way" if status.state in ("starting", "running") else "no episode ended"
+        return [Text()] * (height // 2) + [Text(hint, "dim italic")]
+    high, low = figure(max(points)), figure(min(points))
+    margin = max(len(high), len(low))
+    lines = []
+    for row, dots in enumerate(braille(points, max(4, width - margin - 3), height)):
+        label = high if row == 0 else low if row == height - 1 else ""
+        lines.append(Text(f"{label:>{margin}} ", "dim").append("┤" if label else "│", "dim").append(dots, "green"))
+    return lines
+
+
+def _beside(left: list[Text], right: list[Text]) -> list[Text]:
+    rows = []
+    for index, text in enumerate(left):
+        row = text.copy()
+        row.append(" " * (LEFT - row.cell_len))
+        rows.append(row.append_text(right[index]) if index < len(right) else row)
+    return rows
+
+
+def _stream_line(name: str, filled: float, dropped: int, width: int) -> Text:
+    line = Text(f" {name[:LABEL]:<{LABEL + 1}}")
+    line.append(bar(filled, _bar_width(width)).replace(" ", "·"), "yellow" if filled > 0.9 else "blue")
+    line.append(f" {percent(filled):>5} full", "dim")
+    if dropped:
+        line.append(f", {count(dropped)} dropped", "yellow")
+    return _cut(line, width)
+
+
+def _bar_width(width: int) -> int:
+    return min(48, width - LABEL - 42)
+
+
+def _workers(workers: list[WorkerStatus], width: int, room: int) -> list[Text]:
+    """A line per worker, or per group where there are too many of them."""
+    if len(workers) <= room:
+        return [_worker_line(worker.name, worker.state, worker.busy, worker.incarnation, width) for worker in workers]
+    groups: dict[str, list[WorkerStatus]] = {}
+    for worker in workers:
+        groups.setdefault(worker.group, []).append(worker)
+    lines = []
+    for group, members in groups.items():
+        phases = {phase: sum(m.busy.get(phase, 0.0) for m in members) / len(members) for phase in PHASES}
+        state = next((m.state for m in members if m.state != "running"), "running")
+        incarnations = sum(m.incarnation for m in members)
+        name = f"{group} ×{len(members)}" if len(members) > 1 else members[0].name
+        lines.append(_worker_line(name, state, phases, incarnations, width))
+    return lines[:room]
+
+
+def _worker_line(name: str, state: str, busy: dict[str, float], incarnation: int, width: int) -> Text:
+    line = Text(f" {name[: LABEL + 1]:<{LABEL + 1}}")
+    length = _bar_width(width)
+    if state != "running" or not busy:
+        line.append("·" * length, "bright_black").append(f"  {state}", STATES.get(state, "yellow"))
+    else:
+        line.append_text(stacked(busy, length))
+        line.append("  ").append_text(_largest(busy))
+    if incarnation:
+        line.append(f"  ↻{incarnation}", "yellow")
+    return _cut(line, width)
+
+
+def stacked(busy: dict[str, float], width: int) -> Text:
+    """The shares of time as one bar, a colour for each phase; waiting is what is left."""
+    shares = {phase: busy.get(phase, 0.0) for phase in PHASES if phase != "waiting"}
+    cells = split(shares, width)
+    line = Text()
+    for phase, length in cells.items():
+        line.append("█" * length, PHASES[phase])
+    return line.append("·" * (width - sum(cells.values())), PHASES["waiting"])
+
+
+def _largest(busy: dict[str, float]) -> Text:
+    largest = sorted((phase for phase in PHASES if busy.get(phase, 0.0) >= 0.005), key=lambda p: -busy[p])[:3]
+    line = Text()
+    for phase in largest:
+        line.append(f"{phase} {100 * busy[phase]:.0f}  ", PHASES[phase])
+    line.rstrip()
+    return line
+
+
+def _legend(workers: Iterable[WorkerStatus]) -> Text:
+    seen = {phase for worker in workers for phase, share in worker.busy.items() if share > 0}
+    line = Text(" " * (LABEL + 2))
+    for phase in (phase for phase in PHASES if phase in seen):
+        line.append("· " if phase == "waiting" else "■ ", PHASES[phase]).append(f"{phase}   ", "dim")
+    line.rstrip()
+    return line
+
+
+def _advice(status: RunStatus, width: int) -> list[Text]:
+    lines = []
+    if status.bottleneck:
+        lines.append(_cut(Text(f" {'bottleneck':<{LABEL + 1}}", "dim").append(status.bottleneck, "bold"), width))
+    if status.advice:
+        lines.append(_cut(Text(f" {'try':<{LABEL + 1}}", "dim").append(status.advice, "bold cyan"), width))
+    return lines
+
+
+def _between(left: Text, right: Text, width: int) -> Text:
+    left = _cut(left, width - right.cell_len - 1)
+    return left.append(" " * (width - left.cell_len - right.cell_len)).append_text(right)
+
+
+def _cut(text: Text, width: int) -> Text:
+    if not text.plain.isprintable():  # a message may carry anything, also what would move the cursor
+        text = Text("".join(char if char.isprintable() else " " for char in text.plain), text.style)
+    if text.cell_len > width:
+        text = text.copy()
+        text.truncate(width, overflow="ellipsis")
+    return text

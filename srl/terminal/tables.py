@@ -1,0 +1,72 @@
+"""Tables for `srl ps`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from srl.api.status import RunStatus, WorkerStatus
+from srl.terminal.figures import count, duration, figure, percent, rate
+from srl.terminal.frame import STATES, stacked
+
+BAR = 16
+
+
+def ps_table(runs: Sequence[RunStatus], workers: bool = True) -> RenderableType:
+    """The runs, and below them the workers of those that are not over."""
+    if not runs:
+        return Text("no runs; start one: srl train CartPole-v1")
+    parts: list[RenderableType] = [_runs(runs)]
+    for status in runs:
+        if workers and status.workers and status.state in ("starting", "running"):
+            parts += [Text(), _workers(status)]
+    return Group(*parts)
+
+
+def _runs(runs: Sequence[RunStatus]) -> Table:
+    table = _table("RUN", "STATE", ">DONE", ">RETURN", ">TRAIN", ">TIME")
+    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
+    for status in runs:
+        share = min(1.0, status.steps / status.target_steps) if status.target_steps else None
+        table.add_row(
+            Text(status.run, "bold"),
+            Text(status.state, STATES.get(status.state, "yellow")),
+            count(status.steps) if share is None else percent(share),
+            figure(status.return_mean),
+            rate(status.train_fps),
+            duration(status.elapsed),
+        )
+    return table
+
+
+def _workers(status: RunStatus) -> Table:
+    table = _table("WORKER", ">PID", "STATE", "BUSY", "", ">CPU", ">MEMORY", ">RESTARTS")
+    table.title = Text(status.run, "bold")
+    table.title_justify = "left"
+    for worker in status.workers:
+        table.add_row(
+            worker.name,
+            str(worker.pid) if worker.pid else "-",
+            Text(worker.state, STATES.get(worker.state, "yellow")),
+            stacked(worker.busy, BAR) if worker.busy else Text("·" * BAR, "bright_black"),
+            percent(_busy(worker)) if worker.busy else "-",
+            f"{worker.cpu_percent:.0f} %",
+            f"{worker.rss_mb:,.0f} MB",
+            Text(str(worker.incarnation), "yellow" if worker.incarnation else "dim"),
+        )
+    return table
+
+
+def _busy(worker: WorkerStatus) -> float:
+    return sum(share for phase, share in worker.busy.items() if phase != "waiting")
+
+
+def _table(*headings: str) -> Table:
+    """Without borders, as `ps` and `ls` do; a heading that begins with `>` is set to the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in headings:
+        table.add_column(heading.lstrip(">"), justify="right" if heading.startswith(">") else "left", no_wrap=True)
+    return table
