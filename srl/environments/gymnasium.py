@@ -39,6 +39,7 @@ class GymnasiumConfig:
     def make(self) -> Any:
         """One copy."""
         if not self.located:
+            self._quiet()
             return gymnasium.make(self.name, disable_env_checker=True, **self.kwargs)
         environment = locate(self.name)(**self.kwargs)
         if not isinstance(environment, gymnasium.Env):
@@ -47,6 +48,14 @@ class GymnasiumConfig:
                 "VectorEnv takes `num_envs`, one that makes Lanes takes `num_copies`"
             )
         return environment
+
+    def _quiet(self) -> None:
+        """Keep MuJoCo's warnings out of the terminal, where Gymnasium's own tasks are meant."""
+        spec = gymnasium.registry.get(self.name)
+        if spec is not None and str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
+            from srl.environments.mujoco_log import quiet
+
+            quiet()
 
 
 class GymnasiumLanes:

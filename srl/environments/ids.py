@@ -63,8 +63,9 @@ def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesC
         return _of_function(name_of(environment), kwargs)
     family, _, rest = environment.partition(":")
     if family == "envpool" and rest:
-        from srl.environments.envpool import EnvPoolConfig
+        from srl.environments.envpool import EnvPoolConfig, check_installed
 
+        check_installed(rest)
         return EnvPoolConfig(rest, kwargs)
     if family == "pettingzoo" and rest:
         from srl.environments.pettingzoo import PettingZooConfig

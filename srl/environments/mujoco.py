@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from srl.api.spaces import Box
 from srl.base.tree import Array, Tree
 from srl.environments import mujoco_bodies, mujoco_tasks
 from srl.environments.finite import all_finite, broken_lanes
+from srl.environments.mujoco_log import quiet
 from srl.environments.mujoco_tasks import Scene, Task
 from srl.environments.seeds import copy_seeds
 from srl.environments.spaces import action_decoder, from_gymnasium
@@ -34,8 +34,6 @@ TASKS: Mapping[str, Any] = {
     "Reacher-v5": mujoco_bodies.Reacher,
     "Pusher-v5": mujoco_bodies.Pusher,
 }
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,15 +57,6 @@ def config_of(name: str, kwargs: Mapping[str, Any]) -> MujocoConfig | None:
     limit = options.pop("max_episode_steps", gymnasium.registry[name].max_episode_steps)
     known = {option.name for option in dataclasses.fields(TASKS[name])}
     return MujocoConfig(name, options, limit) if set(options) <= known else None
-
-
-def quiet() -> None:
-    """Have MuJoCo's warnings logged for those who look for them: by default they go to the terminal, and to a file
-    MUJOCO_LOG.TXT in whatever directory one is. Leaves a handler that somebody else has set."""
-    import mujoco
-
-    if mujoco.get_mju_user_warning() is None:
-        mujoco.set_mju_user_warning(logger.debug)
 
 
 class MujocoLanes:
@@ -192,6 +181,6 @@ class MujocoLanes:
 
     def _report(self, lane: int, what: str) -> str:
         return (
-            f"environment {self.spec.environment}, copy {lane}, seed {self._seed}, step {self._elapsed[lane]}: broke and "
-            f"was started anew:\n{what}"
+            f"environment {self.spec.environment}, copy {lane}, seed {self._seed}, step {self._elapsed[lane]}: "
+            f"broke and was started anew:\n{what}"
         )
