@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -29,11 +30,12 @@ class PPOBatch:
         rows = np.flatnonzero(batch.acting[:-1])
         self._rows = rows
         self._observation = map_tree(_merge_time, batch.observation)  # [T*B, ...], gathered minibatch by minibatch
-        self._action = _merge_time(np.asarray(batch.decision["action"]))[rows].reshape(len(rows), -1)  # [N, d]
+        action = _merge_time(np.asarray(batch.decision["action"]))
+        self._action = action.reshape(len(action), math.prod(action.shape[1:]))[rows]  # [N, d]
+        self._is_scalar = action.ndim == 1
         self._log_prob = _merge_time(np.asarray(batch.decision["log_prob"]))[rows]  # [N]
         self._advantage = advantage.reshape(-1)[rows]
         self._target = target.reshape(-1)[rows]
-        self._is_scalar = batch.reward.ndim == np.asarray(batch.decision["action"]).ndim
         parts = config.num_minibatches
         self._bounds = [len(rows) * i // parts for i in range(parts + 1)]
         self._exchange(ranks, config.normalize_advantage)
@@ -45,8 +47,8 @@ class PPOBatch:
         sums = torch.tensor([*np.diff(self._bounds), *moments], dtype=torch.float64)
         ranks.add(sums)
         *self._total_sizes, first, second, target_first, target_second = sums.tolist()
-        self.num_samples = sum(self._total_sizes)
-        count = max(self.num_samples, 1.0)
+        self.num_samples = int(sum(self._total_sizes))
+        count = max(self.num_samples, 1)
         variance = max(second / count - (first / count) ** 2, 0.0)
         target_variance = max(target_second / count - (target_first / count) ** 2, 0.0)
         self.explained_variance = 1.0 - variance / (target_variance + 1e-8)

@@ -35,7 +35,10 @@ class PPOTrainer:
         for backup, tensor in zip(self._backup, self._adam.tensors(), strict=True):
             backup.copy_(tensor)
         try:
-            metrics = self._update(batch, progress)
+            # Numbers that are not finite are found at the end, not warned about on the way.
+            with np.errstate(all="ignore"):
+                samples = PPOBatch(batch, self._config, self._ranks)
+            metrics = self._update(samples, progress)
         except BaseException:
             # A lost rank, say: no half an update.
             self._roll_back()
@@ -43,17 +46,16 @@ class PPOTrainer:
         self._counters[1] += 1
         if not np.isfinite(list(metrics.values())).all():
             self._roll_back()
-            return TrainResult(skipped=True)
-        return TrainResult(metrics)
+            return TrainResult(num_decisions=samples.num_samples, skipped=True)
+        return TrainResult(num_decisions=samples.num_samples, metrics=metrics)
 
     def _roll_back(self) -> None:
         for backup, tensor in zip(self._backup, self._adam.tensors(), strict=True):
             tensor.copy_(backup)
 
-    def _update(self, batch: Trajectory, progress: float) -> dict[str, float]:
+    def _update(self, samples: PPOBatch, progress: float) -> dict[str, float]:
         config = self._config
         learning_rate = config.learning_rate * (1.0 - progress) if config.anneal else config.learning_rate
-        samples = PPOBatch(batch, config, self._ranks)
         if samples.num_samples == 0:
             return {"learning_rate": learning_rate}
         seen: list[Samples] = []

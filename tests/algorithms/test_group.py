@@ -1,0 +1,103 @@
+"""Data-parallel trainers over gloo: equal to each other, and to one trainer with the whole batch."""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from trajectories import lanes_of, random_trajectory
+
+from srl.algorithms.ppo import PPOConfig
+from srl.api.spaces import Box, Discrete
+from srl.api.trainer import TrainerGroup, Trajectory
+from srl.base.tree import Array
+
+OBSERVATION, ACTION = Box((4,)), Discrete(3)
+# One minibatch: which samples share one is then the same for one trainer and for two.
+CONFIG = PPOConfig(epochs=3, num_minibatches=1, learning_rate=1e-2)
+
+
+def run_rank(rank: int, rendezvous: str, config: PPOConfig, batches: list[Trajectory], pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    trainer = config.build_trainer(OBSERVATION, ACTION, seed=rank)  # other weights: joining must make them equal
+    trainer.join(TrainerGroup(rank, 2, rendezvous, timeout=20.0))
+    skipped = [trainer.step(batch, 0.0).skipped for batch in batches]
+    pipe.send((skipped, {name: array.copy() for name, array in trainer.state().items()}))
+    torch.distributed.destroy_process_group()
+
+
+def run_two(
+    tmp_path: Path, config: PPOConfig, batches: list[list[Trajectory]]
+) -> tuple[list[list[bool]], list[dict[str, Array]]]:
+    context = multiprocessing.get_context("spawn")
+    rendezvous = f"file://{tmp_path}/meet"
+    ends, processes = [], []
+    for rank in range(2):
+        mine, theirs = context.Pipe()
+        process = context.Process(target=run_rank, args=(rank, rendezvous, config, batches[rank], theirs))
+        process.start()
+        theirs.close()
+        ends.append(mine)
+        processes.append(process)
+    try:
+        for end in ends:
+            assert end.poll(40.0), "a rank did not answer"
+        results = [end.recv() for end in ends]
+    finally:
+        for process in processes:
+            process.join(10.0)
+            process.kill()
+            process.join()
+            process.close()
+        for end in ends:
+            end.close()
+    return [skipped for skipped, _ in results], [state for _, state in results]
+
+
+@pytest.fixture(scope="module")
+def whole() -> Trajectory:
+    trainer = CONFIG.build_trainer(OBSERVATION, ACTION, 0)
+    return random_trajectory(CONFIG, OBSERVATION, ACTION, trainer, rows=17, lanes=24, seed=3)
+
+
+def test_two_ranks_learn_as_one_with_the_whole_batch(tmp_path: Path, whole: Trajectory) -> None:
+    # Unequal shares, so that a mean of the ranks' means would be wrong.
+    shares = [[lanes_of(whole, slice(0, 7))] * 3, [lanes_of(whole, slice(7, 24))] * 3]
+    skipped, states = run_two(tmp_path, CONFIG, shares)
+    assert skipped == [[False] * 3] * 2
+    for name in states[0]:
+        assert states[0][name].tobytes() == states[1][name].tobytes(), name
+    alone = CONFIG.build_trainer(OBSERVATION, ACTION, 0)
+    start = alone.parameters().copy()
+    for _ in range(3):
+        alone.step(whole, 0.0)
+    assert np.abs(alone.parameters() - start).max() > 1e-2
+    np.testing.assert_allclose(states[0]["parameters"], alone.parameters(), atol=1e-5)
+
+
+def test_ranks_skip_together_and_go_on_with_few_rows(tmp_path: Path, whole: Trajectory) -> None:
+    config = PPOConfig(epochs=2, num_minibatches=4)
+    left, right = lanes_of(whole, slice(0, 12)), lanes_of(whole, slice(12, 24))
+    poisoned = lanes_of(whole, slice(0, 12))
+    poisoned.observation[0, 0] = np.nan  # type: ignore[index]
+    few = lanes_of(whole, slice(0, 12))
+    few.acting[:] = False
+    few.acting[0, :2] = True
+    skipped, states = run_two(tmp_path, config, [[poisoned, left, few], [right, right, right]])
+    assert skipped == [[True, False, False]] * 2
+    assert states[0]["num_steps"] == 2 * 2 * 4
+    for name in states[0]:
+        assert states[0][name].tobytes() == states[1][name].tobytes(), name
+    assert np.isfinite(states[0]["parameters"]).all()
+
+
+def test_a_group_of_one_needs_no_rendezvous(whole: Trajectory) -> None:
+    trainer, other = (CONFIG.build_trainer(OBSERVATION, ACTION, 0) for _ in range(2))
+    trainer.join(TrainerGroup(0, 1, ""))
+    trainer.step(whole, 0.0)
+    other.step(whole, 0.0)
+    assert trainer.parameters().tobytes() == other.parameters().tobytes()

@@ -1,0 +1,111 @@
+"""The policy: what it returns, from which generator, and that training sees the same numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from trajectories import random_trajectory
+
+from srl.algorithms.ppo import PPOConfig
+from srl.api.algorithm import AlgorithmConfig
+from srl.api.policy import Policy
+from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, array_spec
+from srl.base.tree import ArraySpec, leaves, map_tree
+from srl.networks.build import NetworkConfig, build_network
+from srl.networks.distributions import distribution_for
+from srl.networks.flat import FlatParameters
+
+PAIRS: list[tuple[Space, Space]] = [
+    (Box((4,)), Discrete(2)),
+    (Box((17,), "float64"), Box((6,))),
+    (Discrete(5), MultiDiscrete((2, 3))),
+    (Dict({"a": Box((2, 2)), "b": MultiDiscrete((2, 2))}), Box((2, 2), "float64")),
+    (Box((4, 36, 36), "uint8"), Discrete(6)),
+]
+
+
+def zeros(observation: Space, rows: int) -> object:
+    return map_tree(lambda spec: spec.empty(rows), array_spec(observation))
+
+
+@pytest.mark.parametrize(("observation", "action"), PAIRS, ids=str)
+def test_a_decision_is_made_of_the_arrays_that_were_announced(observation: Space, action: Space) -> None:
+    config = PPOConfig()
+    assert isinstance(config, AlgorithmConfig)
+    config.check(observation, action)
+    policy = config.build_policy(observation, action, 0)
+    assert isinstance(policy, Policy)
+    assert policy.version == -1
+    specs = dict(leaves(config.decision_spec(observation, action)))
+    for greedy in (False, True):
+        decision = policy.act(zeros(observation, 3), None, np.ones(3, bool), greedy=greedy)
+        found = {path: ArraySpec(leaf.shape[1:], leaf.dtype.name) for path, leaf in leaves(decision)}
+        assert found == specs
+        assert all(leaf.shape[0] == 3 and leaf.flags.writeable for _, leaf in leaves(decision))
+
+
+@pytest.mark.parametrize(("observation", "action"), PAIRS, ids=str)
+def test_training_recomputes_the_log_prob_and_value_of_acting(observation: Space, action: Space) -> None:
+    config = PPOConfig()
+    trainer = config.build_trainer(observation, action, 3)
+    batch = random_trajectory(config, observation, action, trainer, rows=9, lanes=8, seed=5)
+    distribution = distribution_for(action)
+    network = build_network(observation, action, distribution, NetworkConfig(), seed=0)
+    FlatParameters(network, gradients=False).load(torch.from_numpy(trainer.parameters()))
+    merged = map_tree(lambda array: torch.from_numpy(array.reshape(-1, *array.shape[2:])), batch.observation)
+    parameters, value = network(merged)
+    actions = torch.from_numpy(batch.decision["action"])
+    log_prob = distribution.evaluate(parameters, actions.reshape(72, *actions.shape[2:])).log_prob
+    np.testing.assert_allclose(log_prob.detach(), batch.decision["log_prob"].reshape(-1), atol=1e-5)
+    np.testing.assert_allclose(value.detach(), batch.decision["value"].reshape(-1), atol=1e-5)
+    # The same through the trainer: before its first step nothing has moved, so there is no divergence.
+    once = PPOConfig(epochs=1, num_minibatches=1).build_trainer(observation, action, 3)
+    metrics = once.step(batch, 0.0).metrics
+    assert abs(metrics["approx_kl"]) < 1e-5
+    assert metrics["clip_fraction"] == 0.0
+
+
+def test_draws_come_from_the_policys_own_seed() -> None:
+    def draw(seed: int) -> bytes:
+        policy = PPOConfig().build_policy(Box((4,)), Box((2,)), seed)
+        policy.load(np.zeros_like(PPOConfig().build_trainer(Box((4,)), Box((2,)), 0).parameters()), 0)
+        torch.rand(seed)
+        return np.asarray(policy.act(np.zeros((8, 4), np.float32), None, np.ones(8, bool))["action"]).tobytes()
+
+    assert draw(1) == draw(1)
+    assert draw(1) != draw(2)
+
+
+def test_decisions_are_fresh_and_inputs_may_be_read_only_or_overwritten() -> None:
+    policy = PPOConfig().build_policy(Box((4,)), Box((2,)), 0)
+    observation = np.ones((8, 4), np.float32)
+    observation.flags.writeable = False
+    before = policy.act(observation, None, np.ones(8, bool), greedy=True)
+    kept = {key: np.array(value) for key, value in before.items()}
+    policy.act(np.full((8, 4), 7, np.float32), None, np.ones(8, bool))
+    for key, value in before.items():
+        np.testing.assert_array_equal(value, kept[key])
+
+
+def test_parameters_are_copied_and_their_number_is_checked() -> None:
+    policy = PPOConfig().build_policy(Box((4,)), Discrete(2), 0)
+    parameters = PPOConfig().build_trainer(Box((4,)), Discrete(2), 9).parameters().copy()
+    policy.load(parameters, 7)
+    assert policy.version == 7
+    observation, first = np.ones((4, 4), np.float32), np.ones(4, bool)
+    value = policy.act(observation, None, first)["value"]
+    parameters[:] = np.nan
+    np.testing.assert_array_equal(policy.act(observation, None, first)["value"], value)
+    with pytest.raises(ValueError, match=r"wanted \[\d+\] parameters, found \[3\]"):
+        policy.load(np.zeros(3, np.float32), 8)
+    assert policy.version == 7
+
+
+def test_greedy_takes_the_likeliest_action() -> None:
+    policy = PPOConfig().build_policy(Box((4,)), Discrete(3), 0)
+    observation = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
+    greedy = policy.act(observation, None, np.ones(64, bool), greedy=True)
+    for _ in range(10):
+        drawn = policy.act(observation, None, np.ones(64, bool))
+        assert (drawn["log_prob"] <= np.asarray(greedy["log_prob"]) + 1e-6).all()

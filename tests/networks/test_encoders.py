@@ -1,0 +1,61 @@
+"""Encoders: which space gets which, and what they put out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+from srl.networks.encoders import NatureEncoder, build_encoder, has_image, is_image
+
+
+@pytest.mark.parametrize(
+    ("space", "image"),
+    [
+        (Box((4, 84, 84), "uint8"), True),
+        (Box((1, 36, 36), "uint8"), True),
+        (Box((84, 84, 3), "uint8"), True),
+        (Box((3, 40, 40), "uint8"), True),
+        (Box((4, 35, 84), "uint8"), False),
+        (Box((4, 84, 84)), False),
+        (Box((84, 84), "uint8"), False),
+    ],
+)
+def test_images_are_large_arrays_of_bytes(space: Box, image: bool) -> None:
+    assert is_image(space) is image
+    assert has_image(Dict({"nested": Dict({"camera": space})})) is image
+
+
+def test_vectors_are_flattened_and_bytes_scaled() -> None:
+    assert build_encoder(Box((2, 2)))(torch.ones(3, 2, 2)).tolist() == [[1.0] * 4] * 3
+    assert build_encoder(Box((2,), "float64"))(torch.ones(1, 2, dtype=torch.float64)).dtype == torch.float32
+    assert build_encoder(Box((2,), "uint8"))(torch.tensor([[0, 255]], dtype=torch.uint8)).tolist() == [[0.0, 1.0]]
+
+
+def test_choices_become_one_hot_vectors() -> None:
+    assert build_encoder(Discrete(3))(torch.tensor([2, 0])).tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert build_encoder(MultiDiscrete((2, 3)))(torch.tensor([[1, 0]])).tolist() == [[0, 1, 1, 0, 0]]
+
+
+def test_named_observations_are_concatenated_in_order_of_their_names() -> None:
+    encoder = build_encoder(Dict({"z": Box((1,)), "a": Discrete(2)}))
+    assert encoder({"z": torch.tensor([[7.0]]), "a": torch.tensor([1])}).tolist() == [[0.0, 1.0, 7.0]]
+
+
+@pytest.mark.parametrize("shape", [(4, 84, 84), (3, 36, 50), (64, 40, 4)])
+def test_nature_encoder_is_the_plain_network(shape: tuple[int, ...]) -> None:
+    encoder = NatureEncoder(Box(shape, "uint8"))
+    image = torch.randint(0, 256, (2, *shape), dtype=torch.uint8)
+    plain = (image.permute(0, 3, 1, 2) if shape[-1] == 4 else image).float() / 255.0
+    for layer in (encoder.first, encoder.second, encoder.third):
+        plain = functional.relu(layer(plain.contiguous()))
+    wanted = functional.relu(encoder.linear(plain.permute(0, 2, 3, 1).flatten(1)))
+    assert wanted.shape == (2, 512)
+    torch.testing.assert_close(encoder(image), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("space", [Dict({}), Box((0,)), MultiDiscrete(())], ids=str)
+def test_an_empty_observation_is_refused(space: Space) -> None:
+    with pytest.raises(ValueError, match="no encoder"):
+        build_encoder(space)
