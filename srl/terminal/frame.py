@@ -19,7 +19,7 @@ PHASES = {
     "waiting": "bright_black",
 }
 STATES = {"running": "green", "finished": "bold green", "stopped": "yellow", "failed": "bold red"}
-LEFT = 29
+LEFT = 32
 """Columns of the figures beside the curve."""
 LABEL = 11
 
@@ -44,7 +44,7 @@ def frame(status: RunStatus, width: int, height: int) -> Text:
     if status.messages and free > 0:
         lines.append(Text())
         lines += [_cut(Text(f" · {message}", "dim"), width) for message in status.messages[-min(free, 4) :]]
-    joined = Text("\n").join(lines[:height])
+    joined = Text("\n").join(_cut(line, width) for line in lines[:height])
     joined.no_wrap, joined.overflow = True, "crop"
     return joined
 
@@ -92,11 +92,11 @@ def _summary(status: RunStatus) -> list[Text]:
         ("updates", count(status.updates), ""),
         ("lag", f"{status.lag_mean:.1f}  max {status.lag_max} of {status.max_lag}", _lag_style(status)),
     ]
-    failures = [f"{status.restarts} restarted"] if status.restarts else []
-    failures += [f"{status.lane_failures} lanes failed"] if status.lane_failures else []
+    failures = [f"{status.restarts} workers"] if status.restarts else []
+    failures += [f"{status.lane_failures} lanes"] if status.lane_failures else []
     rows.append(("failures", ", ".join(failures) or "none", "bold yellow" if failures else "dim"))
     return [
-        _cut(Text(f" {label:<{LABEL}}", "dim").append(value, style or ""), LEFT - 1) for label, value, style in rows
+        _cut(Text(f" {label:<{LABEL + 1}}", "dim").append(value, style or ""), LEFT - 1) for label, value, style in rows
     ]
 
 
@@ -137,7 +137,7 @@ def _stream_line(name: str, filled: float, dropped: int, width: int) -> Text:
 
 
 def _bar_width(width: int) -> int:
-    return min(48, width - LABEL - 42)
+    return max(6, min(48, width - LABEL - 42))
 
 
 def _workers(workers: list[WorkerStatus], width: int, room: int) -> list[Text]:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from rich.console import Group, RenderableType
+from rich.console import Console
 from rich.text import Text
 
 from srl.api.status import RunStatus
@@ -22,7 +22,7 @@ HEADLINES = {
 }
 
 
-def final_report(status: RunStatus, facts: Mapping[str, str] | None = None) -> RenderableType:
+def final_report(status: RunStatus, facts: Mapping[str, str] | None = None) -> Text:
     """`facts` are further lines, e.g. `{"best return": "499.1 at step 180,224"}`, shown with what was reached."""
     words, style = HEADLINES.get(status.state, (status.state, "bold"))
     text = Text("\n")
@@ -39,8 +39,12 @@ def final_report(status: RunStatus, facts: Mapping[str, str] | None = None) -> R
     text.append("\n")
     for purpose, command in _next_commands(status).items():
         _row(text, purpose, command, "bold cyan")
-    text.no_wrap, text.overflow = True, "ignore"  # paths and commands are there to be copied
-    return Group(text)  # printed bare, the text would be joined with others and wrapped
+    return text
+
+
+def print_report(console: Console, status: RunStatus, facts: Mapping[str, str] | None = None) -> None:
+    """Paths and commands are there to be copied: they are neither cut nor wrapped."""
+    console.print(final_report(status, facts), soft_wrap=True)
 
 
 def _reached(status: RunStatus) -> dict[str, str]:

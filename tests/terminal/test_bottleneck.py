@@ -119,7 +119,7 @@ def test_the_bottleneck_is_named_with_what_to_change(
 
 def test_threads_of_torch_count_as_busy_cores() -> None:
     status = run(worker("actors/0", env=0.3), worker("trainers/0", update=0.95, cpu_percent=750))
-    assert diagnose(status, EIGHT)[1] == "make each update cheaper: --ppo.num-minibatches 2"
+    assert diagnose(status, EIGHT)[0] == "balanced: all cores are busy"
 
 
 def test_the_smallest_number_of_minibatches_is_not_halved() -> None:

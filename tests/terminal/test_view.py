@@ -1,0 +1,193 @@
+"""The views: what they show, that they fit, and that nothing can make them raise or hurry."""
+
+from __future__ import annotations
+
+import io
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from srl.api.status import RunStatus, StreamStatus, WorkerStatus
+from srl.base.clock import ManualClock
+from srl.terminal.frame import frame
+from srl.terminal.view import LiveView, LogView, log_line, new_messages, view_for
+
+Snapshot = Callable[..., RunStatus]
+
+FRAME = """\
+ SRL  CartPole-v1 · ppo  CartPole-v1-ppo-1-20260131-235959      running  12.3 s
+ ━━━━━━━━━━━━━━━━━━━━───────────────────  52 %  524,288 / 1,000,000  2.3 s left
+
+ return      312.4              317.0 ┤                                   ⢀⡠⠤⠒⠉
+ length      312.4                    │                              ⣀⡠⠔⠒⠉⠁
+ episodes    4,211                    │                         ⣀⡠⠔⠒⠉
+ env         210k/s                   │                    ⣀⡠⠔⠒⠉
+ train       205k/s                   │               ⣀⠤⠔⠊⠉
+ updates     128                      │          ⣀⠤⠔⠊⠉
+ lag         1.0  max 1 of 1          │    ⢀⣀⠤⠔⠊⠉
+ failures    none                20.0 ┤⣀⠤⠒⠊⠁
+
+ samples     █████████████▌·············  50 % full
+ actors/0    ██████████████████████·····  env 40  inference 30  waiting 20
+ actors/1    ██████████████████████·····  env 40  inference 30  waiting 20  ↻1
+ trainers/0  ██████████████████████████·  update 90  publish 4  waiting 4
+             ■ env   ■ inference   ■ update   ■ publish   ■ other   · waiting
+
+ bottleneck  trainer: 96 % busy, actors wait 20 %
+ try         make each update cheaper: --ppo.num-minibatches 2
+
+ · actors/1 died (signal 9), replaced after 0.4 s"""
+
+
+def plain(status: RunStatus, width: int, height: int) -> list[str]:
+    return [line.rstrip() for line in frame(status, width, height).plain.split("\n")]
+
+
+def test_a_frame_at_80_columns_looks_like_this(snapshot: Snapshot) -> None:
+    assert plain(snapshot(), 80, 24) == FRAME.split("\n")
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 12), (60, 16), (80, 23), (80, 24), (120, 30), (250, 70)])
+@pytest.mark.parametrize("num_actors", [1, 5, 40])
+def test_a_frame_always_fits(snapshot: Snapshot, width: int, height: int, num_actors: int) -> None:
+    status = snapshot(
+        num_actors,
+        run="r" * 64,
+        environment="some.long.module.name:make_my_environment",
+        messages=["日本語 " * 60, "two\nlines", "\x1b[2Jescape"] * 3,
+        streams=[StreamStatus("a_stream_with_a_long_name" * 3, "push", filled=7.0, dropped=10**9)] * 3,
+        restarts=10**6,
+        lane_failures=10**9,
+    )
+    text = frame(status, width, height)
+    console = Console(width=width, height=height, record=True, file=io.StringIO())
+    lines = console.render_lines(text, pad=False)
+    assert len(lines) <= height
+    assert all(line.cell_len <= width for line in text.split("\n"))
+    assert "\x1b" not in text.plain
+
+
+def test_many_workers_become_a_line_per_group(snapshot: Snapshot) -> None:
+    lines = plain(snapshot(num_actors=40), 100, 24)
+    assert any(line.startswith(" actors ×40  ███") for line in lines)
+    assert any(line.startswith(" trainers/0  ███") for line in lines)
+
+
+def test_restarts_and_failed_lanes_are_shown(snapshot: Snapshot) -> None:
+    lines = plain(snapshot(restarts=2, lane_failures=3), 120, 24)
+    assert any("failures   2 workers, 3 lanes" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"return_curve": [math.nan, math.inf], "return_mean": math.nan},
+        {"return_curve": [1.0], "target_steps": 0, "train_fps": math.inf, "elapsed": math.nan},
+        {"steps": -5, "env_fps": -1.0, "lag_mean": math.nan},
+        {"workers": [WorkerStatus("x/0", "x", state="failed"), WorkerStatus("y/0", "y", busy={"env": math.nan})]},
+        {"streams": [StreamStatus("s", "push", filled=math.nan)]},
+    ],
+)
+def test_odd_snapshots_are_drawn_all_the_same(snapshot: Snapshot, changes: dict[str, Any]) -> None:
+    status = snapshot(**changes)
+    assert frame(status, 80, 24).plain
+    assert log_line(status)
+
+
+def test_an_empty_snapshot_is_drawn() -> None:
+    assert plain(RunStatus("r", "e", "a", "/p"), 80, 24)[0].endswith("starting  0.0 s")
+
+
+def test_the_live_view_draws_at_most_four_times_a_second(snapshot: Snapshot) -> None:
+    clock, console = ManualClock(), Console(width=80, height=24, force_terminal=True, file=io.StringIO())
+    with LiveView(console, refresh_hz=100, clock=clock) as view:
+        for _ in range(100):
+            view.update(snapshot())
+            clock.advance(0.01)
+        assert view.frames == 4
+        view.update(snapshot(), force=True)
+        assert view.frames == 5
+    view.update(snapshot(), force=True)
+    assert view.frames == 5
+
+
+def test_a_frame_is_cheap(snapshot: Snapshot) -> None:
+    console = Console(width=120, height=40, force_terminal=True, file=io.StringIO())
+    with LiveView(console) as view:
+        started = time.process_time()
+        for _ in range(20):
+            view.update(snapshot(), force=True)
+        assert (time.process_time() - started) / 20 < 0.02
+
+
+class BrokenFile(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError("the terminal is gone")
+
+
+def test_views_never_raise(snapshot: Snapshot) -> None:
+    for console in (Console(file=BrokenFile(), force_terminal=True), Console(file=BrokenFile())):
+        for view in (LiveView(console), LogView(console)):
+            with view:
+                view.update(snapshot(), force=True)
+
+
+def test_a_log_line_reads_well(snapshot: Snapshot) -> None:
+    assert log_line(snapshot()) == (
+        " 12.3 s  steps 524,288/1,000,000 (52 %)  return 312.4  env 210k/s train 205k/s lag 1.0  2.3 s left"
+    )
+    assert log_line(snapshot(state="stopped", restarts=1, return_mean=None, target_steps=0)) == (
+        " 12.3 s  stopped  steps 524,288  env 210k/s train 205k/s lag 1.0  restarts 1"
+    )
+
+
+def test_the_log_has_a_line_per_interval_each_message_once_and_the_bottleneck_when_it_changes(
+    snapshot: Snapshot,
+) -> None:
+    clock, console = ManualClock(), Console(width=60, file=io.StringIO(), record=True)
+    view = LogView(console, interval=5.0, clock=clock)
+    for second in range(11):
+        messages = ["actors/1 died"] if second >= 3 else []
+        bottleneck = f"trainer: {second} % busy"
+        view.update(snapshot(elapsed=float(second), messages=messages, bottleneck=bottleneck, advice="--trainers 2"))
+        clock.advance(1.0)
+    lines = console.export_text().splitlines()
+    assert [line[:30] for line in lines] == [
+        "  0.0 s  steps 524,288/1,000,0",
+        "         bottleneck trainer: 0",
+        "  3.0 s  actors/1 died",
+        "  5.0 s  steps 524,288/1,000,0",
+        " 10.0 s  steps 524,288/1,000,0",
+    ]
+
+
+def test_new_messages_are_what_was_not_at_the_end_before() -> None:
+    assert new_messages([], ["a"]) == ["a"]
+    assert new_messages(["a", "b"], ["b", "c"]) == ["c"]
+    assert new_messages(["a", "b"], ["a", "b"]) == []
+    assert new_messages(["a", "a"], ["a", "a", "a"]) == ["a"]
+    assert new_messages(["x"], ["y"]) == ["y"]
+
+
+def test_lines_where_nobody_looks_a_picture_where_someone_does() -> None:
+    assert isinstance(view_for(Console(file=io.StringIO())), LogView)
+    assert isinstance(view_for(Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "xterm"})), LiveView)
+    assert isinstance(view_for(Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"})), LogView)
+
+
+def test_what_the_command_line_shows_costs_no_heavy_import() -> None:
+    program = (
+        "import sys\n"
+        "import srl.terminal.view, srl.terminal.report, srl.terminal.tables, srl.terminal.doctor\n"
+        "import srl.terminal.bottleneck\n"
+        "import srl.runs.directory, srl.runs.checkpoints, srl.runs.sinks, srl.base.config\n"
+        "print([m for m in ('torch', 'gymnasium', 'tensorboard', 'safetensors') if m in sys.modules])\n"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert told.strip() == "[]"
