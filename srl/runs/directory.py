@@ -103,7 +103,7 @@ def check_name(name: str) -> str:
 
 def default_name(environment: str, algorithm: str, seed: int, wall: float) -> str:
     """`CartPole-v1-ppo-1-20260131-235959`; whatever a file name should not hold becomes a dash."""
-    tail = f"-{_slug(algorithm)}-{seed}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(wall))}"
+    tail = f"-{_slug(algorithm)[:16]}-{seed}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(wall))}"
     return f"{_slug(environment)[: 64 - len(tail)]}{tail}"
 
 

@@ -81,7 +81,7 @@ def test_many_workers_become_a_line_per_group(snapshot: Snapshot) -> None:
 
 def test_restarts_and_failed_lanes_are_shown(snapshot: Snapshot) -> None:
     lines = plain(snapshot(restarts=2, lane_failures=3), 120, 24)
-    assert any("failures   2 workers, 3 lanes" in line for line in lines)
+    assert any("failures    2 workers, 3 lanes" in line for line in lines)
 
 
 @pytest.mark.parametrize(
