@@ -90,6 +90,7 @@ class PacketChannel:
         self._pending.append(packet)
 
     def flush(self) -> bool:
+        self._check_open()
         while self._pending:
             if not self._push(self._pending[0]):
                 return False
@@ -97,7 +98,6 @@ class PacketChannel:
         return True
 
     def _push(self, packet: _Packet) -> bool:
-        self._check_open()
         packet.fit()
         try:
             if packet.descriptors:

@@ -23,6 +23,7 @@ from srl.transports.refusals import Refusals
 
 STAGING_BYTES = 2**16
 MAX_IOVECS = 512
+MAX_DRAINS = 256
 
 
 class TcpChannel:
@@ -198,9 +199,14 @@ class TcpChannel:
         return self._socket.fileno()
 
     def close(self) -> None:
-        if self._pending and self._refused is None:
-            with contextlib.suppress(ChannelClosed):
-                self.flush()
+        if self._socket.fileno() < 0:
+            return
+        with contextlib.suppress(ChannelClosed, OSError):
+            self.flush()
+            # With unread bytes the kernel would reset the connection and drop what is still on its way to the peer.
+            for _ in range(MAX_DRAINS):
+                if self._socket.recv_into(self._staging) == 0:
+                    break
         self._pending.clear()
         self._socket.close()
 
