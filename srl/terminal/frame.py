@@ -50,9 +50,9 @@ def frame(status: RunStatus, width: int, height: int) -> Text:
 
 
 def _title(status: RunStatus, width: int) -> Text:
-    title = Text(" SRL ", "bold reverse")
+    title = Text().append(" SRL ", "bold reverse")
     title.append(f" {status.environment}", "bold").append(f" · {status.algorithm}")
-    right = Text(status.state, STATES.get(status.state, "yellow"))
+    right = Text().append(status.state, STATES.get(status.state, "yellow"))
     right.append(f"  {duration(status.elapsed)} ", "dim")
     room = width - title.cell_len - right.cell_len - 2
     if room >= 12:
@@ -95,9 +95,7 @@ def _summary(status: RunStatus) -> list[Text]:
     failures = [f"{status.restarts} workers"] if status.restarts else []
     failures += [f"{status.lane_failures} lanes"] if status.lane_failures else []
     rows.append(("failures", ", ".join(failures) or "none", "bold yellow" if failures else "dim"))
-    return [
-        _cut(Text(f" {label:<{LABEL + 1}}", "dim").append(value, style or ""), LEFT - 1) for label, value, style in rows
-    ]
+    return [_cut(_labelled(label, value, style), LEFT - 1) for label, value, style in rows]
 
 
 def _lag_style(status: RunStatus) -> str:
@@ -114,7 +112,8 @@ def _curve(status: RunStatus, width: int, height: int) -> list[Text]:
     lines = []
     for row, dots in enumerate(braille(points, max(4, width - margin - 3), height)):
         label = high if row == 0 else low if row == height - 1 else ""
-        lines.append(Text(f"{label:>{margin}} ", "dim").append("┤" if label else "│", "dim").append(dots, "green"))
+        axis = f"{label:>{margin}} {'┤' if label else '│'}"
+        lines.append(Text().append(axis, "dim").append(dots, "green"))
     return lines
 
 
@@ -201,10 +200,15 @@ def _legend(workers: Iterable[WorkerStatus]) -> Text:
 def _advice(status: RunStatus, width: int) -> list[Text]:
     lines = []
     if status.bottleneck:
-        lines.append(_cut(Text(f" {'bottleneck':<{LABEL + 1}}", "dim").append(status.bottleneck, "bold"), width))
+        lines.append(_cut(_labelled("bottleneck", status.bottleneck, "bold"), width))
     if status.advice:
-        lines.append(_cut(Text(f" {'try':<{LABEL + 1}}", "dim").append(status.advice, "bold cyan"), width))
+        lines.append(_cut(_labelled("try", status.advice, "bold cyan"), width))
     return lines
+
+
+def _labelled(label: str, value: str, style: str) -> Text:
+    # Appended to an empty text: a style of the text itself would shine through the others.
+    return Text().append(f" {label:<{LABEL + 1}}", "dim").append(value, style)
 
 
 def _between(left: Text, right: Text, width: int) -> Text:

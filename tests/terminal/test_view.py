@@ -73,6 +73,14 @@ def test_a_frame_always_fits(snapshot: Snapshot, width: int, height: int, num_ac
     assert "\x1b" not in text.plain
 
 
+def test_styles_of_labels_do_not_shine_through(snapshot: Snapshot) -> None:
+    console = Console(width=80, force_terminal=True, color_system="standard", file=io.StringIO(), record=True)
+    console.print(frame(snapshot(), 80, 24))
+    text = console.export_text(styles=True)
+    assert "\x1b[1;7m SRL \x1b[0m\x1b[1m CartPole-v1\x1b[0m · ppo" in text
+    assert "\x1b[2m try         \x1b[0m\x1b[1;36mmake each update cheaper" in text
+
+
 def test_many_workers_become_a_line_per_group(snapshot: Snapshot) -> None:
     lines = plain(snapshot(num_actors=40), 100, 24)
     assert any(line.startswith(" actors ×40  ███") for line in lines)
