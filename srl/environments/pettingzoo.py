@@ -38,10 +38,7 @@ class PettingZooConfig:
     """Options of the environment. One is ours: ``turns=True`` takes turns (AEC) where both ways are offered."""
 
     def build(self, num_copies: int) -> Lanes:
-        environment = self.make()
-        if is_parallel(environment):
-            return PettingZooLanes(self.name, self.make, ParallelGame, True, environment, num_copies)
-        return PettingZooLanes(self.name, self.make, TurnGame, False, environment, num_copies)
+        return lanes_of(self.name, self.make, num_copies)
 
     def make(self) -> Any:
         """One bare ParallelEnv or AECEnv."""
@@ -58,6 +55,14 @@ class PettingZooConfig:
 
             return parallel_to_aec(environment)
         return environment
+
+
+def lanes_of(name: str, make: Callable[[], Any], num_copies: int) -> PettingZooLanes:
+    """Lanes of what `make` makes; `name` stands in messages."""
+    environment = make()
+    if is_parallel(environment):
+        return PettingZooLanes(name, make, ParallelGame, True, environment, num_copies)
+    return PettingZooLanes(name, make, TurnGame, False, environment, num_copies)
 
 
 def is_parallel(environment: Any) -> bool:
