@@ -124,9 +124,9 @@ class PacketChannel:
                 raise DecodeError("packet larger than agreed")
             frame = self._frame(size, descriptors)
             message, arrays = self._codec.decode(frame)
-            memory = _shared(descriptors.pop(0)) if descriptors else None
-            if descriptors:
+            if len(descriptors) > 1:
                 raise DecodeError("a descriptor nobody asked for")
+            memory = _shared(descriptors.pop()) if descriptors else None
         except DecodeError as error:
             self._refused = str(error)
             self._refusals.add("frame", f"{self.peer}: {error}")

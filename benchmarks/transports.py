@@ -1,0 +1,177 @@
+"""Latency and cost of a small message, and throughput of 64 kB messages, between two processes of this host.
+
+python benchmarks/transports.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from srl.api.transport import Channel, ChannelClosed, Message
+from srl.base.wire import Buffer, Codec
+from srl.transports.handshake import SessionKeys
+from srl.transports.host import HostTransport
+from srl.transports.records import LENGTH, TAG_BYTES, Session
+from srl.transports.refusals import Refusals
+from srl.transports.tcp_channel import TcpChannel
+
+Connect = Callable[[], tuple[Channel, Channel]]
+
+
+class Ping(Message, frozen=True):
+    number: int
+    worker: str = "actor/12"
+
+
+class PlainSeal:
+    """No protection at all: what TCP alone costs. Lives here so that no run can choose it."""
+
+    def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        return [LENGTH.pack(sum(map(len, buffers))), *buffers, bytes(TAG_BYTES)]
+
+    def open(self, record: memoryview) -> memoryview:
+        return record[LENGTH.size : -TAG_BYTES]
+
+
+def tcp(kind: str) -> tuple[Channel, Channel]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+    keys = bytes(32), bytes(range(32))
+
+    def channel(sock: socket.socket, outgoing: bytes, incoming: bytes) -> TcpChannel:
+        sock.setblocking(False)
+        plain = Session(PlainSeal(), PlainSeal())
+        session = plain if kind == "plain" else Session.of(SessionKeys(outgoing, incoming, kind == "encrypted"))
+        return TcpChannel(sock, Codec(Ping), kind, Refusals(), session)
+
+    return channel(near, *keys), channel(far, *keys[::-1])
+
+
+def host(directory: Path) -> tuple[Channel, Channel]:
+    transport = HostTransport(directory)
+    listener = transport.listen("benchmark", Ping)
+    near = transport.connect(listener.address, Ping)
+    far = listener.accept()
+    listener.close()
+    assert far is not None
+    return near, far
+
+
+def wait(channel: Channel) -> Message:
+    while (received := channel.receive()) is None:
+        select.select([channel], [], [])
+    return received[0]
+
+
+def in_child(work: Callable[[], None]) -> int:
+    process = os.fork()
+    if process == 0:
+        try:
+            work()
+        except ChannelClosed:
+            os._exit(0)
+        os._exit(0)
+    return process
+
+
+def child_cpu(process: int) -> float:
+    _, status, usage = os.wait4(process, 0)
+    assert status == 0
+    return usage.ru_utime + usage.ru_stime
+
+
+def round_trips(connect: Connect, count: int) -> tuple[float, float, float]:
+    """Median and p99 of a round trip in microseconds, and the CPU that both ends spent on it."""
+    near, far = connect()
+
+    def echo() -> None:
+        near.close()
+        while True:
+            far.send(wait(far))
+
+    process = in_child(echo)
+    far.close()
+    durations = []
+    begin_cpu = time.process_time()
+    for number in range(count):
+        begin = time.perf_counter()
+        near.send(Ping(number))
+        wait(near)
+        durations.append(time.perf_counter() - begin)
+    cpu = time.process_time() - begin_cpu
+    near.close()
+    cpu += child_cpu(process)
+    return statistics.median(durations) * 1e6, float(np.quantile(durations, 0.99)) * 1e6, cpu / count * 1e6
+
+
+def throughput(connect: Connect, count: int, num_bytes: int) -> tuple[float, float]:
+    """Megabytes per second, and CPU microseconds per message at both ends together."""
+    near, far = connect()
+
+    def produce() -> None:
+        far.close()
+        array = np.zeros(num_bytes, np.uint8)
+        wait(near)
+        for number in range(count):
+            near.send(Ping(number), [array])
+            while not near.flush():
+                select.select([], [near], [])
+        wait(near)
+
+    process = in_child(produce)
+    near.close()
+    far.send(Ping(0))
+    wait(far)
+    begin_cpu, begin = time.process_time(), time.perf_counter()
+    for _ in range(count - 1):
+        wait(far)
+    elapsed, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
+    far.close()
+    cpu += child_cpu(process)
+    return (count - 1) * num_bytes / elapsed / 1e6, cpu / count * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--round-trips", type=int, default=20_000)
+    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--bytes", type=int, default=64_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        ways: dict[str, Connect] = {
+            "host": lambda: host(Path(directory)),
+            "tcp plain": lambda: tcp("plain"),
+            "tcp authenticated": lambda: tcp("authenticated"),
+            "tcp encrypted": lambda: tcp("encrypted"),
+        }
+        trips = {name: round_trips(connect, arguments.round_trips) for name, connect in ways.items()}
+        flows: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        for _ in range(arguments.repeats):  # in turn, so that all see the same neighbours
+            for name, connect in ways.items():
+                flows[name].append(throughput(connect, arguments.messages, arguments.bytes))
+    plain = max(flows["tcp plain"])[0]
+    print(f"{'':18}| round trip | p99     | CPU     || {arguments.bytes} bytes: best | median    | of plain | CPU")
+    for name in ways:
+        median, p99, cpu = trips[name]
+        best, middle = max(flows[name])[0], statistics.median(rate for rate, _ in flows[name])
+        cost = min(cost for _, cost in flows[name])
+        print(
+            f"{name:18}| {median:7.1f} us | {p99:5.0f} us | {cpu:4.1f} us || {best:14.0f} MB/s | {middle:4.0f} MB/s |"
+            f" {best / plain:7.0%} | {cost:.1f} us"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,422 @@
+"""Strangers on a TCP port: they never reach the decoder, and honest peers do not notice them."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from srl.api.transport import ChannelClosed, Message
+from srl.base.tree import Array
+from srl.base.wire import Buffer, Codec
+from srl.transports import tcp
+from srl.transports.handshake import ANSWER_BYTES, HELLO, ClientHandshake, Credentials
+from srl.transports.records import LENGTH, TAG_BYTES, Session
+from srl.transports.tcp import TcpListener, TcpTransport
+from srl.transports.tcp_channel import TcpChannel
+
+Result = TypeVar("Result")
+SECRET = bytes(range(32))
+
+
+class Count(Message, frozen=True):
+    number: int
+
+
+class CountingCodec(Codec):
+    """Knows how many frames came as far as the decoder."""
+
+    num_decoded = 0
+
+    def decode(self, frame: Buffer) -> tuple[Any, list[Array]]:
+        CountingCodec.num_decoded += 1
+        return super().decode(frame)
+
+
+def until(attempt: Callable[[], Result | None], *wait_on: int, timeout: float = 10.0) -> Result:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        result = attempt()
+        if result is not None:
+            return result
+        select.select(wait_on, [], [], 0.01)
+    raise TimeoutError("nothing came")
+
+
+class Server:
+    """A listener with one honest client, who must be served whatever the others do."""
+
+    def __init__(self, encrypt: bool) -> None:
+        CountingCodec.num_decoded = 0
+        self.transport = TcpTransport(SECRET, "run", encrypt=encrypt, codec=CountingCodec)
+        self.listener: TcpListener = self.transport.listen("server", Count)
+        self.credentials = Credentials(SECRET, "run", encrypt)
+        self.opened: list[TcpChannel | socket.socket] = []
+        self.recorded = b""
+        self.num_honest = 0
+        self.honest = self.transport.connect(self.listener.address, Count)
+        self.opened.append(self.honest)
+        self.honest_far = self.accept(self.honest)
+        self.check_honest()
+
+    @property
+    def refused(self) -> dict[str, int]:
+        return dict(self.transport.refusals.counts)
+
+    @property
+    def num_decoded_of_others(self) -> int:
+        return CountingCodec.num_decoded - self.num_honest
+
+    def accept(self, client: TcpChannel | None = None) -> TcpChannel:
+        def attempt() -> TcpChannel | None:
+            if client is not None:
+                client.flush()
+            return self.listener.accept()
+
+        channel = until(attempt, self.listener.fileno())
+        self.opened.append(channel)
+        return channel
+
+    def dial(self) -> socket.socket:
+        """A connection of a stranger, who speaks in bytes."""
+        host, port = self.listener.address.removeprefix("tcp:").split(":")
+        stranger = socket.create_connection((host, int(port)), 3.0)
+        self.opened.append(stranger)
+        return stranger
+
+    def break_in(self) -> tuple[socket.socket, Session, TcpChannel]:
+        """A member of the run who has passed the handshake and then breaks the rules."""
+        member = self.dial()
+        handshake = ClientHandshake(self.credentials)
+        member.sendall(handshake.hello)
+        until(lambda: self.listener.accept() or readable(member), self.listener.fileno(), member.fileno())
+        answer = member.recv(ANSWER_BYTES, socket.MSG_WAITALL)
+        proof = handshake.feed(answer)
+        member.sendall(proof)
+        self.recorded = handshake.hello + proof
+        assert handshake.keys is not None
+        return member, Session.of(handshake.keys), self.accept()
+
+    def hangs_up_on(self, stranger: socket.socket, *more: TcpChannel) -> bool:
+        """True once the server has closed the stranger's connection without accepting it."""
+        stranger.setblocking(False)
+
+        def attempt() -> bool | None:
+            assert self.listener.accept() is None
+            for channel in more:
+                channel.flush()
+            try:
+                return True if stranger.recv(4096) == b"" else None
+            except BlockingIOError:
+                return None
+            except ConnectionResetError:
+                return True
+
+        return until(attempt, self.listener.fileno(), stranger.fileno())
+
+    def check_honest(self) -> None:
+        self.honest.send(Count(7))
+        received = until(self.honest_far.receive, self.honest_far.fileno())
+        assert received[0] == Count(7)
+        self.num_honest += 1
+
+    def close(self) -> None:
+        for channel in self.opened:
+            channel.close()
+        self.listener.close()
+
+
+def readable(sock: socket.socket) -> bool | None:
+    return bool(select.select([sock], [], [], 0)[0]) or None
+
+
+def refusal(channel: TcpChannel) -> str:
+    def attempt() -> str | None:
+        try:
+            assert channel.receive() is None
+        except ChannelClosed as error:
+            return str(error)
+        return None
+
+    return until(attempt, channel.fileno())
+
+
+def join(record: list[Buffer]) -> bytes:
+    return b"".join(record)
+
+
+@pytest.fixture(params=[False, True], ids=["authenticated", "encrypted"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    opened = Server(request.param)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("secret", "run", "flip"),
+    [(bytes(32), "run", False), (SECRET, "other", False), (SECRET, "run", True), (SECRET + b"x", "run", False)],
+    ids=["other secret", "other run", "other encryption", "longer secret"],
+)
+def test_a_stranger_is_refused_and_told_so(server: Server, secret: bytes, run: str, flip: bool) -> None:
+    stranger = TcpTransport(secret, run, encrypt=server.credentials.encrypt ^ flip)
+    channel = stranger.connect(server.listener.address, Count)
+    server.opened.append(channel)
+
+    def attempt() -> str | None:
+        assert server.listener.accept() is None
+        try:
+            channel.send(Count(1))
+        except ChannelClosed as error:
+            return str(error)
+        return None
+
+    message = until(attempt, server.listener.fileno())
+    assert "secret" in message
+    server.check_honest()
+    until(lambda: server.listener.accept() or server.refused.get("handshake"), server.listener.fileno())
+    assert server.num_decoded_of_others == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + bytes(100),
+        bytes(1000),
+        b"\xff" * 1000,
+        HELLO.pack(b"SRLH", 2, 0, bytes(32)),
+        HELLO.pack(b"SRLH", 0, 0, bytes(32)),
+        HELLO.pack(b"SRLH", 1, 7, bytes(32)),
+    ],
+)
+def test_garbage_instead_of_a_hello_is_refused(server: Server, data: bytes) -> None:
+    stranger = server.dial()
+    stranger.sendall(data)
+    assert server.hangs_up_on(stranger)
+    assert server.refused == {"handshake": 1}
+    assert server.num_decoded_of_others == 0
+    server.check_honest()
+
+
+def test_a_hello_with_a_wrong_proof_is_refused(server: Server) -> None:
+    stranger = server.dial()
+    stranger.sendall(ClientHandshake(server.credentials).hello + bytes(32))
+    assert server.hangs_up_on(stranger)
+    assert server.refused == {"handshake": 1}
+
+
+def test_the_servers_own_proof_does_not_serve_as_the_clients(server: Server) -> None:
+    stranger = server.dial()
+    stranger.sendall(ClientHandshake(server.credentials).hello)
+    until(lambda: server.listener.accept() or readable(stranger), server.listener.fileno())
+    answer = stranger.recv(ANSWER_BYTES, socket.MSG_WAITALL)
+    stranger.sendall(answer[HELLO.size :])
+    assert server.hangs_up_on(stranger)
+    assert server.refused == {"handshake": 1}
+
+
+def test_a_recorded_session_cannot_be_played_again(server: Server) -> None:
+    member, session, channel = server.break_in()
+    record = join(session.outgoing.seal(Codec(Count).encode(Count(1))))
+    member.sendall(record)
+    assert until(channel.receive, channel.fileno())[0] == Count(1)
+    stranger = server.dial()
+    stranger.sendall(server.recorded + record)
+    assert server.hangs_up_on(stranger)
+    assert server.num_decoded_of_others == 1
+    server.check_honest()
+
+
+def test_a_silent_stranger_is_dropped_at_the_deadline(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp, "STRANGER_TIMEOUT", 0.05)
+    silent, half = server.dial(), server.dial()
+    half.sendall(ClientHandshake(server.credentials).hello[:10])
+    assert server.hangs_up_on(silent)
+    assert server.hangs_up_on(half)
+    assert server.refused == {"handshake": 2}
+    server.check_honest()
+
+
+def test_a_crowd_of_silent_strangers_does_not_keep_an_honest_client_out(server: Server) -> None:
+    crowd = [server.dial() for _ in range(tcp.MAX_STRANGERS + 50)]
+    late = server.transport.connect(server.listener.address, Count)
+    server.opened.append(late)
+    late.send(Count(3))
+    far = server.accept(late)
+
+    def attempt() -> Any:
+        late.flush()
+        return far.receive()
+
+    assert until(attempt)[0] == Count(3)
+    assert server.refused["handshake"] >= 50
+    assert len(crowd) - server.refused["handshake"] <= tcp.MAX_STRANGERS
+    server.check_honest()
+
+
+def test_a_client_refuses_a_server_that_cannot_prove_itself() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as impostor:
+        transport = TcpTransport(SECRET, "run")
+        channel = transport.connect(f"tcp:127.0.0.1:{impostor.getsockname()[1]}", Count)
+        channel.send(Count(1))
+        connection, _ = impostor.accept()
+        hello = connection.recv(HELLO.size, socket.MSG_WAITALL)
+        connection.sendall(hello + bytes(32))  # the client's own words, and no proof
+        assert "secret" in refusal(channel)
+        assert connection.recv(100) == b"", "nothing may be sent to an impostor"
+        assert transport.refusals.counts == {"handshake": 1}
+        connection.close()
+        channel.close()
+
+
+def flipped(record: bytes, place: int) -> bytes:
+    altered = bytearray(record)
+    altered[place] ^= 1
+    return bytes(altered)
+
+
+@pytest.mark.parametrize("place", [LENGTH.size, LENGTH.size + 20, -TAG_BYTES - 1, -TAG_BYTES, -1])
+def test_a_flipped_bit_is_noticed_before_the_decoder(server: Server, place: int) -> None:
+    member, session, channel = server.break_in()
+    record = join(session.outgoing.seal(Codec(Count).encode(Count(1), [np.zeros(3)])))
+    member.sendall(flipped(record, place))
+    assert "broke the rules" in refusal(channel)
+    assert server.refused == {"frame": 1}
+    assert server.num_decoded_of_others == 0
+    server.check_honest()
+
+
+@pytest.mark.parametrize("size", [10, 40_000, 400_000])
+def test_replayed_moved_and_dropped_records_are_refused(server: Server, size: int) -> None:
+    codec = Codec(Count)
+    orders = {"replayed": [0, 0], "moved": [1, 0], "dropped": [0, 2]}
+    for num_refused, order in enumerate(orders.values(), 1):
+        member, session, channel = server.break_in()
+        records = [
+            join(session.outgoing.seal(codec.encode(Count(number), [np.zeros(size, np.uint8)]))) for number in range(3)
+        ]
+        member.setblocking(False)
+        left = b"".join(records[number] for number in order)
+        received: list[Message] = []
+        while left:
+            left = left[member.send(left) :] if select.select([], [member], [], 0)[1] else left
+            if order[0] == 0 and not received:
+                received = [one[0] for one in [channel.receive()] if one]
+        if order[0] == 0 and not received:
+            received = [until(channel.receive, channel.fileno())[0]]
+        assert received == ([] if order[0] else [Count(0)])
+        assert "altered, replayed, moved" in refusal(channel)
+        assert server.refused == {"frame": num_refused}
+    server.check_honest()
+
+
+def test_a_record_of_the_other_direction_is_refused(server: Server) -> None:
+    member, session, channel = server.break_in()
+    channel.send(Count(5))
+    until(lambda: readable(member), member.fileno())
+    member.sendall(member.recv(4096))
+    assert "broke the rules" in refusal(channel)
+    assert server.num_decoded_of_others == 0
+    assert session.incoming is not session.outgoing
+
+
+@pytest.mark.parametrize("claim", [0, 15, 256 * 2**20 + 1, 2**31, 2**32, 2**63, 2**64 - 1])
+def test_claims_of_length_out_of_bounds_are_refused_at_once(server: Server, claim: int) -> None:
+    member, _, channel = server.break_in()
+    member.sendall(LENGTH.pack(claim))
+    assert "bound" in refusal(channel)
+    assert server.refused == {"frame": 1}
+    assert server.num_decoded_of_others == 0
+    server.check_honest()
+
+
+def test_half_a_record_waits_and_ends_with_its_sender(server: Server) -> None:
+    codec = Codec(Count)
+    for size in (10, 300_000):
+        member, session, channel = server.break_in()
+        record = join(session.outgoing.seal(codec.encode(Count(1), [np.zeros(size, np.uint8)])))
+        member.sendall(record[: len(record) // 2])
+        assert channel.receive() is None
+        member.close()
+        assert "gone" in refusal(channel)
+    assert server.num_decoded_of_others == 0
+    assert server.refused == {}
+    server.check_honest()
+
+
+def test_a_record_may_come_byte_by_byte(server: Server) -> None:
+    member, session, channel = server.break_in()
+    member.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for number in range(2):
+        for value in join(session.outgoing.seal(Codec(Count).encode(Count(number)))):
+            assert channel.receive() is None
+            member.sendall(bytes((value,)))
+            until(lambda: readable(member) or readable_channel(channel), channel.fileno())
+        assert until(channel.receive, channel.fileno())[0] == Count(number)
+
+
+def readable_channel(channel: TcpChannel) -> bool | None:
+    return bool(select.select([channel], [], [], 0)[0]) or None
+
+
+def test_the_listener_wakes_for_connections_and_for_proofs(server: Server) -> None:
+    member = server.dial()
+    handshake = ClientHandshake(server.credentials)
+    assert select.select([server.listener], [], [], 5)[0]
+    assert server.listener.accept() is None
+    assert not select.select([server.listener], [], [], 0)[0]
+    member.sendall(handshake.hello)
+    assert select.select([server.listener], [], [], 5)[0]
+    assert server.listener.accept() is None
+    member.sendall(handshake.feed(member.recv(ANSWER_BYTES, socket.MSG_WAITALL)))
+    assert select.select([server.listener], [], [], 5)[0]
+    server.accept()
+
+
+def test_two_workers_may_connect_to_each_other_before_either_accepts() -> None:
+    transports = [TcpTransport(SECRET, "run") for _ in range(2)]
+    listeners = [transport.listen("worker", Count) for transport in transports]
+    clients = [transports[0].connect(listeners[1].address, Count), transports[1].connect(listeners[0].address, Count)]
+    servers: dict[int, TcpChannel] = {}
+
+    def attempt() -> bool | None:
+        for number, listener in enumerate(listeners):
+            clients[1 - number].flush()
+            channel = listener.accept()
+            if channel is not None:
+                servers[number] = channel
+        return len(servers) == 2 or None
+
+    assert until(attempt)
+    for channel in (*clients, *servers.values()):
+        channel.close()
+    for listener in listeners:
+        listener.close()
+
+
+def test_a_port_in_use_is_named_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(OSError, match=f"port {port} of 127.0.0.1 is in use; choose another, or 0"):
+            TcpTransport(SECRET, "run", port=port).listen("server", Count)
+
+
+def test_a_transport_needs_a_secret_and_an_address_others_can_use() -> None:
+    with pytest.raises(ValueError, match="secret needs at least 16 bytes"):
+        TcpTransport(b"", "run")
+    with pytest.raises(ValueError, match="advertise"):
+        TcpTransport(SECRET, "run", bind_host="0.0.0.0")
+    assert "secret" not in repr(Credentials(SECRET, "run"))
+
+
+def test_only_the_loopback_is_bound_unless_told_otherwise() -> None:
+    listener = TcpTransport(SECRET, "run").listen("server", Count)
+    assert listener.address.startswith("tcp:127.0.0.1:")
+    listener.close()
+    listener = TcpTransport(SECRET, "run", bind_host="0.0.0.0", advertise="localhost").listen("server", Count)
+    assert listener.address.startswith("tcp:localhost:")
+    listener.close()
