@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from srl.base.tree import ArraySpec, Tree, TreeSpec, from_leaves, leaves
+from srl.base.tree import Array, ArraySpec, Tree, TreeSpec, from_leaves, leaves
 
 ALIGNMENT = 64
 """Arrays start on cache lines, so that two workers never write into the same one."""
@@ -53,7 +53,7 @@ class Block:
     """One block's arrays. `index` is its place in the producer's memory: all that travels on a host."""
 
     index: int
-    arrays: Mapping[str, Tree]  # path -> [T+1, L, ...]
+    arrays: Mapping[str, Array]  # path -> [T+1, L, ...]
 
     def tree(self) -> Mapping[str, Tree]:
         """The same arrays as a tree: `observation`, `decision`, `reward`, ..."""

@@ -33,6 +33,8 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class TrainResult:
+    num_decisions: int
+    """Decisions learnt from, over all ranks."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     skipped: bool = False
     """The update was refused (a loss or gradient that is not finite); parameters are as before."""

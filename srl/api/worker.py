@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -33,6 +34,8 @@ class Context(Protocol):
     """Of this incarnation alone."""
     meter: Meter
     names: NameService
+    threads: bool
+    """May this worker have background threads? Not where runs must repeat bit for bit."""
 
     def listen(self, name: str, messages: type, *, remote: bool = False) -> Listener:
         """Open an endpoint and register it. `remote`: reachable from other hosts, over TCP."""
@@ -46,6 +49,12 @@ class Context(Protocol):
 
     def report(self, message: Message) -> None:
         """Tell the controller; never blocks."""
+
+    def rendezvous(self, policy: str) -> str:
+        """Where the data-parallel trainers of a policy meet; another place for every generation of them."""
+
+    def bell(self) -> Callable[[], None]:
+        """A function for background threads that wakes this worker's next poll."""
 
     def wake_on(self, endpoint: Channel | Listener) -> None:
         """Sleep no longer than until something arrives here. Closed endpoints leave by themselves."""

@@ -35,6 +35,12 @@ class Memory:
         """Map memory received from another process; takes the descriptor over."""
         return cls(fd, os.fstat(fd).st_size)
 
+    def remap(self) -> None:
+        """See what another process added to it since; earlier views stay valid."""
+        self.nbytes = os.fstat(self.fd).st_size
+        self._map = mmap.mmap(self.fd, self.nbytes)
+        self.bytes = np.frombuffer(self._map, np.uint8)
+
     def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> Array:
         """A view; it keeps the mapping alive, also after `close`."""
         count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize

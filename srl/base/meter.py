@@ -28,7 +28,7 @@ class Counter(IntEnum):
 
     PROGRESS = 16
     DECISIONS = 17
-    """Decisions made by an actor's lanes, or consumed by a trainer."""
+    """Made by an actor's lanes."""
     UPDATES = 18
     VERSION = 19
     LAG_SUM = 20
@@ -45,6 +45,8 @@ class Counter(IntEnum):
     UNRECORDED = 31
     SKIPPED_UPDATES = 32
     FIRST_UPDATE_NS = 33
+    LEARNT = 34
+    """Decisions that a trainer learnt from."""
 
 
 _PHASE = 8

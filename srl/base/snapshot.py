@@ -47,6 +47,12 @@ class Snapshot:
         return int(header[_VERSION]) if header[_ACTIVE] else -1
 
     @property
+    def active_slot(self) -> int | None:
+        """Where the newest whole state lies."""
+        active = int(self._header[_ACTIVE])
+        return active - 1 if active else None
+
+    @property
     def _header(self) -> Array:
         return self._memory.array(0, (512,), "int64")
 
@@ -127,8 +133,7 @@ class Snapshot:
         size = int(self._header[_SLOT_BYTES])
         end = HEADER_BYTES + (slot + 1) * size
         if self._memory.nbytes < end:  # the writer laid it out after we mapped it
-            outgrown, self._memory = self._memory, Memory.from_fd(os.dup(self._memory.fd))
-            outgrown.close()
+            self._memory.remap()
         return self._memory.bytes[end - size : end]
 
 

@@ -40,12 +40,11 @@ class HostParameterStore:
     def push(self, version: int, parameters: Array, tags: tuple[str, ...] = ()) -> None:
         if version <= self.version:
             raise ValueError(f"version {version} is not newer than {self.version}; versions only grow")
-        pinned = frozenset(slot for slot, _ in self._book()["tags"].values())
-        slot = self._snapshot.write(version, {"parameters": parameters}, {}, keep=pinned)
-        if tags:
-            with self._edit() as book:
-                for name in tags:
-                    self._pin(book, name, slot, version)
+        with self._edit() as book:
+            pinned = frozenset(slot for slot, _ in book["tags"].values())
+            slot = self._snapshot.write(version, {"parameters": parameters}, {}, keep=pinned)
+            for name in tags:
+                self._pin(book, name, slot, version)
 
     def pull(self, tag: str = "latest", newer_than: int = -1) -> tuple[int, Array] | None:
         slot: int | None = None
@@ -66,9 +65,8 @@ class HostParameterStore:
         return {**tagged, "latest": self.version} if self.version >= 0 else tagged
 
     def tag(self, name: str) -> None:
-        """Copies the newest version into a slot of its own, so that the writer needs not be asked."""
         with self._edit() as book:
-            newest = self._snapshot.active_slot()
+            newest = self._snapshot.active_slot
             if newest is None:
                 raise KeyError("nothing was published yet, so nothing can be tagged")
             self._pin(book, name, newest, self.version)
@@ -92,25 +90,42 @@ class HostParameterStore:
         book["tags"][name] = (slot, version)
 
     def _book(self) -> dict[str, Any]:
-        area = self._snapshot.memory.bytes[_BOOK_OFFSET:HEADER_BYTES]
+        with self._locked(fcntl.LOCK_SH):
+            return self._read_book()
+
+    @contextmanager
+    def _edit(self) -> Iterator[dict[str, Any]]:
+        """Change the book while no other process does."""
+        with self._locked(fcntl.LOCK_EX):
+            book = self._read_book()
+            before = msgspec.json.encode(book)
+            yield book
+            text = msgspec.json.encode(book)
+            if text == before:
+                return
+            area = self._area()
+            if len(text) > len(area) - 8:
+                raise ValueError("too many notes about versions")
+            area[8 : 8 + len(text)] = np.frombuffer(text, np.uint8)
+            area[:8].view("int64")[0] = len(text)
+
+    def _read_book(self) -> dict[str, Any]:
+        area = self._area()
         size = int(area[:8].view("int64")[0])
         if size == 0:
             return {"tags": {}, "notes": {}}
         book: dict[str, Any] = msgspec.json.decode(area[8 : 8 + size].tobytes())
         return book
 
+    def _area(self) -> Array:
+        return self._snapshot.memory.bytes[_BOOK_OFFSET:HEADER_BYTES]
+
     @contextmanager
-    def _edit(self) -> Iterator[dict[str, Any]]:
-        """Change the book while no other process does."""
-        fcntl.lockf(self._snapshot.memory.fd, fcntl.LOCK_EX)
+    def _locked(self, how: int) -> Iterator[None]:
+        """A lock that the kernel takes back from a process that dies."""
+        fd = self._snapshot.memory.fd
+        fcntl.lockf(fd, how)
         try:
-            book = self._book()
-            yield book
-            text = msgspec.json.encode(book)
-            area = self._snapshot.memory.bytes[_BOOK_OFFSET:HEADER_BYTES]
-            if len(text) > len(area) - 8:
-                raise ValueError("too many notes about versions")
-            area[8 : 8 + len(text)] = np.frombuffer(text, np.uint8)
-            area[:8].view("int64")[0] = len(text)
+            yield
         finally:
-            fcntl.lockf(self._snapshot.memory.fd, fcntl.LOCK_UN)
+            fcntl.lockf(fd, fcntl.LOCK_UN)

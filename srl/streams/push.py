@@ -57,8 +57,7 @@ class Release(Message, frozen=True):
     block: int
 
 
-ToConsumer = Union[Offer, Want, Post, Decline]
-ToProducer = Union[Grant, Release]
+Messages = Union[Offer, Want, Grant, Post, Decline, Release]
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,9 @@ class PushStream:
     def prefix(self) -> str:
         return f"push/{self.name}/"
 
-    def producer(self, context: Context, num_open: int) -> Producer:
-        """The end that fills up to `num_open` blocks at the same time."""
-        return Producer(self, context, num_open)
+    def producer(self, context: Context, num_open: int, num_spare: int = 0) -> Producer:
+        """The end that fills up to `num_open` blocks at the same time. Spare blocks are never posted."""
+        return Producer(self, context, num_open, num_spare)
 
     def consumer(self, context: Context) -> Consumer:
         return Consumer(self, context)
@@ -102,11 +101,12 @@ class _Link:
 
 
 class Producer:
-    def __init__(self, stream: PushStream, context: Context, num_open: int) -> None:
+    def __init__(self, stream: PushStream, context: Context, num_open: int, num_spare: int = 0) -> None:
         self._stream = stream
         self._context = context
         self._num_open = num_open
-        self.arena = Arena.create(stream.name, stream.spec, num_open + stream.capacity)
+        self._num_spare = num_spare
+        self.arena = Arena.create(stream.name, stream.spec, num_open + stream.capacity + num_spare)
         self._free = deque(range(self.arena.num_blocks))
         self._links: dict[str, _Link] = {}
         self._open: dict[int, OpenBlock] = {}
@@ -137,7 +137,7 @@ class Producer:
             if known is not None or address.startswith("tcp:") != self._stream.remote:
                 continue
             try:
-                channel = self._context.connect(address, ToProducer)
+                channel = self._context.connect(address, Messages)
             except ChannelClosed:
                 continue  # registered, but dying or not yet there: the next poll tries again
             memory = self.arena.memory if channel.shares_memory else None
@@ -178,6 +178,13 @@ class Producer:
         self._open[index] = opened
         return opened
 
+    def spare(self) -> Block:
+        """A block to write into without recording; it stays with whoever asked."""
+        if self._num_spare == 0:
+            raise ValueError(f"stream {self._stream.name}: this producer was made with too few spare blocks")
+        self._num_spare -= 1
+        return self.arena.blocks[self._free.pop()]
+
     def post(self, opened: OpenBlock) -> None:
         index = opened.block.index
         link = self._links.get(opened.consumer)
@@ -186,7 +193,7 @@ class Producer:
             return
         del self._open[index]
         self._sequence += 1
-        oldest = int(opened.block.arrays["version"][:-1].min())  # type: ignore[union-attr,call-overload]
+        oldest = int(opened.block.arrays["version"][:-1].min())
         message = Post(index, opened.ticket, self._sequence, oldest)
         try:
             if link.channel.shares_memory:
@@ -233,9 +240,7 @@ class Consumer:
     def __init__(self, stream: PushStream, context: Context) -> None:
         self._stream = stream
         self._context = context
-        self._listener = context.listen(
-            f"{stream.prefix}{context.place.name}", ToConsumer, remote=stream.remote
-        )
+        self._listener = context.listen(f"{stream.prefix}{context.place.name}", Messages, remote=stream.remote)
         context.wake_on(self._listener)
         self.admission = Admission(stream.batch_blocks, stream.max_lag if stream.full == "block" else None)
         self._sources: list[_Source] = []

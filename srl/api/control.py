@@ -1,0 +1,67 @@
+"""What workers and their controller say to each other. Data never goes this way."""
+
+from __future__ import annotations
+
+from typing import Union
+
+from srl.api.transport import Message
+
+
+class Ready(Message, frozen=True):
+    """Worker: built, and polling."""
+
+
+class Register(Message, frozen=True):
+    """Worker: one of my endpoints is here."""
+
+    name: str
+    address: str
+
+
+class Episodes(Message, frozen=True):
+    """Actor: episodes that ended since the last report; of many, a fair sample is named."""
+
+    count: int
+    returns: list[float]
+    lengths: list[float]
+    role: str = ""
+
+
+class Figures(Message, frozen=True):
+    """Trainer: the algorithm's own figures of the last update."""
+
+    policy: str
+    figures: dict[str, float]
+
+
+class Notice(Message, frozen=True):
+    """Worker: something a person may want to know."""
+
+    text: str
+
+
+class Failure(Message, frozen=True):
+    """Worker: I cannot go on. `fatal`: nor could a replacement, so the run must end and show `text`."""
+
+    text: str
+    fatal: bool = False
+
+
+class Done(Message, frozen=True):
+    """Worker: my part of the run is complete."""
+
+    reason: str
+
+
+class Names(Message, frozen=True):
+    """Controller: all endpoints that live now."""
+
+    entries: dict[str, str]
+
+
+class Stop(Message, frozen=True):
+    """Controller: close and leave."""
+
+
+FromWorker = Union[Ready, Register, Episodes, Figures, Notice, Failure, Done]
+ToWorker = Union[Names, Stop]

@@ -1,0 +1,58 @@
+"""The scheduler contract: finds workers a place to run, and tells what happens to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, Union, runtime_checkable
+
+from srl.api.control import FromWorker, ToWorker
+from srl.api.experiment import Resources
+from srl.api.worker import Place, WorkerConfig
+from srl.base.meter import Meter
+
+
+@dataclass(frozen=True)
+class Said:
+    """A worker sent a message."""
+
+    place: Place
+    message: FromWorker
+
+
+@dataclass(frozen=True)
+class Died:
+    """A worker's process is gone, for whatever reason; `reason` is for people."""
+
+    place: Place
+    reason: str
+    clean: bool = False
+
+
+Event = Union[Said, Died]
+
+
+@runtime_checkable
+class Scheduler(Protocol):
+    def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        """Begin to start a worker; `Ready` or `Died` follows."""
+
+    def send(self, place: Place, message: ToWorker) -> None:
+        """Deliver if it still lives; never blocks."""
+
+    def kill(self, place: Place) -> None:
+        """End it at once; `Died` follows."""
+
+    def poll(self, timeout: float) -> list[Event]:
+        """Everything that happened; waits at most `timeout` seconds for something to happen."""
+
+    def meter(self, place: Place) -> Meter:
+        """The worker's gauges."""
+
+    def pid(self, place: Place) -> int:
+        """Its process, or 0 where it has none of its own."""
+
+    def dump(self, place: Place) -> str:
+        """Where the worker is in its code, for a report on a hang; may be empty."""
+
+    def close(self) -> None:
+        """End everything and leave nothing behind. Idempotent."""

@@ -1,0 +1,1 @@
+"""One run: launch, watch, restart, resize, stop."""

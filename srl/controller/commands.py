@@ -1,0 +1,136 @@
+"""The door for other terminals: `srl ps`, `srl stop` and `srl scale` talk to a run through its control socket."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Union
+
+from srl.api.status import RunStatus
+from srl.api.transport import Channel, ChannelClosed, Message
+from srl.transports.host import HostListener, HostTransport
+
+CONTROL = "control"
+REPLY_SECONDS = 5.0
+
+
+class AskStatus(Message, frozen=True):
+    """Tell me how it goes."""
+
+
+class AskStop(Message, frozen=True):
+    """End the run: write a checkpoint and leave."""
+
+
+class AskScale(Message, frozen=True):
+    group: str
+    count: int
+    relative: bool
+
+
+class TellStatus(Message, frozen=True):
+    status: RunStatus
+
+
+class TellResult(Message, frozen=True):
+    ok: bool
+    text: str
+
+
+Messages = Union[AskStatus, AskStop, AskScale, TellStatus, TellResult]
+
+
+def runtime_root() -> Path:
+    """Where the sockets of this user's runs lie. Short, because the kernel allows 107 bytes for a socket's path."""
+    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    return Path(base) / f"srl-{os.getuid()}"
+
+
+def make_runtime(run: str) -> Path:
+    """A directory of its own for a run; those of dead runs are swept away."""
+    root = runtime_root()
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if root.stat().st_uid != os.getuid():
+        raise PermissionError(f"{root} belongs to another user; set XDG_RUNTIME_DIR to a directory of your own")
+    sweep(root)
+    return Path(tempfile.mkdtemp(prefix=f"{run[:24]}.", dir=root))
+
+
+def sweep(root: Path) -> None:
+    """Remove what runs left whose supervisor was killed."""
+    for directory in root.iterdir():
+        marker = directory / "supervisor"
+        try:
+            pid = int(marker.read_text())
+        except (OSError, ValueError):
+            continue  # just being made
+        if not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+class ControlDoor:
+    """The controller's end: polled beside the workers, never waits."""
+
+    def __init__(self, runtime: Path, serve: Callable[[Message], Message]) -> None:
+        (runtime / "supervisor").write_text(str(os.getpid()))
+        self._listener: HostListener = HostTransport(runtime).listen(CONTROL, Messages)  # type: ignore[arg-type]
+        (runtime / "address").write_text(self._listener.address)
+        self._serve = serve
+        self._channels: list[Channel] = []
+
+    def poll(self) -> None:
+        while (channel := self._listener.accept()) is not None:
+            self._channels.append(channel)
+        for channel in list(self._channels):
+            try:
+                while (received := channel.receive()) is not None:
+                    channel.send(self._serve(received[0]))
+                channel.flush()
+            except ChannelClosed:
+                channel.close()
+                self._channels.remove(channel)
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+        self._listener.close()
+
+
+def running() -> dict[str, Path]:
+    """The live runs of this user: name and runtime directory."""
+    found: dict[str, Path] = {}
+    root = runtime_root()
+    if root.is_dir():
+        sweep(root)
+        for directory in sorted(root.iterdir(), key=lambda d: d.stat().st_mtime):
+            if (directory / "address").exists():
+                status = ask(directory, AskStatus())
+                if isinstance(status, TellStatus):
+                    found[status.status.run] = directory
+    return found
+
+
+def ask(runtime: Path, message: Message) -> Message | None:
+    """Put one question to a run; None if it does not answer."""
+    try:
+        address = (runtime / "address").read_text()
+        channel = HostTransport(runtime).connect(address, Messages)  # type: ignore[arg-type]
+    except (OSError, ChannelClosed):
+        return None
+    try:
+        channel.send(message)
+        deadline = time.monotonic() + REPLY_SECONDS
+        while time.monotonic() < deadline:
+            received = channel.receive()
+            if received is not None:
+                return received[0]
+            time.sleep(0.005)
+    except ChannelClosed:
+        pass
+    finally:
+        channel.close()
+    return None

@@ -1,0 +1,209 @@
+"""From the workers' gauges to the status of a run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import psutil
+
+from srl.api.experiment import Experiment
+from srl.api.status import RunStatus, StreamStatus, WorkerStatus
+from srl.api.worker import Place
+from srl.base.meter import Counter, Meter, Phase
+
+WINDOW_SECONDS = 5.0
+CURVE_POINTS = 200
+EPISODE_WINDOW = 100
+NAMES = {
+    Phase.BOOT: "other",
+    Phase.WAITING: "waiting",
+    Phase.ENV: "env",
+    Phase.INFERENCE: "inference",
+    Phase.UPDATE: "update",
+    Phase.GATHER: "update",
+    Phase.PUBLISH: "publish",
+    Phase.OTHER: "other",
+}
+
+
+@dataclass
+class _Track:
+    """One worker's gauges over the last seconds."""
+
+    samples: deque[tuple[float, dict[Phase, float], int]] = field(default_factory=deque)
+    process: psutil.Process | None = None
+    cpu_percent: float = 0.0
+    rss_mb: float = 0.0
+
+
+@dataclass
+class Member:
+    """A worker as the controller knows it."""
+
+    place: Place
+    meter: Meter
+    pid: int
+    state: str
+
+
+class Gauges:
+    """Keeps totals over restarts: a replacement starts its own counters at zero."""
+
+    def __init__(self, experiment: Experiment, path: str) -> None:
+        self._experiment = experiment
+        self._path = path
+        self._tracks: dict[str, _Track] = {}
+        self._base: dict[Counter, int] = {}
+        self._last: dict[str, dict[Counter, int]] = {}
+        self._rates: deque[tuple[float, int, int]] = deque()
+        self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
+        self.lengths: deque[float] = deque(maxlen=EPISODE_WINDOW)
+        self.episodes = 0
+        self._curve: list[float] = []
+        self._stride = 1
+        self._skipped = 0
+        self.figures: dict[str, float] = {}
+        self.first_update: float | None = None
+        self.first_steps = 0
+
+    def forget(self, place: Place) -> None:
+        """A worker is gone: what it counted stays counted."""
+        for counter, value in self._last.pop(place.name, {}).items():
+            self._base[counter] = self._base.get(counter, 0) + value
+        self._tracks.pop(place.name, None)
+
+    def add_episodes(self, count: int, returns: Iterable[float], lengths: Iterable[float]) -> None:
+        self.episodes += count
+        self.returns.extend(returns)
+        self.lengths.extend(lengths)
+
+    def extend_curve(self) -> None:
+        """One more point; when there are too many, every second one goes and the next come half as often."""
+        if not self.returns:
+            return
+        self._skipped += 1
+        if self._skipped < self._stride:
+            return
+        self._skipped = 0
+        self._curve.append(sum(self.returns) / len(self.returns))
+        if len(self._curve) > CURVE_POINTS:
+            self._curve = self._curve[::2]
+            self._stride *= 2
+
+    def status(
+        self, members: list[Member], now: float, elapsed: float, state: str, restarts: int, messages: list[str]
+    ) -> RunStatus:
+        learnt = self.first_steps + self._total(members, Counter.LEARNT)
+        decided = self._total(members, Counter.DECISIONS)
+        env_fps, train_fps = self._rate(now, decided, learnt)
+        lag_count = self._total(members, Counter.LAG_COUNT)
+        version = max((m.meter.get(Counter.VERSION) for m in members), default=0)
+        experiment = self._experiment
+        return RunStatus(
+            run=experiment.name,
+            environment=experiment.environment,
+            algorithm=experiment.algorithm,
+            path=self._path,
+            state=state,
+            elapsed=elapsed,
+            steps=learnt,
+            target_steps=experiment.target_steps,
+            updates=version,
+            version=version,
+            env_fps=env_fps,
+            train_fps=train_fps,
+            lag_mean=self._total(members, Counter.LAG_SUM) / lag_count if lag_count else 0.0,
+            lag_max=max((m.meter.get(Counter.LAG_MAX) for m in members), default=0),
+            max_lag=experiment.max_lag,
+            episodes=self.episodes,
+            return_mean=sum(self.returns) / len(self.returns) if self.returns else None,
+            length_mean=sum(self.lengths) / len(self.lengths) if self.lengths else None,
+            return_curve=list(self._curve),
+            metrics=dict(self.figures),
+            workers=[self._worker(member, now) for member in members],
+            streams=_streams(members),
+            restarts=restarts,
+            lane_failures=self._total(members, Counter.LANE_FAILURES),
+            messages=messages,
+            seconds_to_first_update=self.first_update,
+        )
+
+    def _total(self, members: list[Member], counter: Counter) -> int:
+        total = self._base.get(counter, 0)
+        for member in members:
+            value = member.meter.get(counter)
+            self._last.setdefault(member.place.name, {})[counter] = value
+            total += value
+        return total
+
+    def _rate(self, now: float, produced: int, consumed: int) -> tuple[float, float]:
+        self._rates.append((now, produced, consumed))
+        while len(self._rates) > 2 and now - self._rates[0][0] > WINDOW_SECONDS:
+            self._rates.popleft()
+        then, produced_then, consumed_then = self._rates[0]
+        span = now - then
+        if span <= 0:
+            return 0.0, 0.0
+        return (produced - produced_then) / span, (consumed - consumed_then) / span
+
+    def _worker(self, member: Member, now: float) -> WorkerStatus:
+        track = self._tracks.setdefault(member.place.name, _Track())
+        spent = member.meter.seconds()
+        track.samples.append((now, spent, 0))
+        while len(track.samples) > 2 and now - track.samples[0][0] > WINDOW_SECONDS:
+            track.samples.popleft()
+        then, before, _ = track.samples[0]
+        busy: dict[str, float] = {}
+        span = now - then
+        if span > 0:
+            for phase in Phase:
+                share = (spent[phase] - before[phase]) / span
+                if share > 0.0005:
+                    busy[NAMES[phase]] = busy.get(NAMES[phase], 0.0) + min(1.0, share)
+        self._measure(track, member.pid)
+        return WorkerStatus(
+            name=member.place.name,
+            group=member.place.group,
+            pid=member.pid,
+            incarnation=member.place.incarnation,
+            state=member.state,
+            busy=busy,
+            cpu_percent=track.cpu_percent,
+            rss_mb=track.rss_mb,
+            progress=member.meter.get(Counter.PROGRESS),
+        )
+
+    @staticmethod
+    def _measure(track: _Track, pid: int) -> None:
+        try:
+            if pid and (track.process is None or track.process.pid != pid):
+                track.process = psutil.Process(pid)
+            if track.process is not None:
+                track.cpu_percent = track.process.cpu_percent()
+                track.rss_mb = track.process.memory_info().rss / 2**20
+        except psutil.Error:
+            track.process = None
+
+
+def _streams(members: list[Member]) -> list[StreamStatus]:
+    """Streams as their consuming ends see them."""
+    streams = []
+    for member in members:
+        meter, name = member.meter, member.place.name
+        if meter.get(Counter.POSTED):
+            streams.append(
+                StreamStatus(
+                    name=f"samples to {name}",
+                    kind="push",
+                    filled=meter.get(Counter.QUEUED) / 1000,
+                    posted=meter.get(Counter.POSTED),
+                    consumed=meter.get(Counter.CONSUMED),
+                    dropped=meter.get(Counter.DROPPED),
+                )
+            )
+        if batches := meter.get(Counter.BATCHES):
+            mean = meter.get(Counter.BATCHED_LANES) / batches
+            streams.append(StreamStatus(f"requests to {name}", "request", 0.0, batches, batches, 0, mean))
+    return streams

@@ -1,0 +1,296 @@
+"""The controller: brings a graph of workers up, keeps it up, and brings it down."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from srl.api.control import Done, Episodes, Failure, Figures, Names, Notice, Ready, Register, Stop
+from srl.api.experiment import Experiment, WorkerGroup
+from srl.api.scheduler import Died, Event, Said, Scheduler
+from srl.api.status import RunStatus
+from srl.api.transport import Message
+from srl.api.worker import Place
+from srl.base.clock import Clock, SystemClock
+from srl.base.meter import Counter, Phase
+from srl.base.nearest import nearest
+from srl.base.seeding import derive
+from srl.controller.commands import AskScale, AskStatus, AskStop, ControlDoor, TellResult, TellStatus
+from srl.controller.gauges import Gauges, Member
+from srl.controller.supervision import GiveUp, History, Watch
+from srl.names.table import NameTable
+
+STATUS_SECONDS = 0.25
+STOP_SECONDS = 3.0
+POLL_SECONDS = 0.05
+
+
+@dataclass
+class _Seat:
+    """A place in the graph and who holds it."""
+
+    place: Place
+    state: str = "starting"
+    """starting | running | stopping | dead"""
+    restart_at: float | None = None
+    watch: Watch = field(default_factory=Watch)
+    last_words: str = ""
+
+
+class Controller:
+    """Decides; a scheduler does. Ends in state `finished`, `stopped` or `failed`."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        scheduler: Scheduler,
+        path: str,
+        runtime: Path | None = None,
+        on_status: Callable[[RunStatus], None] | None = None,
+        clock: Clock | None = None,
+        began: float | None = None,
+    ) -> None:
+        self._experiment = experiment
+        self._scheduler = scheduler
+        self._clock = clock or SystemClock()
+        self._on_status = on_status or (lambda status: None)
+        self._groups = {group.name: group for group in experiment.groups}
+        self._histories = {group.name: History(group.restart) for group in experiment.groups}
+        self._seats: dict[tuple[str, int], _Seat] = {}
+        self._names = NameTable(self._clock)
+        self._names_changed = False
+        self.gauges = Gauges(experiment, path)
+        self._door = ControlDoor(runtime, self._serve) if runtime is not None else None
+        self._restarts = 0
+        self._messages: deque[str] = deque(maxlen=8)
+        self._began = self._clock.now()
+        self._began_wall = time.time() if began is None else began
+        self._reported = -1.0
+        self.state = "starting"
+        self.reason = ""
+
+    # Life of the run
+
+    def start(self) -> None:
+        for group in self._experiment.groups:
+            for index in range(group.count):
+                self._launch(group, index, 0)
+
+    def _launch(self, group: WorkerGroup, index: int, incarnation: int) -> None:
+        place = Place(group.name, index, incarnation)
+        self._seats[(group.name, index)] = _Seat(place)
+        seed = derive(self._experiment.seed, group.name, index, incarnation)
+        self._scheduler.start(place, group.config, group.resources, seed)
+
+    def tick(self) -> bool:
+        """One round of supervision; False when the run is over."""
+        for event in self._scheduler.poll(POLL_SECONDS):
+            self._handle(event)
+        now = self._clock.now()
+        self._restart_due(now)
+        if self._names.expire() or self._names_changed:
+            self._broadcast_names()
+        if self._door is not None:
+            self._door.poll()
+        if now - self._reported >= STATUS_SECONDS:
+            self._reported = now
+            self._find_stuck(now)
+            self.gauges.extend_curve()
+            self._on_status(self.status())
+        return self.state in ("starting", "running")
+
+    def stop(self, state: str, reason: str) -> None:
+        """End the run; the first reason counts."""
+        if self.state in ("starting", "running"):
+            self.state, self.reason = state, reason
+
+    def shut_down(self) -> None:
+        """Let the workers leave, end those that do not."""
+        for seat in self._seats.values():
+            if seat.state in ("starting", "running"):
+                seat.state = "stopping"
+                self._scheduler.send(seat.place, Stop())
+        deadline = self._clock.now() + STOP_SECONDS
+        while self._clock.now() < deadline and any(seat.state == "stopping" for seat in self._seats.values()):
+            for event in self._scheduler.poll(POLL_SECONDS):
+                self._handle(event)
+        if self._door is not None:
+            self._door.close()
+        self._scheduler.close()
+
+    # Events
+
+    def _handle(self, event: Event) -> None:
+        seat = self._seats.get((event.place.group, event.place.index))
+        if seat is None or seat.place != event.place:
+            return  # a former incarnation: whatever it says, it is no longer part of the run
+        if isinstance(event, Died):
+            self._died(seat, event)
+        else:
+            self._said(seat, event)
+
+    def _said(self, seat: _Seat, event: Said) -> None:
+        message = event.message
+        self._names.renew(seat.place.name)
+        if isinstance(message, Episodes):
+            self.gauges.add_episodes(message.count, message.returns, message.lengths)
+        elif isinstance(message, Figures):
+            self.gauges.figures = message.figures
+        elif isinstance(message, Register):
+            self._names.register(message.name, message.address, seat.place.name)
+            self._names_changed = True
+        elif isinstance(message, Ready):
+            if seat.state == "starting":
+                seat.state = "running"
+            self._scheduler.send(seat.place, Names(self._names.lookup("")))
+            if self.state == "starting" and all(seat.state == "running" for seat in self._seats.values()):
+                self.state = "running"
+        elif isinstance(message, Notice):
+            self.tell(f"{seat.place.name}: {message.text}")
+        elif isinstance(message, Failure):
+            seat.last_words = message.text
+            if message.fatal:
+                self.stop("failed", message.text)
+        elif isinstance(message, Done):
+            self.stop("finished", message.reason)
+
+    def _died(self, seat: _Seat, event: Died) -> None:
+        place = seat.place
+        self.gauges.forget(place)
+        self._names_changed |= self._names.revoke(place.name)
+        if seat.state == "stopping" or self.state not in ("starting", "running") or event.clean:
+            seat.state = "dead"
+            if place.index >= self._groups[place.group].count:
+                del self._seats[(place.group, place.index)]
+            return
+        group = self._groups[place.group]
+        seat.state = "dead"
+        reason = seat.last_words or event.reason
+        if group.restart.together:
+            self._fell_together(group, seat, reason)
+            return
+        self._plan_restart(group, seat, reason)
+
+    def _plan_restart(self, group: WorkerGroup, seat: _Seat, reason: str) -> None:
+        now = self._clock.now()
+        verdict = self._histories[group.name].died(seat.place.name, reason, now)
+        if isinstance(verdict, GiveUp):
+            self.stop("failed", verdict.reason)
+            return
+        self.tell(f"{seat.place.name} died ({_first_line(reason)}); restarting")
+        self._restarts += 1
+        seat.restart_at = now + verdict.after
+
+    def _fell_together(self, group: WorkerGroup, seat: _Seat, reason: str) -> None:
+        """Data-parallel trainers: when one falls all begin again, from the update they last committed."""
+        others = [s for (name, _), s in self._seats.items() if name == group.name]
+        if any(s.restart_at is not None for s in others):
+            seat.restart_at = max(s.restart_at or 0.0 for s in others)
+            return
+        self._plan_restart(group, seat, reason)
+        for other in others:
+            if other is not seat and other.state in ("starting", "running"):
+                self._scheduler.kill(other.place)
+
+    def _restart_due(self, now: float) -> None:
+        for (name, index), seat in list(self._seats.items()):
+            if seat.restart_at is None or seat.restart_at > now or self.state not in ("starting", "running"):
+                continue
+            group = self._groups[name]
+            if group.restart.together and any(
+                s.state != "dead" for (other, _), s in self._seats.items() if other == name
+            ):
+                continue  # until the last of them is down
+            members = [i for (other, i) in self._seats if other == name] if group.restart.together else [index]
+            incarnation = max(self._seats[(name, i)].place.incarnation for i in members) + 1
+            for member in members:
+                self._launch(group, member, incarnation)
+
+    def _broadcast_names(self) -> None:
+        self._names_changed = False
+        entries = self._names.lookup("")
+        for seat in self._seats.values():
+            if seat.state == "running":
+                self._scheduler.send(seat.place, Names(entries))
+
+    def _find_stuck(self, now: float) -> None:
+        for (name, _), seat in self._seats.items():
+            if seat.state != "running":
+                continue
+            self._names.renew(seat.place.name)
+            meter = self._scheduler.meter(seat.place)
+            phase = meter.phase()
+            timeout = self._groups[name].restart.hang_timeout
+            waiting = phase is Phase.WAITING
+            if seat.watch.stuck(meter.get(Counter.PROGRESS), phase, waiting, now, timeout):
+                stacks = self._scheduler.dump(seat.place)
+                seat.last_words = f"stuck in phase {phase.name.lower()} for {timeout:.0f} s\n{stacks}"
+                self.tell(f"{seat.place.name} is stuck in phase {phase.name.lower()}; replacing it")
+                self._scheduler.kill(seat.place)
+                seat.watch = Watch(since=now)
+
+    # What others may ask
+
+    def status(self) -> RunStatus:
+        members = [
+            Member(seat.place, self._scheduler.meter(seat.place), self._scheduler.pid(seat.place), seat.state)
+            for seat in self._seats.values()
+        ]
+        if self.gauges.first_update is None:
+            stamps = [m.meter.get(Counter.FIRST_UPDATE_NS) for m in members]
+            first = min((stamp for stamp in stamps if stamp), default=0)
+            if first:
+                self.gauges.first_update = first * 1e-9 - self._began_wall
+        elapsed = self._clock.now() - self._began
+        return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, list(self._messages))
+
+    def tell(self, text: str) -> None:
+        """Note something for whoever watches the run."""
+        self._messages.append(text)
+
+    def scale(self, name: str, count: int, relative: bool = False) -> str:
+        """Change the number of workers of a group while the run goes on."""
+        group = self._groups.get(name)
+        if group is None:
+            raise ValueError(f"no group {name!r}{nearest(name, self._groups)}")
+        if not group.scalable:
+            raise ValueError(f"{name} cannot be resized while the run goes on; resume it with another number instead")
+        wanted = group.count + count if relative else count
+        if wanted < 1:
+            raise ValueError(f"{name} needs at least one worker; {wanted} were asked for")
+        self._groups[name] = WorkerGroup(
+            group.name, group.config, wanted, group.resources, group.restart, group.scalable
+        )
+        for index in range(wanted):
+            if (name, index) not in self._seats:
+                self._launch(group, index, 0)
+        for (other, index), seat in list(self._seats.items()):
+            if other == name and index >= wanted:
+                if seat.state == "dead":
+                    del self._seats[(other, index)]
+                else:
+                    seat.state = "stopping"
+                    self._scheduler.send(seat.place, Stop())
+        self.tell(f"{name}: {group.count} -> {wanted}")
+        return f"{name}: {group.count} -> {wanted}"
+
+    def _serve(self, message: Message) -> Message:
+        if isinstance(message, AskStatus):
+            return TellStatus(self.status())
+        if isinstance(message, AskStop):
+            self.stop("stopped", "srl stop")
+            return TellResult(True, f"{self._experiment.name} is stopping")
+        if isinstance(message, AskScale):
+            try:
+                return TellResult(True, self.scale(message.group, message.count, message.relative))
+            except ValueError as error:
+                return TellResult(False, str(error))
+        return TellResult(False, "not a question")
+
+
+def _first_line(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "no reason given"

@@ -1,0 +1,73 @@
+"""The options of `srl train`, each explained where it stands: the command line's help is made from this file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from srl.algorithms.ppo import PPOConfig
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How a policy is trained. What is None is chosen for the environment and the machine."""
+
+    algo: Literal["ppo"] = "ppo"
+    """The algorithm; its own options are below, behind its name."""
+    steps: int = 1_000_000
+    """Agent decisions to learn from."""
+    until_return: float | None = None
+    """Stop as soon as the mean return of the last 100 episodes reaches this."""
+    seed: int = 0
+    """Of everything random: environments, networks, exploration."""
+    scheduler: Literal["processes", "inline"] = "processes"
+    """`processes` uses all cores; `inline` runs in one thread and repeats bit for bit."""
+    inference: Literal["auto", "inline", "host", "remote"] = "auto"
+    """Who decides: `inline` the actors themselves, `host` policy workers over shared memory, `remote` policy workers
+    over TCP. `auto`: inline without an accelerator, else host."""
+    actors: int | None = None
+    """Processes that step environments."""
+    lanes: int | None = None
+    """Environment copies in each group of an actor's ring; they step together."""
+    ring: int | None = None
+    """Groups in each actor's ring: while one waits for decisions the others step. 1 is best for inline inference."""
+    horizon: int | None = None
+    """Steps in a block: how far a lane runs before its data is handed to the trainer."""
+    batch: int | None = None
+    """Decisions per update; a multiple of lanes x horizon. None: one block of every group."""
+    trainers: int = 1
+    """Data-parallel trainers; each takes its share of the batch."""
+    policies: int = 1
+    """Policy workers, where inference is not inline."""
+    in_flight: int = 1
+    """Batches that a policy worker has under way; more than 1 for an accelerator that is busy or far away."""
+    max_lag: int = 1
+    """How many versions the deciding policy may be behind the update that learns from it. 0: exactly synchronous."""
+    roles: tuple[str, ...] = ()
+    """Which agents share a policy, as PATTERN=POLICY, e.g. 'hider*=hiders' 'seeker*=seekers'. None: one policy for all
+    agents that have the same spaces."""
+    hang_timeout: float = 60.0
+    """Seconds in one step of an environment, or in one update, after which a worker counts as stuck."""
+    max_env_failures: int = 10
+    """Broken environments per minute and actor before the run gives up."""
+    checkpoint_seconds: float = 30.0
+    """Seconds between two checkpoints on disk."""
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    env_args: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the environment itself."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "trainers", "policies", "in_flight"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
+        for name in ("actors", "lanes", "ring", "horizon", "batch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, found {value}")
+        if self.max_lag < 0:
+            raise ValueError(f"max_lag must be 0 (synchronous) or more, found {self.max_lag}")
+        if self.scheduler == "inline" and self.trainers > 1:
+            raise ValueError("several trainers need processes of their own: use --scheduler processes")
+        if self.scheduler == "inline" and self.inference == "remote":
+            raise ValueError("remote inference needs processes of its own: use --scheduler processes")

@@ -1,0 +1,212 @@
+"""A run from its first to its last moment: directory, memory, workers, metrics, checkpoints."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from srl.api.experiment import Experiment
+from srl.api.scheduler import Scheduler
+from srl.api.status import RunStatus
+from srl.base.config import to_data
+from srl.controller.commands import make_runtime
+from srl.controller.run import Controller
+from srl.runs import checkpoints
+from srl.runs.directory import RunDirectory
+from srl.runs.sinks import sinks_of
+from srl.schedulers.inline import InlineScheduler
+from srl.schedulers.memory import RunMemory
+from srl.schedulers.processes import ProcessScheduler
+
+METRIC_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    state: str
+    """finished | stopped | failed"""
+    reason: str
+    status: RunStatus
+    path: Path
+
+
+class RunFailed(RuntimeError):
+    """The run ended before its work was done; the message says why."""
+
+
+class Warmup:
+    """What can begin before the experiment is known: memory, and the process that imports torch."""
+
+    def __init__(self, run: RunDirectory, scheduler: str, policies: tuple[str, ...], preload: tuple[str, ...]) -> None:
+        self.memory = RunMemory.create(policies)
+        self.runtime = make_runtime(run.name)
+        self.scheduler: Scheduler
+        if scheduler == "inline":
+            self.scheduler = InlineScheduler(self.memory)
+        else:
+            extra = [entry for entry in sys.path if entry]
+            self.scheduler = ProcessScheduler(run.name, self.memory, self.runtime, run.logs, preload, extra)
+
+
+class Session:
+    """Runs an experiment in a run directory. `on_status` is called about four times a second."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        run: RunDirectory,
+        memory: RunMemory,
+        scheduler: Scheduler,
+        runtime: Path,
+        checkpoint_seconds: float = 30.0,
+        until_return: float | None = None,
+        on_status: Callable[[RunStatus], None] | None = None,
+        began: float | None = None,
+    ) -> None:
+        self._experiment = experiment
+        self._run = run
+        self._memory = memory
+        self._checkpoint_seconds = checkpoint_seconds
+        self._until_return = until_return
+        self._on_status = on_status or (lambda status: None)
+        self._sinks = sinks_of(run)
+        self._controller = Controller(
+            experiment, scheduler, str(run.path), runtime, self._observe, began=began
+        )
+        self._measured = 0.0
+        self._saved_version = -1
+        self._saved = time.monotonic()
+
+    def restore(self, arrays: dict[str, dict[str, Any]], facts: dict[str, dict[str, Any]]) -> None:
+        """Begin where a checkpoint ended: policy -> its trainer's state and facts."""
+        for policy, state in arrays.items():
+            self._memory.commits[policy].write(int(facts[policy]["version"]), state, facts[policy])
+        self._controller.gauges.first_steps = max(int(fact["steps"]) for fact in facts.values())
+        self._saved_version = self._version()
+
+    def run(self) -> Outcome:
+        with self._signals():
+            try:
+                self._controller.start()
+                while self._controller.tick():
+                    self._checkpoint_if_due()
+            except KeyboardInterrupt:
+                self._controller.stop("stopped", "interrupted")
+            finally:
+                self._controller.shut_down()
+                status = self._controller.status()
+                self._observe(status)
+                self._save()
+                self._run.write_status(status)
+                self._sinks.close()
+                self._memory.close()
+        return Outcome(self._controller.state, self._controller.reason, status, self._run.path)
+
+    def _observe(self, status: RunStatus) -> None:
+        now = time.monotonic()
+        if now - self._measured >= METRIC_SECONDS or status.state not in ("starting", "running"):
+            self._measured = now
+            self._sinks.write(status.steps, metrics_of(status))
+        goal = self._until_return
+        full = len(self._controller.gauges.returns) == self._controller.gauges.returns.maxlen
+        if goal is not None and full and status.return_mean is not None and status.return_mean >= goal:
+            self._controller.stop("finished", f"mean return {status.return_mean:.1f} reached {goal:g}")
+        self._on_status(status)
+
+    def _version(self) -> int:
+        return max(snapshot.version for snapshot in self._memory.commits.values())
+
+    def _checkpoint_if_due(self) -> None:
+        if time.monotonic() - self._saved >= self._checkpoint_seconds and self._version() > self._saved_version:
+            self._save()
+
+    def _save(self) -> None:
+        """From the committed state that we hold: the trainer is neither asked nor disturbed."""
+        self._saved = time.monotonic()
+        version = self._version()
+        if version <= self._saved_version:
+            return
+        arrays: dict[str, Any] = {}
+        facts: dict[str, Any] = {"policies": {}}
+        for policy, snapshot in self._memory.commits.items():
+            committed = snapshot.read()
+            if committed is None:
+                return
+            number, state, noted = committed
+            arrays.update({f"{policy}/{key}": np.ascontiguousarray(value) for key, value in state.items()})
+            facts["policies"][policy] = {**noted, "version": number}
+        facts["return_mean"] = self._controller.status().return_mean
+        step = max(int(fact["steps"]) for fact in facts["policies"].values())
+        try:
+            checkpoints.write(self._run.checkpoints, step, arrays, facts)
+            self._saved_version = version
+        except checkpoints.CheckpointError as error:
+            self._controller.tell(f"no checkpoint was written: {error}")
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGTERM ends the run as Ctrl-C does. A second Ctrl-C ends it without waiting for anybody."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        asked = False
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            nonlocal asked
+            if asked:
+                raise KeyboardInterrupt
+            asked = True
+            self._controller.stop("stopped", signal.Signals(number).name)
+
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def metrics_of(status: RunStatus) -> dict[str, float]:
+    """What goes into the metrics file and TensorBoard."""
+    metrics = {
+        "time/elapsed": status.elapsed,
+        "time/env_fps": status.env_fps,
+        "time/train_fps": status.train_fps,
+        "train/updates": float(status.updates),
+        "train/lag_mean": status.lag_mean,
+        "train/lag_max": float(status.lag_max),
+        "episodes/count": float(status.episodes),
+        "run/restarts": float(status.restarts),
+        "run/lane_failures": float(status.lane_failures),
+    }
+    if status.return_mean is not None and status.length_mean is not None:
+        metrics["episodes/return_mean"] = status.return_mean
+        metrics["episodes/length_mean"] = status.length_mean
+    for name, value in status.metrics.items():
+        metrics[f"algorithm/{name}"] = value
+    for worker in status.workers:
+        for phase, share in worker.busy.items():
+            metrics[f"busy/{worker.name}/{phase}"] = share
+    return metrics
+
+
+def describe(experiment: Experiment, options: Any, environment: Any, env_name: str) -> dict[str, Any]:
+    """What config.json holds: enough to resume the run, and to use its policies without it."""
+    return {
+        "environment": env_name,
+        "lanes": to_data(environment),
+        "options": to_data(options),
+        "policies": experiment.description["policies"],
+    }

@@ -1,0 +1,170 @@
+"""The standard recipe: actors, policy workers and trainers for any environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+from srl.api.block import BlockSpec
+from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
+from srl.api.lanes import LanesConfig, LaneSpec, TeamSpec
+from srl.api.spaces import Box, Dict, Space, array_spec
+from srl.base.config import to_data
+from srl.experiments.options import TrainOptions
+from srl.experiments.probe import Probed
+from srl.streams.push import PushStream
+from srl.streams.request import RequestStream
+from srl.workers.actor import ActorConfig
+from srl.workers.policy import PolicyWorkerConfig
+from srl.workers.roles import Role, assign_teams
+from srl.workers.trainer import TrainerWorkerConfig
+
+UPDATE_US = {"image": 600.0, "vector": 4.0}
+"""Microseconds to learn from one decision for one epoch, roughly: decides how many processes step environments."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The numbers that None stood for."""
+
+    actors: int
+    lanes: int
+    ring: int
+    horizon: int
+    batch: int | None
+
+
+def num_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def has_accelerator() -> bool:
+    """Without importing torch: does a driver show a device?"""
+    return any(os.path.exists(path) for path in ("/dev/nvidia0", "/dev/kfd"))
+
+
+def choose_sizes(options: TrainOptions, probed: Probed, cores: int, inline: bool) -> Sizes:
+    """Light environments leave a core to the trainer; heavy ones take all of them."""
+    image = any(_has_image(team.observation) for team in probed.spec.teams)
+    update_us = UPDATE_US["image" if image else "vector"] * options.ppo.epochs
+    heavy = probed.step_us > update_us
+    actors = options.actors or (cores if heavy else max(1, cores - 1))
+    ring = options.ring or (1 if inline else 2)
+    lanes = options.lanes or ((8 if image else 64) // ring or 1)
+    horizon = options.horizon or (128 if image else 32)
+    return Sizes(actors, lanes, ring, horizon, options.batch)
+
+
+def _has_image(space: Space) -> bool:
+    if isinstance(space, Dict):
+        return any(_has_image(item) for item in space.items.values())
+    return isinstance(space, Box) and len(space.shape) == 3 and min(sorted(space.shape)[1:]) >= 36
+
+
+def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
+    """Pattern -> policy. Without a word from the user, agents with the same spaces share a policy."""
+    if roles:
+        pairs = [role.partition("=") for role in roles]
+        for pattern, separator, policy in pairs:
+            if not separator or not pattern or not policy:
+                raise ValueError(f"a role is written PATTERN=POLICY, e.g. 'seeker*=seekers'; found {pattern!r}")
+        return {pattern: policy for pattern, _, policy in pairs}
+    kinds: list[TeamSpec] = []
+    for team in spec.teams:
+        if all((team.observation, team.action) != (kind.observation, kind.action) for kind in kinds):
+            kinds.append(team)
+    if len(kinds) == 1:
+        return {"*": "policy"}
+    return {agent: agent for team in spec.teams for agent in team.agents}
+
+
+def standard_experiment(
+    name: str, title: str, environment: LanesConfig, probed: Probed, options: TrainOptions
+) -> Experiment:
+    """The graph for one environment. Raises ValueError for what cannot work, before anything is launched."""
+    inference = options.inference
+    if inference == "auto":
+        inference = "host" if has_accelerator() else "inline"
+    sizes = choose_sizes(options, probed, num_cores(), inference == "inline")
+    spec = probed.spec
+    patterns = role_patterns(spec, options.roles)
+    teams = assign_teams(spec, tuple(patterns))
+    roles: list[Role] = []
+    groups: list[WorkerGroup] = []
+    described: dict[str, Any] = {}
+    watched = RestartRule(hang_timeout=options.hang_timeout)
+    for (pattern, policy), members in zip(patterns.items(), teams, strict=True):
+        team = spec.teams[members[0]]
+        algorithm = options.ppo
+        algorithm.check(team.observation, team.action)
+        aligned = all(spec.teams[m].aligned for m in members)
+        agents = sum(len(spec.teams[m].agents) for m in members)
+        samples = _sample_stream(policy, team, options, sizes, aligned, agents)
+        requests = None
+        if inference != "inline":
+            requests = RequestStream(policy, samples.spec, remote=inference == "remote")
+            config = PolicyWorkerConfig(
+                policy, algorithm, team.observation, team.action, requests, options.in_flight
+            )
+            groups.append(WorkerGroup(_group("policies", policy), config, options.policies, Resources(), watched))
+        roles.append(Role(policy, algorithm, team.observation, team.action, samples, requests, pattern, aligned))
+        trainer = TrainerWorkerConfig(
+            policy, algorithm, team.observation, team.action, samples, options.steps, options.seed, options.trainers
+        )
+        rule = replace(watched, together=True)
+        groups.append(
+            WorkerGroup(_group("trainers", policy), trainer, options.trainers, Resources(), rule, scalable=False)
+        )
+        described[policy] = {
+            "algorithm": to_data(algorithm),
+            "observation": to_data(team.observation),
+            "action": to_data(team.action),
+        }
+    actors = ActorConfig(environment, spec, tuple(roles), sizes.lanes, sizes.ring, options.max_env_failures)
+    groups.append(WorkerGroup("actors", actors, sizes.actors, Resources(), watched))
+    return Experiment(
+        name=name,
+        seed=options.seed,
+        groups=tuple(groups),
+        policies=tuple(patterns.values()),
+        environment=title,
+        algorithm=options.algo,
+        target_steps=options.steps,
+        max_lag=options.max_lag,
+        description={"policies": described, "environment": to_data(environment)},
+    )
+
+
+def _group(kind: str, policy: str) -> str:
+    return kind if policy == "policy" else f"{kind}-{policy}"
+
+
+def _sample_stream(
+    policy: str, team: TeamSpec, options: TrainOptions, sizes: Sizes, aligned: bool, agents: int
+) -> PushStream:
+    lanes = sizes.lanes * agents if aligned else 1
+    spec = BlockSpec(
+        sizes.horizon, lanes, array_spec(team.observation), options.ppo.decision_spec(team.observation, team.action)
+    )
+    block = lanes * sizes.horizon
+    whole = sizes.batch or sizes.lanes * agents * sizes.horizon * sizes.ring * sizes.actors
+    per_trainer = whole // options.trainers
+    if sizes.batch is None:
+        per_trainer = max(block, per_trainer // block * block)
+    if per_trainer % block or per_trainer == 0 or whole % options.trainers:
+        unit = block * options.trainers
+        nearest = max(1, round(whole / unit)) * unit
+        raise ValueError(
+            f"a batch of {whole} is not made of whole blocks: with {lanes} lanes x {sizes.horizon} steps"
+            f"{f' and {options.trainers} trainers' if options.trainers > 1 else ''} it must be a multiple of {unit}; "
+            f"the nearest is --batch {nearest}"
+        )
+    return PushStream(
+        policy,
+        spec,
+        batch_blocks=per_trainer // block,
+        max_lag=options.max_lag,
+        remote=options.inference == "remote",
+    )
+

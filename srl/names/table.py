@@ -1,0 +1,67 @@
+"""Names in memory: the table that a controller keeps, and the copy of it that its workers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from srl.base.clock import Clock
+
+
+@dataclass(frozen=True)
+class Entry:
+    address: str
+    owner: str
+    expires: float
+
+
+class NameTable:
+    """Every entry belongs to an owner and lives until its owner's lease runs out, is not renewed, or is revoked."""
+
+    def __init__(self, clock: Clock, lease: float = 30.0) -> None:
+        self._clock = clock
+        self._lease = lease
+        self._entries: dict[str, Entry] = {}
+
+    def register(self, name: str, address: str, owner: str) -> None:
+        self._entries[name] = Entry(address, owner, self._clock.now() + self._lease)
+
+    def renew(self, owner: str) -> None:
+        for name, entry in self._entries.items():
+            if entry.owner == owner:
+                self._entries[name] = Entry(entry.address, owner, self._clock.now() + self._lease)
+
+    def revoke(self, owner: str) -> bool:
+        """Forget all entries of an owner; True if there were any."""
+        gone = [name for name, entry in self._entries.items() if entry.owner == owner]
+        for name in gone:
+            del self._entries[name]
+        return bool(gone)
+
+    def expire(self) -> bool:
+        """Forget what was not renewed in time; True if anything was."""
+        now = self._clock.now()
+        gone = [name for name, entry in self._entries.items() if entry.expires < now]
+        for name in gone:
+            del self._entries[name]
+        return bool(gone)
+
+    def lookup(self, prefix: str) -> dict[str, str]:
+        return {name: entry.address for name, entry in self._entries.items() if name.startswith(prefix)}
+
+
+class NameView:
+    """A worker's side: registrations go to the controller, look-ups are answered from the last table it sent."""
+
+    def __init__(self, register: Callable[[str, str], None]) -> None:
+        self._register = register
+        self._entries: dict[str, str] = {}
+
+    def register(self, name: str, address: str) -> None:
+        self._register(name, address)
+
+    def lookup(self, prefix: str) -> dict[str, str]:
+        return {name: address for name, address in self._entries.items() if name.startswith(prefix)}
+
+    def replace(self, entries: dict[str, str]) -> None:
+        self._entries = entries

@@ -1,0 +1,122 @@
+"""The inline scheduler: all workers in one thread, polled in turn. Two runs with one seed are bit-equal."""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from srl.api.control import Failure, FromWorker, Names, Ready, Register, Stop, ToWorker
+from srl.api.experiment import Resources
+from srl.api.scheduler import Died, Event, Said
+from srl.api.worker import Place, Worker, WorkerConfig
+from srl.base.meter import Meter, Phase
+from srl.names.table import NameView
+from srl.schedulers.memory import RunMemory
+from srl.transports.inproc import InprocTransport
+from srl.workers.context import WorkerContext
+from srl.workers.errors import RunBroken
+from srl.workers.host import limit_threads
+
+ROUNDS = 64
+"""Polls of every worker between two looks at the controller's affairs."""
+
+
+@dataclass
+class _Resident:
+    worker: Worker
+    context: WorkerContext
+    names: NameView
+
+
+class InlineScheduler:
+    def __init__(self, memory: RunMemory) -> None:
+        self._transport = InprocTransport()
+        self._memory = memory
+        self._residents: dict[Place, _Resident] = {}
+        self._meters: dict[Place, Meter] = {}
+        self._events: deque[Event] = deque()
+        self._runtime = tempfile.TemporaryDirectory(prefix="srl-inline-")
+
+    def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        meter = self._meters[place] = Meter.alone()
+        meter.begin()
+        say = self._sayer(place)
+        names = NameView(lambda name, address: say(Register(name, address)))
+        context = WorkerContext(
+            place, seed, meter, names, self._transport, dict(self._memory.parameters), self._memory.commits, say, False, Path(self._runtime.name)
+        )
+        try:
+            worker = config.build(context)
+            limit_threads()
+        except Exception as error:
+            print(traceback.format_exc())
+            self._events.append(Said(place, Failure(str(error), fatal=True)))
+            context.bells.close()
+            return
+        self._residents[place] = _Resident(worker, context, names)
+        self._events.append(Said(place, Ready()))
+
+    def _sayer(self, place: Place) -> Callable[[FromWorker], None]:
+        return lambda message: self._events.append(Said(place, message))
+
+    def send(self, place: Place, message: ToWorker) -> None:
+        resident = self._residents.get(place)
+        if resident is None:
+            return
+        if isinstance(message, Names):
+            resident.names.replace(message.entries)
+        elif isinstance(message, Stop):
+            self._end(place, "stopped", clean=True)
+
+    def kill(self, place: Place) -> None:
+        if place in self._residents:
+            self._end(place, "killed", clean=False)
+
+    def _end(self, place: Place, reason: str, clean: bool) -> None:
+        resident = self._residents.pop(place)
+        resident.worker.close()
+        resident.context.bells.close()
+        self._events.append(Died(place, reason, clean))
+
+    def poll(self, timeout: float) -> list[Event]:
+        for _ in range(ROUNDS):
+            if self._events:
+                break  # a name, a failure: the controller must see it before the workers go on
+            for place, resident in list(self._residents.items()):
+                self._poll_one(place, resident)
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+    def _poll_one(self, place: Place, resident: _Resident) -> None:
+        resident.context.meter.enter(Phase.OTHER)
+        try:
+            result = resident.worker.poll()
+        except Exception as error:
+            fatal = isinstance(error, RunBroken)
+            text = str(error) if fatal else traceback.format_exc()
+            self._events.append(Said(place, Failure(text, fatal)))
+            self._end(place, str(error), clean=False)
+            return
+        resident.context.meter.enter(Phase.WAITING)
+        if result.finished:
+            self._end(place, "finished", clean=True)
+
+    def meter(self, place: Place) -> Meter:
+        return self._meters[place]
+
+    def pid(self, place: Place) -> int:
+        return 0
+
+    def dump(self, place: Place) -> str:
+        return ""
+
+    def close(self) -> None:
+        for place in list(self._residents):
+            self._end(place, "closed", clean=True)
+        self._runtime.cleanup()
+

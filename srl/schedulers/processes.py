@@ -1,0 +1,227 @@
+"""The process scheduler: one machine, a process for each worker, all gone when the supervisor is."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from srl.api.control import ToWorker
+from srl.api.experiment import Resources
+from srl.api.scheduler import Died, Event, Said
+from srl.api.transport import Channel, ChannelClosed
+from srl.api.worker import Place, WorkerConfig
+from srl.base.config import to_data
+from srl.base.meter import Meter
+from srl.schedulers.control import control_channel
+from srl.schedulers.memory import RunMemory
+from srl.schedulers.zygote import MESSAGE_BYTES, Exited, Forked, Hello, Launch
+
+PRELOAD = ("torch", "srl.algorithms.ppo_trainer", "srl.workers.actor", "srl.workers.trainer", "srl.workers.policy")
+SINGLE_THREADED = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+
+@dataclass
+class _Child:
+    place: Place
+    page: int
+    control: Channel
+    log: Path
+    pid: int = 0
+    killed: bool = False
+
+
+class ProcessScheduler:
+    """Workers are forks of a zygote, which lives as long as its socket to us does: that is, as long as we do."""
+
+    def __init__(
+        self, run: str, memory: RunMemory, runtime: Path, logs: Path, preload: Sequence[str] = (), path: Sequence[str] = ()
+    ) -> None:
+        self._run = run
+        self._memory = memory
+        self._runtime = runtime
+        self._logs = logs
+        self._preload = [*PRELOAD, *preload]
+        self._path = [os.getcwd(), *path]
+        self._secret = secrets.token_bytes(32)
+        self._children: dict[int, _Child] = {}  # by page
+        self._pages: dict[tuple[str, int], int] = {}
+        self._events: deque[Event] = deque()
+        self._poller = select.poll()
+        self._runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._begin()
+
+    def _begin(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
+        descriptors = self._memory.descriptors()
+        with theirs, (self._logs / "zygote.log").open("ab") as log:
+            self._zygote = subprocess.Popen(
+                [sys.executable, "-m", "srl.schedulers.zygote", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(), *descriptors.values()),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a terminal's Ctrl-C is for the supervisor alone
+                env={**os.environ, **SINGLE_THREADED},
+            )
+        hello = Hello(self._run, str(self._runtime), self._secret, descriptors, self._preload, self._path)
+        ours.send(msgspec.msgpack.encode(hello))
+        self._channel = ours
+        self._poller.register(ours, select.POLLIN)
+
+    def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        page = self._pages.setdefault((place.group, place.index), len(self._pages))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._memory.board.meter(page).begin()
+        log = self._logs / f"{place.group}-{place.index}.log"
+        launch = Launch(place.group, place.index, place.incarnation, page, seed, to_data(config))
+        control = control_channel(ours, place.name)
+        self._children[page] = _Child(place, page, control, log)
+        self._poller.register(control.fileno(), select.POLLIN)
+        with theirs, log.open("ab") as stream:
+            data = msgspec.msgpack.encode(launch)
+            try:
+                socket.send_fds(self._channel, [data], [theirs.fileno(), stream.fileno()])
+            except ConnectionError:
+                self._lost_zygote()
+
+    def send(self, place: Place, message: ToWorker) -> None:
+        child = self._child(place)
+        if child is not None:
+            try:
+                child.control.send(message)
+            except ChannelClosed:
+                pass  # its death is reported by the zygote
+
+    def kill(self, place: Place) -> None:
+        child = self._child(place)
+        if child is None:
+            return
+        child.killed = True
+        if child.pid:
+            try:
+                os.kill(child.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def _child(self, place: Place) -> _Child | None:
+        page = self._pages.get((place.group, place.index), -1)
+        child = self._children.get(page)
+        return child if child is not None and child.place == place else None
+
+    def poll(self, timeout: float) -> list[Event]:
+        ready = self._poller.poll(timeout * 1000)
+        descriptors = {fd for fd, _ in ready}
+        for child in list(self._children.values()):
+            if child.control.fileno() in descriptors:
+                self._hear(child)
+        if self._channel.fileno() in descriptors:
+            self._hear_zygote()
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+    def _hear(self, child: _Child) -> None:
+        try:
+            while (received := child.control.receive()) is not None:
+                self._events.append(Said(child.place, received[0]))  # type: ignore[arg-type]
+        except ChannelClosed:
+            self._poller.unregister(child.control.fileno())
+            child.control.close()
+
+    def _hear_zygote(self) -> None:
+        while True:
+            try:
+                data = self._channel.recv(MESSAGE_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                data = b""
+            if not data:
+                self._lost_zygote()
+                return
+            message = msgspec.msgpack.decode(data, type=Forked | Exited)
+            child = self._children.get(message.page)
+            if child is None:
+                continue
+            if isinstance(message, Forked):
+                child.pid = message.pid
+                if child.killed:
+                    self.kill(child.place)
+            elif child.pid == message.pid:
+                self._bury(child, _reason(message.status), clean=message.status == 0)
+
+    def _bury(self, child: _Child, reason: str, clean: bool) -> None:
+        if child.control.fileno() >= 0:
+            self._hear(child)  # its last words
+        if child.control.fileno() >= 0:
+            self._poller.unregister(child.control.fileno())
+            child.control.close()
+        del self._children[child.page]
+        self._events.append(Died(child.place, reason, clean))
+
+    def _lost_zygote(self) -> None:
+        """Its death took all workers along (the kernel sees to it): begin again with a new one."""
+        self._poller.unregister(self._channel)
+        self._channel.close()
+        self._zygote.wait()
+        for child in list(self._children.values()):
+            self._bury(child, "the zygote died", clean=False)
+        self._begin()
+
+    def meter(self, place: Place) -> Meter:
+        return self._memory.board.meter(self._pages[(place.group, place.index)])
+
+    def pid(self, place: Place) -> int:
+        child = self._child(place)
+        return child.pid if child is not None else 0
+
+    @property
+    def zygote_pid(self) -> int:
+        return self._zygote.pid
+
+    def dump(self, place: Place) -> str:
+        """The stacks of a stuck worker, which its fault handler writes into its log."""
+        child = self._child(place)
+        if child is None or not child.pid:
+            return ""
+        before = child.log.stat().st_size
+        os.kill(child.pid, signal.SIGUSR1)
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline and child.log.stat().st_size == before:
+            time.sleep(0.02)
+        with child.log.open("rb") as stream:
+            stream.seek(before)
+            return stream.read(16384).decode(errors="replace")
+
+    def close(self) -> None:
+        if self._channel.fileno() < 0:
+            return
+        self._poller.unregister(self._channel)
+        self._channel.close()  # the zygote ends its workers, cleans up and leaves
+        for child in self._children.values():
+            child.control.close()
+        self._children.clear()
+        try:
+            self._zygote.wait(timeout=2.0)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._zygote.pid, signal.SIGKILL)
+            self._zygote.wait()
+
+
+def _reason(status: int) -> str:
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"exited with code {status}"

@@ -1,0 +1,201 @@
+"""The zygote: a process that imported torch once, and forks a worker in milliseconds whenever one is needed."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import gc
+import importlib
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from srl.api.control import Register
+from srl.api.worker import Place, WorkerConfig
+from srl.base.config import from_data
+from srl.names.table import NameView
+from srl.schedulers.control import control_channel
+from srl.schedulers.memory import RunMemory
+from srl.workers.context import WorkerContext
+from srl.workers.host import WorkerHost, limit_threads
+
+MESSAGE_BYTES = 1 << 20
+_PR_SET_PDEATHSIG = 1
+
+
+class Hello(msgspec.Struct):
+    """What the supervisor tells its zygote first."""
+
+    run: str
+    runtime: str
+    secret: bytes
+    descriptors: dict[str, int]
+    preload: list[str]
+    path: list[str]
+
+
+class Launch(msgspec.Struct):
+    """Fork a worker. Its control socket and its log come as descriptors with the message."""
+
+    group: str
+    index: int
+    incarnation: int
+    page: int
+    seed: int
+    config: Any
+
+
+class Forked(msgspec.Struct, tag=True):
+    page: int
+    pid: int
+
+
+class Exited(msgspec.Struct, tag=True):
+    page: int
+    pid: int
+    status: int
+
+
+def main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    hello = msgspec.msgpack.decode(channel.recv(MESSAGE_BYTES), type=Hello)
+    sys.path[:0] = [entry for entry in hello.path if entry not in sys.path]
+    for module in hello.preload:
+        importlib.import_module(module)
+    Zygote(channel, hello).run()
+
+
+class Zygote:
+    def __init__(self, channel: socket.socket, hello: Hello) -> None:
+        self._channel = channel
+        self._hello = hello
+        self._pid = os.getpid()
+        self._pages: dict[int, int] = {}  # pid -> page
+
+    def run(self) -> None:
+        """Serve until the supervisor is gone; then take everything along."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the supervisor decides; its death is our end
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        poller = select.poll()
+        poller.register(self._channel, select.POLLIN)
+        poller.register(wake_read, select.POLLIN)
+        gc.freeze()  # forked workers share these pages: keep the collector from touching them
+        alive = True
+        while alive:
+            for fd, _ in poller.poll():
+                if fd == wake_read:
+                    os.read(wake_read, 4096)
+                    self._reap()
+                else:
+                    alive = self._serve()
+        self._end()
+
+    def _serve(self) -> bool:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._channel, MESSAGE_BYTES, 2)
+        except ConnectionError:
+            return False
+        if not data:
+            return False
+        launch = msgspec.msgpack.decode(data, type=Launch)
+        control, log = descriptors
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                self._become(launch, control, log)
+                code = run_worker(launch, self._hello, control)
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        os.close(control)
+        os.close(log)
+        self._pages[pid] = launch.page
+        self._tell(Forked(launch.page, pid))
+        return True
+
+    def _become(self, launch: Launch, control: int, log: int) -> None:
+        """Turn a fresh copy of the zygote into a worker that dies with it."""
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != self._pid:
+            os._exit(1)  # the zygote died before the kernel knew of our wish
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._channel.close()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        faulthandler.enable()
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        sys.argv = [f"srl-worker {launch.group}/{launch.index}"]
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            page = self._pages.pop(pid, None)
+            if page is not None:
+                self._tell(Exited(page, pid, os.waitstatus_to_exitcode(status)))
+
+    def _tell(self, message: Forked | Exited) -> None:
+        try:
+            self._channel.send(msgspec.msgpack.encode(message))
+        except ConnectionError:
+            pass  # the supervisor is gone: the next poll ends us
+
+    def _end(self) -> None:
+        for pid in self._pages:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        shutil.rmtree(self._hello.runtime, ignore_errors=True)
+
+
+def run_worker(launch: Launch, hello: Hello, control_fd: int) -> int:
+    """The life of a worker process."""
+    from srl.transports.host import HostTransport
+    from srl.transports.tcp import TcpTransport
+
+    limit_threads()
+    memory = RunMemory.inherit(hello.descriptors)
+    control = control_channel(socket.socket(fileno=control_fd), "controller")
+    names = NameView(lambda name, address: control.send(Register(name, address)))
+    context = WorkerContext(
+        place=Place(launch.group, launch.index, launch.incarnation),
+        seed=launch.seed,
+        meter=memory.board.meter(launch.page),
+        names=names,
+        local=HostTransport(Path(hello.runtime)),
+        stores=dict(memory.parameters),
+        committed=memory.commits,
+        send=control.send,
+        threads=True,
+        runtime=Path(hello.runtime),
+        tcp=lambda: TcpTransport(hello.secret, hello.run),
+    )
+    context.bells.watch(control)
+    config: WorkerConfig = from_data(launch.config)
+    return WorkerHost(config, context, control, names).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The actor: steps a ring of lane groups; while one group waits for its decisions, the others go on."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from srl.api.control import Episodes, Notice
+from srl.api.lanes import LanesConfig, LaneSpec
+from srl.api.streams import RequestClient
+from srl.api.worker import IDLE, WORKED, Context, PollResult
+from srl.base.meter import Counter
+from srl.base.seeding import derive
+from srl.streams.push import Producer
+from srl.streams.request import InlineClient
+from srl.workers.errors import RunBroken
+from srl.workers.group import LaneGroup
+from srl.workers.own_time import OwnTimeRecorder
+from srl.workers.recording import AlignedRecorder, Recorder
+from srl.workers.roles import Role, assign_teams
+
+REPORT_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class ActorConfig:
+    environment: LanesConfig
+    spec: LaneSpec
+    """What one copy of the environment looks like."""
+    roles: tuple[Role, ...]
+    copies: int
+    """Environment copies in each group of the ring."""
+    ring: int = 1
+    max_env_failures: int = 10
+    """More broken environments than this within a minute end the run with the last one's report."""
+
+    def build(self, context: Context) -> Actor:
+        return Actor(self, context)
+
+
+class Actor:
+    def __init__(self, config: ActorConfig, context: Context) -> None:
+        self._config = config
+        self._context = context
+        self._meter = context.meter
+        spec = replace(config.spec, num_copies=config.copies)
+        teams = assign_teams(spec, tuple(role.agents for role in config.roles))
+        self._producers: list[Producer] = []
+        self._clients: list[RequestClient] = []
+        recorders: list[list[Recorder]] = [[] for _ in range(config.ring)]
+        for role, members in zip(config.roles, teams, strict=True):
+            counts = [spec.num_lanes(team) for team in members]
+            num_open = config.ring * (1 if role.aligned else sum(counts))
+            num_spare = 0 if role.aligned else config.ring * sum(counts)
+            producer = role.samples.producer(context, num_open, num_spare)
+            self._producers.append(producer)
+            self._clients.append(self._client(role, producer))
+            kind = AlignedRecorder if role.aligned else OwnTimeRecorder
+            for slot in range(config.ring):
+                recorders[slot].append(kind(producer, counts, self._meter))
+        self._groups = [
+            LaneGroup(
+                slot, config.environment, config.copies, teams, recorders[slot], self._clients, self._meter, context.seed
+            )
+            for slot in range(config.ring)
+        ]
+        self._failures: deque[float] = deque()
+        self._reported = 0.0
+        self._started = 0
+
+    def _client(self, role: Role, producer: Producer) -> RequestClient:
+        if role.inference is not None:
+            return role.inference.client(self._context, producer.arena)
+        seed = derive(self._context.seed, "policy", role.policy)
+        policy = role.algorithm.build_policy(role.observation, role.action, seed)
+        return InlineClient(policy, self._context.parameters(role.policy), self._meter)
+
+    def poll(self) -> PollResult:
+        if self._started < len(self._groups):
+            self._guard(self._groups[self._started], LaneGroup.start)
+            self._started += 1
+            return WORKED
+        worked = False
+        for group in self._groups:
+            worked |= self._guard(group, LaneGroup.advance)
+        for role, client in enumerate(self._clients):
+            client.flush()
+            for tag in client.poll():
+                self._guard(self._groups[tag], partial(LaneGroup.decided, role=role))
+                worked = True
+        if worked:
+            self._meter.add(Counter.PROGRESS)
+        else:
+            for producer in self._producers:
+                producer.poll()
+        now = time.monotonic()
+        if now - self._reported > REPORT_SECONDS:
+            self._reported = now
+            self._report()
+        return WORKED if worked else IDLE
+
+    def _guard(self, group: LaneGroup, action: Callable[[LaneGroup], bool | None]) -> bool:
+        """An environment that breaks costs its group's unfinished rows, not the run."""
+        try:
+            result = action(group)
+        except (RunBroken, KeyboardInterrupt):
+            raise
+        except Exception:
+            self._broken(traceback.format_exc())
+            self._meter.add(Counter.LANE_FAILURES)
+            self._guard(group, LaneGroup.start)
+            return True
+        for report in group.reports:
+            self._broken(report)
+        group.reports.clear()
+        return bool(result)
+
+    def _broken(self, report: str) -> None:
+        now = time.monotonic()
+        self._failures.append(now)
+        while self._failures and now - self._failures[0] > 60.0:
+            self._failures.popleft()
+        count = len(self._failures)
+        if count > self._config.max_env_failures:
+            raise RunBroken(
+                f"environments broke {count} times within a minute in {self._context.place.name}; the last report:\n"
+                f"{report}"
+            )
+        self._context.report(Notice(f"an environment broke and was replaced: {report.strip().splitlines()[-1]}"))
+
+    def _report(self) -> None:
+        for position, role in enumerate(self._config.roles):
+            count, returns, lengths = 0, [], []
+            for group in self._groups:
+                more, some, long = group.recorders[position].tally.drain()
+                count += more
+                returns += some
+                lengths += long
+            if count:
+                self._context.report(Episodes(count, returns, lengths, role.policy))
+
+    def close(self) -> None:
+        for group in self._groups:
+            group.close()
+        for client in self._clients:
+            client.close()
+        for producer in self._producers:
+            producer.close()

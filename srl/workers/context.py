@@ -1,0 +1,71 @@
+"""The world as one worker sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from srl.api.names import NameService
+from srl.api.parameters import ParameterStore
+from srl.api.transport import Channel, Listener, Message, Transport
+from srl.api.worker import Place
+from srl.base.meter import Meter
+from srl.base.snapshot import Snapshot
+from srl.workers.doorbells import Doorbells
+
+
+@dataclass
+class WorkerContext:
+    """Implements :class:`srl.api.worker.Context` for every scheduler; what differs between them are its parts."""
+
+    place: Place
+    seed: int
+    meter: Meter
+    names: NameService
+    local: Transport
+    """Reaches the workers of this host."""
+    stores: dict[str, ParameterStore]
+    committed: dict[str, Snapshot]
+    send: Callable[[Message], None]
+    threads: bool
+    runtime: Path
+    tcp: Callable[[], Transport] | None = None
+    """Reaches workers of other hosts; opened when first needed."""
+    bells: Doorbells = field(default_factory=Doorbells)
+    _remote: Transport | None = None
+
+    def listen(self, name: str, messages: type, *, remote: bool = False) -> Listener:
+        transport = self._over_tcp() if remote else self.local
+        listener = transport.listen(f"{name}.{self.place.incarnation}", messages)
+        self.names.register(name, listener.address)
+        return listener
+
+    def connect(self, address: str, messages: type) -> Channel:
+        transport = self._over_tcp() if address.startswith("tcp:") else self.local
+        return transport.connect(address, messages)
+
+    def _over_tcp(self) -> Transport:
+        if self._remote is None:
+            if self.tcp is None:
+                raise ValueError("streams over TCP need the `processes` scheduler: an inline run has one process only")
+            self._remote = self.tcp()
+        return self._remote
+
+    def parameters(self, policy: str) -> ParameterStore:
+        return self.stores[policy]
+
+    def commits(self, policy: str) -> Snapshot:
+        return self.committed[policy]
+
+    def report(self, message: Message) -> None:
+        self.send(message)
+
+    def rendezvous(self, policy: str) -> str:
+        return f"file://{self.runtime}/trainers-{policy}-{self.place.incarnation}"
+
+    def bell(self) -> Callable[[], None]:
+        return self.bells.ring
+
+    def wake_on(self, endpoint: Channel | Listener) -> None:
+        self.bells.watch(endpoint)

@@ -1,0 +1,102 @@
+"""The process around a worker: builds it, polls it, sleeps when it is idle, listens to the controller."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+import traceback
+from types import FrameType
+from typing import Any
+
+from srl.api.control import Failure, Names, Ready, Stop
+from srl.api.transport import Channel, ChannelClosed
+from srl.api.worker import WorkerConfig
+from srl.base.meter import Phase
+from srl.names.table import NameView
+from srl.workers.context import WorkerContext
+from srl.workers.errors import RunBroken
+
+CONTROL_SECONDS = 0.02
+IDLE_SECONDS = 0.1
+
+
+class WorkerHost:
+    """Runs one worker until it has finished, is told to stop, or its controller is gone."""
+
+    def __init__(self, config: WorkerConfig, context: WorkerContext, control: Channel, names: NameView) -> None:
+        self._config = config
+        self._context = context
+        self._control = control
+        self._names = names
+        self._stopping = False
+        self._heard = 0.0
+
+    def run(self) -> int:
+        """The exit code of the process."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        meter = self._context.meter
+        meter.begin()
+        try:
+            worker = self._config.build(self._context)
+        except (ValueError, TypeError, LookupError, ImportError, RunBroken) as error:
+            # A replacement would be built from the same config and fail the same way.
+            return self._fail(error, fatal=True)
+        except ChannelClosed:
+            return 0
+        except Exception as error:
+            return self._fail(error, fatal=False)
+        try:
+            self._context.report(Ready())
+            meter.enter(Phase.OTHER)
+            while not self._stopping:
+                result = worker.poll()
+                if result.finished:
+                    break
+                if not result.worked:
+                    meter.enter(Phase.WAITING)
+                    self._context.bells.wait(IDLE_SECONDS)
+                    meter.enter(Phase.OTHER)
+                    self._hear()
+                elif time.monotonic() - self._heard > CONTROL_SECONDS:
+                    self._hear()
+            worker.close()
+        except ChannelClosed:
+            return 0  # the controller is gone, and the run with it
+        except RunBroken as error:
+            return self._fail(error, fatal=True)
+        except Exception as error:
+            return self._fail(error, fatal=False)
+        return 0
+
+    def _hear(self) -> None:
+        self._heard = time.monotonic()
+        while (received := self._control.receive()) is not None:
+            message = received[0]
+            if isinstance(message, Names):
+                self._names.replace(message.entries)
+            elif isinstance(message, Stop):
+                self._stopping = True
+        self._control.flush()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+        self._context.bells.ring()
+
+    def _fail(self, error: BaseException, fatal: bool) -> int:
+        print(traceback.format_exc(), flush=True)
+        text = str(error) if fatal else traceback.format_exc()
+        try:
+            self._context.report(Failure(text or repr(error), fatal))
+            self._control.flush()
+        except ChannelClosed:
+            pass
+        return 1
+
+
+def limit_threads() -> None:
+    """One torch thread for each worker: teams of spinning threads on shared cores cost a factor of ten."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+

@@ -1,0 +1,150 @@
+"""Prefetching: the next batch is gathered while the current one trains."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from srl.api.status import StreamStatus
+from srl.api.trainer import Trajectory
+from srl.api.worker import Context
+from srl.streams.push import PushStream
+from srl.workers.batches import BatchMemory
+from srl.workers.doorbells import Doorbells
+
+
+@dataclass(frozen=True)
+class Batch:
+    update: int
+    """The update that this batch is for."""
+    trajectory: Trajectory
+    memory: BatchMemory
+
+
+class BatchSource(Protocol):
+    """Gives a trainer its batches. One batch is out at a time; `give_back` it before taking the next."""
+
+    def poll(self) -> Batch | None: ...
+
+    def give_back(self, batch: Batch, version: int) -> None:
+        """The batch was used, and parameters of `version` are published."""
+
+    def status(self) -> StreamStatus: ...
+
+    def close(self) -> None: ...
+
+
+class DirectBatches:
+    """Gathers when asked: for runs in one thread."""
+
+    def __init__(self, stream: PushStream, context: Context, version: int) -> None:
+        self._consumer = stream.consumer(context)
+        self._consumer.admission.restart(version)
+        self._memory = BatchMemory(stream.spec, stream.batch_blocks)
+        self._update = version
+
+    def poll(self) -> Batch | None:
+        self._consumer.poll()
+        blocks = self._consumer.take(self._update)
+        if blocks is None:
+            return None
+        trajectory = self._memory.gather(blocks)
+        self._consumer.release(blocks)
+        batch = Batch(self._update, trajectory, self._memory)
+        self._update += 1
+        return batch
+
+    def give_back(self, batch: Batch, version: int) -> None:
+        self._consumer.advance(version)
+
+    def status(self) -> StreamStatus:
+        return self._consumer.status()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class PrefetchedBatches:
+    """Gathers in a thread that owns the stream's consumer; numpy's copies leave the interpreter to the trainer."""
+
+    def __init__(self, stream: PushStream, context: Context, version: int, depth: int = 2) -> None:
+        self._bells = Doorbells()
+        self._context = context
+        self._consumer = stream.consumer(_Listening(context, self._bells))
+        self._consumer.admission.restart(version)
+        self._free = deque(BatchMemory(stream.spec, stream.batch_blocks) for _ in range(depth))
+        self._ready: deque[Batch] = deque()
+        self._version = version
+        self._update = version
+        self._stopping = False
+        self._error: BaseException | None = None
+        self._ring = context.bell()
+        self._status = self._consumer.status()
+        self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
+        self._thread.start()
+
+    def poll(self) -> Batch | None:
+        if self._error is not None:
+            raise RuntimeError(f"gathering a batch failed: {self._error}") from self._error
+        return self._ready.popleft() if self._ready else None
+
+    def give_back(self, batch: Batch, version: int) -> None:
+        self._free.append(batch.memory)
+        self._version = version
+        self._bells.ring()
+
+    def status(self) -> StreamStatus:
+        return self._status
+
+    def close(self) -> None:
+        self._stopping = True
+        self._bells.ring()
+        self._thread.join(timeout=5.0)
+        self._bells.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+                self._bells.wait(0.5)
+        except BaseException as error:
+            self._error = error
+            self._ring()
+        finally:
+            self._consumer.close()
+
+    def _turn(self) -> None:
+        self._consumer.poll()
+        self._consumer.advance(self._version)
+        while self._free:
+            blocks = self._consumer.take(self._update)
+            if blocks is None:
+                break
+            memory = self._free.popleft()
+            trajectory = memory.gather(blocks)
+            self._consumer.release(blocks)
+            self._ready.append(Batch(self._update, trajectory, memory))
+            self._update += 1
+            self._ring()
+        self._status = self._consumer.status()
+
+
+class _Listening:
+    """The worker's context, but for what wakes whom: the stream's endpoints wake the gathering thread."""
+
+    def __init__(self, context: Context, bells: Doorbells) -> None:
+        self.place = context.place
+        self.seed = context.seed
+        self.meter = context.meter
+        self.names = context.names
+        self.listen = context.listen
+        self.connect = context.connect
+        self.parameters = context.parameters
+        self.commits = context.commits
+        self.report = context.report
+        self.bell = context.bell
+        self.wake_on = bells.watch
+        self.threads = context.threads
+        self.rendezvous = context.rendezvous

@@ -1,0 +1,187 @@
+"""Recording: where the rows of a group's lanes are written, and when a block is full."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from srl.api.lanes import Arrival
+from srl.api.streams import Cell, OpenBlock
+from srl.base.meter import Counter, Meter
+from srl.base.tree import Array, from_leaves, leaves
+from srl.streams.push import Producer
+from srl.workers.episodes import EpisodeTally
+
+
+class Recorder(Protocol):
+    """The rows of one role's lanes in one group."""
+
+    tally: EpisodeTally
+
+    def arrive(self, arrivals: list[Arrival]) -> None:
+        """Write what the environment gave; `arrivals` are those of the role's teams."""
+
+    def prepare(self) -> bool:
+        """Have a place for the present row. False: not allowed to go on yet."""
+
+    def cells(self) -> list[Cell]:
+        """Rows that need a decision; none if all are decided already."""
+
+    def min_version(self) -> int: ...
+
+    def decided(self) -> bool:
+        """The cells are decided. True if the lanes may act on them now, False if a new row must be prepared first."""
+
+    def actions(self) -> list[object]:
+        """One tree [L, ...] for each team."""
+
+    def abandon(self) -> None:
+        """The environment broke as a whole: forget the unfinished rows."""
+
+
+class AlignedRecorder:
+    """Lanes that keep the same time: one block for all of them, one row for each step.
+
+    The decision for the last row bootstraps the block, and is taken over as the first decision of the next one,
+    unless by then the staleness bound asks for a newer version.
+    """
+
+    def __init__(self, producer: Producer, team_lanes: list[int], meter: Meter) -> None:
+        self._producer = producer
+        self._meter = meter
+        self._spec = producer.arena.spec
+        self._horizon = self._spec.horizon
+        edges = np.cumsum([0, *team_lanes])
+        self._slices = [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        self._opened: OpenBlock | None = None
+        self._row = 0
+        self._decided = False
+        self._carry = {path: spec.empty(self._spec.lanes) for path, spec in self._spec.arrays()}  # path -> [L, ...]
+        self._carry["version"][...] = -1
+        self._observations = [path for path in self._carry if path.split("/")[0] == "observation"]
+        self._actions = [path for path in self._carry if path.startswith("decision/action")]
+        self._arrays: dict[str, Array] = {}
+        self._has_facts = False
+        self.tally = EpisodeTally(self._spec.lanes)
+
+    def arrive(self, arrivals: list[Arrival]) -> None:
+        if self._opened is None:
+            self._write_carry(arrivals)
+            return
+        arrays, row = self._arrays, self._row
+        for arrival, lanes in zip(arrivals, self._slices, strict=True):
+            arrays["reward"][row, lanes] = arrival.reward
+            arrays["terminated"][row, lanes] = arrival.terminated
+            arrays["truncated"][row, lanes] = arrival.truncated
+            arrays["acting"][row + 1, lanes] = arrival.acting
+            arrays["first"][row + 1, lanes] = arrival.first
+            if isinstance(arrival.observation, np.ndarray):
+                arrays[self._observations[0]][row + 1, lanes] = arrival.observation
+            else:
+                for path, leaf in leaves(arrival.observation, "observation"):
+                    arrays[path][row + 1, lanes] = leaf
+            if arrival.failed is not None:
+                self._erase(lanes, arrival.failed)
+            if arrival.facts:
+                self._take_facts(arrival)
+        self._row = row + 1
+        self._decided = False
+
+    def _write_carry(self, arrivals: list[Arrival]) -> None:
+        """The environment was reset before any block was open."""
+        for arrival, lanes in zip(arrivals, self._slices, strict=True):
+            self._carry["acting"][lanes] = arrival.acting
+            self._carry["first"][lanes] = arrival.first
+            for path, leaf in leaves(arrival.observation, "observation"):
+                self._carry[path][lanes] = leaf
+        self._carry["version"][...] = -1
+
+    def _erase(self, lanes: slice, failed: Array) -> None:
+        """The step that led here never happened in these lanes: nobody learns from it, and the episode is cut."""
+        arrays, row = self._arrays, self._row
+        for at in range(max(0, row - 1), row + 1):
+            arrays["truncated"][at, lanes] |= failed
+        arrays["acting"][row, lanes] &= ~failed
+        arrays["reward"][row, lanes][failed] = 0.0
+        self.tally.forget(np.flatnonzero(failed) + lanes.start)
+
+    def _take_facts(self, arrival: Arrival) -> None:
+        ended = arrival.terminated | arrival.truncated
+        self._has_facts = True
+        if ended.any() and "return" in arrival.facts:
+            lengths = arrival.facts.get("length", np.zeros(len(ended)))
+            for lane in np.flatnonzero(ended):
+                if np.isfinite(arrival.facts["return"][lane]):
+                    self.tally.record(float(arrival.facts["return"][lane]), float(lengths[lane]))
+
+    def prepare(self) -> bool:
+        if self._opened is not None:
+            if self._opened.alive:
+                return True
+            self._keep_row()
+            self._producer.discard(self._opened)
+            self._opened = None
+        opened = self._producer.open()
+        if opened is None:
+            self._producer.poll()
+            opened = self._producer.open()
+            if opened is None:
+                return False
+        self._opened = opened
+        self._arrays = dict(opened.block.arrays)
+        self._row = 0
+        for path, values in self._carry.items():
+            self._arrays[path][0] = values
+        self._decided = int(self._carry["version"].min()) >= max(0, opened.min_version)
+        return True
+
+    def _keep_row(self) -> None:
+        """Take the present row along into the next block."""
+        for path, values in self._carry.items():
+            values[...] = self._arrays[path][self._row]
+        if not self._decided:
+            self._carry["version"][...] = -1
+
+    def cells(self) -> list[Cell]:
+        assert self._opened is not None
+        return [] if self._decided else [Cell(self._opened.block, self._row)]
+
+    def min_version(self) -> int:
+        assert self._opened is not None
+        return self._opened.min_version
+
+    def decided(self) -> bool:
+        self._decided = True
+        if self._row < self._horizon:
+            return True
+        assert self._opened is not None
+        self._keep_row()
+        self._finish(self._opened)
+        return False
+
+    def _finish(self, opened: OpenBlock) -> None:
+        arrays = self._arrays
+        acting = arrays["acting"][:-1]
+        if not self._has_facts:
+            self.tally.count_block(
+                arrays["reward"][:-1], acting, (arrays["terminated"] | arrays["truncated"])[:-1]
+            )
+        self._meter.add(Counter.DECISIONS, int(np.count_nonzero(acting)))
+        self._opened = None
+        self._producer.post(opened)
+
+    def actions(self) -> list[object]:
+        row = {path: self._arrays[path][self._row] for path in self._actions}
+        if len(row) == 1 and "decision/action" in row:
+            return [row["decision/action"][lanes] for lanes in self._slices]
+        return [
+            from_leaves({path.removeprefix("decision/action/"): leaf[lanes] for path, leaf in row.items()})
+            for lanes in self._slices
+        ]
+
+    def abandon(self) -> None:
+        if self._opened is not None:
+            self._producer.discard(self._opened)
+            self._opened = None
+        self.tally.forget(np.arange(self._spec.lanes))

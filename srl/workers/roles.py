@@ -1,0 +1,58 @@
+"""Roles: which agents play by which policy, matched by patterns on the agents' names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from srl.api.algorithm import AlgorithmConfig
+from srl.api.lanes import LaneSpec
+from srl.api.spaces import Space
+from srl.streams.push import PushStream
+from srl.streams.request import RequestStream
+
+
+@dataclass(frozen=True)
+class Role:
+    """Agents whose names match `agents` decide by `policy`."""
+
+    policy: str
+    algorithm: AlgorithmConfig
+    observation: Space
+    action: Space
+    samples: PushStream
+    inference: RequestStream | None = None
+    """Where to ask for decisions; None: the actor holds the policy itself."""
+    agents: str = "*"
+    aligned: bool = True
+
+
+def assign_teams(spec: LaneSpec, patterns: tuple[str, ...]) -> list[list[int]]:
+    """For each pattern the teams whose agents it covers. Every agent must be covered by exactly one."""
+    teams: list[list[int]] = [[] for _ in patterns]
+    for index, team in enumerate(spec.teams):
+        matches = {
+            position
+            for position, pattern in enumerate(patterns)
+            if all(fnmatchcase(agent, pattern) for agent in team.agents)
+        }
+        partly = [p for p in patterns if any(fnmatchcase(agent, p) for agent in team.agents)]
+        if len(matches) != 1 or len(partly) != 1:
+            found = f"{partly}" if partly else "none"
+            raise ValueError(
+                f"{spec.environment}: agents {', '.join(team.agents)} must match exactly one role; "
+                f"roles cover {list(patterns)}, matching are {found}"
+            )
+        teams[matches.pop()].append(index)
+    for pattern, members in zip(patterns, teams, strict=True):
+        if not members:
+            known = [agent for team in spec.teams for agent in team.agents]
+            raise ValueError(f"{spec.environment}: role {pattern!r} matches no agent; agents are {known}")
+        first = spec.teams[members[0]]
+        for other in (spec.teams[m] for m in members[1:]):
+            if (other.observation, other.action) != (first.observation, first.action):
+                raise ValueError(
+                    f"{spec.environment}: agents {first.agents[0]!r} and {other.agents[0]!r} share role {pattern!r} "
+                    f"but not their spaces; give them roles of their own"
+                )
+    return teams

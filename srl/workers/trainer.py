@@ -1,0 +1,172 @@
+"""The trainer worker: takes batches, learns, commits, publishes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from srl.api.algorithm import AlgorithmConfig
+from srl.api.control import Done, Figures, Notice
+from srl.api.spaces import Space
+from srl.api.trainer import TrainerGroup
+from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult
+from srl.base.meter import Counter, Phase
+from srl.base.seeding import derive
+from srl.streams.push import PushStream
+from srl.workers.errors import RunBroken
+from srl.workers.prefetch import Batch, BatchSource, DirectBatches, PrefetchedBatches
+
+REPORT_SECONDS = 0.25
+MAX_SKIPPED = 3
+
+
+@dataclass(frozen=True)
+class TrainerWorkerConfig:
+    policy: str
+    algorithm: AlgorithmConfig
+    observation: Space
+    action: Space
+    samples: PushStream
+    target_steps: int
+    seed: int
+    """Of the first parameters: the same for all ranks."""
+    size: int = 1
+    """Data-parallel trainers of this policy."""
+
+    def build(self, context: Context) -> TrainerWorker:
+        return TrainerWorker(self, context)
+
+
+class TrainerWorker:
+    """An update is *committed* before it is published: the state that makes it lies in memory that outlives us."""
+
+    def __init__(self, config: TrainerWorkerConfig, context: Context) -> None:
+        self._config = config
+        self._context = context
+        self._meter = context.meter
+        self._rank = context.place.index
+        self._trainer = config.algorithm.build_trainer(
+            config.observation, config.action, derive(config.seed, "trainer", config.policy)
+        )
+        self._commits = context.commits(config.policy)
+        self._parameters = context.parameters(config.policy)
+        self._version = 0
+        self._steps = 0
+        self._skipped = 0
+        self._resume()
+        if config.size > 1:
+            group = TrainerGroup(self._rank, config.size, context.rendezvous(config.policy))
+            self._trainer.join(group)
+        if self._rank == 0:
+            if self._commits.version < 0:
+                self._commit()
+            if self._parameters.version < self._version:
+                self._parameters.push(self._version, self._trainer.parameters())
+        self._meter.set(Counter.VERSION, self._version)
+        self._batches: BatchSource = (
+            PrefetchedBatches(config.samples, context, self._version)
+            if context.threads
+            else DirectBatches(config.samples, context, self._version)
+        )
+        self._used: Batch | None = None
+        self._reported = 0.0
+
+    def _resume(self) -> None:
+        committed = self._commits.read()
+        if committed is not None:
+            version, state, facts = committed
+            self._trainer.restore(state)
+            self._version = version
+            self._steps = int(facts["steps"])
+
+    def _commit(self) -> None:
+        facts = {"steps": self._steps, "policy": self._config.policy, "wall_time": time.time()}
+        self._commits.write(self._version, self._trainer.state(), facts)
+
+    def poll(self) -> PollResult:
+        if self._used is not None and not self._hand_back():
+            return WORKED  # rank 0 publishes within microseconds
+        if self._steps >= self._config.target_steps:
+            self._context.report(Done(f"{self._steps:,} steps"))
+            return FINISHED
+        batch = self._batches.poll()
+        if batch is None:
+            return IDLE
+        self._learn(batch)
+        return WORKED
+
+    def _learn(self, batch: Batch) -> None:
+        meter = self._meter
+        meter.enter(Phase.UPDATE)
+        progress = self._steps / self._config.target_steps
+        result = self._trainer.step(batch.trajectory, min(1.0, progress))
+        self._count(batch)
+        self._steps += result.num_decisions
+        self._version += 1
+        meter.enter(Phase.PUBLISH)
+        if result.skipped:
+            self._refused()
+        else:
+            self._skipped = 0
+        if self._rank == 0:
+            self._commit()
+            self._parameters.push(self._version, self._trainer.parameters())
+        meter.set(Counter.VERSION, self._version)
+        meter.add(Counter.UPDATES)
+        meter.add(Counter.PROGRESS)
+        if not meter.get(Counter.FIRST_UPDATE_NS):
+            meter.set(Counter.FIRST_UPDATE_NS, time.time_ns())
+        self._used = batch
+        self._hand_back()
+        self._report(dict(result.metrics))
+        meter.enter(Phase.OTHER)
+
+    def _refused(self) -> None:
+        self._skipped += 1
+        self._meter.add(Counter.SKIPPED_UPDATES)
+        self._context.report(Notice(f"update {self._version} had a loss or gradient that is not finite: skipped"))
+        if self._skipped >= MAX_SKIPPED:
+            raise RunBroken(
+                f"{MAX_SKIPPED} updates in a row had a loss or gradient that is not finite, so none was applied; "
+                "the last good parameters are in the checkpoint. Lower the learning rate, or look for huge "
+                "observations or rewards with `srl check-env`"
+            )
+
+    def _hand_back(self) -> bool:
+        """Admit what this version allows, once everybody can see it."""
+        assert self._used is not None
+        if self._parameters.version < self._version:
+            return False
+        self._batches.give_back(self._used, self._version)
+        self._used = None
+        return True
+
+    def _count(self, batch: Batch) -> None:
+        trajectory = batch.trajectory
+        acting = trajectory.acting[:-1]
+        decided_by = trajectory.version[:-1][acting]
+        self._meter.add(Counter.LEARNT, len(decided_by))
+        if len(decided_by):
+            self._meter.add(Counter.LAG_SUM, int(batch.update * len(decided_by) - decided_by.sum(dtype=np.int64)))
+            self._meter.add(Counter.LAG_COUNT, len(decided_by))
+            oldest = batch.update - int(decided_by.min())
+            self._meter.set(Counter.LAG_MAX, max(self._meter.get(Counter.LAG_MAX), oldest))
+        status = self._batches.status()
+        for counter, value in (
+            (Counter.QUEUED, round(status.filled * 1000)),
+            (Counter.POSTED, status.posted),
+            (Counter.CONSUMED, status.consumed),
+            (Counter.DROPPED, status.dropped),
+        ):
+            self._meter.set(counter, value)
+
+    def _report(self, figures: dict[str, float]) -> None:
+        now = time.monotonic()
+        if self._rank == 0 and now - self._reported > REPORT_SECONDS:
+            self._reported = now
+            self._context.report(Figures(self._config.policy, figures))
+
+    def close(self) -> None:
+        self._batches.close()
