@@ -6,12 +6,12 @@ import dataclasses
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from srl.base.nearest import nearest
 from srl.base.tree import Array
 from srl.environments.autoreset import FACTS
 from srl.environments.vector import VectorLanes
@@ -58,7 +58,7 @@ class AtariConfig:
 
 
 def game_of(name: str) -> str | None:
-    """The ROM behind a Gymnasium id, or None where the id is no picture of an Atari game."""
+    """The ROM behind a Gymnasium id, or None where the id is no Atari game."""
     if name not in gymnasium.registry:
         if importlib.util.find_spec("ale_py") is None:
             if name.startswith("ALE/") or "NoFrameskip" in name:
@@ -66,20 +66,19 @@ def game_of(name: str) -> str | None:
             return None
         importlib.import_module("ale_py")  # It registers its games.
     spec = gymnasium.registry.get(name) or gymnasium.registry.get(f"ALE/{name}")
-    if spec is None or spec.entry_point != ENTRY_POINT or spec.kwargs.get("obs_type", "rgb") != "rgb":
+    if spec is None or spec.entry_point != ENTRY_POINT:
         return None
     return str(spec.kwargs["game"])
 
 
 def config_of(name: str, kwargs: Mapping[str, Any]) -> AtariConfig | None:
-    """The config for a Gymnasium id, or None where the id is no picture of an Atari game."""
-    if (game := game_of(name)) is None:
+    """The config for a Gymnasium id, or None where pictures of an Atari game are not meant."""
+    if (game := game_of(name)) is None or kwargs.get("obs_type") == "ram":
         return None
     fields = [field.name for field in dataclasses.fields(AtariConfig) if field.name not in ("name", "game")]
     for option in kwargs:
         if option not in fields:
-            near = get_close_matches(option, fields, 1) or fields
-            raise ValueError(f"Atari environment {name} has no option {option!r}; did you mean {' or '.join(near)}?")
+            raise ValueError(f"Atari environment {name} has no option {option!r}{nearest(option, fields)}")
     spec = gymnasium.registry.get(name) or gymnasium.registry[f"ALE/{name}"]
     registered = {key: spec.kwargs[key] for key in ("repeat_action_probability", "full_action_space")}
     return AtariConfig(spec.id, game, **{**registered, **kwargs})

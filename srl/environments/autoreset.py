@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from srl.base.tree import Array
+from srl.environments.errors import EnvironmentBroken
 
 WAITING = "srl/waiting"
 """In a step's info: lanes [L] which neither act nor begin an episode, because the one they began ended unseen."""
@@ -127,7 +128,7 @@ class FromSameStep:
     def _count_unseen(self, waiting: Array) -> None:
         self._unseen = self._unseen + 1 if waiting.any() else 0
         if self._unseen >= MAX_UNSEEN_EPISODES:
-            raise ValueError(
+            raise EnvironmentBroken(
                 f"{MAX_UNSEEN_EPISODES} episodes in a row ended within their first step, which cannot be seen with "
                 "autoreset mode SAME_STEP; let the environment offer NEXT_STEP"
             )
@@ -136,7 +137,7 @@ class FromSameStep:
         """The observations, those of the copies that ended replaced by the last ones of their episodes."""
         finals = info.get("final_obs")
         if finals is None:
-            raise ValueError("autoreset mode is SAME_STEP, but info['final_obs'] is missing at an episode's end")
+            raise EnvironmentBroken("autoreset mode is SAME_STEP, but info['final_obs'] is missing at an episode's end")
         if isinstance(finals, np.ndarray) and finals.dtype == object:
             finals = [finals[lane] for lane in np.flatnonzero(ended)]
         return _replaced(native, finals, ended)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
+from srl.base.nearest import nearest
 from srl.base.tree import Array
 from srl.environments.autoreset import FACTS
 from srl.environments.vector import VectorLanes
@@ -31,9 +31,7 @@ class EnvPoolConfig:
         import envpool
 
         if self.name not in (known := envpool.list_all_envs()):
-            near = get_close_matches(self.name, known, 3)
-            hint = f"did you mean {' or '.join(near)}?" if near else "envpool.list_all_envs() lists them"
-            raise ValueError(f"EnvPool has no environment {self.name!r}; {hint}")
+            raise ValueError(f"EnvPool has no environment {self.name!r}{nearest(self.name, known)}")
         return VectorLanes(f"envpool:{self.name}", lambda: EnvPoolVector(self.name, num_copies, self.kwargs))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -12,7 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
 from srl.base.tree import Array, Tree, leaves
 from srl.environments.errors import EnvironmentBroken
 from srl.environments.finite import all_finite, broken_lanes
@@ -32,9 +33,29 @@ class GymnasiumConfig:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     located: bool = False
     """`name` names a function rather than an id."""
+    max_episode_steps: int | None = None
+    """Truncate episodes here, beside what the environment does itself."""
 
-    def build(self, num_copies: int) -> GymnasiumLanes:
-        return GymnasiumLanes(self.name, self.make, num_copies)
+    def build(self, num_copies: int) -> Lanes:
+        if self.located and (game := self._multi_agent()) is not None:
+            return game.build(num_copies)
+        return GymnasiumLanes(self.name, self.make, num_copies, self.max_episode_steps)
+
+    def _multi_agent(self) -> LanesConfig | None:
+        """Only the thing that a function returns shows whether it is Gymnasium's or PettingZoo's."""
+        factory = locate(self.name)
+        if "pettingzoo" not in sys.modules:
+            return None  # Nobody who has not imported it can make one of its environments.
+        from srl.environments.pettingzoo import PettingZooConfig, is_pettingzoo
+
+        try:
+            environment = factory(**self.kwargs)
+        except Exception:
+            return None  # The lanes will meet the same error, and report it.
+        found = is_pettingzoo(environment)
+        with suppress(Exception):
+            environment.close()
+        return PettingZooConfig(self.name, self.kwargs) if found else None
 
     def make(self) -> Any:
         """One copy."""
@@ -61,9 +82,11 @@ class GymnasiumConfig:
 class GymnasiumLanes:
     """Copies of one environment in this process. A copy that breaks is replaced and costs its own lane only."""
 
-    def __init__(self, name: str, make: Callable[[], Any], num_copies: int) -> None:
+    def __init__(
+        self, name: str, make: Callable[[], Any], num_copies: int, max_episode_steps: int | None = None
+    ) -> None:
         self._name, self._make = name, make
-        self._limit: int | None = None
+        self._limit = max_episode_steps
         self._environments: list[Any] = []
         self._bare: list[Any] = []  # the same, without the wrappers whose work is done here
         try:
@@ -162,7 +185,8 @@ class GymnasiumLanes:
         self._environments.append(environment)
         bare, limit = unwrapped(environment)
         self._bare.append(bare)
-        self._limit = limit
+        if limit is not None:
+            self._limit = limit if self._limit is None else min(limit, self._limit)
 
     def _replace(self, copy: int, report: str) -> str:
         """Put a new environment, reset, in the place of one that broke, and say what happened."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+from gymnasium.envs.registration import load_env_creator
 
 from srl.api.lanes import Lanes, LanesConfig
 from srl.environments.gymnasium import GymnasiumConfig
@@ -111,15 +112,33 @@ def _of_id(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
     if spec is None:
         raise ValueError(_unknown(name))
     _check_extra(name, str(spec.vector_entry_point or spec.entry_point))
-    full = f"{module}:{spec.id}" if module else spec.id
     if (native := mujoco.config_of(spec.id, kwargs)) is not None:
         return native
-    vector = spec.vector_entry_point is not None and not spec.additional_wrappers
+    is_atari = spec.entry_point == atari.ENTRY_POINT  # As RAM: the vector environment knows pictures only.
+    vector = spec.vector_entry_point is not None and not spec.additional_wrappers and not is_atari
     entry_point = spec.vector_entry_point if vector else spec.entry_point
     if kwargs:
-        creator = entry_point if callable(entry_point) else gymnasium.envs.registration.load_env_creator(entry_point)
+        creator = entry_point if callable(entry_point) else load_env_creator(entry_point)
         check_options(name, creator, kwargs, *MAKE_OPTIONS)
+    module = "ale_py" if is_atari else module
+    if not module and not str(entry_point).startswith("gymnasium."):
+        return _of_registered(spec, entry_point, vector, kwargs)
+    full = f"{module}:{spec.id}" if module else spec.id
     return VectorConfig(full, kwargs) if vector else GymnasiumConfig(full, kwargs)
+
+
+def _of_registered(spec: Any, entry_point: Any, vector: bool, kwargs: Mapping[str, Any]) -> LanesConfig:
+    """An environment that this process has registered, in a way that worker processes, which have not, can follow."""
+    if spec.additional_wrappers:
+        raise ValueError(
+            f"{spec.id} is registered with additional wrappers; name the module that registers it: module:{spec.id}"
+        )
+    name = entry_point if isinstance(entry_point, str) else name_of(entry_point)
+    options = {**spec.kwargs, **kwargs}
+    limit = options.pop("max_episode_steps", spec.max_episode_steps)
+    if vector:
+        return VectorConfig(name, options if limit is None else {**options, "max_episode_steps": limit}, located=True)
+    return GymnasiumConfig(name, options, located=True, max_episode_steps=limit)
 
 
 def _latest(name: str) -> str:

@@ -9,10 +9,11 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from srl.base.nearest import nearest
 
 Factory = Callable[..., Any]
 
@@ -25,9 +26,8 @@ def locate(name: str) -> Factory:
     found: Any = _module(place)
     for part in qualname.split("."):
         if not hasattr(found, part):
-            near = get_close_matches(part, [key for key in vars(found) if not key.startswith("_")], 3)
-            hint = f"; did you mean {', '.join(near)}?" if near else ""
-            raise ValueError(f"{place} has no {qualname!r}{hint}")
+            public = [key for key in vars(found) if not key.startswith("_")]
+            raise ValueError(f"{place} has no {qualname!r}{nearest(part, public)}")
         found = getattr(found, part)
     if not callable(found):
         raise ValueError(f"{name} is {type(found).__name__}, not a function that makes an environment")
@@ -104,6 +104,4 @@ def check_options(environment: str, factory: Factory, options: Mapping[str, Any]
     known = list(dict.fromkeys((*parameters, *also)))
     for option in options:
         if option not in known:
-            near = get_close_matches(option, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'no options'}"
-            raise ValueError(f"environment {environment} has no option {option!r}; {hint}")
+            raise ValueError(f"environment {environment} has no option {option!r}{nearest(option, known)}")

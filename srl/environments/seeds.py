@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-import numpy as np
+from srl.base.seeding import derive
 
 
 def copy_seeds(seed: int) -> Iterator[int]:
     """Seeds that never repeat, beginning at a place drawn from `seed`; small enough for any environment's int32."""
-    start = int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 2
-    return itertools.count(start)
+    return itertools.count(derive(seed, "environments") >> 33)

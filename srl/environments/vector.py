@@ -106,6 +106,8 @@ class VectorLanes:
             native, reward, terminated, truncated, info = self._environment.step(self._decode(actions[0]))  # type: ignore[arg-type]
             observation = self._encode(native, self._num_lanes)
             reward = reward.astype(np.float32, copy=False)
+        except EnvironmentBroken:
+            raise
         except Exception:
             return self._replace(traceback.format_exc())
         if not (all_finite(reward) and all_finite(observation)):

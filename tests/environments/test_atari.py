@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+
+pytest.importorskip("ale_py")
+
+from srl.api.spaces import Box, Discrete
+from srl.environments.atari import AtariConfig
+from srl.environments.ids import lanes_config
+
+
+@pytest.mark.parametrize(
+    ("name", "sticky"),
+    [("ALE/Pong-v5", 0.25), ("Pong-v5", 0.25), ("PongNoFrameskip-v4", 0.0), ("ale_py:ALE/Pong-v5", 0.25)],
+)
+def test_every_id_of_a_game_gets_the_standard_preparation(name, sticky):
+    config = lanes_config(name)
+    assert isinstance(config, AtariConfig)
+    assert (config.game, config.repeat_action_probability, config.frameskip) == ("pong", sticky, 4)
+
+
+def test_pictures_are_stacked_and_actions_are_the_games_own():
+    lanes = lanes_config("ALE/Pong-v5").build(2)
+    team = lanes.spec.teams[0]
+    assert team.observation == Box((4, 84, 84), "uint8", 0.0, 255.0)
+    assert team.action == Discrete(6)
+    (arrival,) = lanes.reset(0)
+    assert arrival.observation.shape == (2, 4, 84, 84)
+    earlier = arrival.observation.copy()
+    (arrival,) = lanes.step((np.zeros(2, np.int64),))
+    np.testing.assert_array_equal(arrival.observation[:, 2], earlier[:, 3])  # the newest frame is last
+    lanes.close()
+
+
+def test_an_unknown_option_is_refused_with_the_nearest():
+    with pytest.raises(ValueError, match="no option 'frame_skip'; did you mean 'frameskip'"):
+        lanes_config("ALE/Pong-v5", frame_skip=4)
+
+
+def test_ram_is_served_by_the_plain_environment():
+    lanes = lanes_config("ALE/Pong-v5", obs_type="ram").build(1)
+    assert lanes.spec.teams[0].observation.shape == (128,)
+    lanes.close()
+
+
+def play(episodes: int, **options):
+    """Play lane 0 of Breakout with sticky actions off until some episodes ended."""
+    lanes = lanes_config("ALE/Breakout-v5", repeat_action_probability=0.0, **options).build(2)
+    lanes.reset(1)
+    random = np.random.default_rng(0)
+    summed, ends = 0.0, []
+    for _ in range(3000):
+        (arrival,) = lanes.step((random.integers(0, 4, 2),))
+        assert (arrival.reward[~arrival.acting & arrival.first] == 0).all()
+        summed += float(arrival.reward[0])
+        if not arrival.acting[0]:
+            ends.append((summed, float(arrival.facts["return"][0]), int(arrival.facts["length"][0])))
+            summed = 0.0
+            if len(ends) == episodes:
+                break
+    lanes.close()
+    return ends
+
+
+def test_clipped_rewards_come_with_the_true_score():
+    clipped, true = play(4), play(4, reward_clipping=False)
+    assert [score for _, score, _ in clipped] == [score for summed, score, _ in true]
+    assert all(summed == score for summed, score, _ in true)
+    assert all(summed <= score for summed, score, _ in clipped)
+
+
+def test_a_lost_life_ends_an_episode_but_the_game_goes_on():
+    ends = play(10, episodic_life=True)
+    scores = [score for _, score, _ in ends]
+    assert [bool(np.isnan(score)) for score in scores] == [True, True, True, True, False] * 2  # five lives a game
+    for game in (ends[:5], ends[5:]):
+        assert game[-1][1] >= sum(summed for summed, _, _ in game)
+        lengths = [length for _, _, length in game]
+        assert lengths == sorted(lengths)
+
+
+def test_truncation_at_the_frame_limit():
+    lanes = lanes_config("ALE/Pong-v5", max_num_frames_per_episode=100).build(2)
+    lanes.reset(0)
+    for _ in range(40):
+        (arrival,) = lanes.step((np.zeros(2, np.int64),))
+        if arrival.truncated.any():
+            break
+    assert arrival.truncated.any()
+    assert not arrival.terminated.any()
+    lanes.close()

@@ -1,0 +1,208 @@
+import re
+
+import numpy as np
+import pytest
+import tracers
+
+from srl.api.lanes import Arrival, Lanes
+from srl.environments import gymnasium as adapter
+from srl.environments.errors import EnvironmentBroken
+from srl.environments.gymnasium import GymnasiumLanes
+from srl.environments.ids import lanes_config
+
+TRACER, FAULTY = "srl.testing.environments:tracer", "srl.testing.environments:faulty"
+
+
+def step(lanes: Lanes, action: int = 0) -> Arrival:
+    (arrival,) = lanes.step((np.full(lanes.spec.num_copies, action),))
+    return arrival
+
+
+def test_the_rows_of_an_episode_and_of_the_next_one_by_hand():
+    lanes = lanes_config(TRACER, length=2).build(1)
+    (arrival,) = lanes.reset(0)
+    rows = []
+    for _ in range(5):
+        episode, t = arrival.observation[0, 1:].tolist()
+        rows.append((episode, t, arrival.reward[0], arrival.terminated[0], arrival.acting[0], arrival.first[0]))
+        arrival = step(lanes)
+    assert rows == [
+        (0, 0, 0, False, True, True),
+        (0, 1, 1, False, True, False),
+        (0, 2, 2, True, False, False),  # the last observation has a row of its own, on which nobody acts
+        (1, 0, 0, False, True, True),
+        (1, 1, 1, False, True, False),
+    ]
+    lanes.close()
+
+
+def test_truncation_is_not_termination():
+    lanes = lanes_config(TRACER, length=2, truncate=True).build(2)
+    lanes.reset(0)
+    step(lanes)
+    arrival = step(lanes)
+    assert arrival.truncated.all()
+    assert not arrival.terminated.any()
+
+
+def test_copies_have_different_seeds_and_a_seed_repeats_them():
+    lanes = lanes_config(TRACER).build(8)
+    seeds = lanes.reset(5)[0].observation[:, 0].copy()
+    assert len(set(seeds.tolist())) == 8
+    assert (lanes.reset(5)[0].observation[:, 0] == seeds).all()
+    assert not np.isin(lanes.reset(6)[0].observation[:, 0], seeds).any()
+
+
+def test_gymnasiums_wrappers_are_gone_and_the_time_limit_is_kept():
+    lanes = lanes_config("Pendulum-v1", max_episode_steps=3).build(2)
+    assert isinstance(lanes, GymnasiumLanes)
+    assert [type(environment).__name__ for environment in lanes._bare] == ["PendulumEnv"] * 2
+    lanes.reset(0)
+    marks = []
+    for _ in range(8):
+        (arrival,) = lanes.step((np.zeros((2, 1), np.float32),))
+        marks.append((bool(arrival.truncated.all()), bool(arrival.first.all())))
+    ended, began, between = (True, False), (False, True), (False, False)
+    assert marks == [between, between, ended, began, between, between, ended, began]
+    lanes.close()
+
+
+def test_a_time_limit_around_the_users_environment_is_kept():
+    lanes = lanes_config("tracers:echo_limited").build(1)
+    lanes.reset(0)
+    assert [bool(step(lanes, 1).truncated[0]) for _ in range(6)] == [False, False, False, True, False, False]
+
+
+def test_observations_are_those_of_the_bare_environment():
+    import gymnasium
+
+    bare = gymnasium.make("Acrobot-v1", disable_env_checker=True)
+    lanes = lanes_config("Acrobot-v1").build(2)
+    (arrival,) = lanes.reset(3)
+    expected, _ = bare.reset(seed=lanes._seed[1])
+    for index in range(50):
+        np.testing.assert_array_equal(arrival.observation[1], expected)
+        arrival = step(lanes, index % 3)
+        expected, reward, *_ = bare.step(index % 3)
+        assert arrival.reward[1] == reward
+    bare.close()
+    lanes.close()
+
+
+def test_box_actions_are_clipped_to_the_bounds_of_the_environment():
+    lanes = lanes_config("tracers:echo_box").build(2)
+    lanes.reset(0)
+    (arrival,) = lanes.step((np.array([[-9.0, -9.0], [0.5, 9.0]], np.float32),))
+    assert arrival.observation["action"].tolist() == [[-1.0, 0.0], [0.5, 2.0]]
+    assert arrival.observation["action"].dtype == np.float32
+
+
+def test_choices_are_counted_from_where_the_environment_counts():
+    lanes = lanes_config("tracers:echo_discrete").build(3)
+    lanes.reset(0)
+    (arrival,) = lanes.step((np.arange(3),))
+    assert arrival.observation["action"].tolist() == [[-1], [0], [1]]
+    assert arrival.observation["pair"]["0"].tolist() == [4, 4, 4]  # 7, counted from 3
+    assert arrival.observation["pair"]["1"].tolist() == [[1, 0, 0, 1]] * 3
+
+
+def test_a_grid_of_choices_is_flat_to_us_and_a_grid_to_the_environment():
+    lanes = lanes_config("tracers:echo_grid").build(1)
+    lanes.reset(0)
+    assert lanes.spec.teams[0].action.nvec == (2, 3, 4, 5)
+    (arrival,) = lanes.step((np.array([[1, 2, 3, 4]]),))
+    assert arrival.observation["action"].tolist() == [[1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("raise", "Traceback"),
+        ("nan", "observation is not finite"),
+        ("nan_reward", "reward is not finite"),
+        ("shape", r"shape \(4,\), its space says \(3,\)"),
+    ],
+)
+def test_a_broken_environment_costs_its_own_lane(tmp_path, fault, said):
+    once = str(tmp_path / "broke")
+    lanes = lanes_config(FAULTY, fault=fault, after=2, once=once, length=4).build(3)
+    seeds = lanes.reset(1)[0].observation[:, 0].copy()
+    first_seed = lanes._seed[0]
+    step(lanes)
+    arrival = step(lanes)  # the first copy to come to step 2 breaks
+    assert arrival.failed.tolist() == [True, False, False]
+    (report,) = arrival.failures
+    for fact in (FAULTY, "copy 0", f"seed {first_seed},", "episode 0", "step 2"):
+        assert fact in report
+    assert re.search(said, report)
+    assert arrival.observation[:, 2].tolist() == [0, 2, 2]
+    assert arrival.observation[0, 0] not in seeds
+    assert arrival.reward.tolist() == [0, 2, 2]
+    assert arrival.first.tolist() == [True, False, False]
+    assert arrival.acting.all()
+    arrival = step(lanes)
+    assert arrival.failed is None
+    assert arrival.observation[:, 2].tolist() == [1, 3, 3]
+    assert [bool(mark) for mark in step(lanes).terminated] == [False, True, True]
+
+
+def test_an_environment_that_raises_in_its_reset_is_replaced(tmp_path):
+    lanes = lanes_config(FAULTY, fault="raise_in_reset", once=str(tmp_path / "broke")).build(2)
+    (arrival,) = lanes.reset(0)
+    assert arrival.failed.tolist() == [True, False]
+    assert arrival.observation[:, 2].tolist() == [0, 0]
+
+
+def test_a_replacement_that_breaks_too_ends_it_with_the_facts():
+    lanes = lanes_config(FAULTY, fault="raise_in_reset").build(2)
+    with pytest.raises(EnvironmentBroken, match=rf"{FAULTY}, copy 0, seed \d+.*so did its replacement"):
+        lanes.reset(0)
+
+
+def test_an_environment_that_breaks_at_every_first_step_is_given_up():
+    lanes = lanes_config(FAULTY, fault="raise", after=1).build(1)
+    lanes.reset(0)
+    for _ in range(adapter.MAX_FAILURES_IN_A_ROW - 1):
+        assert step(lanes).failed is not None
+    with pytest.raises(EnvironmentBroken, match="20 times in a row"):
+        step(lanes)
+
+
+def test_an_environment_that_cannot_be_made_says_why():
+    with pytest.raises(EnvironmentBroken, match=r"tracers:unmakeable could not be made.*no simulator here"):
+        lanes_config(tracers.unmakeable).build(1)
+    with pytest.raises(EnvironmentBroken, match="returned int, not a gymnasium"):
+        lanes_config("tracers:not_an_environment").build(1)
+
+
+def test_nothing_leaks_over_an_episodes_end():
+    lanes = lanes_config(TRACER, length=3).build(4)
+    (arrival,) = lanes.reset(0)
+    assert_consecutive(lanes, arrival, 40, lengths=3)
+
+
+def assert_consecutive(lanes: Lanes, arrival: Arrival, steps: int, lengths: int, begins_at: int = 0) -> int:
+    """Every pair of rows of a lane is one real transition of one episode, or is flagged; returns the episodes seen."""
+    num_first = 0
+    for _ in range(steps):
+        before, acting = arrival.observation.copy(), arrival.acting.copy()
+        arrival = step(lanes)
+        for lane in range(lanes.spec.num_copies):
+            seed, episode, t = before[lane]
+            now = arrival.observation[lane].tolist()
+            if acting[lane]:
+                assert now == [seed, episode, t + 1]
+                assert arrival.reward[lane] == t + 1
+                assert not arrival.first[lane]
+                assert arrival.terminated[lane] == (t + 1 == lengths)
+                assert arrival.acting[lane] == (t + 1 != lengths)
+            else:
+                assert t == lengths
+                assert now[0] == seed
+                assert now[1] > episode
+                assert now[2] == begins_at
+                assert arrival.first[lane]
+                assert arrival.acting[lane]
+                assert arrival.reward[lane] == 0
+                num_first += 1
+    return num_first

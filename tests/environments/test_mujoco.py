@@ -1,0 +1,121 @@
+import os
+
+import gymnasium
+import numpy as np
+import pytest
+
+mujoco = pytest.importorskip("mujoco")
+
+from srl.environments.gymnasium import GymnasiumLanes  # noqa: E402
+from srl.environments.ids import lanes_config  # noqa: E402
+from srl.environments.mujoco import TASKS, MujocoLanes  # noqa: E402
+from srl.environments.mujoco_log import quiet  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert os.listdir(tmp_path) == []  # no MUJOCO_LOG.TXT
+
+
+def assert_equal_to_gymnasium(name: str, steps: int, scale: float = 1.0, **kwargs) -> int:
+    """Step lane 1 of ours and Gymnasium's own from the same states with the same actions; returns the ends seen."""
+    lanes = lanes_config(name, **kwargs).build(3)
+    assert isinstance(lanes, MujocoLanes)
+    quiet()
+    bare = gymnasium.make(name, disable_env_checker=True, **kwargs).unwrapped
+    bare.reset(seed=0)
+    (arrival,) = lanes.reset(1)
+    space = bare.action_space
+    actions = np.random.default_rng(0).uniform(scale * space.low, scale * space.high, (steps, 3, *space.shape))
+    data = lanes._datas[1]
+    ends = 0
+    for action in actions.astype(np.float32):
+        if arrival.first[1]:
+            mujoco.mj_resetData(bare.model, bare.data)
+            bare.set_state(data.qpos.copy(), data.qvel.copy())
+            np.testing.assert_allclose(arrival.observation[1], bare._get_obs(), rtol=1e-6, atol=1e-6)
+            assert arrival.reward[1] == 0
+        acted = arrival.acting[1]
+        (arrival,) = lanes.step((action,))
+        if acted:
+            observation, reward, terminated, _, _ = bare.step(action[1])
+            np.testing.assert_allclose(arrival.observation[1], observation, rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(arrival.reward[1], reward, rtol=1e-6, atol=1e-6)
+            assert arrival.terminated[1] == terminated
+            ends += terminated
+        else:
+            assert arrival.first[1]
+    bare.close()
+    lanes.close()
+    return ends
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_equal_to_gymnasiums_own(name):
+    ends = assert_equal_to_gymnasium(name, 220)
+    falls = {"Hopper-v5", "Walker2d-v5", "InvertedPendulum-v5", "InvertedDoublePendulum-v5", "Humanoid-v5"}
+    assert (ends > 0) == (name in falls) or name == "Ant-v5"
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [
+        ("HalfCheetah-v5", {"forward_reward_weight": 2.5, "ctrl_cost_weight": 0.3, "frame_skip": 2}),
+        ("Hopper-v5", {"terminate_when_unhealthy": False, "healthy_reward": 0.5}),
+        ("Walker2d-v5", {"exclude_current_positions_from_observation": False, "healthy_z_range": [0.5, 2.5]}),
+        ("Ant-v5", {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0.1, "main_body": "torso"}),
+        ("Humanoid-v5", {"include_cinert_in_observation": False, "include_cvel_in_observation": False}),
+    ],
+)
+def test_equal_to_gymnasiums_own_with_its_options(name, kwargs):
+    assert_equal_to_gymnasium(name, 60, **kwargs)
+
+
+def test_the_time_limit_truncates_and_the_next_episode_begins_elsewhere():
+    lanes = lanes_config("HalfCheetah-v5", max_episode_steps=3).build(4)
+    (arrival,) = lanes.reset(0)
+    start = arrival.observation.copy()
+    marks = []
+    for _ in range(5):
+        (arrival,) = lanes.step((np.zeros((4, 6), np.float32),))
+        marks.append((bool(arrival.truncated.all()), bool(arrival.first.all())))
+    assert marks == [(False, False), (False, False), (True, False), (False, True), (False, False)]
+    assert len(np.unique(start[:, 0])) == 4
+    (arrival,) = lanes.reset(0)
+    np.testing.assert_array_equal(arrival.observation, start)
+
+
+def test_options_that_only_gymnasium_knows_are_left_to_it():
+    lanes = lanes_config("HalfCheetah-v5", camera_name="track").build(1)
+    assert isinstance(lanes, GymnasiumLanes)
+    lanes.close()
+
+
+def test_a_simulation_that_explodes_costs_its_own_lane():
+    lanes = lanes_config("HalfCheetah-v5").build(3)
+    lanes.reset(0)
+    action = np.zeros((3, 6), np.float32)
+    lanes.step((action,))
+    lanes._datas[1].qvel[:] = 1e12
+    (arrival,) = lanes.step((action,))
+    assert arrival.failed.tolist() == [False, True, False]
+    assert arrival.first.tolist() == [False, True, False]
+    assert arrival.acting.all()
+    assert arrival.reward[1] == 0
+    assert "HalfCheetah-v5, copy 1" in arrival.failures[0]
+    assert "step 2" in arrival.failures[0]
+    assert np.abs(arrival.observation).max() < 100
+    assert lanes.step((action,))[0].failed is None
+
+
+def test_actions_are_clipped_before_they_are_paid_for():
+    lanes = lanes_config("HalfCheetah-v5").build(2)
+    lanes.reset(0)
+    for data in lanes._datas:
+        data.qpos[:], data.qvel[:] = lanes._datas[0].qpos, lanes._datas[0].qvel
+        mujoco.mj_forward(lanes._scene.model, data)
+    lanes._gather()
+    (arrival,) = lanes.step((np.stack((np.ones(6), np.full(6, 7.0))).astype(np.float32),))
+    assert arrival.reward[0] == arrival.reward[1]

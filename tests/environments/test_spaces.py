@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+
+from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete
+from srl.environments.spaces import action_decoder, from_gymnasium, observation_encoder, observation_leaves
+
+
+@pytest.mark.parametrize(
+    ("native", "ours"),
+    [
+        (spaces.Box(0, 255, (4, 84, 84), np.uint8), Box((4, 84, 84), "uint8", 0.0, 255.0)),
+        (spaces.Box(-np.inf, np.inf, (3,), np.float64), Box((3,), "float32")),
+        (spaces.Box(0, 1, (2,), np.bool_), Box((2,), "uint8", 0.0, 1.0)),
+        (spaces.Box(np.array([0, -2]), np.array([1, 2]), dtype=np.int32), Box((2,), "int32", (0.0, -2.0), (1.0, 2.0))),
+        (spaces.Discrete(4, start=7), Discrete(4)),
+        (spaces.MultiDiscrete([[2, 3], [4, 5]]), MultiDiscrete((2, 3, 4, 5))),
+        (spaces.MultiBinary((2, 2)), MultiDiscrete((2, 2, 2, 2))),
+        (spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))), Dict({"0": Discrete(2), "1": Discrete(3)})),
+        (spaces.Dict(a=spaces.Dict(b=spaces.Discrete(2))), Dict({"a": Dict({"b": Discrete(2)})})),
+    ],
+)
+def test_every_supported_observation_space_has_its_word(native, ours):
+    assert from_gymnasium(native, "observation") == ours
+
+
+def test_integer_box_actions_are_real_numbers_to_a_policy_and_rounded_for_the_environment():
+    space = spaces.Box(0, 10, (2,), np.int32)
+    assert from_gymnasium(space, "action").dtype == "float32"
+    decoded = action_decoder(space)(np.array([[3.6, 12.0]], np.float32))
+    assert decoded.dtype == np.int32
+    assert decoded.tolist() == [[4, 10]]
+
+
+@pytest.mark.parametrize("role", ["observation", "action"])
+def test_a_space_that_cannot_be_served_is_named_with_what_can(role):
+    with pytest.raises(ValueError, match=rf"{role} space Text.* supported are Box, Discrete, MultiDiscrete"):
+        from_gymnasium(spaces.Text(3), role)
+
+
+def test_composed_actions_are_refused():
+    with pytest.raises(ValueError, match="action space Dict"):
+        from_gymnasium(spaces.Dict(a=spaces.Discrete(2)), "action")
+
+
+def test_a_key_that_would_be_a_path_is_refused():
+    with pytest.raises(ValueError, match="'left/camera'"):
+        from_gymnasium(spaces.Dict({"left/camera": spaces.Discrete(2)}), "observation")
+
+
+def test_single_and_batched_observations_become_the_same_arrays():
+    space = spaces.Dict(
+        {"z": spaces.Discrete(3, start=2), "a": spaces.Tuple((spaces.Box(-1, 1, (2, 2)), spaces.MultiDiscrete([3, 3])))}
+    )
+    batch = batch_space(space, 5).sample()
+    encode = observation_encoder(space)
+    together = encode(batch, 5)
+    third = encode({"z": batch["z"][3], "a": (batch["a"][0][3], batch["a"][1][3])})
+    assert together["z"][3] == third["z"] == batch["z"][3] - 2
+    assert (together["a"]["0"][3] == third["a"]["0"]).all()
+    assert (together["a"]["1"][3] == third["a"]["1"]).all()
+    assert [leaf.path for leaf in observation_leaves(space)] == ["a/0", "a/1", "z"]
+
+
+def test_an_array_that_fits_is_not_copied():
+    batch = np.zeros((8, 4), np.float32)
+    assert observation_encoder(spaces.Box(-1, 1, (4,)))(batch, 8) is batch or np.shares_memory(
+        observation_encoder(spaces.Box(-1, 1, (4,)))(batch, 8), batch
+    )
+    actions = np.zeros(8, np.int64)
+    assert action_decoder(spaces.Discrete(2))(actions) is actions
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [(np.zeros(3, np.float32), "shape"), (np.zeros(4, np.complex64), "dtype"), (np.array(["a"] * 4), "dtype")],
+)
+def test_an_observation_outside_its_space_is_refused(value, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        observation_encoder(spaces.Box(-1, 1, (4,)))(value)
+
+
+def test_box_actions_are_clipped_each_to_its_own_bounds():
+    space = spaces.Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, np.inf], np.float32))
+    assert action_decoder(space)(np.array([[-3.0, -3.0], [3.0, 3.0]], np.float32)).tolist() == [[-1.0, 0.0], [1.0, 3.0]]

@@ -1,0 +1,108 @@
+import gymnasium
+import numpy as np
+import pytest
+from test_gymnasium import assert_consecutive, step
+
+from srl.environments.autoreset import MAX_UNSEEN_EPISODES
+from srl.environments.errors import EnvironmentBroken
+from srl.environments.ids import lanes_config
+from srl.environments.vector import VectorLanes
+
+
+@pytest.mark.parametrize("mode", ["next_step", "disabled", "chosen"])
+def test_nothing_is_lost_or_leaks_over_an_episodes_end(mode):
+    lanes = lanes_config(f"tracers:{mode}").build(3)
+    (arrival,) = lanes.reset(0)
+    assert assert_consecutive(lanes, arrival, 40, lengths=3) == 30
+    lanes.close()
+
+
+def test_same_step_costs_the_first_step_of_each_later_episode_and_counts_it():
+    lanes = lanes_config("tracers:same_step").build(3)
+    (arrival,) = lanes.reset(0)
+    assert (arrival.observation[:, 2] == 0).all()
+    assert assert_consecutive(lanes, arrival, 40, lengths=3, begins_at=1) == 39
+    lanes.reset(0)
+    returns = []
+    for _ in range(9):
+        arrival = step(lanes)
+        if not arrival.acting[0]:
+            returns.append((arrival.facts["return"][0], arrival.facts["length"][0]))
+    assert returns == [(6.0, 3)] * 3  # 1 + 2 + 3, the unseen step among them
+
+
+def test_same_step_refuses_episodes_of_one_step():
+    lanes = lanes_config("tracers:same_step", length=1).build(2)
+    lanes.reset(0)
+    arrival = step(lanes)
+    assert arrival.terminated.all()
+    arrival = step(lanes)  # an episode came and went unseen
+    assert not arrival.acting.any()
+    assert not arrival.first.any()
+    assert not arrival.terminated.any()
+    for _ in range(MAX_UNSEEN_EPISODES - 2):
+        step(lanes)
+    with pytest.raises(EnvironmentBroken, match="ended within their first step"):
+        step(lanes)
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_truncation_is_not_termination(mode):
+    lanes = lanes_config(f"tracers:{mode}", truncate=True).build(2)
+    lanes.reset(0)
+    step(lanes)
+    step(lanes)
+    arrival = step(lanes)
+    assert arrival.truncated.all()
+    assert not arrival.terminated.any()
+    assert (arrival.observation[:, 2] == 3).all()
+
+
+def test_cartpole_is_the_native_vector_environment_and_its_arrays_are_handed_through():
+    lanes = lanes_config("CartPole-v1").build(64)
+    assert isinstance(lanes, VectorLanes)
+    (arrival,) = lanes.reset(1)
+    bare = gymnasium.make_vec("CartPole-v1", 64)
+    expected, _ = bare.reset(seed=lanes._seed)
+    actions = np.random.default_rng(0).integers(0, 2, (200, 64))
+    for action in actions:
+        np.testing.assert_array_equal(arrival.observation, expected)
+        ended = ~arrival.acting
+        (arrival,) = lanes.step((action,))
+        expected, reward, terminated, truncated, _ = bare.step(action)
+        np.testing.assert_array_equal(arrival.reward, reward)
+        np.testing.assert_array_equal(arrival.acting, ~(terminated | truncated))
+        np.testing.assert_array_equal(arrival.first, ended)
+    bare.close()
+    lanes.close()
+
+
+def test_the_time_limit_of_cartpole_is_a_truncation():
+    lanes = lanes_config("CartPole-v1", max_episode_steps=5).build(4)
+    lanes.reset(0)
+    marks = [bool(step(lanes, index % 2).truncated.all()) for index in range(12)]
+    assert marks == [index in (4, 10) for index in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [("raise", "the vector is broken"), ("nan", "lane 1: observation is not finite")]
+)
+def test_a_vector_environment_that_breaks_is_replaced_whole(fault, said):
+    lanes = lanes_config("tracers:BreakingVector", fault=fault).build(3)
+    lanes.reset(0)
+    for _ in range(3):
+        assert step(lanes).failed is None
+    arrival = step(lanes)
+    assert arrival.failed.all()
+    assert arrival.first.all()
+    assert arrival.acting.all()
+    assert (arrival.observation[:, 2] == 0).all()
+    (report,) = arrival.failures
+    assert said in report
+    assert "step 4" in report
+    assert step(lanes).failed is None
+
+
+def test_copies_of_a_vector_environment_differ():
+    (arrival,) = lanes_config("CartPole-v1").build(16).reset(0)
+    assert len(np.unique(arrival.observation[:, 0])) == 16
