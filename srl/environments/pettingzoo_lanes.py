@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,14 +56,14 @@ class PettingZooLanes:
         self._environments = [environment, *(make() for _ in range(num_copies - 1))]
         self._rows = tuple(make_rows(environment, num_copies, aligned))
         self._games = [make_game(copy, self._rows) for copy in range(num_copies)]
-        self._new_seeds = copy_seeds(0)
+        self._generators = _generators(0, num_copies)
         self._seeds = [0] * num_copies  # of the episode
         self._steps = [0] * num_copies  # in the episode
         self._failures_in_a_row = [0] * num_copies
         self.spec = LaneSpec(name, num_copies, tuple(rows.team for rows in self._rows))
 
     def reset(self, seed: int) -> tuple[Arrival, ...]:
-        self._new_seeds = copy_seeds(seed)
+        self._generators = _generators(seed, self.spec.num_copies)
         self._clear()
         return self._arrivals([self._start(copy) for copy in range(self.spec.num_copies)])
 
@@ -106,7 +107,7 @@ class PettingZooLanes:
         return ""
 
     def _open(self, copy: int) -> None:
-        self._seeds[copy] = next(self._new_seeds)
+        self._seeds[copy] = int(self._generators[copy].integers(2**31))
         self._steps[copy] = 0
         self._games[copy].start(self._environments[copy], self._seeds[copy])
 
@@ -133,3 +134,8 @@ class PettingZooLanes:
     def _report(self, copy: int, error: Exception) -> str:
         where = f"environment {self._name}, copy {copy}, seed {self._seeds[copy]}, step {self._steps[copy]}"
         return f"{where}: {error}\n{''.join(traceback.format_exception(error))}"
+
+
+def _generators(seed: int, num_copies: int) -> list[np.random.Generator]:
+    """Where each copy draws the seeds of its episodes from."""
+    return [np.random.default_rng(one) for one in islice(copy_seeds(seed), num_copies)]
