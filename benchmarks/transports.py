@@ -19,7 +19,7 @@ import numpy as np
 
 from srl.api.transport import Channel, ChannelClosed, Message
 from srl.base.wire import Buffer, Codec
-from srl.transports.handshake import SessionKeys
+from srl.transports.handshake import KEY_BYTES, SessionKeys
 from srl.transports.host import HostTransport
 from srl.transports.records import LENGTH, TAG_BYTES, Session
 from srl.transports.refusals import Refusals
@@ -47,7 +47,7 @@ def tcp(kind: str) -> tuple[Channel, Channel]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
         far, _ = server.accept()
-    keys = bytes(32), bytes(range(32))
+    keys = bytes(KEY_BYTES), bytes(range(KEY_BYTES))
 
     def channel(sock: socket.socket, outgoing: bytes, incoming: bytes) -> TcpChannel:
         sock.setblocking(False)

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 PROTOCOL_VERSION = 1
 MIN_SECRET_BYTES = 16
 NONCE_BYTES = 32
+KEY_BYTES = 16  # AES-128: encrypts a fifth faster than AES-256
 PROOF_BYTES = hashlib.sha256().digest_size
 HELLO = struct.Struct(f"<4sBB{NONCE_BYTES}s")  # magic, version, encrypted or not, nonce
 MAGIC = b"SRLH"
@@ -124,6 +125,6 @@ def _check(proof: bytes, wanted: bytes) -> None:
 def _keys(credentials: Credentials, client_nonce: bytes, server_nonce: bytes) -> tuple[bytes, bytes]:
     def derive(direction: bytes) -> bytes:
         info = b"srl tcp " + direction + bytes([PROTOCOL_VERSION, credentials.encrypt]) + credentials.run.encode()
-        return HKDF(SHA256(), 32, salt=client_nonce + server_nonce, info=info).derive(credentials.secret)
+        return HKDF(SHA256(), KEY_BYTES, salt=client_nonce + server_nonce, info=info).derive(credentials.secret)
 
     return derive(b"to server"), derive(b"to client")

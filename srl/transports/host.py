@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -39,6 +40,11 @@ class HostListener:
             try:
                 sock, _ = self._socket.accept()
             except (BlockingIOError, ConnectionAbortedError):
+                return None
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                self._refusals.add("limit", f"no descriptor for a new connection at {self.address}: {error}")
                 return None
             process, user = _peer_of(sock)
             if user == self._user:

@@ -9,6 +9,7 @@ from srl.api.transport import ChannelClosed, Message
 from srl.base.memory import Memory
 from srl.base.tree import Array
 from srl.base.wire import Codec, DecodeError
+from srl.transports.refusals import Refusals
 
 PREFIX = "inproc:"
 
@@ -18,17 +19,18 @@ class InprocChannel:
 
     shares_memory = True
 
-    def __init__(self, codec: Codec, peer: str) -> None:
+    def __init__(self, codec: Codec, peer: str, refusals: Refusals) -> None:
         self.peer = peer
         self._codec = codec
+        self._refusals = refusals
         self._inbox: deque[tuple[bytearray, Memory | None]] = deque()
         self._closed = False
         self._other: InprocChannel | None = None
 
     @classmethod
-    def pair(cls, near: Codec, far: Codec, name: str) -> tuple[InprocChannel, InprocChannel]:
+    def pair(cls, near: Codec, far: Codec, name: str, refusals: Refusals) -> tuple[InprocChannel, InprocChannel]:
         """The connecting and the accepted end."""
-        one, other = cls(near, f"{PREFIX}{name}"), cls(far, f"{PREFIX}client of {name}")
+        one, other = cls(near, f"{PREFIX}{name}", refusals), cls(far, f"{PREFIX}client of {name}", refusals)
         one._other, other._other = other, one
         return one, other
 
@@ -51,6 +53,7 @@ class InprocChannel:
             message, arrays = self._codec.decode(frame)
         except DecodeError as error:
             self.close()
+            self._refusals.add("frame", f"{self.peer}: {error}")
             raise ChannelClosed(f"{self.peer} broke the rules: {error}") from error
         return message, arrays, memory
 
@@ -94,6 +97,7 @@ class InprocTransport:
     """All listeners and channels of one process; names live in this object, not in a global."""
 
     def __init__(self, codec: Callable[[type], Codec] = Codec) -> None:
+        self.refusals = Refusals()
         self._codec = codec
         self._listeners: dict[str, InprocListener] = {}
 
@@ -109,7 +113,7 @@ class InprocTransport:
         listener = self._listeners.get(address.removeprefix(PREFIX))
         if listener is None:
             raise ChannelClosed(f"nobody listens at {address}; open are {sorted(self._listeners)}")
-        near, far = InprocChannel.pair(self._codec(messages), listener.codec, listener.name)
+        near, far = InprocChannel.pair(self._codec(messages), listener.codec, listener.name, self.refusals)
         listener.offer(far)
         return near
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -130,7 +131,8 @@ class PacketChannel:
         except DecodeError as error:
             self._refused = str(error)
             self._refusals.add("frame", f"{self.peer}: {error}")
-            self._socket.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
             raise ChannelClosed(f"{self.peer} broke the rules: {error}") from error
         finally:
             for descriptor in descriptors:

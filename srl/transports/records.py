@@ -19,6 +19,8 @@ from srl.transports.handshake import SessionKeys
 
 LENGTH = struct.Struct("<Q")
 TAG_BYTES = 16
+BLOCK_BYTES = 16  # of AES: by so much an output buffer must be larger than what goes in
+MAX_SCRATCH_BYTES = 2**23
 STREAM_BYTES = 2**18
 """From here on a cipher fed piece by piece is cheaper than one copy into a contiguous buffer."""
 
@@ -27,7 +29,7 @@ class Seal(Protocol):
     """One direction of one connection; seals or opens records strictly in order."""
 
     def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """The whole record: length, frame, tag."""
+        """The whole record: length, frame, tag. Valid until the next call."""
 
     def open(self, record: memoryview) -> memoryview:
         """The frame of a whole record, in place where possible. Raises DecodeError if the tag is not right."""
@@ -72,6 +74,10 @@ class AuthenticatedSeal:
 class EncryptedSeal(AuthenticatedSeal):
     """The same with the frame encrypted; only the length is in clear."""
 
+    def __init__(self, key: bytes) -> None:
+        super().__init__(key)
+        self._scratch: memoryview | None = None  # fresh pages for each large record would cost more than the cipher
+
     def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         size = sum(map(len, buffers))
         length = LENGTH.pack(size)
@@ -80,12 +86,20 @@ class EncryptedSeal(AuthenticatedSeal):
             return [length, self._one_shot.encrypt(self._next_nonce(), frame, length)]
         encryptor = Cipher(self._algorithm, GCM(self._next_nonce())).encryptor()
         encryptor.authenticate_additional_data(length)
-        sealed = np.empty(size + AES.block_size // 8, np.uint8).data
+        sealed = self._room(size + BLOCK_BYTES)
         end = 0
         for buffer in buffers:
             end += encryptor.update_into(buffer, sealed[end:])
         encryptor.finalize()
         return [length, sealed[:end], encryptor.tag]
+
+    def _room(self, size: int) -> memoryview:
+        if self._scratch is not None and size <= len(self._scratch):
+            return self._scratch
+        room: memoryview = np.empty(size, np.uint8).data
+        if size <= MAX_SCRATCH_BYTES:
+            self._scratch = room
+        return room
 
     def open(self, record: memoryview) -> memoryview:
         length, sealed, tag = record[: LENGTH.size], record[LENGTH.size : -TAG_BYTES], record[-TAG_BYTES:]
@@ -96,12 +110,12 @@ class EncryptedSeal(AuthenticatedSeal):
                 return memoryview(bytearray(frame))  # the receiver may write into its arrays
             decryptor = Cipher(self._algorithm, GCM(nonce, bytes(tag))).decryptor()
             decryptor.authenticate_additional_data(length)
-            opened = np.empty(len(sealed) + AES.block_size // 8, np.uint8).data
-            end = decryptor.update_into(sealed, opened)
+            # In place: the record is ours alone, and its tag gives the cipher the room it wants behind the frame.
+            decryptor.update_into(sealed, record[LENGTH.size :])
             decryptor.finalize()
         except InvalidTag as error:
             raise DecodeError("a record that was altered, replayed, moved or not sent by our peer") from error
-        return opened[:end]
+        return sealed
 
 
 @dataclass(frozen=True)

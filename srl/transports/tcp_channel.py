@@ -21,7 +21,7 @@ from srl.transports.liveness import Liveness
 from srl.transports.records import LENGTH, TAG_BYTES, Session
 from srl.transports.refusals import Refusals
 
-STAGING_BYTES = 2**16
+STAGING_BYTES = 2**14
 MAX_IOVECS = 512
 MAX_DRAINS = 256
 
@@ -117,7 +117,8 @@ class TcpChannel:
             self.refuse("handshake", str(error))
             raise ChannelClosed(f"{self.peer} {error}") from error
         while self._session and self._unsealed:
-            self._pending.extend(map(memoryview, self._session.outgoing.seal([self._unsealed.popleft()])))
+            record = self._session.outgoing.seal([self._unsealed.popleft()])
+            self._pending.append(memoryview(b"".join(record)))
         return self._session
 
     def _next_record(self) -> memoryview | None:

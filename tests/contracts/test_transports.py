@@ -315,6 +315,7 @@ def test_a_message_of_another_union_closes_the_channel_of_its_sender_only(pair: 
     wrong, wrong_far = pair.connect(Other)
     wrong.send(Other(1))
     assert "broke the rules" in str(closed(wrong_far))
+    assert pair.transport.refusals.counts == {"frame": 1}  # type: ignore[attr-defined]
     with pytest.raises(ChannelClosed):
         wrong_far.send(Count(1))
     closed(wrong)
