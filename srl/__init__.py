@@ -1,1 +1,45 @@
-"""ReaLly Scalable RL."""
+"""SRL, ReaLly Scalable RL: the public names. Everything is imported when it is first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from srl.algorithms.ppo import PPOConfig as PPOConfig
+    from srl.api.experiment import Experiment as Experiment
+    from srl.environments.ids import lanes_config as lanes_config
+    from srl.experiments.loading import evaluate as evaluate
+    from srl.experiments.loading import load as load
+    from srl.experiments.options import TrainOptions as TrainOptions
+    from srl.experiments.session import RunFailed as RunFailed
+    from srl.experiments.train import Run as Run
+    from srl.experiments.train import resume as resume
+    from srl.experiments.train import train as train
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "Experiment": "srl.api.experiment",
+    "PPOConfig": "srl.algorithms.ppo",
+    "Run": "srl.experiments.train",
+    "RunFailed": "srl.experiments.session",
+    "TrainOptions": "srl.experiments.options",
+    "evaluate": "srl.experiments.loading",
+    "lanes_config": "srl.environments.ids",
+    "load": "srl.experiments.loading",
+    "resume": "srl.experiments.train",
+    "train": "srl.experiments.train",
+}
+
+__all__ = [*sorted(_PLACES), "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        return getattr(importlib.import_module(_PLACES[name]), name)
+    raise AttributeError(f"module 'srl' has no attribute {name!r}; it offers {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return __all__

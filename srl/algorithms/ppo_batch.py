@@ -58,15 +58,15 @@ class PPOBatch:
     def minibatches(self, shuffle: np.random.Generator) -> Iterator[tuple[Tree, Minibatch, float]]:
         """One epoch, in random order: observations, the rest, and the weight of a sample in the mean over all ranks."""
         order = shuffle.permutation(len(self._rows))
-        rows = self._rows[order]
+        rows = np.take(self._rows, order)
         # Contiguous along the samples, as distributions want it.
-        action = torch.from_numpy(np.ascontiguousarray(self._action[order].T)).t()  # [N, d]
-        columns = [torch.from_numpy(array[order]) for array in (self._log_prob, self._advantage, self._target)]
+        action = torch.from_numpy(np.ascontiguousarray(np.take(self._action, order, axis=0).T)).t()  # [N, d]
+        columns = [torch.from_numpy(np.take(array, order)) for array in (self._log_prob, self._advantage, self._target)]
         for i, total_size in enumerate(self._total_sizes):
             if total_size == 0:
                 continue
             part = slice(self._bounds[i], self._bounds[i + 1])
-            observation = map_tree(lambda array, part=part: array[rows[part]], self._observation)
+            observation = map_tree(lambda array, part=part: np.take(array, rows[part], axis=0), self._observation)
             yield observation, self._minibatch(action, columns, part), 1.0 / total_size
 
     def _minibatch(self, action: Tensor, columns: list[Tensor], part: slice) -> Minibatch:

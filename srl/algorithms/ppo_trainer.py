@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from srl.algorithms.adam import FlatAdam
 from srl.algorithms.group import Ranks
@@ -18,14 +19,19 @@ from srl.api.trainer import TrainerGroup, TrainResult, Trajectory
 from srl.base.tree import Array, Tree, map_tree
 from srl.networks.distributions import Distribution
 from srl.networks.flat import FlatParameters
+from srl.networks.passes import build_pass
+
+
+class NotFiniteError(ArithmeticError):
+    """A loss or gradient is not finite."""
 
 
 class PPOTrainer:
     def __init__(self, config: PPOConfig, network: nn.Module, distribution: Distribution, seed: int) -> None:
         self._config = config
-        self._network = network.train()
         self._distribution = distribution
         self._flat = FlatParameters(network, gradients=True)
+        self._pass = build_pass(network.train(), self._flat.gradients)
         self._adam = FlatAdam(self._flat.values, config.adam_eps)
         self._backup = [tensor.clone() for tensor in self._adam.tensors()]
         self._counters = np.array([seed, 0], np.int64)  # seed of the shuffles, updates done
@@ -35,19 +41,19 @@ class PPOTrainer:
         for backup, tensor in zip(self._backup, self._adam.tensors(), strict=True):
             backup.copy_(tensor)
         try:
-            # Numbers that are not finite are found at the end, not warned about on the way.
+            # Numbers that are not finite are found further on, not warned about on the way.
             with np.errstate(all="ignore"):
                 samples = PPOBatch(batch, self._config, self._ranks)
             metrics = self._update(samples, progress)
+        except NotFiniteError:
+            self._roll_back()
+            metrics = None
         except BaseException:
             # A lost rank, say: no half an update.
             self._roll_back()
             raise
         self._counters[1] += 1
-        if not np.isfinite(list(metrics.values())).all():
-            self._roll_back()
-            return TrainResult(num_decisions=samples.num_samples, skipped=True)
-        return TrainResult(num_decisions=samples.num_samples, metrics=metrics)
+        return TrainResult(num_decisions=samples.num_samples, metrics=metrics or {}, skipped=metrics is None)
 
     def _roll_back(self) -> None:
         for backup, tensor in zip(self._backup, self._adam.tensors(), strict=True):
@@ -59,7 +65,7 @@ class PPOTrainer:
         if samples.num_samples == 0:
             return {"learning_rate": learning_rate}
         seen: list[Samples] = []
-        grad_norms: list[Tensor] = []
+        grad_norms: list[float] = []
         shuffle = np.random.Generator(np.random.Philox(key=self._shuffle_key(), counter=[0, 0, 0, self._counters[1]]))
         for _ in range(config.epochs):
             for observation, minibatch, weight in samples.minibatches(shuffle):
@@ -68,10 +74,12 @@ class PPOTrainer:
         sums = ppo_metrics(Samples(*(torch.cat(column) for column in zip(*seen, strict=True))), config.clip)
         self._ranks.add(sums)
         means = (sums / (samples.num_samples * config.epochs)).tolist()
+        if not all(map(math.isfinite, means)):
+            raise NotFiniteError
         return {
             **dict(zip(METRICS, means, strict=True)),
             "explained_variance": samples.explained_variance,
-            "grad_norm": float(torch.stack(grad_norms).mean()),
+            "grad_norm": sum(grad_norms) / len(grad_norms),
             "learning_rate": learning_rate,
         }
 
@@ -81,30 +89,33 @@ class PPOTrainer:
     def _accumulate(self, observation: Tree, minibatch: Minibatch, weight: float) -> Samples:
         """The gradient of one minibatch, into the flat gradient."""
         config = self._config
-        self._flat.gradients.zero_()
         if len(minibatch.advantage) == 0:
             # Fewer rows than minibatches: the other ranks have some, and wait for us.
+            self._flat.gradients.zero_()
             return Samples(*[minibatch.advantage] * 4)
-        parameters, value = self._network(map_tree(to_tensor, observation))
+        parameters, value = self._pass.forward(map_tree(to_tensor, observation))
         parameters_gradient, value_gradient, samples = ppo_gradient(
             self._distribution,
-            parameters.detach(),
-            value.detach(),
+            parameters,
+            value,
             minibatch,
             clip=config.clip,
             value_coefficient=config.value_coefficient,
             entropy_coefficient=config.entropy_coefficient,
             weight=weight,
         )
-        torch.autograd.backward((parameters, value), (parameters_gradient, value_gradient))
+        self._pass.backward(parameters_gradient, value_gradient)
         return samples
 
-    def _descend(self, learning_rate: float) -> Tensor:
+    def _descend(self, learning_rate: float) -> float:
         """One step of Adam on the gradient of all ranks, its norm clipped; returns the norm before the clip."""
         gradients = self._flat.gradients
         self._ranks.add(gradients)
-        norm: Tensor = torch.linalg.vector_norm(gradients)
-        gradients.mul_((self._config.max_grad_norm / (norm + 1e-6)).clamp_max_(1.0))
+        norm = float(torch.linalg.vector_norm(gradients))
+        if not math.isfinite(norm):
+            raise NotFiniteError  # on all ranks: they have the same gradient
+        if norm > self._config.max_grad_norm:
+            gradients.mul_(self._config.max_grad_norm / norm)
         self._adam.step(gradients, learning_rate)
         return norm
 

@@ -9,6 +9,7 @@ from srl.api.policy import Decision
 from srl.base.tree import Array, Tree, map_tree
 from srl.networks.distributions import Distribution
 from srl.networks.flat import FlatParameters
+from srl.networks.passes import build_pass
 
 
 def to_tensor(array: Array) -> Tensor:
@@ -21,14 +22,14 @@ class TorchPolicy:
 
     def __init__(self, network: nn.Module, distribution: Distribution, seed: int) -> None:
         self.version = -1
-        self._network = network.eval()
         self._distribution = distribution
-        self._flat = FlatParameters(network, gradients=False)
+        self._flat = FlatParameters(network.eval(), gradients=False)
+        self._pass = build_pass(network, self._flat.gradients)
         self._generator = torch.Generator().manual_seed(seed)
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
         with torch.inference_mode():
-            parameters, value = self._network(map_tree(to_tensor, observation))
+            parameters, value = self._pass.forward(map_tree(to_tensor, observation))
             if greedy:
                 action = self._distribution.mode(parameters)
             else:

@@ -32,8 +32,7 @@ class BlockSpec:
     def arrays(self) -> Iterator[tuple[str, ArraySpec]]:
         """All arrays of one row of one lane with their paths, in the order in which they lie in memory."""
         tree = {"observation": self.observation, "decision": self.decision, **STEP_ARRAYS}
-        for path, spec in leaves(tree):
-            yield path, spec
+        yield from leaves(tree)
 
     @property
     def nbytes(self) -> int:

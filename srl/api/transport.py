@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -64,7 +64,7 @@ class Transport(Protocol):
     """One way to reach other workers. `messages` is the union of Message types this kind of channel may carry;
     anything else is refused by the decoder."""
 
-    def listen(self, name: str, messages: type) -> Listener: ...
+    def listen(self, name: str, messages: Any) -> Listener: ...
 
-    def connect(self, address: str, messages: type) -> Channel:
+    def connect(self, address: str, messages: Any) -> Channel:
         """Raises ChannelClosed if nobody listens there (any more)."""

@@ -37,10 +37,10 @@ class Context(Protocol):
     threads: bool
     """May this worker have background threads? Not where runs must repeat bit for bit."""
 
-    def listen(self, name: str, messages: type, *, remote: bool = False) -> Listener:
+    def listen(self, name: str, messages: Any, *, remote: bool = False) -> Listener:
         """Open an endpoint and register it. `remote`: reachable from other hosts, over TCP."""
 
-    def connect(self, address: str, messages: type) -> Channel: ...
+    def connect(self, address: str, messages: Any) -> Channel: ...
 
     def parameters(self, policy: str) -> ParameterStore: ...
 

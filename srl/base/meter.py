@@ -115,5 +115,5 @@ class Board:
         return self.memory.nbytes // PAGE_BYTES
 
     def meter(self, page: int) -> Meter:
-        view = memoryview(self.memory.bytes)[page * PAGE_BYTES : (page + 1) * PAGE_BYTES]
+        view = memoryview(self.memory.bytes.data)[page * PAGE_BYTES : (page + 1) * PAGE_BYTES]
         return Meter(view.cast("q"))

@@ -71,6 +71,6 @@ def assign(target: Tree, source: Tree) -> None:
     """Copy every leaf of `source` into the same place of `target`."""
     if isinstance(target, Mapping):
         for key, value in target.items():
-            assign(value, source[key])  # type: ignore[index]
+            assign(value, source[key])
     else:
         target[...] = source

@@ -8,11 +8,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Union
+from typing import Any, Union
 
 from srl.api.status import RunStatus
-from srl.api.transport import Channel, ChannelClosed, Message
-from srl.transports.host import HostListener, HostTransport
+from srl.api.transport import Channel, ChannelClosed, Listener, Message
+from srl.transports.host import HostTransport
 
 CONTROL = "control"
 REPLY_SECONDS = 5.0
@@ -41,7 +41,7 @@ class TellResult(Message, frozen=True):
     text: str
 
 
-Messages = Union[AskStatus, AskStop, AskScale, TellStatus, TellResult]
+Messages: Any = Union[AskStatus, AskStop, AskScale, TellStatus, TellResult]
 
 
 def runtime_root() -> Path:
@@ -77,7 +77,7 @@ class ControlDoor:
 
     def __init__(self, runtime: Path, serve: Callable[[Message], Message]) -> None:
         (runtime / "supervisor").write_text(str(os.getpid()))
-        self._listener: HostListener = HostTransport(runtime).listen(CONTROL, Messages)  # type: ignore[arg-type]
+        self._listener: Listener = HostTransport(runtime).listen(CONTROL, Messages)
         (runtime / "address").write_text(self._listener.address)
         self._serve = serve
         self._channels: list[Channel] = []
@@ -118,7 +118,7 @@ def ask(runtime: Path, message: Message) -> Message | None:
     """Put one question to a run; None if it does not answer."""
     try:
         address = (runtime / "address").read_text()
-        channel = HostTransport(runtime).connect(address, Messages)  # type: ignore[arg-type]
+        channel = HostTransport(runtime).connect(address, Messages)
     except (OSError, ChannelClosed):
         return None
     try:

@@ -16,6 +16,7 @@ from srl.base.meter import Counter, Meter, Phase
 WINDOW_SECONDS = 5.0
 CURVE_POINTS = 200
 EPISODE_WINDOW = 100
+TOTALS = (Counter.LEARNT, Counter.DECISIONS, Counter.LAG_SUM, Counter.LAG_COUNT, Counter.LANE_FAILURES)
 NAMES = {
     Phase.BOOT: "other",
     Phase.WAITING: "waiting",
@@ -56,7 +57,6 @@ class Gauges:
         self._path = path
         self._tracks: dict[str, _Track] = {}
         self._base: dict[Counter, int] = {}
-        self._last: dict[str, dict[Counter, int]] = {}
         self._rates: deque[tuple[float, int, int]] = deque()
         self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.lengths: deque[float] = deque(maxlen=EPISODE_WINDOW)
@@ -65,13 +65,15 @@ class Gauges:
         self._stride = 1
         self._skipped = 0
         self.figures: dict[str, float] = {}
+        self._version = 0
+        self._lag_max = 0
         self.first_update: float | None = None
         self.first_steps = 0
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: Place, meter: Meter) -> None:
         """A worker is gone: what it counted stays counted."""
-        for counter, value in self._last.pop(place.name, {}).items():
-            self._base[counter] = self._base.get(counter, 0) + value
+        for counter in TOTALS:
+            self._base[counter] = self._base.get(counter, 0) + meter.get(counter)
         self._tracks.pop(place.name, None)
 
     def add_episodes(self, count: int, returns: Iterable[float], lengths: Iterable[float]) -> None:
@@ -99,7 +101,8 @@ class Gauges:
         decided = self._total(members, Counter.DECISIONS)
         env_fps, train_fps = self._rate(now, decided, learnt)
         lag_count = self._total(members, Counter.LAG_COUNT)
-        version = max((m.meter.get(Counter.VERSION) for m in members), default=0)
+        self._version = max(self._version, *(m.meter.get(Counter.VERSION) for m in members), 0)
+        self._lag_max = max(self._lag_max, *(m.meter.get(Counter.LAG_MAX) for m in members), 0)
         experiment = self._experiment
         return RunStatus(
             run=experiment.name,
@@ -110,12 +113,12 @@ class Gauges:
             elapsed=elapsed,
             steps=learnt,
             target_steps=experiment.target_steps,
-            updates=version,
-            version=version,
+            updates=self._version,
+            version=self._version,
             env_fps=env_fps,
             train_fps=train_fps,
             lag_mean=self._total(members, Counter.LAG_SUM) / lag_count if lag_count else 0.0,
-            lag_max=max((m.meter.get(Counter.LAG_MAX) for m in members), default=0),
+            lag_max=self._lag_max,
             max_lag=experiment.max_lag,
             episodes=self.episodes,
             return_mean=sum(self.returns) / len(self.returns) if self.returns else None,
@@ -131,12 +134,7 @@ class Gauges:
         )
 
     def _total(self, members: list[Member], counter: Counter) -> int:
-        total = self._base.get(counter, 0)
-        for member in members:
-            value = member.meter.get(counter)
-            self._last.setdefault(member.place.name, {})[counter] = value
-            total += value
-        return total
+        return self._base.get(counter, 0) + sum(member.meter.get(counter) for member in members)
 
     def _rate(self, now: float, produced: int, consumed: int) -> tuple[float, float]:
         self._rates.append((now, produced, consumed))

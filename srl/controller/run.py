@@ -15,7 +15,7 @@ from srl.api.status import RunStatus
 from srl.api.transport import Message
 from srl.api.worker import Place
 from srl.base.clock import Clock, SystemClock
-from srl.base.meter import Counter, Phase
+from srl.base.meter import Counter, Meter, Phase
 from srl.base.nearest import nearest
 from srl.base.seeding import derive
 from srl.controller.commands import AskScale, AskStatus, AskStop, ControlDoor, TellResult, TellStatus
@@ -159,7 +159,7 @@ class Controller:
 
     def _died(self, seat: _Seat, event: Died) -> None:
         place = seat.place
-        self.gauges.forget(place)
+        self.gauges.forget(place, self._scheduler.meter(place))
         self._names_changed |= self._names.revoke(place.name)
         if seat.state == "stopping" or self.state not in ("starting", "running") or event.clean:
             seat.state = "dead"
@@ -235,10 +235,7 @@ class Controller:
     # What others may ask
 
     def status(self) -> RunStatus:
-        members = [
-            Member(seat.place, self._scheduler.meter(seat.place), self._scheduler.pid(seat.place), seat.state)
-            for seat in self._seats.values()
-        ]
+        members = [self._member(seat) for seat in self._seats.values()]
         if self.gauges.first_update is None:
             stamps = [m.meter.get(Counter.FIRST_UPDATE_NS) for m in members]
             first = min((stamp for stamp in stamps if stamp), default=0)
@@ -246,6 +243,11 @@ class Controller:
                 self.gauges.first_update = first * 1e-9 - self._began_wall
         elapsed = self._clock.now() - self._began
         return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, list(self._messages))
+
+    def _member(self, seat: _Seat) -> Member:
+        if seat.state == "dead":  # its figures were added to the totals when it died
+            return Member(seat.place, Meter.alone(), 0, seat.state)
+        return Member(seat.place, self._scheduler.meter(seat.place), self._scheduler.pid(seat.place), seat.state)
 
     def tell(self, text: str) -> None:
         """Note something for whoever watches the run."""

@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-class EnvironmentBroken(RuntimeError):  # noqa: N818 - it says what is the case
+class EnvironmentBroken(RuntimeError):
     """An environment could not be built, or not be replaced after it failed; the message holds the facts."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +12,23 @@ from srl.base.tree import Array, Tree, leaves
 
 def all_finite(tree: Tree) -> bool:
     """Whether every real number of the tree is finite. One pass over the batch; integers cost nothing."""
-    if isinstance(tree, Mapping):
-        return all(all_finite(item) for item in tree.values())
-    return tree.dtype.kind != "f" or int(np.count_nonzero(np.isfinite(tree))) == tree.size
+    if isinstance(tree, np.ndarray):
+        return tree.dtype.kind != "f" or int(np.count_nonzero(np.isfinite(tree))) == tree.size
+    return all(all_finite(item) for item in tree.values())
+
+
+def finite_check(example: Tree) -> Callable[[Any, Array], bool]:
+    """A function ``(observation, reward) -> all finite`` for batches like `example`: no more calls than needed, for
+    environments that take 50 microseconds to step hundreds of lanes."""
+    isfinite, count_nonzero = np.isfinite, np.count_nonzero
+    if not isinstance(example, np.ndarray) or example.dtype.kind != "f":
+        return lambda observation, reward: all_finite(reward) and all_finite(observation)
+    size, num_lanes = example.size, len(example)
+
+    def check(observation: Array, reward: Array) -> bool:
+        return count_nonzero(isfinite(observation)) == size and count_nonzero(isfinite(reward)) == num_lanes
+
+    return check
 
 
 def broken_lanes(observation: Tree, reward: Array) -> dict[int, str]:

@@ -13,7 +13,7 @@ from srl.base.tree import Array, Tree, assign, leaves, map_tree
 from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_encoder
 
 
-class AgentFault(Exception):  # noqa: N818 - it never leaves this package
+class AgentFault(Exception):
     """What one agent was given makes no sense; the copy it lives in must be replaced."""
 
 

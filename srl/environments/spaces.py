@@ -131,12 +131,23 @@ def observation_encoder(space: Any) -> Callable[..., Tree]:
     """A function ``(native, *leading) -> tree``: a native observation, or a batch of them, as our arrays."""
     leaves = observation_leaves(space)
     if len(leaves) == 1 and not leaves[0].path:
-        (leaf,) = leaves
-        return lambda native, *leading: leaf.encode(leaf.find(native), *leading)
+        return _bare_encoder(leaves[0])
 
     def encode(native: Any, *leading: int) -> Tree:
         tree: Tree = from_leaves({leaf.path: leaf.encode(leaf.find(native), *leading) for leaf in leaves})
         return tree
+
+    return encode
+
+
+def _bare_encoder(leaf: ObservationLeaf) -> Callable[..., Array]:
+    dtype, shape = np.dtype(leaf.dtype), leaf.native_shape
+    fits = leaf.start is None and shape == leaf.shape
+
+    def encode(native: Any, *leading: int) -> Array:
+        if fits and type(native) is np.ndarray and native.dtype is dtype and native.shape == leading + shape:
+            return native  # The hot path of native vector environments.
+        return leaf.encode(leaf.find(native), *leading)
 
     return encode
 

@@ -18,10 +18,10 @@ from srl.api.lanes import Arrival, LaneSpec, TeamSpec
 from srl.base.tree import Array, Tree
 from srl.environments.autoreset import FACTS, WAITING, next_step
 from srl.environments.errors import EnvironmentBroken
-from srl.environments.finite import all_finite, broken_lanes
+from srl.environments.finite import all_finite, broken_lanes, finite_check
 from srl.environments.locate import Factory, locate, parameters_of
 from srl.environments.seeds import copy_seeds
-from srl.environments.spaces import action_decoder, from_gymnasium, observation_encoder
+from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_encoder
 
 MAX_FAILURES_IN_A_ROW = 20
 
@@ -87,6 +87,7 @@ class VectorLanes:
         self.spec = LaneSpec(name, self._num_lanes, (TeamSpec("agent", ("agent",), observation, action),))
         self._encode = observation_encoder(environment.single_observation_space)
         self._decode = action_decoder(environment.single_action_space)
+        self._finite = finite_check(observation_buffers(observation, self._num_lanes))
         self._seeds = copy_seeds(0)
         self._seed = 0
         self._steps = 0  # since the environment was seeded
@@ -110,19 +111,24 @@ class VectorLanes:
             raise
         except Exception:
             return self._replace(traceback.format_exc())
-        if not (all_finite(reward) and all_finite(observation)):
+        if not self._finite(observation, reward):
             broken = broken_lanes(observation, reward)
             return self._replace("\n".join(f"lane {lane}: {what}" for lane, what in broken.items()))
         first, self._ended = self._ended, terminated | truncated
         arrival = Arrival(observation, reward, terminated, truncated, ~self._ended, first)
+        if info:
+            self._heed(info, arrival)
+        return (arrival,)
+
+    def _heed(self, info: Mapping[str, Any], arrival: Arrival) -> None:
+        """Take what our own shims say beside the arrays; other infos are nobody's."""
         if FACTS in info:
             arrival.facts = info[FACTS]
         if WAITING in info:
             waiting = info[WAITING]
             arrival.acting &= ~waiting
-            arrival.first = first & ~waiting
+            arrival.first = arrival.first & ~waiting
             self._ended = self._ended | waiting
-        return (arrival,)
 
     def close(self) -> None:
         if self._environment is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import threading
@@ -16,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from srl.api.experiment import Experiment
+from srl.api.lanes import LanesConfig
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.base.config import to_data
 from srl.controller.commands import make_runtime
 from srl.controller.run import Controller
+from srl.experiments.options import TrainOptions
 from srl.runs import checkpoints
 from srl.runs.directory import RunDirectory
 from srl.runs.sinks import sinks_of
@@ -46,20 +49,6 @@ class RunFailed(RuntimeError):
     """The run ended before its work was done; the message says why."""
 
 
-class Warmup:
-    """What can begin before the experiment is known: memory, and the process that imports torch."""
-
-    def __init__(self, run: RunDirectory, scheduler: str, policies: tuple[str, ...], preload: tuple[str, ...]) -> None:
-        self.memory = RunMemory.create(policies)
-        self.runtime = make_runtime(run.name)
-        self.scheduler: Scheduler
-        if scheduler == "inline":
-            self.scheduler = InlineScheduler(self.memory)
-        else:
-            extra = [entry for entry in sys.path if entry]
-            self.scheduler = ProcessScheduler(run.name, self.memory, self.runtime, run.logs, preload, extra)
-
-
 class Session:
     """Runs an experiment in a run directory. `on_status` is called about four times a second."""
 
@@ -67,24 +56,26 @@ class Session:
         self,
         experiment: Experiment,
         run: RunDirectory,
-        memory: RunMemory,
-        scheduler: Scheduler,
-        runtime: Path,
-        checkpoint_seconds: float = 30.0,
-        until_return: float | None = None,
+        options: TrainOptions,
         on_status: Callable[[RunStatus], None] | None = None,
         began: float | None = None,
+        preload: tuple[str, ...] = (),
     ) -> None:
         self._experiment = experiment
         self._run = run
-        self._memory = memory
-        self._checkpoint_seconds = checkpoint_seconds
-        self._until_return = until_return
+        self._options = options
         self._on_status = on_status or (lambda status: None)
+        self._memory = RunMemory.create(experiment.policies)
         self._sinks = sinks_of(run)
-        self._controller = Controller(
-            experiment, scheduler, str(run.path), runtime, self._observe, began=began
-        )
+        runtime = make_runtime(run.name)
+        scheduler: Scheduler
+        if options.scheduler == "inline":
+            scheduler = InlineScheduler(self._memory)
+        else:
+            path = [entry for entry in sys.path if entry]
+            scheduler = ProcessScheduler(run.name, self._memory, runtime, run.logs, preload, path)
+        self._runtime = runtime
+        self._controller = Controller(experiment, scheduler, str(run.path), runtime, self._observe, began=began)
         self._measured = 0.0
         self._saved_version = -1
         self._saved = time.monotonic()
@@ -112,6 +103,7 @@ class Session:
                 self._run.write_status(status)
                 self._sinks.close()
                 self._memory.close()
+                shutil.rmtree(self._runtime, ignore_errors=True)
         return Outcome(self._controller.state, self._controller.reason, status, self._run.path)
 
     def _observe(self, status: RunStatus) -> None:
@@ -119,7 +111,7 @@ class Session:
         if now - self._measured >= METRIC_SECONDS or status.state not in ("starting", "running"):
             self._measured = now
             self._sinks.write(status.steps, metrics_of(status))
-        goal = self._until_return
+        goal = self._options.until_return
         full = len(self._controller.gauges.returns) == self._controller.gauges.returns.maxlen
         if goal is not None and full and status.return_mean is not None and status.return_mean >= goal:
             self._controller.stop("finished", f"mean return {status.return_mean:.1f} reached {goal:g}")
@@ -129,7 +121,7 @@ class Session:
         return max(snapshot.version for snapshot in self._memory.commits.values())
 
     def _checkpoint_if_due(self) -> None:
-        if time.monotonic() - self._saved >= self._checkpoint_seconds and self._version() > self._saved_version:
+        if time.monotonic() - self._saved >= self._options.checkpoint_seconds and self._version() > self._saved_version:
             self._save()
 
     def _save(self) -> None:
@@ -202,11 +194,11 @@ def metrics_of(status: RunStatus) -> dict[str, float]:
     return metrics
 
 
-def describe(experiment: Experiment, options: Any, environment: Any, env_name: str) -> dict[str, Any]:
+def describe(experiment: Experiment, options: TrainOptions, environment: LanesConfig) -> dict[str, Any]:
     """What config.json holds: enough to resume the run, and to use its policies without it."""
     return {
-        "environment": env_name,
+        "environment": experiment.environment,
         "lanes": to_data(environment),
         "options": to_data(options),
-        "policies": experiment.description["policies"],
+        "policies": experiment.description,
     }

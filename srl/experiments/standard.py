@@ -69,6 +69,10 @@ def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
         for pattern, separator, policy in pairs:
             if not separator or not pattern or not policy:
                 raise ValueError(f"a role is written PATTERN=POLICY, e.g. 'seeker*=seekers'; found {pattern!r}")
+        policies = [policy for _, _, policy in pairs]
+        for policy in policies:
+            if policies.count(policy) > 1:
+                raise ValueError(f"policy {policy!r} is named by two roles; write one pattern that covers both")
         return {pattern: policy for pattern, _, policy in pairs}
     kinds: list[TeamSpec] = []
     for team in spec.teams:
@@ -79,9 +83,7 @@ def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
     return {agent: agent for team in spec.teams for agent in team.agents}
 
 
-def standard_experiment(
-    name: str, title: str, environment: LanesConfig, probed: Probed, options: TrainOptions
-) -> Experiment:
+def standard_experiment(title: str, environment: LanesConfig, probed: Probed, options: TrainOptions) -> Experiment:
     """The graph for one environment. Raises ValueError for what cannot work, before anything is launched."""
     inference = options.inference
     if inference == "auto":
@@ -104,9 +106,7 @@ def standard_experiment(
         requests = None
         if inference != "inline":
             requests = RequestStream(policy, samples.spec, remote=inference == "remote")
-            config = PolicyWorkerConfig(
-                policy, algorithm, team.observation, team.action, requests, options.in_flight
-            )
+            config = PolicyWorkerConfig(policy, algorithm, team.observation, team.action, requests, options.in_flight)
             groups.append(WorkerGroup(_group("policies", policy), config, options.policies, Resources(), watched))
         roles.append(Role(policy, algorithm, team.observation, team.action, samples, requests, pattern, aligned))
         trainer = TrainerWorkerConfig(
@@ -124,7 +124,7 @@ def standard_experiment(
     actors = ActorConfig(environment, spec, tuple(roles), sizes.lanes, sizes.ring, options.max_env_failures)
     groups.append(WorkerGroup("actors", actors, sizes.actors, Resources(), watched))
     return Experiment(
-        name=name,
+        name="run",
         seed=options.seed,
         groups=tuple(groups),
         policies=tuple(patterns.values()),
@@ -132,7 +132,7 @@ def standard_experiment(
         algorithm=options.algo,
         target_steps=options.steps,
         max_lag=options.max_lag,
-        description={"policies": described, "environment": to_data(environment)},
+        description=described,
     )
 
 
@@ -167,4 +167,3 @@ def _sample_stream(
         max_lag=options.max_lag,
         remote=options.inference == "remote",
     )
-

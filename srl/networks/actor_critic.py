@@ -20,8 +20,8 @@ HIDDEN_GAIN = math.sqrt(2.0)
 class StackedActorCritic(nn.Module):
     """Separate actor and critic of the same hidden sizes, computed as one network of stacked matrices.
 
-    Layer i is one batched product over weights [2, in, out]: 0 is the actor, 1 the critic. The gradient is written
-    by hand (`_StackedFunction`): half the torch calls of autograd's, which is what a small network's update costs.
+    Each layer is one batched product over weights [2, in, out], of which 0 is the actor's and 1 the critic's: half the
+    torch calls, which is what a small network costs. `passes.StackedPass` trains it without autograd.
     """
 
     def __init__(
@@ -48,60 +48,20 @@ class StackedActorCritic(nn.Module):
         orthogonal(self.value_weight, VALUE_GAIN)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        heads = (self.policy_weight, self.policy_bias, self.value_weight, self.value_bias)
-        parameters, value = _StackedFunction.apply(  # type: ignore[no-untyped-call]
-            self.activation, features, *self.weights, *self.biases, *heads
-        )
+        hidden = features.expand(2, *features.shape)
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            hidden = torch.baddbmm(bias, hidden, weight)  # [2, B, out]
+            hidden = hidden.tanh_() if self.activation == "tanh" else hidden.relu_()
+        return self.heads(hidden)
+
+    def heads(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """The last hidden layer [2, B, size] -> parameters [B, n], a transposed view of [n, B], and values [B]."""
+        actor, critic = hidden.transpose(1, 2).unbind(0)  # [size, B] each
+        parameters = torch.addmm(self.policy_bias, self.policy_weight, actor)
+        value = torch.addmm(self.value_bias, self.value_weight, critic)
         if self.free is not None:
-            parameters = torch.cat((parameters, self.free.expand(-1, features.shape[0])))
+            parameters = torch.cat((parameters, self.free.expand(-1, hidden.shape[1])))
         return parameters.t(), value[0]
-
-
-class _StackedFunction(torch.autograd.Function):
-    """Features [B, F] and the weights of a stack -> distribution parameters [n, B], values [1, B]."""
-
-    @staticmethod
-    def forward(ctx: Any, activation: str, features: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        depth = (len(tensors) - 4) // 2
-        policy_weight, policy_bias, value_weight, value_bias = tensors[2 * depth :]
-        hidden = [features.expand(2, *features.shape)]
-        for weight, bias in zip(tensors[:depth], tensors[depth : 2 * depth], strict=True):
-            layer = torch.baddbmm(bias, hidden[-1], weight)  # [2, B, out]
-            hidden.append(layer.tanh_() if activation == "tanh" else layer.relu_())
-        ctx.activation, ctx.depth = activation, depth
-        ctx.save_for_backward(*hidden, *tensors[:depth], policy_weight, value_weight)
-        actor, critic = hidden[-1].transpose(1, 2).unbind(0)  # [out, B] each
-        return torch.addmm(policy_bias, policy_weight, actor), torch.addmm(value_bias, value_weight, critic)
-
-    @staticmethod
-    def backward(ctx: Any, parameters: Tensor, value: Tensor) -> tuple[Tensor | None, ...]:
-        depth = ctx.depth
-        hidden = ctx.saved_tensors[: depth + 1]
-        weights = ctx.saved_tensors[depth + 1 : 2 * depth + 1]
-        policy_weight, value_weight = ctx.saved_tensors[2 * depth + 1 :]
-        actor, critic = hidden[-1].unbind(0)
-        heads = (
-            torch.mm(parameters, actor),
-            parameters.sum(1, keepdim=True),
-            torch.mm(value, critic),
-            value.sum(1, keepdim=True),
-        )
-        grad = torch.empty_like(hidden[-1])
-        torch.mm(parameters.t(), policy_weight, out=grad[0])
-        torch.mm(value.t(), value_weight, out=grad[1])
-        weight_grads: list[Tensor] = []
-        bias_grads: list[Tensor] = []
-        for i in reversed(range(depth)):
-            if ctx.activation == "tanh":
-                grad = torch.ops.aten.tanh_backward(grad, hidden[i + 1])
-            else:
-                grad = torch.ops.aten.threshold_backward(grad, hidden[i + 1], 0)
-            weight_grads.insert(0, torch.bmm(hidden[i].transpose(1, 2), grad))
-            bias_grads.insert(0, grad.sum(1, keepdim=True))
-            if i > 0 or ctx.needs_input_grad[1]:
-                grad = torch.bmm(grad, weights[i].transpose(1, 2))
-        features = grad.sum(0) if ctx.needs_input_grad[1] else None
-        return (None, features, *weight_grads, *bias_grads, *heads)
 
 
 class SharedActorCritic(nn.Module):
@@ -120,3 +80,16 @@ class SharedActorCritic(nn.Module):
         if self.free is not None:
             parameters = torch.cat((parameters, self.free.expand(features.shape[0], -1)), dim=1)
         return parameters, self.value(features)[:, 0]
+
+
+class EncodedActorCritic(nn.Module):
+    """An encoder and the actor-critic on top of it."""
+
+    def __init__(self, encoder: nn.Module, actor_critic: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.actor_critic = actor_critic
+
+    def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
+        result: tuple[Tensor, Tensor] = self.actor_critic(self.encoder(observation))
+        return result

@@ -7,14 +7,13 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from srl.api.spaces import Space, array_spec
 from srl.base.tree import map_tree
-from srl.networks.actor_critic import SharedActorCritic, StackedActorCritic
+from srl.networks.actor_critic import EncodedActorCritic, SharedActorCritic, StackedActorCritic
 from srl.networks.distributions import Distribution
 from srl.networks.encoders import build_encoder, has_image
 
@@ -25,19 +24,6 @@ class NetworkConfig:
     activation: str = "tanh"
     own: str = ""
     """`package.module:function` or `path/file.py:function`; empty for the default network."""
-
-
-class EncodedActorCritic(nn.Module):
-    """An encoder and the actor-critic on top of it."""
-
-    def __init__(self, encoder: nn.Module, actor_critic: nn.Module) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.actor_critic = actor_critic
-
-    def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
-        result: tuple[Tensor, Tensor] = self.actor_critic(self.encoder(observation))
-        return result
 
 
 def default_network(observation: Space, distribution: Distribution, config: NetworkConfig) -> nn.Module:

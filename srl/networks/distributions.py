@@ -17,7 +17,6 @@ from torch import Tensor
 
 from srl.api.spaces import Box, Discrete, MultiDiscrete, Space
 
-LOWEST = -1e9
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -75,21 +74,20 @@ class Categorical:
         return torch.log_softmax(parameters.t(), 0).gather(0, action[None])[0]
 
     def evaluate(self, parameters: Tensor, action: Tensor) -> Evaluation:
-        # The clamp is for choices that a network masks with a logit of -inf: 0 * -inf would be NaN below.
-        log_probs = torch.log_softmax(parameters.t(), 0).clamp_min_(LOWEST)  # [n, B]
+        log_probs = torch.log_softmax(parameters.t(), 0)  # [n, B]
         probs = log_probs.exp()
         index = action[None]
-        entropy = (probs * log_probs).sum(0).neg_()
-        return Evaluation(log_probs.gather(0, index)[0], entropy, (log_probs, probs, index, entropy))
+        # -p log p, and 0 for a choice that the network masked with a logit of -inf.
+        surprise = torch.special.entr(probs)
+        entropy = surprise.sum(0)
+        return Evaluation(log_probs.gather(0, index)[0], entropy, (surprise, probs, index, entropy))
 
     def gradient(self, evaluation: Evaluation, log_prob: Tensor, entropy: float) -> Tensor:
         # d log p(a) / d logit_k = [k = a] - p_k;   d H / d logit_k = -p_k (log p_k + H)
-        log_probs, probs, index, entropies = evaluation.saved
-        if entropy == 0.0:
-            grad = probs * log_prob.neg()
-        else:
-            grad = torch.add(log_probs, entropies).mul_(entropy).add_(log_prob).mul_(probs).neg_()
-        return grad.scatter_add_(0, index, log_prob[None]).t()
+        surprise, probs, index, entropies = evaluation.saved
+        factor = torch.add(log_prob, entropies, alpha=entropy)
+        gradient = torch.mul(surprise, entropy).addcmul_(probs, factor, value=-1.0)
+        return gradient.scatter_add_(0, index, log_prob[None]).t()
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from srl.api.control import Failure, FromWorker, Names, Ready, Register, Stop, ToWorker
+from srl.api.control import Failure, Names, Ready, Register, Stop, ToWorker
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, Event, Said
 from srl.api.worker import Place, Worker, WorkerConfig
@@ -47,7 +48,16 @@ class InlineScheduler:
         say = self._sayer(place)
         names = NameView(lambda name, address: say(Register(name, address)))
         context = WorkerContext(
-            place, seed, meter, names, self._transport, dict(self._memory.parameters), self._memory.commits, say, False, Path(self._runtime.name)
+            place,
+            seed,
+            meter,
+            names,
+            self._transport,
+            dict(self._memory.parameters),
+            self._memory.commits,
+            say,
+            False,
+            Path(self._runtime.name),
         )
         try:
             worker = config.build(context)
@@ -60,7 +70,7 @@ class InlineScheduler:
         self._residents[place] = _Resident(worker, context, names)
         self._events.append(Said(place, Ready()))
 
-    def _sayer(self, place: Place) -> Callable[[FromWorker], None]:
+    def _sayer(self, place: Place) -> Callable[[Any], None]:
         return lambda message: self._events.append(Said(place, message))
 
     def send(self, place: Place, message: ToWorker) -> None:
@@ -119,4 +129,3 @@ class InlineScheduler:
         for place in list(self._residents):
             self._end(place, "closed", clean=True)
         self._runtime.cleanup()
-

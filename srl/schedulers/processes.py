@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import select
@@ -29,7 +30,7 @@ from srl.schedulers.memory import RunMemory
 from srl.schedulers.zygote import MESSAGE_BYTES, Exited, Forked, Hello, Launch
 
 PRELOAD = ("torch", "srl.algorithms.ppo_trainer", "srl.workers.actor", "srl.workers.trainer", "srl.workers.policy")
-SINGLE_THREADED = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+SINGLE_THREADED = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 @dataclass
@@ -46,7 +47,13 @@ class ProcessScheduler:
     """Workers are forks of a zygote, which lives as long as its socket to us does: that is, as long as we do."""
 
     def __init__(
-        self, run: str, memory: RunMemory, runtime: Path, logs: Path, preload: Sequence[str] = (), path: Sequence[str] = ()
+        self,
+        run: str,
+        memory: RunMemory,
+        runtime: Path,
+        logs: Path,
+        preload: Sequence[str] = (),
+        path: Sequence[str] = (),
     ) -> None:
         self._run = run
         self._memory = memory
@@ -111,10 +118,8 @@ class ProcessScheduler:
             return
         child.killed = True
         if child.pid:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
     def _child(self, place: Place) -> _Child | None:
         page = self._pages.get((place.group, place.index), -1)

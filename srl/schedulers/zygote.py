@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import gc
@@ -163,10 +164,8 @@ class Zygote:
 
     def _end(self) -> None:
         for pid in self._pages:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         shutil.rmtree(self._hello.runtime, ignore_errors=True)
 
 

@@ -368,9 +368,7 @@ class Consumer:
     def status(self) -> StreamStatus:
         room = max(1, self._stream.capacity * max(1, len(self._sources)))
         filled = min(1.0, len(self._queue) / room)
-        return StreamStatus(
-            self._stream.name, "push", filled, self._posted, self._consumed, self._dropped
-        )
+        return StreamStatus(self._stream.name, "push", filled, self._posted, self._consumed, self._dropped)
 
     def close(self) -> None:
         for source in self._sources:

@@ -9,7 +9,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from srl.api.block import Block, BlockSpec
+from srl.api.block import BlockSpec
 from srl.api.parameters import ParameterStore
 from srl.api.policy import Policy
 from srl.api.status import StreamStatus

@@ -14,7 +14,7 @@ from srl.testing.deadline import DeadlineExceeded, deadline
 from srl.testing.findings import Findings
 
 
-class CheckStopped(Exception):  # noqa: N818 - it never leaves the checker
+class CheckStopped(Exception):
     """The environment is so wrong that going on would tell nothing; a finding says why."""
 
 

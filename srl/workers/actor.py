@@ -64,7 +64,14 @@ class Actor:
                 recorders[slot].append(kind(producer, counts, self._meter))
         self._groups = [
             LaneGroup(
-                slot, config.environment, config.copies, teams, recorders[slot], self._clients, self._meter, context.seed
+                slot,
+                config.environment,
+                config.copies,
+                teams,
+                recorders[slot],
+                self._clients,
+                self._meter,
+                context.seed,
             )
             for slot in range(config.ring)
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from srl.api.names import NameService
 from srl.api.parameters import ParameterStore
@@ -35,13 +36,13 @@ class WorkerContext:
     bells: Doorbells = field(default_factory=Doorbells)
     _remote: Transport | None = None
 
-    def listen(self, name: str, messages: type, *, remote: bool = False) -> Listener:
+    def listen(self, name: str, messages: Any, *, remote: bool = False) -> Listener:
         transport = self._over_tcp() if remote else self.local
         listener = transport.listen(f"{name}.{self.place.incarnation}", messages)
         self.names.register(name, listener.address)
         return listener
 
-    def connect(self, address: str, messages: type) -> Channel:
+    def connect(self, address: str, messages: Any) -> Channel:
         transport = self._over_tcp() if address.startswith("tcp:") else self.local
         return transport.connect(address, messages)
 

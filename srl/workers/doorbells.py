@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 
@@ -35,10 +36,8 @@ class Doorbells:
         """Sleep until something arrives, at most `timeout` seconds."""
         for fd, _ in self._epoll.poll(timeout):
             if fd == self._bell:
-                try:
+                with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._bell)
-                except BlockingIOError:
-                    pass
 
     def close(self) -> None:
         self._epoll.close()

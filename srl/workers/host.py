@@ -99,4 +99,3 @@ def limit_threads() -> None:
     torch: Any = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +23,6 @@ class _Lane:
     spare: Block
     opened: OpenBlock | None = None
     row: int = 0
-    pending: bool = False
-    """A row is written and waits for its decision."""
     acted: bool = False
     """The present row's action was given to the environment and has not been answered yet."""
 
@@ -44,7 +43,7 @@ class OwnTimeRecorder:
         self._meter = meter
         self._horizon = producer.arena.spec.horizon
         edges = np.cumsum([0, *team_lanes])
-        self._slices = [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        self._slices = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
         total = int(edges[-1])
         self._lanes = [_Lane(producer.spare()) for _ in range(total)]
         specs = {path: spec for path, spec in producer.arena.spec.arrays() if path.startswith("decision/action")}
@@ -56,14 +55,14 @@ class OwnTimeRecorder:
         for arrival, lanes in zip(arrivals, self._slices, strict=True):
             ended = arrival.terminated | arrival.truncated
             failed = np.zeros_like(ended) if arrival.failed is None else arrival.failed
-            for index in np.flatnonzero(arrival.acting | ended | failed | arrival.first):
-                self._write(lanes.start + int(index), int(index), arrival, bool(failed[index]))
+            for index in np.flatnonzero(failed):
+                self._restart(lanes.start + int(index))
+            for index in np.flatnonzero(arrival.acting | ended):
+                self._write(lanes.start + int(index), int(index), arrival)
 
-    def _write(self, number: int, index: int, arrival: Arrival, failed: bool) -> None:
+    def _write(self, number: int, index: int, arrival: Arrival) -> None:
         lane = self._lanes[number]
-        if failed:
-            self._restart(number)
-        elif lane.acted:
+        if lane.acted:
             self._answer(number, index, arrival)
         if lane.opened is not None and not lane.opened.alive:
             self._producer.discard(lane.opened)
@@ -75,7 +74,6 @@ class OwnTimeRecorder:
             arrays[path][row, 0] = leaf[index]
         arrays["acting"][row, 0] = arrival.acting[index]
         arrays["first"][row, 0] = arrival.first[index]
-        lane.pending = True
         self._written.append(number)
 
     def _answer(self, number: int, index: int, arrival: Arrival) -> None:
@@ -98,7 +96,7 @@ class OwnTimeRecorder:
         lane = self._lanes[number]
         if lane.opened is not None:
             self._producer.discard(lane.opened)
-        lane.opened, lane.row, lane.acted, lane.pending = None, 0, False, False
+        lane.opened, lane.row, lane.acted = None, 0, False
         self.tally.forget(np.array([number]))
 
     def prepare(self) -> bool:
@@ -118,7 +116,7 @@ class OwnTimeRecorder:
             lane = self._lanes[number]
             for path, values in self._actions.items():
                 values[number] = lane.block.arrays[path][lane.row, 0]
-            lane.pending, lane.acted = False, True
+            lane.acted = True
             if lane.opened is not None and lane.row == self._horizon:
                 self._turn_over(lane)
         self._written.clear()

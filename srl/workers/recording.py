@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Protocol
 
 import numpy as np
@@ -53,7 +54,7 @@ class AlignedRecorder:
         self._spec = producer.arena.spec
         self._horizon = self._spec.horizon
         edges = np.cumsum([0, *team_lanes])
-        self._slices = [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        self._slices = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
         self._opened: OpenBlock | None = None
         self._row = 0
         self._decided = False
@@ -164,9 +165,7 @@ class AlignedRecorder:
         arrays = self._arrays
         acting = arrays["acting"][:-1]
         if not self._has_facts:
-            self.tally.count_block(
-                arrays["reward"][:-1], acting, (arrays["terminated"] | arrays["truncated"])[:-1]
-            )
+            self.tally.count_block(arrays["reward"][:-1], acting, (arrays["terminated"] | arrays["truncated"])[:-1])
         self._meter.add(Counter.DECISIONS, int(np.count_nonzero(acting)))
         self._opened = None
         self._producer.post(opened)

@@ -1,0 +1,43 @@
+# One command sets everything up and trains (`make train`), one sets everything up and tests (`make test`).
+# A machine with Python 3.11 and make is enough.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup train test test-fast check format bench clean
+
+help:  ## Show what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(READY)  ## Make .venv with srl, its extras and the development tools
+
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	touch $(READY)
+
+train: setup  ## Train CartPole to its limit, with the live view
+	$(BIN)/srl train CartPole-v1 --until-return 475
+
+test: setup  ## Run all tests
+	$(BIN)/python -m pytest
+
+test-fast: setup  ## Run the tests that take less than a few seconds
+	$(BIN)/python -m pytest -m "not slow"
+
+check: setup  ## Lint and type-check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup  ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup  ## Measure training throughput on this machine
+	for workload in cartpole pong halfcheetah; do $(BIN)/srl bench throughput --workload $$workload; done
+
+clean:  ## Remove everything that was made
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,322 @@
+"""The command line. Each command is a small class; its help is what stands here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+
+import tyro
+from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
+
+from srl.experiments.options import TrainOptions
+
+if TYPE_CHECKING:
+    from srl.api.status import RunStatus
+
+ROOT = Path("runs")
+Options = Annotated[TrainOptions, arg(name="")]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a policy.
+
+    Examples:
+      srl train CartPole-v1
+      srl train ALE/Pong-v5 --steps 10000000
+      srl train my_package.my_module:make_env --env-arg difficulty=3 --ppo.learning-rate 1e-3
+      srl train pettingzoo:butterfly.pistonball_v6 --lanes 8
+    """
+
+    env: Positional[str]
+    """A Gymnasium id, `package.module:function`, `path/file.py:function`, `pettingzoo:module` or `envpool:id`."""
+    name: str | None = None
+    """Of the run; by default made of environment, algorithm, seed and time."""
+    root: Path = ROOT
+    """Directory below which runs are kept."""
+    env_arg: tuple[str, ...] = ()
+    """Options of the environment, as NAME=VALUE; values are read as JSON where they can be."""
+    options: OmitArgPrefixes[TrainOptions] = field(default_factory=TrainOptions)
+
+    def run(self) -> int:
+        from srl.experiments.train import start
+
+        options = replace(self.options, env_args=_parse_arguments(self.env_arg))
+        return _conduct(options, lambda observe: start(self.env, options, self.name, self.root, observe, _began()))
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a run from its last checkpoint, in the same directory."""
+
+    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
+    """Its path, its name, a unique beginning of its name, or `latest`."""
+    steps: int | None = None
+    """Steps in all, those already done included; by default what the run was given first."""
+    root: Path = ROOT
+    """Directory below which runs are kept."""
+
+    def run(self) -> int:
+        from srl.experiments.train import resume
+        from srl.runs.directory import find
+
+        found = find(self.run_name, self.root)
+        return _conduct(TrainOptions(), lambda observe: resume(found, self.steps, observe))
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Play whole episodes with a trained policy and tell their returns."""
+
+    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
+    """Its path, its name, a unique beginning of its name, or `latest`."""
+    episodes: int = 100
+    """How many episodes; each environment copy plays the same number."""
+    sample: bool = False
+    """Draw actions as in training, instead of the likeliest."""
+    seed: int = 0
+    json: bool = False
+    """One line of JSON instead of a sentence."""
+    root: Path = ROOT
+    """Directory below which runs are kept."""
+
+    def run(self) -> int:
+        from srl.experiments.loading import evaluate
+        from srl.runs.directory import find
+
+        found = find(self.run_name, self.root)
+        result = evaluate(found.path, episodes=self.episodes, greedy=not self.sample, seed=self.seed)
+        if self.json:
+            facts = {"run": found.name, "episodes": len(result.returns), "mean": result.mean}
+            print(json.dumps({**facts, "interval": result.interval, "returns": result.returns}))
+        else:
+            low, high = min(result.returns), max(result.returns)
+            print(
+                f"{found.name}: return {result.mean:.1f} ± {result.interval:.1f} (95 % interval of the mean) over "
+                f"{len(result.returns)} episodes, from {low:.1f} to {high:.1f}"
+            )
+        return 0
+
+
+@dataclass(frozen=True)
+class Ps:
+    """Show the runs of this user that are going on, and their workers."""
+
+    json: bool = False
+    """One line of JSON for each run."""
+
+    def run(self) -> int:
+        import msgspec
+        from rich.console import Console
+
+        from srl.terminal.tables import ps_table
+
+        statuses = _statuses()
+        if self.json:
+            for status in statuses:
+                print(msgspec.json.encode(status).decode())
+        elif statuses:
+            Console().print(ps_table(statuses))
+        else:
+            print("no run is going on; start one with `srl train CartPole-v1`")
+        return 0
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End a run: it writes a checkpoint and leaves; `srl resume` goes on from there."""
+
+    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
+    """Its name or a unique beginning of it; `latest` for the newest."""
+
+    def run(self) -> int:
+        from srl.controller.commands import AskStop, ask, running
+
+        name, runtime = _pick(self.run_name, running())
+        answer: Any = ask(runtime, AskStop())
+        deadline = time.monotonic() + 15.0
+        while runtime.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        print(f"{name} has stopped" if not runtime.exists() else f"{name}: {answer.text}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Change the number of a run's workers while it goes on: `srl scale RUN actors=4`, or `actors=+2`."""
+
+    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
+    """Its name or a unique beginning of it; `latest` for the newest."""
+    groups: Positional[tuple[str, ...]]
+    """GROUP=NUMBER, or GROUP=+NUMBER and GROUP=-NUMBER."""
+
+    def run(self) -> int:
+        from srl.controller.commands import AskScale, ask, running
+
+        _, runtime = _pick(self.run_name, running())
+        for change in self.groups:
+            group, _, number = change.partition("=")
+            try:
+                count = int(number)
+            except ValueError:
+                raise ValueError(f"wanted GROUP=NUMBER, e.g. actors=4; found {change!r}") from None
+            answer: Any = ask(runtime, AskScale(group, count, number[:1] in "+-"))
+            if answer is None or not answer.ok:
+                raise ValueError(answer.text if answer is not None else "the run did not answer")
+            print(answer.text)
+        return 0
+
+
+@dataclass(frozen=True)
+class CheckEnv:
+    """Look for the classic mistakes in an environment: shapes, dtypes, NaN, resets, shared buffers."""
+
+    env: Positional[str]
+    """As for `srl train`."""
+    env_arg: tuple[str, ...] = ()
+    """Options of the environment, as NAME=VALUE."""
+    steps: int = 1000
+    """How many steps to try."""
+    seed: int = 0
+
+    def run(self) -> int:
+        from srl.testing.check_env import check_environment, has_errors, report
+
+        findings = check_environment(self.env, _parse_arguments(self.env_arg), steps=self.steps, seed=self.seed)
+        print(report(findings, self.env))
+        return 1 if has_errors(findings) else 0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure this machine: `throughput` of training, the environment `ring`, the raw `actor`."""
+
+    what: Positional[Literal["throughput", "ring", "actor"]] = "throughput"
+    workload: str = "cartpole"
+    """cartpole, pong or halfcheetah: settings and networks as in the comparison with other libraries; or any
+    environment, as for `srl train`."""
+    seconds: float = 30.0
+    """How long to measure, after the warm-up."""
+    warmup: float = 5.0
+    inference: Literal["inline", "host", "remote"] = "inline"
+    actors: int | None = None
+    lanes: int | None = None
+    ring: int | None = None
+    trainers: int = 1
+    max_lag: int = 1
+    json: bool = False
+    """One line of JSON."""
+
+    def run(self) -> int:
+        from srl.experiments import benchmark
+
+        result = benchmark.measure(self)
+        print(json.dumps(result) if self.json else benchmark.describe(result))
+        return 0
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """What this machine offers, what is missing, and what to set because of it."""
+
+    def run(self) -> int:
+        from rich.console import Console
+
+        from srl.terminal.doctor import doctor_table, examine, healthy
+
+        facts = examine()
+        Console().print(doctor_table(facts))
+        return 0 if healthy(facts) else 1
+
+
+Command = Union[
+    Annotated[Train, subcommand("train")],
+    Annotated[Resume, subcommand("resume")],
+    Annotated[Eval, subcommand("eval")],
+    Annotated[Ps, subcommand("ps")],
+    Annotated[Stop, subcommand("stop")],
+    Annotated[Scale, subcommand("scale")],
+    Annotated[CheckEnv, subcommand("check-env")],
+    Annotated[Bench, subcommand("bench")],
+    Annotated[Doctor, subcommand("doctor")],
+]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point of `srl`. Errors that a user can mend are one message, without a traceback."""
+    command: Any = tyro.cli(Command, prog="srl", args=arguments, description="ReaLly Scalable RL.")
+    try:
+        return int(command.run())
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, LookupError, ImportError, OSError, RuntimeError) as error:
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    from srl.experiments.session import RunFailed
+    from srl.runs.checkpoints import CheckpointError
+
+    text = str(error.args[0]) if isinstance(error, LookupError) and error.args else str(error)
+    print(f"srl: {text}", file=sys.stderr)
+    return 1 if isinstance(error, (RunFailed, CheckpointError)) else 2
+
+
+def _conduct(options: TrainOptions, go: Any) -> int:
+    from srl.experiments.train import tuning_of
+    from srl.terminal.watch import watching
+
+    with watching(tuning_of(options)) as (observe, finish):
+        run = go(observe)
+        finish(run.status)
+    return 0 if run.state == "finished" else 130
+
+
+def _began() -> float:
+    """When the command was given: before Python started."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process().create_time()
+    return time.time()
+
+
+def _parse_arguments(pairs: tuple[str, ...]) -> dict[str, Any]:
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, text = pair.partition("=")
+        if not separator:
+            raise ValueError(f"an environment's option is written NAME=VALUE; found {pair!r}")
+        try:
+            parsed[name] = json.loads(text)
+        except json.JSONDecodeError:
+            parsed[name] = text
+    return parsed
+
+
+def _statuses() -> list[RunStatus]:
+    from srl.controller.commands import AskStatus, ask, running
+
+    answers: list[Any] = [ask(runtime, AskStatus()) for runtime in running().values()]
+    return [answer.status for answer in answers if answer is not None]
+
+
+def _pick(wanted: str, runs: dict[str, Path]) -> tuple[str, Path]:
+    """The live run that is meant."""
+    from srl.base.nearest import nearest
+
+    names = [name for name in runs if name == Path(wanted).name] or [n for n in runs if n.startswith(wanted)]
+    if wanted == "latest" and runs:
+        names = [list(runs)[-1]]
+    if len(names) != 1:
+        raise ValueError(f"no single run {wanted!r} is going on{nearest(wanted, runs)}")
+    return names[0], runs[names[0]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Imports only point down, and the unsafe loaders are nowhere."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "srl"
+
+# A package may import itself and what is listed for it.
+FOUNDATION = {"base", "api"}
+MAY_IMPORT = {
+    "base": set(),
+    "api": {"base"},
+    "transports": FOUNDATION,
+    "names": FOUNDATION | {"transports"},
+    "streams": FOUNDATION | {"transports", "names"},
+    "parameters": FOUNDATION | {"transports", "names", "streams"},
+    "workers": FOUNDATION | {"transports", "names", "streams", "parameters"},
+    "schedulers": FOUNDATION | {"transports", "names", "streams", "parameters", "workers"},
+    "controller": FOUNDATION | {"transports", "names", "streams", "parameters", "workers", "schedulers"},
+    "networks": FOUNDATION,
+    "algorithms": FOUNDATION | {"networks"},
+    "environments": FOUNDATION,
+    "testing": FOUNDATION | {"environments"},
+    "runs": FOUNDATION,
+    "terminal": FOUNDATION | {"runs"},
+}
+UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml"}
+
+
+def modules() -> Iterator[tuple[str, Path, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        relative = path.relative_to(PACKAGE)
+        package = relative.parts[0] if len(relative.parts) > 1 else ""
+        yield package, path, ast.parse(path.read_text())
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
+def test_a_package_imports_only_what_stands_below_it(package: str) -> None:
+    allowed = MAY_IMPORT[package] | {package}
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for own, path, tree in modules()
+        if own == package
+        for name in imports(tree)
+        if name.startswith("srl.") and name.split(".")[1] not in allowed
+    ]
+    assert wrong == []
+
+
+def test_every_package_has_its_place_in_the_layers() -> None:
+    packages = {path.name for path in PACKAGE.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    assert packages - set(MAY_IMPORT) == {"experiments"}  # the one place that sees both sides
+
+
+def test_torch_is_imported_by_the_learning_side_only() -> None:
+    users = {
+        package
+        for package, path, tree in modules()
+        if any(name.split(".")[0] == "torch" for name in imports(tree)) and path.name != "doctor.py"
+    }
+    assert users <= {"networks", "algorithms"}
+
+
+def test_the_contracts_need_numpy_and_msgspec_only() -> None:
+    foreign = {name.split(".")[0] for package, _, tree in modules() if package == "api" for name in imports(tree)}
+    allowed = {"__future__", "collections", "dataclasses", "typing", "numpy", "msgspec", "srl"}
+    assert foreign <= allowed
+
+
+def test_nothing_unpickles_or_evaluates_data() -> None:
+    found = []
+    for _, path, tree in modules():
+        where = path.relative_to(PACKAGE)
+        found += [f"{where}: {name}" for name in imports(tree) if name.split(".")[0] in UNSAFE_MODULES]
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            if called in {"eval", "exec", "torch.load", "__import__"} or called.endswith("yaml.load"):
+                found.append(f"{where}:{node.lineno}: {called}")
+            if any(keyword.arg == "allow_pickle" for keyword in node.keywords):
+                found.append(f"{where}:{node.lineno}: allow_pickle")
+    assert found == []
+
+
+def test_files_stay_small() -> None:
+    long = [
+        f"{path.relative_to(PACKAGE)}: {n}" for _, path, _ in modules() if (n := path.read_text().count("\n")) > 400
+    ]
+    assert long == []
