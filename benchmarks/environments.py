@@ -18,6 +18,7 @@ from srl.environments.ids import lanes_config
 from srl.environments.mujoco_log import quiet
 
 ROUNDS = 15
+SHORT_ROUNDS = 201  # of few milliseconds each: what disturbs the machine disturbs both alike
 
 
 def lanes_steps(name: str, actions: Any, **options: Any) -> Callable[[], None]:
@@ -57,10 +58,12 @@ def plain_steps(name: str, actions: Any) -> Callable[[], None]:
     return run
 
 
-def compare(title: str, actions: Any, bare: Callable[[], None], lanes: Callable[[], None]) -> None:
+def compare(
+    title: str, actions: Any, bare: Callable[[], None], lanes: Callable[[], None], rounds: int = ROUNDS
+) -> None:
     count = actions.shape[0] * actions.shape[1]
     rates: dict[str, list[float]] = {"bare": [], "lanes": []}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for which, run in (("bare", bare), ("lanes", lanes)):
             begun = time.process_time()
             run()
@@ -73,16 +76,16 @@ def main() -> None:
     from ale_py.vector_env import AtariVectorEnv
 
     random = np.random.default_rng(0)
-    print(f"environment steps per CPU second, medians of {ROUNDS} alternating rounds")
-    actions = random.integers(0, 2, (500, 256))
+    print(f"environment steps per CPU second, medians of {ROUNDS} or {SHORT_ROUNDS} alternating rounds")
+    actions = random.integers(0, 2, (100, 256))
     bare = vector_steps(gymnasium.make_vec("CartPole-v1", 256), actions)
-    compare("CartPole-v1, 256 lanes, native vector", actions, bare, lanes_steps("CartPole-v1", actions))
+    compare("CartPole-v1, 256 lanes, native vector", actions, bare, lanes_steps("CartPole-v1", actions), SHORT_ROUNDS)
     torques = random.uniform(-1, 1, (20, 64, 6)).astype(np.float32)
     bare = plain_steps("HalfCheetah-v5", torques)
     compare("HalfCheetah-v5, 64 lanes, native", torques, bare, lanes_steps("HalfCheetah-v5", torques))
-    torques = random.uniform(-1, 1, (50, 16, 1)).astype(np.float32)
+    torques = random.uniform(-1, 1, (20, 16, 1)).astype(np.float32)
     bare = plain_steps("Pendulum-v1", torques)
-    compare("Pendulum-v1, 16 lanes, plain Gymnasium", torques, bare, lanes_steps("Pendulum-v1", torques))
+    compare("Pendulum-v1, 16 lanes, plain Gymnasium", torques, bare, lanes_steps("Pendulum-v1", torques), SHORT_ROUNDS)
     buttons = random.integers(0, 6, (20, 32))
     bare = vector_steps(AtariVectorEnv("pong", 32, num_threads=1, repeat_action_probability=0.25), buttons)
     compare("ALE/Pong-v5, 32 lanes, C++", buttons, bare, lanes_steps("ALE/Pong-v5", buttons))

@@ -26,7 +26,7 @@ def finite_check(example: Tree) -> Callable[[Any, Array], bool]:
     size, num_lanes = example.size, len(example)
 
     def check(observation: Array, reward: Array) -> bool:
-        return count_nonzero(isfinite(observation)) == size and count_nonzero(isfinite(reward)) == num_lanes
+        return bool(count_nonzero(isfinite(observation)) == size and count_nonzero(isfinite(reward)) == num_lanes)
 
     return check
 

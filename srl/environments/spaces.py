@@ -162,9 +162,10 @@ def action_decoder(space: Any) -> Callable[[Array], Array]:
     if isinstance(space, gym_spaces.Box):
         return _box_decoder(space)
     start, shape, dtype = _start(space), tuple(space.shape), np.dtype(space.dtype)
+    plain = start is None and len(shape) <= 1
 
     def decode(actions: Array) -> Array:
-        if start is None and actions.dtype == dtype and actions.shape[1:] == shape:
+        if plain and actions.dtype is dtype:
             return actions
         native = actions.reshape((len(actions), *shape))
         return (native if start is None else native + start).astype(dtype, copy=False)

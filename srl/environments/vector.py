@@ -24,6 +24,7 @@ from srl.environments.seeds import copy_seeds
 from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_encoder
 
 MAX_FAILURES_IN_A_ROW = 20
+FLOAT32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ class VectorLanes:
         try:
             native, reward, terminated, truncated, info = self._environment.step(self._decode(actions[0]))  # type: ignore[arg-type]
             observation = self._encode(native, self._num_lanes)
-            reward = reward.astype(np.float32, copy=False)
+            if reward.dtype is not FLOAT32:
+                reward = reward.astype(FLOAT32)
         except EnvironmentBroken:
             raise
         except Exception:
