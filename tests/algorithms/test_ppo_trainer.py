@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -173,3 +174,34 @@ def test_a_contextual_bandit_is_solved(action: Space) -> None:
 def test_impossible_options_are_refused_by_name(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         PPOConfig(**options)  # type: ignore[arg-type]
+
+
+FRAGILE = """
+import torch
+
+class Fragile(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = torch.nn.Linear(4, 3), 0
+
+    def forward(self, observation):
+        self.calls += 1
+        if self.calls == 4:
+            raise ConnectionError("gone")
+        return self.linear(observation)[:, :2], self.linear(observation)[:, 2]
+
+def build(observation, action): return Fragile()
+"""
+
+
+def test_an_update_that_breaks_off_leaves_nothing_behind(tmp_path: Path) -> None:
+    """As when another rank dies in the middle of it: after the check of the network and two minibatches."""
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    config = PPOConfig(network=f"{tmp_path}/fragile.py:build")
+    trainer, batch = make(config)
+    before = state_bytes(trainer)
+    with pytest.raises(ConnectionError):
+        trainer.step(batch, 0.0)
+    assert state_bytes(trainer) == before
+    assert not trainer.step(batch, 0.0).skipped
+    assert trainer.state()["num_steps"] == 16

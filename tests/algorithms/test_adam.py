@@ -1,0 +1,23 @@
+"""Adam on a flat vector against torch's own optimiser."""
+
+from __future__ import annotations
+
+import torch
+
+from srl.algorithms.adam import FlatAdam
+
+
+def test_steps_are_those_of_torch() -> None:
+    start = torch.randn(1000, dtype=torch.float64)
+    mine, theirs = start.clone(), start.clone().requires_grad_()
+    adam = FlatAdam(mine, eps=1e-5)
+    reference = torch.optim.Adam([theirs], lr=0.01, eps=1e-5)
+    for i in range(10):
+        gradients = torch.randn(1000, dtype=torch.float64)
+        learning_rate = 0.01 / (i + 1)
+        adam.step(gradients.clone(), learning_rate)
+        reference.param_groups[0]["lr"] = learning_rate
+        theirs.grad = gradients
+        reference.step()
+    assert adam.num_steps == 10
+    torch.testing.assert_close(mine, theirs.detach())

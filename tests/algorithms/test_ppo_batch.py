@@ -1,0 +1,51 @@
+"""How a batch becomes minibatches: which rows, how many parts, which weights and statistics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from srl.algorithms.group import Ranks
+from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo_batch import PPOBatch
+from srl.api.trainer import Trajectory
+
+
+def numbered_trajectory(rows: int, lanes: int, acting: np.ndarray) -> Trajectory:
+    """The observation, the action and the log-probability of a row are its own number."""
+    number = np.arange(rows * lanes, dtype=np.float32).reshape(rows, lanes)
+    none = np.zeros((rows, lanes), bool)
+    decision = {"action": number.astype(np.int64), "log_prob": -number, "value": np.zeros_like(number)}
+    return Trajectory(number[..., None], decision, number, ~none, none, acting, none, none.astype(np.int32))
+
+
+@pytest.mark.parametrize("num_minibatches", [1, 3, 4])
+def test_every_acting_row_comes_once_in_nearly_equal_parts(num_minibatches: int) -> None:
+    rng = np.random.default_rng(0)
+    acting = rng.random((6, 5)) < 0.7
+    acting[-1] = True  # the bootstrap row is never a sample
+    config = PPOConfig(num_minibatches=num_minibatches, normalize_advantage=False)
+    batch = PPOBatch(numbered_trajectory(6, 5, acting), config, Ranks())
+    parts = list(batch.minibatches(rng))
+    assert len(parts) == num_minibatches
+    sizes = [len(minibatch.advantage) for _, minibatch, _ in parts]
+    assert max(sizes) - min(sizes) <= 1
+    assert [weight for _, _, weight in parts] == [1.0 / size for size in sizes]
+    seen = np.concatenate([minibatch.action.numpy() for _, minibatch, _ in parts])
+    assert sorted(seen) == list(np.flatnonzero(acting[:-1]))
+    assert list(seen) != sorted(seen)
+    for observation, minibatch, _ in parts:
+        # Everything of a row stays together; all terminate, so reward = advantage = target.
+        for column in (observation[:, 0], -minibatch.log_prob, minibatch.advantage, minibatch.target):
+            np.testing.assert_array_equal(np.asarray(column), minibatch.action.numpy())
+
+
+def test_advantages_are_normalised_over_the_whole_batch() -> None:
+    batch = PPOBatch(numbered_trajectory(6, 5, np.ones((6, 5), bool)), PPOConfig(num_minibatches=5), Ranks())
+    advantage = np.concatenate(
+        [np.asarray(part.advantage) for _, part, _ in batch.minibatches(np.random.default_rng(0))]
+    )
+    assert advantage.mean() == pytest.approx(0.0, abs=1e-6)
+    assert advantage.std() == pytest.approx(1.0, rel=1e-5)
+    assert batch.num_samples == 25
+    assert batch.explained_variance == pytest.approx(0.0, abs=1e-6)  # values are all zero
