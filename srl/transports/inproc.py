@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -38,7 +39,9 @@ class InprocChannel:
         frame = bytearray().join(self._codec.encode(message, arrays))
         if self._closed or self._other is None or self._other._closed:
             raise ChannelClosed(f"{self.peer} is closed")
-        self._other._inbox.append((frame, memory))
+        # The receiver gets a mapping of its own, as from every transport, and may close it.
+        given = None if memory is None else Memory.from_fd(os.dup(memory.fd))
+        self._other._inbox.append((frame, given))
 
     def receive(self) -> tuple[Message, list[Array], Memory | None] | None:
         if self._closed or self._other is None:
