@@ -198,7 +198,7 @@ def test_an_update_that_breaks_off_leaves_nothing_behind(tmp_path: Path) -> None
     """As when another rank dies in the middle of it: after the check of the network and two minibatches."""
     (tmp_path / "fragile.py").write_text(FRAGILE)
     config = PPOConfig(network=f"{tmp_path}/fragile.py:build")
-    trainer, batch = make(config)
+    trainer, (_, batch) = config.build_trainer(OBSERVATION, TWO_ARMS, 1), make()
     before = state_bytes(trainer)
     with pytest.raises(ConnectionError):
         trainer.step(batch, 0.0)
