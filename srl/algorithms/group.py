@@ -23,7 +23,7 @@ class Ranks:
         """Meet the others over gloo; a group joined before is left. torch keeps one group for each process."""
         if self.size > 1:
             torch.distributed.destroy_process_group()
-        self.rank, self.size = group.rank, group.size
+            self.rank, self.size = 0, 1
         if group.size > 1:
             torch.distributed.init_process_group(
                 "gloo",
@@ -32,6 +32,7 @@ class Ranks:
                 world_size=group.size,
                 timeout=timedelta(seconds=group.timeout),
             )
+        self.rank, self.size = group.rank, group.size
 
     def add(self, tensor: Tensor) -> None:
         """Replace a tensor by its sum over all ranks."""

@@ -54,7 +54,12 @@ class Distribution(Protocol):
 def gumbel_argmax(logits: Tensor, generator: torch.Generator) -> Tensor:
     """Draws from softmax(logits) along axis 0, [n, B] -> [B]: argmax of logits + Gumbel noise."""
     uniform = torch.rand(logits.shape, generator=generator, dtype=logits.dtype)
-    return (logits - uniform.log_().neg_().log_()).argmax(0)
+    return argmax(logits - uniform.log_().neg_().log_())
+
+
+def argmax(logits: Tensor) -> Tensor:
+    """[n, B] -> [B]. `max` is vectorised along B, `argmax` is not and takes seven times as long."""
+    return logits.max(0).indices
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class Categorical:
         return gumbel_argmax(parameters.t(), generator)
 
     def mode(self, parameters: Tensor) -> Tensor:
-        return parameters.t().argmax(0)
+        return argmax(parameters.t())
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
         return torch.log_softmax(parameters.t(), 0).gather(0, action[None])[0]
@@ -108,7 +113,7 @@ class MultiCategorical:
         return torch.stack([gumbel_argmax(part.t(), generator) for part in self._split(parameters)], dim=1)
 
     def mode(self, parameters: Tensor) -> Tensor:
-        return torch.stack([part.t().argmax(0) for part in self._split(parameters)], dim=1)
+        return torch.stack([argmax(part.t()) for part in self._split(parameters)], dim=1)
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
         return self.evaluate(parameters, action).log_prob
