@@ -205,3 +205,41 @@ def test_an_update_that_breaks_off_leaves_nothing_behind(tmp_path: Path) -> None
     assert state_bytes(trainer) == before
     assert not trainer.step(batch, 0.0).skipped
     assert trainer.state()["num_steps"] == 16
+
+
+STEEP = """
+import torch
+
+class Steep(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+
+    def forward(self, observation):
+        outputs = self.linear(observation)
+        return outputs[:, :2], (outputs[:, 2] * 0.0).abs().sqrt()
+
+def build(observation, action): return Steep()
+"""
+
+
+def test_an_infinite_gradient_of_a_finite_loss_is_refused(tmp_path: Path) -> None:
+    """The square root at 0; one minibatch, so that no later loss betrays it."""
+    (tmp_path / "steep.py").write_text(STEEP)
+    config = PPOConfig(network=f"{tmp_path}/steep.py:build", epochs=1, num_minibatches=1)
+    trainer, (_, batch) = config.build_trainer(OBSERVATION, TWO_ARMS, 1), make()
+    before = trainer.parameters().copy()
+    assert trainer.step(batch, 0.0).skipped
+    assert trainer.parameters().tobytes() == before.tobytes()
+
+
+def test_every_update_shuffles_anew() -> None:
+    config = PPOConfig(epochs=1)
+    trainer, batch = make(config)
+    start = {name: array.copy() for name, array in trainer.state().items()}
+    trainer.step(batch, 0.0)
+    assert trainer.state()["counters"].tolist() == [1, 1]
+    once = trainer.parameters().copy()
+    trainer.restore({**start, "counters": np.array([1, 1])})
+    trainer.step(batch, 0.0)
+    assert (trainer.parameters() != once).any()
