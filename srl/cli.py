@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 import tyro
-from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
+from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg, subcommand
 
+from srl.experiments.bench_options import BenchOptions
 from srl.experiments.options import TrainOptions
 
 if TYPE_CHECKING:
     from srl.api.status import RunStatus
 
 ROOT = Path("runs")
-Options = Annotated[TrainOptions, arg(name="")]
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,18 @@ class Train:
     """Of the run; by default made of environment, algorithm, seed and time."""
     root: Path = ROOT
     """Directory below which runs are kept."""
-    env_arg: tuple[str, ...] = ()
-    """Options of the environment, as NAME=VALUE; values are read as JSON where they can be."""
-    options: OmitArgPrefixes[TrainOptions] = field(default_factory=TrainOptions)
+    env_arg: UseAppendAction[tuple[str, ...]] = ()
+    """An option of the environment, as NAME=VALUE; values are read as JSON where they can be."""
+    algo_arg: UseAppendAction[tuple[str, ...]] = ()
+    """An option of an algorithm of your own, as NAME=VALUE."""
+    options: Annotated[TrainOptions, arg(name="")] = field(default_factory=TrainOptions)
 
     def run(self) -> int:
         from srl.experiments.train import start
 
-        options = replace(self.options, env_args=_parse_arguments(self.env_arg))
+        options = replace(
+            self.options, env_args=_parse_arguments(self.env_arg), algo_args=_parse_arguments(self.algo_arg)
+        )
         return _conduct(options, lambda observe: start(self.env, options, self.name, self.root, observe, _began()))
 
 
@@ -138,11 +142,13 @@ class Stop:
         from srl.controller.commands import AskStop, ask, running
 
         name, runtime = _pick(self.run_name, running())
-        answer: Any = ask(runtime, AskStop())
+        ask(runtime, AskStop())
         deadline = time.monotonic() + 15.0
         while runtime.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        print(f"{name} has stopped" if not runtime.exists() else f"{name}: {answer.text}")
+        if runtime.exists():
+            raise RuntimeError(f"{name} has not stopped within 15 s; look for its process with `srl ps`, or kill it")
+        print(f"{name} has stopped")
         return 0
 
 
@@ -178,8 +184,8 @@ class CheckEnv:
 
     env: Positional[str]
     """As for `srl train`."""
-    env_arg: tuple[str, ...] = ()
-    """Options of the environment, as NAME=VALUE."""
+    env_arg: UseAppendAction[tuple[str, ...]] = ()
+    """An option of the environment, as NAME=VALUE."""
     steps: int = 1000
     """How many steps to try."""
     seed: int = 0
@@ -197,26 +203,14 @@ class Bench:
     """Measure this machine: `throughput` of training, the environment `ring`, the raw `actor`."""
 
     what: Positional[Literal["throughput", "ring", "actor"]] = "throughput"
-    workload: str = "cartpole"
-    """cartpole, pong or halfcheetah: settings and networks as in the comparison with other libraries; or any
-    environment, as for `srl train`."""
-    seconds: float = 30.0
-    """How long to measure, after the warm-up."""
-    warmup: float = 5.0
-    inference: Literal["inline", "host", "remote"] = "inline"
-    actors: int | None = None
-    lanes: int | None = None
-    ring: int | None = None
-    trainers: int = 1
-    max_lag: int = 1
-    json: bool = False
-    """One line of JSON."""
+    """What to measure."""
+    options: OmitArgPrefixes[BenchOptions] = field(default_factory=BenchOptions)
 
     def run(self) -> int:
         from srl.experiments import benchmark
 
-        result = benchmark.measure(self)
-        print(json.dumps(result) if self.json else benchmark.describe(result))
+        result = benchmark.measure(self.what, self.options)
+        print(json.dumps(result) if self.options.json else benchmark.describe(result))
         return 0
 
 
@@ -249,12 +243,12 @@ Command = Union[
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point of `srl`. Errors that a user can mend are one message, without a traceback."""
-    command: Any = tyro.cli(Command, prog="srl", args=arguments, description="ReaLly Scalable RL.")
     try:
+        command: Any = tyro.cli(Command, prog="srl", args=arguments, description="ReaLly Scalable RL.")
         return int(command.run())
     except KeyboardInterrupt:
         return 130
-    except (ValueError, LookupError, ImportError, OSError, RuntimeError) as error:
+    except (ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError) as error:
         return _explain(error)
 
 
@@ -291,7 +285,7 @@ def _parse_arguments(pairs: tuple[str, ...]) -> dict[str, Any]:
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator:
-            raise ValueError(f"an environment's option is written NAME=VALUE; found {pair!r}")
+            raise ValueError(f"an option of an environment or algorithm is written NAME=VALUE; found {pair!r}")
         try:
             parsed[name] = json.loads(text)
         except json.JSONDecodeError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from srl.base.tree import Array, ArraySpec, Tree, TreeSpec, from_leaves, leaves
 
@@ -53,6 +53,14 @@ class Block:
 
     index: int
     arrays: Mapping[str, Array]  # path -> [T+1, L, ...]
+    observation: Mapping[str, Array] = field(init=False)
+    """The arrays below `observation`, by the rest of their paths; a bare array has the path ``""``."""
+    num_lanes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = {p.partition("/")[2]: a for p, a in self.arrays.items() if p.partition("/")[0] == "observation"}
+        object.__setattr__(self, "observation", found)
+        object.__setattr__(self, "num_lanes", self.arrays["first"].shape[1])
 
     def tree(self) -> Mapping[str, Tree]:
         """The same arrays as a tree: `observation`, `decision`, `reward`, ..."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from srl.api.block import Block
 from srl.api.status import StreamStatus
@@ -76,8 +76,7 @@ class PushConsumer(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One row of one block: the lanes of a block at one time."""
 
     block: Block
@@ -88,8 +87,9 @@ class Cell:
 class RequestClient(Protocol):
     """Asks for decisions. Observations lie in the cells already; decisions and versions are written beside them."""
 
-    def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> None:
-        """Queue a request; parameters older than `min_version` may not answer it."""
+    def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> bool:
+        """Ask; parameters older than `min_version` may not answer. True if the answer is there already; otherwise
+        `poll` will name the tag."""
 
     def flush(self) -> None:
         """Send what was queued."""

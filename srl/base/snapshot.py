@@ -16,7 +16,7 @@ HEADER_BYTES = 1 << 16
 LAYOUT_OFFSET = 1 << 12
 FACTS_BYTES = 1 << 14
 _MAGIC = 0x53524C534E4150
-_READY, _SLOT_BYTES, _LAYOUT_BYTES, _ACTIVE, _VERSION = 0, 1, 2, 3, 4
+_READY, _SLOT_BYTES, _LAYOUT_BYTES, _ACTIVE = 0, 1, 2, 3
 _SLOTS = 16  # for each slot: sequence (odd while it is written) and version
 
 
@@ -29,6 +29,7 @@ class Snapshot:
 
     def __init__(self, memory: Memory, num_slots: int = 3) -> None:
         self._memory = memory
+        self._header = memory.bytes[:LAYOUT_OFFSET].data.cast("q")  # stays valid when the memory grows
         self.num_slots = num_slots
         self._layout: dict[str, tuple[str, tuple[int, ...], int]] | None = None
 
@@ -44,17 +45,14 @@ class Snapshot:
     def version(self) -> int:
         """Of the newest whole state; -1 before the first."""
         header = self._header
-        return int(header[_VERSION]) if header[_ACTIVE] else -1
+        active = int(header[_ACTIVE])
+        return int(header[_SLOTS + 2 * (active - 1) + 1]) if active else -1
 
     @property
     def active_slot(self) -> int | None:
         """Where the newest whole state lies."""
         active = int(self._header[_ACTIVE])
         return active - 1 if active else None
-
-    @property
-    def _header(self) -> Array:
-        return self._memory.array(0, (512,), "int64")
 
     def write(
         self, version: int, arrays: Mapping[str, Array], facts: Mapping[str, Any], keep: frozenset[int] = frozenset()
@@ -68,7 +66,8 @@ class Snapshot:
         free = [slot for slot in range(self.num_slots) if slot != active and slot not in keep]
         slot = min(free, key=lambda s: int(header[_SLOTS + 2 * s + 1]))  # the oldest: a slow reader may hold the others
         sequence = _SLOTS + 2 * slot
-        header[sequence] += 1
+        writing = int(header[sequence]) | 1  # odd also where a writer was killed in the middle of this slot
+        header[sequence] = writing
         body = self._slot(slot)
         text = msgspec.json.encode(dict(facts))
         if len(text) > FACTS_BYTES - 8:
@@ -81,8 +80,7 @@ class Snapshot:
                 raise ValueError(f"state {key!r} is {array.dtype.name}{array.shape}; it was {dtype}{shape} before")
             body[offset : offset + array.nbytes].view(dtype).reshape(shape)[...] = array
         header[sequence + 1] = version
-        header[sequence] += 1
-        header[_VERSION] = version
+        header[sequence] = writing + 1
         header[_ACTIVE] = slot + 1
         return slot
 

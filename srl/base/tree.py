@@ -42,7 +42,7 @@ def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def from_leaves(items: Mapping[str, Any]) -> Any:
     """The inverse of :func:`leaves`."""
-    if set(items) == {""}:
+    if "" in items:
         return items[""]
     root: dict[str, Any] = {}
     for path, leaf in items.items():

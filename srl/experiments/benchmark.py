@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 
 from srl.algorithms.ppo import PPOConfig
 from srl.api.status import RunStatus
+from srl.experiments.bench_options import BenchOptions
 from srl.experiments.options import TrainOptions
 from srl.experiments.train import start
 
@@ -40,33 +41,19 @@ WORKLOADS = {
 }
 
 
-class Settings(Protocol):
-    """What the command line gives; see its help."""
+def measure(what: str, options: BenchOptions) -> dict[str, Any]:
+    from srl.experiments.benchmark_parts import raw_actor
+    from srl.experiments.benchmark_ring import ring
 
-    what: Any
-    workload: str
-    seconds: float
-    warmup: float
-    inference: Any
-    actors: int | None
-    lanes: int | None
-    ring: int | None
-    trainers: int
-    max_lag: int
-
-
-def measure(settings: Settings) -> dict[str, Any]:
-    from srl.experiments import benchmark_parts
-
-    kinds: dict[str, Callable[[Settings], dict[str, Any]]] = {
+    kinds: dict[str, Callable[[BenchOptions], dict[str, Any]]] = {
         "throughput": throughput,
-        "ring": benchmark_parts.ring,
-        "actor": benchmark_parts.raw_actor,
+        "ring": ring,
+        "actor": raw_actor,
     }
-    return kinds[settings.what](settings)
+    return kinds[what](options)
 
 
-def options_for(settings: Settings) -> tuple[str, TrainOptions]:
+def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
     """Environment and options of a workload, with what the command line overrides."""
     known = WORKLOADS.get(settings.workload)
     shared: dict[str, Any] = {
@@ -134,7 +121,7 @@ class Window:
             raise KeyboardInterrupt
 
 
-def throughput(settings: Settings) -> dict[str, Any]:
+def throughput(settings: BenchOptions) -> dict[str, Any]:
     """Decisions consumed by the trainers per second, before any frame-skip."""
     env, options = options_for(settings)
     window = Window(settings.warmup, settings.seconds)

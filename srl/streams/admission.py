@@ -16,6 +16,8 @@ class Admission:
 
     batch_blocks: int
     max_lag: int | None
+    pauses: bool = True
+    """False: producers never wait for a version; what has become too old when it is used is thrown away instead."""
     version: int = 0
     """Updates done; the version that policies decide with."""
     used: int = 0
@@ -37,7 +39,7 @@ class Admission:
         """A ticket and the oldest version that may decide in its block, or None: wait for the next update."""
         place = self.used + self.queued + len(self.granted)
         oldest = 0
-        if self.max_lag is not None:
+        if self.max_lag is not None and self.pauses:
             update = place // self.batch_blocks
             oldest = max(0, update - self.max_lag)
             if oldest > self.version:

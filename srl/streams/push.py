@@ -60,6 +60,10 @@ class Release(Message, frozen=True):
 Messages = Union[Offer, Want, Grant, Post, Decline, Release]
 
 
+AHEAD = 1
+"""Admissions that a producer asks for before it needs them, so that a full block is followed by the next at once."""
+
+
 @dataclass(frozen=True)
 class PushStream:
     """An edge from actors to trainers. Both ends are made from this one description."""
@@ -69,13 +73,15 @@ class PushStream:
     batch_blocks: int
     """Blocks that one consumer takes for one update."""
     capacity: int = 2
-    """Full blocks that may wait, for each producer."""
+    """Full blocks that may wait, for each producer; never less than one producer alone needs to complete a batch."""
     full: Literal["block", "drop_oldest"] = "block"
     """When they wait: producers pause, or the oldest blocks give way."""
     max_lag: int | None = 1
     """Policy versions by which a sample may be behind the update that uses it; None: any."""
     remote: bool = False
     """Reach consumers over TCP, as if they were on another host."""
+    consumers: int = 1
+    """How many there are. Each waits for a whole batch, so a producer needs room for one batch of each."""
 
     @property
     def prefix(self) -> str:
@@ -106,8 +112,9 @@ class Producer:
         self._context = context
         self._num_open = num_open
         self._num_spare = num_spare
-        self.arena = Arena.create(stream.name, stream.spec, num_open + stream.capacity + num_spare)
-        self._free = deque(range(self.arena.num_blocks))
+        room = max(stream.capacity, stream.batch_blocks * stream.consumers)
+        self.arena = Arena.create(stream.name, stream.spec, num_open + room + num_spare)
+        self._free = deque(range(self.arena.num_blocks))  # the block used last comes first: it is still in the cache
         self._links: dict[str, _Link] = {}
         self._open: dict[int, OpenBlock] = {}
         self._sequence = 0
@@ -124,8 +131,10 @@ class Producer:
                         link.wanted -= 1
                         link.grants.append(message)
                     elif isinstance(message, Release):
-                        link.posted.discard(message.block)
-                        self._free.append(message.block)
+                        if message.block not in link.posted:
+                            raise ChannelClosed(f"{link.name} gave back block {message.block}, which it did not have")
+                        link.posted.remove(message.block)
+                        self._free.appendleft(message.block)
                 link.channel.flush()
             except ChannelClosed:
                 self._lose(link)
@@ -141,14 +150,18 @@ class Producer:
             except ChannelClosed:
                 continue  # registered, but dying or not yet there: the next poll tries again
             memory = self.arena.memory if channel.shares_memory else None
-            channel.send(Offer(self._context.place.name, self.arena.num_blocks), memory=memory)
+            try:
+                channel.send(Offer(self._context.place.name, self.arena.num_blocks), memory=memory)
+            except ChannelClosed:
+                channel.close()
+                continue
             self._context.wake_on(channel)
             self._links[name] = _Link(name, channel)
 
     def _ask(self) -> None:
         """Keep every consumer informed of how many blocks could be started."""
         for link in list(self._links.values()):
-            missing = self._num_open - len(self._open) - len(link.grants) - link.wanted
+            missing = self._num_open + AHEAD - len(self._open) - len(link.grants) - link.wanted
             if missing > 0:
                 try:
                     link.channel.send(Want(missing))
@@ -195,21 +208,18 @@ class Producer:
         self._sequence += 1
         oldest = int(opened.block.arrays["version"][:-1].min())
         message = Post(index, opened.ticket, self._sequence, oldest)
+        # Also over TCP the block counts as posted until it is given back: that is what bounds what waits over there.
+        link.posted.add(index)
+        arrays: list[Any] = [] if link.channel.shares_memory else list(opened.block.arrays.values())
         try:
-            if link.channel.shares_memory:
-                link.channel.send(message)
-                link.posted.add(index)
-            else:
-                arrays: list[Any] = list(opened.block.arrays.values())
-                link.channel.send(message, arrays)
-                self._free.append(index)
+            link.channel.send(message, arrays)
         except ChannelClosed:
-            self._free.append(index)
             self._lose(link)
 
     def discard(self, opened: OpenBlock) -> None:
-        self._open.pop(opened.block.index, None)
-        self._free.append(opened.block.index)
+        if self._open.pop(opened.block.index, None) is not opened:
+            raise ValueError(f"stream {self._stream.name}: block {opened.block.index} is not open any more")
+        self._free.appendleft(opened.block.index)
         link = self._links.get(opened.consumer)
         if opened.alive and link is not None:
             try:
@@ -242,10 +252,10 @@ class Consumer:
         self._context = context
         self._listener = context.listen(f"{stream.prefix}{context.place.name}", Messages, remote=stream.remote)
         context.wake_on(self._listener)
-        self.admission = Admission(stream.batch_blocks, stream.max_lag if stream.full == "block" else None)
+        self.admission = Admission(stream.batch_blocks, stream.max_lag, pauses=stream.full == "block")
         self._sources: list[_Source] = []
         self._queue: list[tuple[PostedBlock, _Source]] = []
-        self._turn = 0
+        self._turn = context.place.index  # each consumer begins with another producer
         self._held: dict[int, _Source] = {}
         self._posted = 0
         self._consumed = 0
@@ -279,12 +289,12 @@ class Consumer:
             self._arrive(source, message, arrays)
 
     def _arrive(self, source: _Source, message: Post, arrays: list[Any]) -> None:
-        fresh = message.sequence > source.last_sequence and message.ticket in source.tickets
-        if not fresh or not self.admission.arrived(message.ticket):
+        if message.sequence <= source.last_sequence or message.ticket not in source.tickets:
             raise ChannelClosed(f"{source.producer} posted a block twice, or one that was never admitted")
-        source.last_sequence = message.sequence
-        source.tickets.discard(message.ticket)
         block = self._block(source, message, arrays)
+        source.last_sequence = message.sequence
+        source.tickets.remove(message.ticket)
+        self.admission.arrived(message.ticket)
         posted = PostedBlock(source.producer, message.sequence, message.ticket, message.oldest_version, block)
         self._queue.append((posted, source))
         self._posted += 1
@@ -306,8 +316,7 @@ class Consumer:
 
     def _grant(self) -> None:
         """Admit blocks, one for each waiting producer in turn."""
-        waiting = [source for source in self._sources if source.wanted > 0]
-        while waiting:
+        while waiting := sorted((s for s in self._sources if s.wanted > 0), key=lambda source: source.producer):
             source = waiting[self._turn % len(waiting)]
             granted = self.admission.grant()
             if granted is None:
@@ -320,14 +329,14 @@ class Consumer:
                 source.channel.send(Grant(ticket, min_version))
             except ChannelClosed:
                 self._lose(source)
-            waiting = [source for source in self._sources if source.wanted > 0]
 
     def _lose(self, source: _Source) -> None:
         """What a dead producer had posted stays good: we hold its memory. What it was filling is admitted anew."""
         source.channel.close()
-        self._sources.remove(source)
-        for ticket in source.tickets:
-            self.admission.returned(ticket)
+        if source in self._sources:
+            self._sources.remove(source)
+        while source.tickets:
+            self.admission.returned(source.tickets.pop())
 
     def _drop(self, item: tuple[PostedBlock, _Source]) -> None:
         self._queue.remove(item)
@@ -355,7 +364,7 @@ class Consumer:
             self._release(posted, self._held.pop(id(posted)))
 
     def _release(self, posted: PostedBlock, source: _Source) -> None:
-        if source.channel.shares_memory and source in self._sources:
+        if source in self._sources:
             try:
                 source.channel.send(Release(posted.block.index))
             except ChannelClosed:

@@ -87,9 +87,15 @@ def without_root(path: str) -> str:
 
 def write_decision(cells: Sequence[Cell], decision: dict[str, Array], version: int, start: int = 0) -> int:
     """Put decisions [B, ...] beside the observations they were made for; returns where the next client's begin."""
+    if len(cells) == 1 and start == 0 and len(next(iter(decision.values()))) == cells[0].block.num_lanes:
+        arrays, row = cells[0].block.arrays, cells[0].row
+        for path, values in decision.items():
+            arrays[path][row] = values
+        arrays["version"][row] = version
+        return cells[0].block.num_lanes
     for cell in cells:
         arrays, row = cell.block.arrays, cell.row
-        end = start + arrays["first"].shape[1]
+        end = start + cell.block.num_lanes
         for path, values in decision.items():
             arrays[path][row] = values[start:end]
         arrays["version"][row] = version
@@ -106,27 +112,24 @@ class InlineClient:
         self._meter = meter
         self._waiting: deque[tuple[int, Sequence[Cell], int]] = deque()
 
-    def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> None:
-        self._waiting.append((tag, cells, min_version))
+    def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> bool:
+        refresh(self._policy, self._parameters)
+        if self._policy.version < max(0, min_version):
+            self._waiting.append((tag, cells, min_version))
+            return False
+        self._meter.enter(Phase.INFERENCE)
+        observation, first = gather(cells)
+        decision = flat_decision(self._policy.act(from_leaves(observation), None, first))
+        write_decision(cells, decision, self._policy.version)
+        return True
 
     def flush(self) -> None:
         """Nothing to send."""
 
     def poll(self) -> list[int]:
-        if not self._waiting:
-            return []
-        refresh(self._policy, self._parameters)
-        answered: list[int] = []
-        if self._policy.version < max(0, self._waiting[0][2]):
-            return answered
-        self._meter.enter(Phase.INFERENCE)
-        tag, cells, _ = self._waiting.popleft()
-        observation, first = gather(cells)
-        decision = flat_decision(self._policy.act(from_leaves(observation), None, first))
-        write_decision(cells, decision, self._policy.version)
-        self._meter.enter(Phase.OTHER)
-        answered.append(tag)
-        return answered
+        """Requests that had to wait for newer parameters."""
+        waiting, self._waiting = self._waiting, deque()
+        return [tag for tag, cells, min_version in waiting if self.post(tag, cells, min_version)]
 
     def close(self) -> None:
         """Nothing is held."""
@@ -142,19 +145,25 @@ def refresh(policy: Policy, parameters: ParameterStore) -> None:
 
 def gather(cells: Sequence[Cell]) -> tuple[dict[str, Array], Array]:
     """The observations of all cells as one batch: path without root -> [B, ...], and first [B]. One cell: no copy."""
-    paths = [path for path in cells[0].block.arrays if path.split("/")[0] == OBSERVATION]
     if len(cells) == 1:
-        arrays, row = cells[0].block.arrays, cells[0].row
-        return {without_root(path): arrays[path][row] for path in paths}, arrays["first"][row]
+        block, row = cells[0].block, cells[0].row
+        return {path: array[row] for path, array in block.observation.items()}, block.arrays["first"][row]
     joined = {
-        without_root(path): np.concatenate([cell.block.arrays[path][cell.row] for cell in cells]) for path in paths
+        path: np.concatenate([cell.block.observation[path][cell.row] for cell in cells])
+        for path in cells[0].block.observation
     }
     return joined, np.concatenate([cell.block.arrays["first"][cell.row] for cell in cells])
 
 
 def flat_decision(decision: Any) -> dict[str, Array]:
     """A policy's decision by block path: `decision/action`, ..."""
-    return {f"{DECISION}/{path}": leaf for path, leaf in leaves(decision)}
+    flat: dict[str, Array] = {}
+    for key, value in decision.items():
+        if isinstance(value, np.ndarray):
+            flat[f"{DECISION}/{key}"] = value
+        else:
+            flat.update(leaves(value, f"{DECISION}/{key}"))
+    return flat
 
 
 class _Server:
@@ -178,8 +187,9 @@ class Client:
         self._observations = observation_paths(stream.spec)
         self._decisions = decision_paths(stream.spec)
 
-    def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> None:
+    def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> bool:
         self._queue.append((tag, cells, min_version))
+        return False
 
     def flush(self) -> None:
         self._connect()

@@ -121,9 +121,10 @@ class Actor:
             self._meter.add(Counter.LANE_FAILURES)
             self._guard(group, LaneGroup.start)
             return True
-        for report in group.reports:
-            self._broken(report)
-        group.reports.clear()
+        if group.reports:
+            for report in group.reports:
+                self._broken(report)
+            group.reports.clear()
         return bool(result)
 
     def _broken(self, report: str) -> None:

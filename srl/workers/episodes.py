@@ -16,30 +16,29 @@ class EpisodeTally:
     def __init__(self, num_lanes: int) -> None:
         self._return = np.zeros(num_lanes, np.float64)  # [L] of the running episodes
         self._length = np.zeros(num_lanes, np.float64)
-        self.count = 0
-        self.returns: list[float] = []
-        self.lengths: list[float] = []
+        self._returns: list[Array] = []
+        self._lengths: list[Array] = []
 
     def count_block(self, reward: Array, acting: Array, ended: Array) -> None:
         """Take in T steps: reward, acting, ended, all [T, L]."""
-        earned = np.cumsum(reward, axis=0, dtype=np.float64)
-        lasted = np.cumsum(acting, axis=0, dtype=np.float64)
-        if ended.any():
-            lane, time = np.nonzero(ended.T)  # by lane, then by time
-            opens = np.ones(len(lane), bool)
-            opens[1:] = lane[1:] != lane[:-1]
-            for running, total, out in ((self._return, earned, self.returns), (self._length, lasted, self.lengths)):
-                at_end = total[time, lane]
-                before = np.where(opens, -running[lane], np.roll(at_end, 1))
-                out.extend((at_end - before).tolist())
-                last = np.zeros_like(running)
-                last[lane] = at_end  # the last end of a lane stands last, so it remains
-                finished = ended.any(axis=0)
-                running[...] = np.where(finished, total[-1] - last, running + total[-1])
-            self.count += len(lane)
-        else:
-            self._return += earned[-1]
-            self._length += lasted[-1]
+        lanes = np.flatnonzero(ended.any(axis=0))  # those in which something ended; late in training they are few
+        which, time = np.nonzero(np.ascontiguousarray(ended[:, lanes].T))  # by lane, then by time
+        opens = np.ones(len(which), bool)  # the first end of each lane
+        np.not_equal(which[1:], which[:-1], out=opens[1:])
+        closes = np.ones(len(which), bool)  # the last end of each lane
+        closes[:-1] = opens[1:]
+        for running, values, found in (
+            (self._return, reward, self._returns),
+            (self._length, acting, self._lengths),
+        ):
+            total = np.add.accumulate(values[:, lanes].T.astype(np.float32), axis=1)  # [K, T]
+            at_end = total[which, time]
+            before = np.empty_like(at_end)
+            before[1:] = at_end[:-1]
+            before[opens] = -running[lanes]
+            found.append(at_end - before)
+            running += values.sum(axis=0)
+            running[lanes] = total[:, -1] - at_end[closes]
 
     def count_step(self, lane: int, reward: float, ended: bool) -> None:
         """Take in one decision of one lane (lanes with a time of their own)."""
@@ -50,9 +49,9 @@ class EpisodeTally:
             self._return[lane] = self._length[lane] = 0.0
 
     def record(self, total: float, length: float) -> None:
-        self.count += 1
-        self.returns.append(total)
-        self.lengths.append(length)
+        """Take in an episode that somebody else counted."""
+        self._returns.append(np.array([total]))
+        self._lengths.append(np.array([length]))
 
     def forget(self, lanes: Array) -> None:
         """These lanes were restarted in the middle of an episode."""
@@ -61,9 +60,11 @@ class EpisodeTally:
 
     def drain(self) -> tuple[int, list[float], list[float]]:
         """Number, returns and lengths of the episodes since the last call."""
-        count, returns, lengths = self.count, self.returns, self.lengths
-        self.count, self.returns, self.lengths = 0, [], []
-        if len(returns) > MAX_REPORTED:
-            chosen = np.linspace(0, len(returns) - 1, MAX_REPORTED).astype(int)
-            returns, lengths = [returns[i] for i in chosen], [lengths[i] for i in chosen]
-        return count, returns, lengths
+        if not self._returns:
+            return 0, [], []
+        returns, lengths = np.concatenate(self._returns), np.concatenate(self._lengths)
+        self._returns.clear()
+        self._lengths.clear()
+        count = len(returns)
+        chosen = np.linspace(0, count - 1, min(count, MAX_REPORTED)).astype(int)
+        return count, returns[chosen].tolist(), lengths[chosen].tolist()

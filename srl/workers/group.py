@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, cast
 
 from srl.api.lanes import Arrival, Lanes, LanesConfig
 from srl.api.streams import RequestClient
@@ -45,6 +44,7 @@ class LaneGroup:
         self._undecided: set[int] = set()
         self.lanes: Lanes | None = None
         self.reports: list[str] = []
+        self._alone = teams == [[0]]  # one role, one team: nothing to sort apart
 
     def start(self) -> None:
         """Build the environment, or build it again, and write its first rows."""
@@ -60,8 +60,11 @@ class LaneGroup:
         self._arrive(arrivals)
 
     def _arrive(self, arrivals: tuple[Arrival, ...]) -> None:
-        for recorder, members in zip(self.recorders, self._teams, strict=True):
-            recorder.arrive([arrivals[team] for team in members])
+        if self._alone:
+            self.recorders[0].arrive(arrivals)
+        else:
+            for recorder, members in zip(self.recorders, self._teams, strict=True):
+                recorder.arrive([arrivals[team] for team in members])
         for arrival in arrivals:
             if arrival.failures:
                 self._meter.add(Counter.LANE_FAILURES, len(arrival.failures))
@@ -78,9 +81,8 @@ class LaneGroup:
         self._undecided.clear()
         for role, recorder in enumerate(self.recorders):
             cells = recorder.cells()
-            if cells:
+            if cells and not self._clients[role].post(self.tag, cells, recorder.min_version()):
                 self._undecided.add(role)
-                self._clients[role].post(self.tag, cells, recorder.min_version())
         self._turn = Turn.ASKED
         if not self._undecided:
             self._act()
@@ -93,19 +95,25 @@ class LaneGroup:
             self._act()
 
     def _act(self) -> None:
-        ready = [recorder.decided() for recorder in self.recorders]
-        if not all(ready):
+        ready = True
+        for recorder in self.recorders:
+            ready &= recorder.decided()
+        if not ready:
             self._turn = Turn.ARRIVED  # a block was completed: its last row becomes the first of the next
             return
-        actions: list[Any] = [None] * sum(len(members) for members in self._teams)
-        for recorder, members in zip(self.recorders, self._teams, strict=True):
-            for team, tree in zip(members, recorder.actions(), strict=True):
-                actions[team] = tree
+        actions = self.recorders[0].actions() if self._alone else self._sorted_actions()
         assert self.lanes is not None
         self._meter.enter(Phase.ENV)
-        arrivals = self.lanes.step(cast("tuple[Tree, ...]", tuple(actions)))
+        arrivals = self.lanes.step(actions)
         self._meter.enter(Phase.OTHER)
         self._arrive(arrivals)
+
+    def _sorted_actions(self) -> tuple[Tree, ...]:
+        """The actions of all roles, in the order of the environment's teams."""
+        actions: dict[int, Tree] = {}
+        for recorder, members in zip(self.recorders, self._teams, strict=True):
+            actions.update(zip(members, recorder.actions(), strict=True))
+        return tuple(actions[team] for team in range(len(actions)))
 
     def close(self) -> None:
         if self.lanes is not None:

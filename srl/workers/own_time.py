@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from srl.api.block import Block
 from srl.api.lanes import Arrival
 from srl.api.streams import Cell, OpenBlock
 from srl.base.meter import Counter, Meter
-from srl.base.tree import Array, from_leaves, leaves
+from srl.base.tree import Array, Tree, from_leaves, leaves
 from srl.streams.push import Producer
 from srl.workers.episodes import EpisodeTally
 
@@ -51,7 +52,7 @@ class OwnTimeRecorder:
         self._written: list[int] = []
         self.tally = EpisodeTally(total)
 
-    def arrive(self, arrivals: list[Arrival]) -> None:
+    def arrive(self, arrivals: Sequence[Arrival]) -> None:
         for arrival, lanes in zip(arrivals, self._slices, strict=True):
             ended = arrival.terminated | arrival.truncated
             failed = np.zeros_like(ended) if arrival.failed is None else arrival.failed
@@ -136,13 +137,13 @@ class OwnTimeRecorder:
         for path, values in last.items():
             lane.block.arrays[path][0] = values
 
-    def actions(self) -> list[object]:
+    def actions(self) -> tuple[Tree, ...]:
         if set(self._actions) == {"decision/action"}:
-            return [self._actions["decision/action"][lanes] for lanes in self._slices]
-        return [
+            return tuple(self._actions["decision/action"][lanes] for lanes in self._slices)
+        return tuple(
             from_leaves({path.removeprefix("decision/action/"): leaf[lanes] for path, leaf in self._actions.items()})
             for lanes in self._slices
-        ]
+        )
 
     def abandon(self) -> None:
         for number in range(len(self._lanes)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from srl.api.lanes import Arrival
 from srl.api.streams import Cell, OpenBlock
 from srl.base.meter import Counter, Meter
-from srl.base.tree import Array, from_leaves, leaves
+from srl.base.tree import Array, Tree, from_leaves, leaves
 from srl.streams.push import Producer
 from srl.workers.episodes import EpisodeTally
 
@@ -20,7 +21,7 @@ class Recorder(Protocol):
 
     tally: EpisodeTally
 
-    def arrive(self, arrivals: list[Arrival]) -> None:
+    def arrive(self, arrivals: Sequence[Arrival]) -> None:
         """Write what the environment gave; `arrivals` are those of the role's teams."""
 
     def prepare(self) -> bool:
@@ -34,7 +35,7 @@ class Recorder(Protocol):
     def decided(self) -> bool:
         """The cells are decided. True if the lanes may act on them now, False if a new row must be prepared first."""
 
-    def actions(self) -> list[object]:
+    def actions(self) -> tuple[Tree, ...]:
         """One tree [L, ...] for each team."""
 
     def abandon(self) -> None:
@@ -63,30 +64,48 @@ class AlignedRecorder:
         self._observations = [path for path in self._carry if path.split("/")[0] == "observation"]
         self._actions = [path for path in self._carry if path.startswith("decision/action")]
         self._arrays: dict[str, Array] = {}
+        self._whole = len(self._slices) == 1  # one team: rows are written whole
+        self._plain = self._observations == ["observation"]
         self._has_facts = False
         self.tally = EpisodeTally(self._spec.lanes)
 
-    def arrive(self, arrivals: list[Arrival]) -> None:
+    def arrive(self, arrivals: Sequence[Arrival]) -> None:
         if self._opened is None:
             self._write_carry(arrivals)
             return
         arrays, row = self._arrays, self._row
+        if self._whole and self._plain:
+            self._write_whole(arrivals[0])
+            return
         for arrival, lanes in zip(arrivals, self._slices, strict=True):
             arrays["reward"][row, lanes] = arrival.reward
             arrays["terminated"][row, lanes] = arrival.terminated
             arrays["truncated"][row, lanes] = arrival.truncated
             arrays["acting"][row + 1, lanes] = arrival.acting
             arrays["first"][row + 1, lanes] = arrival.first
-            if isinstance(arrival.observation, np.ndarray):
-                arrays[self._observations[0]][row + 1, lanes] = arrival.observation
-            else:
-                for path, leaf in leaves(arrival.observation, "observation"):
-                    arrays[path][row + 1, lanes] = leaf
+            for path, leaf in leaves(arrival.observation, "observation"):
+                arrays[path][row + 1, lanes] = leaf
             if arrival.failed is not None:
                 self._erase(lanes, arrival.failed)
             if arrival.facts:
                 self._take_facts(arrival)
         self._row = row + 1
+        self._decided = False
+
+    def _write_whole(self, arrival: Arrival) -> None:
+        """The common case, with as few steps as can be: one team, one array of observations."""
+        arrays, row = self._arrays, self._row
+        arrays["reward"][row] = arrival.reward
+        arrays["terminated"][row] = arrival.terminated
+        arrays["truncated"][row] = arrival.truncated
+        if arrival.failed is not None:
+            self._erase(self._slices[0], arrival.failed)
+        if arrival.facts:
+            self._take_facts(arrival)
+        self._row = row = row + 1
+        arrays["acting"][row] = arrival.acting
+        arrays["first"][row] = arrival.first
+        arrays["observation"][row] = arrival.observation
         self._decided = False
 
     def _write_carry(self, arrivals: list[Arrival]) -> None:
@@ -129,6 +148,7 @@ class AlignedRecorder:
             opened = self._producer.open()
             if opened is None:
                 return False
+        self._producer.poll()  # asks for the next admission while this block fills
         self._opened = opened
         self._arrays = dict(opened.block.arrays)
         self._row = 0
@@ -170,14 +190,16 @@ class AlignedRecorder:
         self._opened = None
         self._producer.post(opened)
 
-    def actions(self) -> list[object]:
+    def actions(self) -> tuple[Tree, ...]:
+        if self._whole and len(self._actions) == 1:
+            return (self._arrays[self._actions[0]][self._row],)
         row = {path: self._arrays[path][self._row] for path in self._actions}
         if len(row) == 1 and "decision/action" in row:
-            return [row["decision/action"][lanes] for lanes in self._slices]
-        return [
+            return tuple(row["decision/action"][lanes] for lanes in self._slices)
+        return tuple(
             from_leaves({path.removeprefix("decision/action/"): leaf[lanes] for path, leaf in row.items()})
             for lanes in self._slices
-        ]
+        )
 
     def abandon(self) -> None:
         if self._opened is not None:
