@@ -84,6 +84,10 @@ class Meter:
     def phase(self) -> Phase:
         return Phase(self._page[_PHASE])
 
+    def stamp(self) -> int:
+        """When the phase was entered: as long as this changes, the worker is alive, be it only waiting."""
+        return self._page[_SINCE]
+
     def seconds(self) -> dict[Phase, float]:
         """Time spent in each phase so far, the running one included."""
         now = time.monotonic_ns()

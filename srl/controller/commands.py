@@ -57,7 +57,9 @@ def make_runtime(run: str) -> Path:
     if root.stat().st_uid != os.getuid():
         raise PermissionError(f"{root} belongs to another user; set XDG_RUNTIME_DIR to a directory of your own")
     sweep(root)
-    return Path(tempfile.mkdtemp(prefix=f"{run[:24]}.", dir=root))
+    runtime = Path(tempfile.mkdtemp(prefix=f"{run[:24]}.", dir=root))
+    (runtime / "supervisor").write_text(str(os.getpid()))
+    return runtime
 
 
 def sweep(root: Path) -> None:
@@ -76,7 +78,6 @@ class ControlDoor:
     """The controller's end: polled beside the workers, never waits."""
 
     def __init__(self, runtime: Path, serve: Callable[[Message], Message]) -> None:
-        (runtime / "supervisor").write_text(str(os.getpid()))
         self._listener: Listener = HostTransport(runtime).listen(CONTROL, Messages)
         (runtime / "address").write_text(self._listener.address)
         self._serve = serve

@@ -15,13 +15,14 @@ from srl.api.status import RunStatus
 from srl.api.transport import Message
 from srl.api.worker import Place
 from srl.base.clock import Clock, SystemClock
-from srl.base.meter import Counter, Meter, Phase
+from srl.base.meter import Counter, Meter
 from srl.base.nearest import nearest
 from srl.base.seeding import derive
 from srl.controller.commands import AskScale, AskStatus, AskStop, ControlDoor, TellResult, TellStatus
 from srl.controller.gauges import Gauges, Member
 from srl.controller.supervision import GiveUp, History, Watch
 from srl.names.table import NameTable
+from srl.schedulers.memory import MAX_WORKERS
 
 STATUS_SECONDS = 0.25
 STOP_SECONDS = 3.0
@@ -36,6 +37,7 @@ class _Seat:
     state: str = "starting"
     """starting | running | stopping | dead"""
     restart_at: float | None = None
+    ready_at: float | None = None
     watch: Watch = field(default_factory=Watch)
     last_words: str = ""
 
@@ -66,8 +68,8 @@ class Controller:
         self._door = ControlDoor(runtime, self._serve) if runtime is not None else None
         self._restarts = 0
         self._messages: deque[str] = deque(maxlen=8)
-        self._began = self._clock.now()
         self._began_wall = time.time() if began is None else began
+        self._began = self._clock.now() - max(0.0, time.time() - self._began_wall)
         self._reported = -1.0
         self.state = "starting"
         self.reason = ""
@@ -75,6 +77,8 @@ class Controller:
     # Life of the run
 
     def start(self) -> None:
+        if (total := sum(group.count for group in self._experiment.groups)) > MAX_WORKERS:
+            raise ValueError(f"a run has at most {MAX_WORKERS} workers; {total} were asked for")
         for group in self._experiment.groups:
             for index in range(group.count):
                 self._launch(group, index, 0)
@@ -114,12 +118,20 @@ class Controller:
                 seat.state = "stopping"
                 self._scheduler.send(seat.place, Stop())
         deadline = self._clock.now() + STOP_SECONDS
-        while self._clock.now() < deadline and any(seat.state == "stopping" for seat in self._seats.values()):
-            for event in self._scheduler.poll(POLL_SECONDS):
-                self._handle(event)
-        if self._door is not None:
-            self._door.close()
-        self._scheduler.close()
+        try:
+            leaving = True
+            while leaving and self._clock.now() < deadline:
+                for event in self._scheduler.poll(POLL_SECONDS):
+                    self._handle(event)
+                # Who has no process yet is not waited for.
+                leaving = any(seat.state == "stopping" and self._scheduler.pid(seat.place) for seat in self._all())
+        finally:
+            if self._door is not None:
+                self._door.close()
+            self._scheduler.close()
+
+    def _all(self) -> list[_Seat]:
+        return list(self._seats.values())
 
     # Events
 
@@ -138,13 +150,13 @@ class Controller:
         if isinstance(message, Episodes):
             self.gauges.add_episodes(message.count, message.returns, message.lengths)
         elif isinstance(message, Figures):
-            self.gauges.figures = message.figures
+            self.gauges.figures = {**self.gauges.figures, **message.figures}
         elif isinstance(message, Register):
             self._names.register(message.name, message.address, seat.place.name)
             self._names_changed = True
         elif isinstance(message, Ready):
             if seat.state == "starting":
-                seat.state = "running"
+                seat.state, seat.ready_at = "running", self._clock.now()
             self._scheduler.send(seat.place, Names(self._names.lookup("")))
             if self.state == "starting" and all(seat.state == "running" for seat in self._seats.values()):
                 self.state = "running"
@@ -162,9 +174,12 @@ class Controller:
         self.gauges.forget(place, self._scheduler.meter(place))
         self._names_changed |= self._names.revoke(place.name)
         if seat.state == "stopping" or self.state not in ("starting", "running") or event.clean:
+            wanted_again = seat.state == "stopping" and self.state in ("starting", "running")
             seat.state = "dead"
             if place.index >= self._groups[place.group].count:
                 del self._seats[(place.group, place.index)]
+            elif wanted_again:  # scaled down, and up again before it was gone
+                seat.restart_at = self._clock.now()
             return
         group = self._groups[place.group]
         seat.state = "dead"
@@ -176,7 +191,8 @@ class Controller:
 
     def _plan_restart(self, group: WorkerGroup, seat: _Seat, reason: str) -> None:
         now = self._clock.now()
-        verdict = self._histories[group.name].died(seat.place.name, reason, now)
+        worked = now - seat.ready_at if seat.ready_at is not None else 0.0
+        verdict = self._histories[group.name].died(seat.place.name, reason, now, worked)
         if isinstance(verdict, GiveUp):
             self.stop("failed", verdict.reason)
             return
@@ -222,10 +238,9 @@ class Controller:
                 continue
             self._names.renew(seat.place.name)
             meter = self._scheduler.meter(seat.place)
-            phase = meter.phase()
             timeout = self._groups[name].restart.hang_timeout
-            waiting = phase is Phase.WAITING
-            if seat.watch.stuck(meter.get(Counter.PROGRESS), phase, waiting, now, timeout):
+            if seat.watch.stuck(meter.get(Counter.PROGRESS), meter.stamp(), now, timeout):
+                phase = meter.phase()
                 stacks = self._scheduler.dump(seat.place)
                 seat.last_words = f"stuck in phase {phase.name.lower()} for {timeout:.0f} s\n{stacks}"
                 self.tell(f"{seat.place.name} is stuck in phase {phase.name.lower()}; replacing it")
@@ -263,6 +278,9 @@ class Controller:
         wanted = group.count + count if relative else count
         if wanted < 1:
             raise ValueError(f"{name} needs at least one worker; {wanted} were asked for")
+        total = sum(g.count for g in self._groups.values()) - group.count + wanted
+        if total > MAX_WORKERS:
+            raise ValueError(f"a run has at most {MAX_WORKERS} workers; with {name}={wanted} it would have {total}")
         self._groups[name] = WorkerGroup(
             group.name, group.config, wanted, group.resources, group.restart, group.scalable
         )

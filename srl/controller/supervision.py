@@ -9,6 +9,10 @@ from srl.api.experiment import RestartRule
 
 FIRST_BACKOFF = 0.2
 MAX_BACKOFF = 30.0
+HEALTHY_SECONDS = 5.0
+"""Who worked so long and then died was killed, or met something rare: a restart mends that."""
+MAX_HEALTHY_FAILURES = 10
+"""So many times more deaths are allowed to those who had worked for a while."""
 
 
 @dataclass(frozen=True)
@@ -27,32 +31,36 @@ class History:
     """The deaths of one worker group."""
 
     rule: RestartRule
-    _deaths: deque[float] = field(default_factory=deque)
+    _deaths: deque[tuple[float, bool]] = field(default_factory=deque)
 
-    def died(self, name: str, reason: str, now: float) -> Restart | GiveUp:
-        """The first death in a while is mended at once; repeated ones ever later, and too many end the run."""
-        self._deaths.append(now)
-        while self._deaths and now - self._deaths[0] > self.rule.window:
+    def died(self, name: str, reason: str, now: float, worked: float = 0.0) -> Restart | GiveUp:
+        """A worker that had worked for a while is replaced at once, as is the first that had not; those that die soon
+        after their start come back ever later, and too many of them end the run."""
+        self._deaths.append((now, worked < HEALTHY_SECONDS))
+        while self._deaths and now - self._deaths[0][0] > self.rule.window:
             self._deaths.popleft()
-        count = len(self._deaths)
-        if count > self.rule.max_failures:
+        early = sum(soon for _, soon in self._deaths)
+        if early > self.rule.max_failures or len(self._deaths) > MAX_HEALTHY_FAILURES * self.rule.max_failures:
             return GiveUp(
-                f"{name} died {count} times within {self.rule.window:.0f} s, the last time: {reason}; "
-                "a restart does not mend this"
+                f"{name} died, as its group did {len(self._deaths)} times within {self.rule.window:.0f} s; a restart "
+                f"does not mend this. The last time: {reason}"
             )
-        return Restart(0.0 if count == 1 else min(MAX_BACKOFF, FIRST_BACKOFF * 2 ** (count - 2)))
+        if worked >= HEALTHY_SECONDS or early <= 1:
+            return Restart(0.0)
+        return Restart(min(MAX_BACKOFF, FIRST_BACKOFF * 2 ** (early - 2)))
 
 
 @dataclass
 class Watch:
     """Tells a stuck worker from a slow or a waiting one by what its gauges do, not by a clock on the wall."""
 
-    progress: int = -1
-    phase: int = -1
+    seen: tuple[int, int] = (-1, -1)
     since: float = 0.0
 
-    def stuck(self, progress: int, phase: int, waiting: bool, now: float, timeout: float) -> bool:
-        if waiting or progress != self.progress or phase != self.phase:
-            self.progress, self.phase, self.since = progress, phase, now
+    def stuck(self, progress: int, stamp: int, now: float, timeout: float) -> bool:
+        """`stamp` changes with every change of phase: one who waits wakes up and lies down again all the time, one who
+        is frozen or hangs in a call does not."""
+        if (progress, stamp) != self.seen:
+            self.seen, self.since = (progress, stamp), now
             return False
         return now - self.since > timeout

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -65,20 +65,27 @@ class Session:
         self._run = run
         self._options = options
         self._on_status = on_status or (lambda status: None)
-        self._memory = RunMemory.create(experiment.policies)
-        self._sinks = sinks_of(run)
-        runtime = make_runtime(run.name)
-        scheduler: Scheduler
-        if options.scheduler == "inline":
-            scheduler = InlineScheduler(self._memory)
-        else:
-            path = [entry for entry in sys.path if entry]
-            scheduler = ProcessScheduler(run.name, self._memory, runtime, run.logs, preload, path)
-        self._runtime = runtime
-        self._controller = Controller(experiment, scheduler, str(run.path), runtime, self._observe, began=began)
+        self._sinks = sinks_of(run, warn=self._tell)
+        with ExitStack() as undo:
+            self._memory = RunMemory.create(experiment.policies)
+            undo.callback(self._memory.close)
+            self._runtime = make_runtime(run.name)
+            undo.callback(shutil.rmtree, self._runtime, ignore_errors=True)
+            scheduler = self._scheduler(preload)
+            undo.callback(scheduler.close)
+            self._controller = Controller(
+                experiment, scheduler, str(run.path), self._runtime, self._observe, began=began
+            )
+            undo.pop_all()
         self._measured = 0.0
         self._saved_version = -1
         self._saved = time.monotonic()
+
+    def _scheduler(self, preload: tuple[str, ...]) -> Scheduler:
+        if self._options.scheduler == "inline":
+            return InlineScheduler(self._memory)
+        path = [entry for entry in sys.path if entry]
+        return ProcessScheduler(self._run.name, self._memory, self._runtime, self._run.logs, preload, path)
 
     def restore(self, arrays: dict[str, dict[str, Any]], facts: dict[str, dict[str, Any]]) -> None:
         """Begin where a checkpoint ended: policy -> its trainer's state and facts."""
@@ -96,15 +103,27 @@ class Session:
             except KeyboardInterrupt:
                 self._controller.stop("stopped", "interrupted")
             finally:
-                self._controller.shut_down()
-                status = self._controller.status()
-                self._observe(status)
-                self._save()
-                self._run.write_status(status)
-                self._sinks.close()
-                self._memory.close()
-                shutil.rmtree(self._runtime, ignore_errors=True)
+                try:
+                    self._controller.shut_down()
+                    status = self._close_books()
+                finally:
+                    self._sinks.close()
+                    self._memory.close()
+                    shutil.rmtree(self._runtime, ignore_errors=True)
         return Outcome(self._controller.state, self._controller.reason, status, self._run.path)
+
+    def _tell(self, text: str) -> None:
+        self._controller.tell(text)
+
+    def _close_books(self) -> RunStatus:
+        """The last figures, the last checkpoint, the last status; a disk that is full costs no more than them."""
+        self._observe(self._controller.status())
+        self._save()
+        try:
+            self._run.write_status(self._controller.status())
+        except OSError as error:
+            self._controller.tell(str(error))
+        return self._controller.status()
 
     def _observe(self, status: RunStatus) -> None:
         now = time.monotonic()

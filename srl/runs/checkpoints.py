@@ -27,7 +27,7 @@ NAME = re.compile(r"(\d{4,})-step-(\d+)")
 WRITING = re.compile(r"\.(?:writing|removing)-(\d+)-.*")
 
 
-class CheckpointError(Exception):
+class CheckpointError(RuntimeError):
     """A checkpoint that cannot be written, found or trusted."""
 
 

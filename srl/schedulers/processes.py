@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -27,7 +28,8 @@ from srl.base.config import to_data
 from srl.base.meter import Meter
 from srl.schedulers.control import control_channel
 from srl.schedulers.memory import RunMemory
-from srl.schedulers.zygote import MESSAGE_BYTES, Exited, Forked, Hello, Launch
+from srl.schedulers.zygote import CANNOT_FORK, MESSAGE_BYTES, Exited, Forked, Hello, Launch
+from srl.workers.host import LEFT
 
 PRELOAD = ("torch", "srl.algorithms.ppo_trainer", "srl.workers.actor", "srl.workers.trainer", "srl.workers.policy")
 SINGLE_THREADED = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -73,7 +75,7 @@ class ProcessScheduler:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
         descriptors = self._memory.descriptors()
-        with theirs, (self._logs / "zygote.log").open("ab") as log:
+        with theirs, _open_log(self._logs / "zygote.log") as log:
             self._zygote = subprocess.Popen(
                 [sys.executable, "-m", "srl.schedulers.zygote", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(), *descriptors.values()),
@@ -97,7 +99,7 @@ class ProcessScheduler:
         control = control_channel(ours, place.name)
         self._children[page] = _Child(place, page, control, log)
         self._poller.register(control.fileno(), select.POLLIN)
-        with theirs, log.open("ab") as stream:
+        with theirs, _open_log(log) as stream:
             data = msgspec.msgpack.encode(launch)
             try:
                 socket.send_fds(self._channel, [data], [theirs.fileno(), stream.fileno()])
@@ -107,19 +109,15 @@ class ProcessScheduler:
     def send(self, place: Place, message: ToWorker) -> None:
         child = self._child(place)
         if child is not None:
-            try:
+            with contextlib.suppress(ChannelClosed):  # its death is reported by the zygote
                 child.control.send(message)
-            except ChannelClosed:
-                pass  # its death is reported by the zygote
 
     def kill(self, place: Place) -> None:
         child = self._child(place)
         if child is None:
             return
         child.killed = True
-        if child.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGKILL)
+        _kill_group(child.pid)
 
     def _child(self, place: Place) -> _Child | None:
         page = self._pages.get((place.group, place.index), -1)
@@ -166,7 +164,7 @@ class ProcessScheduler:
                 if child.killed:
                     self.kill(child.place)
             elif child.pid == message.pid:
-                self._bury(child, _reason(message.status), clean=message.status == 0)
+                self._bury(child, _reason(message.status), clean=message.status == LEFT)
 
     def _bury(self, child: _Child, reason: str, clean: bool) -> None:
         if child.control.fileno() >= 0:
@@ -181,9 +179,12 @@ class ProcessScheduler:
         """Its death took all workers along (the kernel sees to it): begin again with a new one."""
         self._poller.unregister(self._channel)
         self._channel.close()
-        self._zygote.wait()
+        reason = f"the zygote, from which workers are forked, {_reason(self._zygote.wait())}"
+        if self._zygote.returncode > 0:
+            reason += f"; the end of its log:\n{_tail(self._logs / 'zygote.log')}"
         for child in list(self._children.values()):
-            self._bury(child, "the zygote died", clean=False)
+            _kill_group(child.pid)
+            self._bury(child, reason, clean=False)
         self._begin()
 
     def meter(self, place: Place) -> Meter:
@@ -202,31 +203,55 @@ class ProcessScheduler:
         child = self._child(place)
         if child is None or not child.pid:
             return ""
-        before = child.log.stat().st_size
-        os.kill(child.pid, signal.SIGUSR1)
-        deadline = time.monotonic() + 1.0
-        while time.monotonic() < deadline and child.log.stat().st_size == before:
-            time.sleep(0.02)
-        with child.log.open("rb") as stream:
-            stream.seek(before)
-            return stream.read(16384).decode(errors="replace")
+        with contextlib.suppress(OSError):  # it may die, and the log may lie on a disk that is full
+            before = child.log.stat().st_size
+            os.kill(child.pid, signal.SIGUSR1)
+            deadline = time.monotonic() + 1.0
+            while time.monotonic() < deadline and child.log.stat().st_size == before:
+                time.sleep(0.02)
+            with child.log.open("rb") as stream:
+                stream.seek(before)
+                return stream.read(16384).decode(errors="replace")
+        return ""
 
     def close(self) -> None:
         if self._channel.fileno() < 0:
             return
         self._poller.unregister(self._channel)
-        self._channel.close()  # the zygote ends its workers, cleans up and leaves
+        self._channel.close()
+        _kill_group(self._zygote.pid)  # the kernel ends what is left of its workers
         for child in self._children.values():
+            _kill_group(child.pid)
             child.control.close()
         self._children.clear()
-        try:
-            self._zygote.wait(timeout=2.0)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._zygote.pid, signal.SIGKILL)
-            self._zygote.wait()
+        self._zygote.wait()
+
+
+def _kill_group(leader: int) -> None:
+    """End a process and what it started."""
+    if leader:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader, signal.SIGKILL)
+
+
+def _open_log(path: Path) -> BinaryIO:
+    """A full disk costs the log, not the worker."""
+    try:
+        return path.open("ab")
+    except OSError:
+        return open(os.devnull, "ab")
+
+
+def _tail(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")[-4000:].strip()
+    except OSError:
+        return "(not readable)"
 
 
 def _reason(status: int) -> str:
     if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
+        return f"was killed by {signal.Signals(-status).name}"
+    if status == CANNOT_FORK:
+        return "could not be forked: there is no memory, or no more processes are allowed (`ulimit -u`)"
     return f"exited with code {status}"

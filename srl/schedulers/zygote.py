@@ -28,6 +28,8 @@ from srl.workers.context import WorkerContext
 from srl.workers.host import WorkerHost, limit_threads
 
 MESSAGE_BYTES = 1 << 20
+CANNOT_FORK = 71
+"""Stands for the exit code of a worker that never was."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -67,10 +69,27 @@ class Exited(msgspec.Struct, tag=True):
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     hello = msgspec.msgpack.decode(channel.recv(MESSAGE_BYTES), type=Hello)
+    _die_early(channel, hello)
     sys.path[:0] = [entry for entry in hello.path if entry not in sys.path]
     for module in hello.preload:
         importlib.import_module(module)
     Zygote(channel, hello).run()
+
+
+def _die_early(channel: socket.socket, hello: Hello) -> None:
+    """Until we serve, that is while we import, only a signal tells that the supervisor is gone."""
+    poller = select.poll()
+    poller.register(channel, 0)
+
+    def leave_if_alone(*_: object) -> None:
+        if poller.poll(0):  # the other end was closed
+            shutil.rmtree(hello.runtime, ignore_errors=True)
+            os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, leave_if_alone)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    leave_if_alone()  # it may have gone before the kernel knew of our wish
 
 
 class Zygote:
@@ -110,8 +129,16 @@ class Zygote:
             return False
         launch = msgspec.msgpack.decode(data, type=Launch)
         control, log = descriptors
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            print(f"cannot fork {launch.group}/{launch.index}: {error}", flush=True)
+            os.close(control)
+            os.close(log)
+            self._tell(Exited(launch.page, 0, CANNOT_FORK))
+            return True
         if pid == 0:
+            os.setpgid(0, 0)  # what a worker starts is in its group, and ends with it
             code = 1
             try:
                 self._become(launch, control, log)
@@ -122,6 +149,8 @@ class Zygote:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
+        with contextlib.suppress(OSError):  # whoever comes first, we or the child
+            os.setpgid(pid, pid)
         os.close(control)
         os.close(log)
         self._pages[pid] = launch.page
@@ -147,25 +176,26 @@ class Zygote:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if dead is None:
                 return
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(dead.si_pid, signal.SIGKILL)
+            pid, status = os.waitpid(dead.si_pid, 0)
             page = self._pages.pop(pid, None)
             if page is not None:
                 self._tell(Exited(page, pid, os.waitstatus_to_exitcode(status)))
 
     def _tell(self, message: Forked | Exited) -> None:
-        try:
+        with contextlib.suppress(ConnectionError):  # the supervisor is gone: the next poll ends us
             self._channel.send(msgspec.msgpack.encode(message))
-        except ConnectionError:
-            pass  # the supervisor is gone: the next poll ends us
 
     def _end(self) -> None:
         for pid in self._pages:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.killpg(pid, signal.SIGKILL)
         shutil.rmtree(self._hello.runtime, ignore_errors=True)
 
 

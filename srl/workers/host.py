@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import time
@@ -17,8 +18,11 @@ from srl.names.table import NameView
 from srl.workers.context import WorkerContext
 from srl.workers.errors import RunBroken
 
+LEFT = 83
+"""Exit code of a worker that left because it had finished or was told to. Not 0: foreign code may exit with that."""
 CONTROL_SECONDS = 0.02
 IDLE_SECONDS = 0.1
+LESS_MEMORY = "use fewer --lanes, a shorter --horizon or fewer --actors, or allow this host more memory (`ulimit -v`)"
 
 
 class WorkerHost:
@@ -42,8 +46,8 @@ class WorkerHost:
         except (ValueError, TypeError, LookupError, ImportError, RunBroken) as error:
             # A replacement would be built from the same config and fail the same way.
             return self._fail(error, fatal=True)
-        except ChannelClosed:
-            return 0
+        except MemoryError as error:
+            return self._fail(MemoryError(f"{error}; {LESS_MEMORY}"), fatal=True)
         except Exception as error:
             return self._fail(error, fatal=False)
         try:
@@ -61,13 +65,11 @@ class WorkerHost:
                 elif time.monotonic() - self._heard > CONTROL_SECONDS:
                     self._hear()
             worker.close()
-        except ChannelClosed:
-            return 0  # the controller is gone, and the run with it
         except RunBroken as error:
             return self._fail(error, fatal=True)
         except Exception as error:
             return self._fail(error, fatal=False)
-        return 0
+        return LEFT
 
     def _hear(self) -> None:
         self._heard = time.monotonic()
@@ -84,7 +86,8 @@ class WorkerHost:
         self._context.bells.ring()
 
     def _fail(self, error: BaseException, fatal: bool) -> int:
-        print(traceback.format_exc(), flush=True)
+        with contextlib.suppress(OSError):  # a full disk
+            print(traceback.format_exc(), flush=True)
         text = str(error) if fatal else traceback.format_exc()
         try:
             self._context.report(Failure(text or repr(error), fatal))

@@ -1,0 +1,164 @@
+"""The `srl` command as tests use it: started, watched, sabotaged, and known to leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+SRL = str(Path(sys.executable).parent / "srl")
+Found = TypeVar("Found")
+
+
+def wait_for(condition: Callable[[], Found], seconds: float, what: str, every: float = 0.02) -> Found:
+    """What the condition gives once it is true; fails when it is not in time."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(every)
+    return found
+
+
+@dataclass
+class Terminal:
+    """Starts commands in a world of their own: run directories, sockets and processes are told from other people's."""
+
+    root: Path
+    runtime: Path
+    commands: list[Command] = field(default_factory=list)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "SRL_TERMINAL": str(self.runtime)}
+
+    def start(self, *arguments: str, **options: Any) -> Command:
+        return self.launch([SRL, *arguments], **options)
+
+    def train(self, environment: str, *arguments: str, name: str = "run", **options: Any) -> Command:
+        return self.start("train", environment, "--root", str(self.root), "--name", name, *arguments, **options)
+
+    def launch(self, arguments: list[str], **options: Any) -> Command:
+        process = subprocess.Popen(
+            arguments,
+            env=self.environment,
+            cwd=self.root.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+        command = Command(self, process)
+        self.commands.append(command)
+        return command
+
+    def run(self, *arguments: str, seconds: float = 60.0) -> Ended:
+        """A command from its beginning to its end."""
+        return self.start(*arguments).end(seconds)
+
+    def processes(self) -> list[psutil.Process]:
+        """Every living process that descends from this terminal's commands, orphans included."""
+        mark = f"SRL_TERMINAL={self.runtime}".encode()
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError, psutil.Error):
+                alive = process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
+                if alive and mark in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+                    found.append(process)
+        return found
+
+    def leftovers(self) -> list[str]:
+        """Runtime directories of runs."""
+        return [str(path) for path in self.runtime.glob("srl-*/*")]
+
+    def close(self) -> None:
+        for command in self.commands:
+            command.process.kill()
+            command.process.communicate()
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out + self.err
+
+
+@dataclass
+class Command:
+    terminal: Terminal
+    process: subprocess.Popen[str]
+
+    def end(self, seconds: float = 60.0) -> Ended:
+        """Wait until it has left."""
+        try:
+            out, err = self.process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.process.args} has not ended within {seconds} s: {self.statuses()}") from None
+        return Ended(self.process.returncode, out, err)
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def statuses(self) -> list[dict[str, Any]]:
+        """What `srl ps --json` would say."""
+        return list(self._ask())
+
+    def _ask(self) -> Iterator[dict[str, Any]]:
+        import msgspec
+
+        from srl.controller.commands import AskStatus, TellStatus, ask
+
+        for runtime in self.terminal.runtime.glob("srl-*/*"):
+            if (runtime / "address").exists():
+                answer = ask(runtime, AskStatus())
+                if isinstance(answer, TellStatus):
+                    yield json.loads(msgspec.json.encode(answer.status))
+
+    def status(self) -> dict[str, Any] | None:
+        """The status of the one run of this terminal, or None while there is none to be had."""
+        assert self.process.poll() is None, f"it has ended: {self.process.communicate()}"
+        return next(iter(self.statuses()), None)
+
+    def wait(self, condition: Callable[[dict[str, Any]], Any], seconds: float, what: str) -> dict[str, Any]:
+        """The first status for which the condition holds."""
+
+        def holds() -> dict[str, Any] | None:
+            status = self.status()
+            return status if status is not None and condition(status) else None
+
+        return wait_for(holds, seconds, what)
+
+    def wait_for_steps(self, steps: int, seconds: float = 30.0) -> dict[str, Any]:
+        return self.wait(lambda status: status["steps"] >= steps, seconds, f"{steps} steps")
+
+    def zygote(self) -> psutil.Process:
+        (found,) = [child for child in psutil.Process(self.process.pid).children() if "zygote" in str(child.cmdline())]
+        return found
+
+
+def worker(status: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [worker for worker in status["workers"] if worker["name"] == name]
+    return found
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    assert pid > 1
+    os.kill(pid, number)

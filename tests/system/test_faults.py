@@ -1,0 +1,182 @@
+"""Kills in a running job: it goes on, nothing committed is lost, and nothing is left behind."""
+
+import random
+import signal
+import time
+
+import psutil
+import pytest
+from terminals import Command, Terminal, kill, wait_for, worker
+
+LONG = ("--steps", "1000000000")
+
+
+def samples_flow_again(command: Command, before: dict, replaced: str, seconds: float) -> dict:
+    """Wait for the replacement and for an update that comes after it; versions and steps never go back."""
+    old = worker(before, replaced)["incarnation"]
+    seen = before["version"]
+
+    def flowing(status: dict) -> bool:
+        nonlocal seen
+        assert status["version"] >= seen, f"version went back from {seen} to {status['version']}"
+        seen = status["version"]
+        place = worker(status, replaced)
+        return place["incarnation"] > old and place["state"] == "running" and status["version"] > before["version"] + 1
+
+    after = command.wait(flowing, seconds, f"samples flow again after the death of {replaced}")
+    assert after["steps"] >= before["steps"]
+    return after
+
+
+def finish(command: Command) -> dict:
+    """Let a run end by itself, well."""
+    command.signal(signal.SIGINT)
+    status = command.status
+    ended = command.end(8)
+    assert ended.code == 130, ended.text
+    assert "Traceback" not in ended.text, ended.text
+    return status
+
+
+@pytest.mark.parametrize(
+    ("options", "victims"),
+    [
+        (("--inference", "inline", "--actors", "2"), ["actors/0", "trainers/0", "actors/1"]),
+        (("--inference", "host"), ["policies/0", "actors/0", "trainers/0"]),
+        (("--inference", "remote"), ["policies/0", "actors/0", "trainers/0"]),
+        (("--inference", "inline", "--max-lag", "0"), ["trainers/0", "actors/0"]),
+    ],
+    ids=["inline", "host", "remote", "synchronous"],
+)
+def test_a_killed_worker_is_replaced_and_no_update_is_lost(
+    terminal: Terminal, options: tuple[str, ...], victims: list[str]
+) -> None:
+    command = terminal.train("CartPole-v1", *LONG, *options)
+    before = command.wait_for_steps(10_000)
+    for number, victim in enumerate(victims, 1):
+        kill(worker(before, victim)["pid"])
+        before = samples_flow_again(command, before, victim, 15)
+        assert before["restarts"] == number
+    finish(command)
+
+
+def test_the_death_of_the_zygote_costs_workers_not_updates(terminal: Terminal) -> None:
+    command = terminal.train("CartPole-v1", *LONG)
+    before = command.wait_for_steps(10_000)
+    command.zygote().kill()
+    after = samples_flow_again(command, before, "trainers/0", 20)
+    assert worker(after, "actors/0")["incarnation"] == 1
+    finish(command)
+
+
+def test_when_one_of_two_trainers_is_killed_both_begin_again_from_the_last_update(terminal: Terminal) -> None:
+    command = terminal.train("CartPole-v1", *LONG, "--trainers", "2")
+    before = command.wait_for_steps(10_000)
+    kill(worker(before, "trainers/1")["pid"])
+    after = samples_flow_again(command, before, "trainers/1", 20)
+    assert worker(after, "trainers/0")["incarnation"] == 1
+    kill(worker(after, "trainers/0")["pid"])
+    samples_flow_again(command, after, "trainers/1", 20)
+    finish(command)
+
+
+def test_a_run_that_lost_workers_finishes_and_has_learnt_every_step_once(terminal: Terminal) -> None:
+    command = terminal.train("CartPole-v1", "--steps", "400000", "--scheduler", "processes")
+    for victim in ("trainers/0", "actors/0"):
+        status = command.wait_for_steps(10_000)
+        kill(worker(status, victim)["pid"])
+        samples_flow_again(command, status, victim, 15)
+    ended = command.end(90)
+    assert ended.code == 0, ended.text
+    assert "restarted workers 2" in ended.out, ended.out
+
+
+@pytest.mark.parametrize("phase", ["any", "waiting"])
+def test_a_frozen_worker_is_replaced(terminal: Terminal, phase: str) -> None:
+    """SIGSTOP at a random moment; with a slow environment the trainer is frozen while it waits."""
+    if phase == "any":
+        command, victim = terminal.train("CartPole-v1", *LONG, "--hang-timeout", "1.5"), "actors/0"
+    else:
+        slow = ("srl.testing.environments:slow", "--env-arg", "seconds=0.01", "--lanes", "1", "--horizon", "32")
+        command, victim = terminal.train(*slow, *LONG, "--hang-timeout", "1.5"), "trainers/0"
+    before = command.wait(lambda status: status["version"] >= 2, 30, "two updates")
+    kill(worker(before, victim)["pid"], signal.SIGSTOP)
+    samples_flow_again(command, before, victim, 20)
+    finish(command)
+
+
+def test_a_waiting_worker_is_not_taken_for_a_stuck_one(terminal: Terminal) -> None:
+    slow = ("srl.testing.environments:slow", "--env-arg", "seconds=0.05", "--lanes", "1", "--horizon", "64")
+    command = terminal.train(*slow, *LONG, "--hang-timeout", "1")
+    status = command.wait(lambda status: status["version"] >= 2, 40, "two updates, each after three seconds")
+    assert status["restarts"] == 0
+    finish(command)
+
+
+@pytest.mark.parametrize("inference", ["inline", "host"])
+def test_a_killed_supervisor_takes_everything_along(terminal: Terminal, inference: str) -> None:
+    command = terminal.train("CartPole-v1", *LONG, "--inference", inference)
+    command.wait_for_steps(1)
+    children = psutil.Process(command.process.pid).children(recursive=True)
+    assert len(children) >= 3
+    command.signal(signal.SIGKILL)
+    wait_for(lambda: not terminal.processes(), 2.0, f"{children} are gone")
+    wait_for(lambda: not terminal.leftovers(), 2.0, "the runtime directory is gone")
+    command.end(1)
+
+
+@pytest.mark.parametrize("seconds", [0.7, 1.0, 1.4, 2.0])
+def test_a_supervisor_killed_while_it_starts_takes_everything_along(terminal: Terminal, seconds: float) -> None:
+    command = terminal.train("CartPole-v1", *LONG)
+    time.sleep(seconds)  # the moment is the point of the test
+    command.signal(signal.SIGKILL)
+    wait_for(lambda: not terminal.processes(), 2.0, "all processes are gone")
+    wait_for(lambda: not terminal.leftovers(), 2.0, "the runtime directory is gone")
+    command.end(1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("part", range(3))
+def test_a_signal_at_any_moment_ends_the_run_within_seconds(
+    terminal: Terminal, number: signal.Signals, part: int
+) -> None:
+    moment = random.Random(f"{number}{part}").uniform(0.1 + part, 1.1 + part)
+    command = terminal.train("CartPole-v1", *LONG)
+    time.sleep(moment)  # the moment is the point of the test
+    began = time.monotonic()
+    command.signal(number)
+    ended = command.end(10)
+    assert time.monotonic() - began < 5.0, f"after {moment:.2f} s"
+    assert ended.code in (130, -number), (moment, ended)
+
+
+def test_a_second_ctrl_c_leaves_at_once(terminal: Terminal) -> None:
+    """Actors that hang in their environment do not hear that they shall stop."""
+    hang = ("srl.testing.environments:faulty", "--env-arg", "fault=hang", "--env-arg", "every=40")
+    command = terminal.train(*hang, *LONG, "--lanes", "1")
+    command.wait(lambda status: status["state"] == "running", 30, "it runs")
+    command.signal(signal.SIGINT)
+    time.sleep(0.3)  # two signals at once are one
+    began = time.monotonic()
+    command.signal(signal.SIGINT)
+    assert command.end(5).code == 130
+    assert time.monotonic() - began < 1.5
+
+
+def test_what_a_worker_started_ends_with_it(terminal: Terminal, tmp_path) -> None:
+    (tmp_path / "simulator.py").write_text(
+        "import subprocess\n"
+        "from srl.testing.environments import Tracer\n"
+        "def make():\n"
+        "    subprocess.Popen(['sleep', '1000'])\n"
+        "    return Tracer()\n"
+    )
+    command = terminal.train(f"{tmp_path}/simulator.py:make", *LONG, "--lanes", "2")
+    before = command.wait_for_steps(100)
+    actor = psutil.Process(worker(before, "actors/0")["pid"])
+    simulators = actor.children()
+    assert len(simulators) == 2
+    actor.kill()
+    samples_flow_again(command, before, "actors/0", 15)
+    wait_for(lambda: not any(simulator.is_running() for simulator in simulators), 2.0, "the simulators are gone")
+    finish(command)
