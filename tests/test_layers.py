@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "networks": FOUNDATION,
     "algorithms": FOUNDATION | {"networks"},
     "environments": FOUNDATION,
-    "testing": FOUNDATION | {"environments"},
+    "testing": FOUNDATION | {"environments", "transports", "names", "streams", "parameters", "workers"},
     "runs": FOUNDATION,
     "terminal": FOUNDATION | {"runs"},
 }

@@ -1,0 +1,62 @@
+"""An algorithm that learns nothing but counts everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from srl.api.policy import Policy
+from srl.api.spaces import Space
+from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
+from srl.base.tree import Array, TreeSpec
+from srl.testing.policies import DECISION_SPEC, CountingPolicy
+
+
+class CountingTrainer:
+    """Its only parameter is the number of updates that were applied."""
+
+    def __init__(self, skip: tuple[int, ...] = ()) -> None:
+        self._skip = skip
+        self._counters = np.zeros(2, np.int64)  # updates seen, updates applied
+        self.rewards: list[float] = []
+        """The sum of rewards of each batch."""
+        self.progress: list[float] = []
+
+    def step(self, batch: Trajectory, progress: float) -> TrainResult:
+        skipped = int(self._counters[0]) in self._skip
+        self._counters += (1, not skipped)
+        self.rewards.append(float(batch.reward[:-1].sum()))
+        self.progress.append(progress)
+        return TrainResult(batch.num_decisions, {"applied": float(self._counters[1])}, skipped)
+
+    def parameters(self) -> Array:
+        return self._counters[1:].astype(np.float32)
+
+    def state(self) -> Mapping[str, Array]:
+        return {"counters": self._counters}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        self._counters[...] = state["counters"]
+
+    def join(self, group: TrainerGroup) -> None:
+        """Counts alone."""
+
+
+@dataclass(frozen=True)
+class CountingConfig:
+    skip: tuple[int, ...] = ()
+    """Numbers of the updates that are refused, as if their gradient were not finite."""
+
+    def check(self, observation: Space, action: Space) -> None:
+        """Everything is countable."""
+
+    def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
+        return DECISION_SPEC
+
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+        return CountingPolicy(seed)
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        return CountingTrainer(self.skip)

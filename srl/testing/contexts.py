@@ -1,0 +1,100 @@
+"""A world for workers and streams without a run around them: the parts are real, only the supervisor is missing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from srl.api.transport import Message, Transport
+from srl.api.worker import Place
+from srl.base.meter import Meter
+from srl.base.snapshot import Snapshot
+from srl.parameters.host import HostParameterStore
+from srl.transports.host import HostTransport
+from srl.transports.inproc import InprocTransport
+from srl.transports.tcp import TcpTransport
+from srl.workers.context import WorkerContext
+
+
+class SharedNames:
+    """Names that are seen at once by everybody who holds the same dictionary."""
+
+    def __init__(self, entries: dict[str, str]) -> None:
+        self._entries = entries
+
+    def register(self, name: str, address: str) -> None:
+        self._entries[name] = address
+
+    def lookup(self, prefix: str) -> dict[str, str]:
+        return {name: address for name, address in self._entries.items() if name.startswith(prefix)}
+
+
+class World:
+    """What the workers of one run share. `directory` makes them meet over Unix sockets there, as processes do;
+    without one they meet in memory. Streams with `remote=True` go over TCP in both."""
+
+    def __init__(self, directory: Path | None = None, policies: Iterable[str] = ("policy",)) -> None:
+        self.names: dict[str, str] = {}
+        self.stores = {policy: HostParameterStore.create(policy) for policy in policies}
+        self.commits = {policy: Snapshot.create(f"commit-{policy}") for policy in self.stores}
+        self.reports: list[tuple[Place, Message]] = []
+        self._runtime = directory or Path("/nonexistent")
+        self._transport: Transport = InprocTransport() if directory is None else HostTransport(directory)
+        self._contexts: list[WorkerContext] = []
+
+    def context(
+        self, group: str, index: int = 0, incarnation: int = 0, *, seed: int = 0, threads: bool = False
+    ) -> WorkerContext:
+        """The world as one worker sees it."""
+        place = Place(group, index, incarnation)
+
+        def report(message: Message) -> None:
+            self.reports.append((place, message))
+
+        context = WorkerContext(
+            place,
+            seed,
+            Meter.alone(),
+            SharedNames(self.names),
+            self._transport,
+            dict(self.stores),
+            self.commits,
+            report,
+            threads,
+            self._runtime,
+            tcp=lambda: TcpTransport(b"a secret of thirty-two bytes ...", "world"),
+        )
+        self._contexts.append(context)
+        return context
+
+    def reported(self, kind: type[Any]) -> list[Any]:
+        """All messages of a kind that workers sent to their controller."""
+        return [message for _, message in self.reports if isinstance(message, kind)]
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.bells.close()
+        for store in self.stores.values():
+            store.memory.close()
+        for snapshot in self.commits.values():
+            snapshot.memory.close()
+        # Mappings hold descriptors, too: let go of them here, not when the last reference to this world goes.
+        self._contexts.clear()
+        self.stores.clear()
+        self.commits.clear()
+
+
+def until(condition: Callable[[], Any], *polls: Callable[[], Any], seconds: float = 10.0) -> Any:
+    """Call all `polls` in turn until `condition` gives something true, and return that."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if found := condition():
+            return found
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{condition} did not come true within {seconds:g} s")
+        for poll in polls:
+            poll()
+        os.sched_yield()

@@ -1,0 +1,36 @@
+"""A policy whose decisions one can check by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from srl.api.policy import Decision
+from srl.base.seeding import generator
+from srl.base.tree import Array, ArraySpec, Tree, TreeSpec, leaves
+
+NUM_ACTIONS = 2
+DECISION_SPEC: dict[str, TreeSpec] = {"action": ArraySpec((), "int64"), "value": ArraySpec((), "float32")}
+
+
+class CountingPolicy:
+    """Draws actions from its own generator; `value` is the sum of the lane's observation plus the first parameter."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.version = -1
+        self.parameters = np.zeros(1, np.float32)
+        self.batches: list[int] = []
+        """Lanes in each call of `act`."""
+        self._generator = generator(seed, "counting")
+
+    def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
+        num_lanes = len(first)
+        self.batches.append(num_lanes)
+        total = np.zeros(num_lanes, np.float32)
+        for _, leaf in leaves(observation):
+            total += leaf.reshape(num_lanes, -1).sum(axis=1, dtype=np.float32)
+        action = np.zeros(num_lanes, np.int64) if greedy else self._generator.integers(NUM_ACTIONS, size=num_lanes)
+        return {"action": action, "value": total + self.parameters[0]}
+
+    def load(self, parameters: Array, version: int) -> None:
+        self.parameters = parameters.copy()
+        self.version = version

@@ -1,0 +1,69 @@
+"""Both ends of streams in one thread, over any transport: for tests that play producers and consumers by hand."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from srl.api.block import BlockSpec
+from srl.api.streams import OpenBlock
+from srl.base.tree import ArraySpec
+from srl.streams.arena import Arena
+from srl.streams.push import Consumer, Producer, PushStream
+from srl.streams.request import Client, RequestStream, Server
+from srl.testing.contexts import World
+from srl.testing.policies import DECISION_SPEC
+
+SPEC = BlockSpec(2, 2, ArraySpec((3,), "float32"), DECISION_SPEC)
+"""Two steps of two lanes."""
+
+
+class Stage:
+    """Makes the ends of streams in a world of its own and closes them all. `directory` is for Unix sockets."""
+
+    def __init__(self, kind: Literal["inproc", "host", "tcp"], directory: Path) -> None:
+        self.remote = kind == "tcp"
+        self.world = World(directory / "s" if kind == "host" else None)
+        self._stack = ExitStack()
+
+    def stream(self, spec: BlockSpec = SPEC, **options: Any) -> PushStream:
+        return PushStream("samples", spec, remote=self.remote, **{"batch_blocks": 1, "max_lag": None, **options})
+
+    def producer(self, stream: PushStream, index: int = 0, num_open: int = 1, num_spare: int = 0) -> Producer:
+        producer = stream.producer(self.world.context("actors", index), num_open, num_spare)
+        self._stack.callback(producer.close)
+        return producer
+
+    def consumer(self, stream: PushStream, index: int = 0, incarnation: int = 0) -> Consumer:
+        consumer = stream.consumer(self.world.context("trainers", index, incarnation))
+        self._stack.callback(consumer.close)
+        return consumer
+
+    def requests(self, spec: BlockSpec = SPEC, max_batch: int = 0) -> RequestStream:
+        return RequestStream("decisions", spec, self.remote, max_batch)
+
+    def arena(self, num_blocks: int = 4, spec: BlockSpec = SPEC) -> Arena:
+        arena = Arena.create("asked", spec, num_blocks)
+        self._stack.callback(arena.close)
+        return arena
+
+    def client(self, stream: RequestStream, arena: Arena, index: int = 0) -> Client:
+        client = stream.client(self.world.context("actors", index), arena)
+        self._stack.callback(client.close)
+        return client
+
+    def server(self, stream: RequestStream, index: int = 0, incarnation: int = 0) -> Server:
+        server = stream.server(self.world.context("policies", index, incarnation))
+        self._stack.callback(server.close)
+        return server
+
+    def close(self) -> None:
+        self._stack.close()
+        self.world.close()
+
+
+def fill(opened: OpenBlock, number: int, version: int = 0) -> None:
+    """Every element of the block becomes `number`, as decided by `version`."""
+    for path, array in opened.block.arrays.items():
+        array[...] = version if path == "version" else number

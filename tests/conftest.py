@@ -1,0 +1,107 @@
+"""What a test leaves behind fails it: processes, threads, descriptors (sockets among them), names in /dev/shm."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from srl.testing.stages import Stage
+
+PATIENCE_SECONDS = 2.0
+FORGIVEN_THREADS = ("pytest_timeout", "QueueFeeder")
+# torch keeps its process group's store, OpenMP its threads, gymnasium its lazily opened files: for ever, but once.
+FORGIVEN_FILES = ("/dev/null", "/dev/urandom", "/usr/", "/lib", "/proc/", "/sys/")
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
+
+
+def descriptors() -> dict[int, str]:
+    found = {}
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            found[int(entry)] = os.readlink(f"/proc/self/fd/{entry}")
+        except FileNotFoundError:
+            continue  # the one that lists
+    return found
+
+
+def children() -> set[int]:
+    return {
+        int(child)
+        for task in os.listdir("/proc/self/task")
+        for child in _read(Path(f"/proc/self/task/{task}/children")).split()
+    }
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""  # the thread is gone
+
+
+def belongings() -> dict[str, set[str]]:
+    """Everything that a test might leave behind, by kind."""
+    threads = {t.name for t in threading.enumerate() if not t.name.startswith(FORGIVEN_THREADS)}
+    files = {f"{number} -> {target}" for number, target in descriptors().items()}
+    return {
+        "threads": threads,
+        "processes": {str(child) for child in children()},
+        "descriptors": {entry for entry in files if not entry.split(" -> ")[1].startswith(FORGIVEN_FILES)},
+        "shared memory": set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set(),
+    }
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = belongings()
+    yield
+    if request.node.stash.get(FAILED, False):
+        return  # its traceback holds on to everything
+    if _left(before):
+        gc.collect()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (left := _left(before)) and time.monotonic() < deadline:
+        os.sched_yield()
+    if left:
+        pytest.fail(f"left behind: {left}")
+
+
+def _left(before: dict[str, set[str]]) -> dict[str, list[str]]:
+    now = belongings()
+    return {kind: sorted(now[kind] - before[kind]) for kind in now if now[kind] - before[kind]}
+
+
+@pytest.fixture(params=["inproc", "host", "tcp"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """Both ends of a stream, over each transport."""
+    made = Stage(request.param, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def inproc(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage("inproc", tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage("host", tmp_path)
+    yield made
+    made.close()

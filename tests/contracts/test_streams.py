@@ -1,0 +1,367 @@
+"""The contract of push streams, over every transport: in process, Unix sockets, TCP."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from srl.api.block import BlockSpec
+from srl.api.streams import OpenBlock, PostedBlock, PushConsumer, PushProducer
+from srl.base.tree import ArraySpec
+from srl.streams.push import Consumer, Decline, Post, Producer, Release, Want
+from srl.testing.contexts import until
+from srl.testing.stages import SPEC, Stage, fill
+
+
+def opened_by(producer: Producer, *consumers: Consumer) -> OpenBlock:
+    return until(producer.open, producer.poll, *(consumer.poll for consumer in consumers))
+
+
+def taken_by(consumer: Consumer, update: int, *producers: Producer) -> list[PostedBlock]:
+    return until(lambda: consumer.take(update), consumer.poll, *(producer.poll for producer in producers))
+
+
+def settle(*ends: Producer | Consumer) -> None:
+    """Let everything arrive that is under way: rounds until nothing has happened for a while."""
+    for _ in range(30):
+        for end in ends:
+            end.poll()
+
+
+def send_block(producer: Producer, consumer: Consumer, number: int, version: int = 0) -> None:
+    opened = opened_by(producer, consumer)
+    fill(opened, number, version)
+    producer.post(opened)
+
+
+def test_both_ends_keep_the_protocols(stage: Stage) -> None:
+    stream = stage.stream()
+    assert isinstance(stage.producer(stream), PushProducer)
+    assert isinstance(stage.consumer(stream), PushConsumer)
+
+
+def test_a_block_arrives_with_everything_that_was_written(stage: Stage) -> None:
+    stream = stage.stream()
+    producer, consumer = stage.producer(stream), stage.consumer(stream)
+    opened = opened_by(producer, consumer)
+    for number, array in enumerate(opened.block.arrays.values()):
+        array[...] = (np.arange(array.size) + number).reshape(array.shape).astype(array.dtype)
+    opened.block.arrays["version"][...] = np.array([[7, 8], [5, 9], [0, 0]])  # the last row only bootstraps
+    wanted = {path: array.copy() for path, array in opened.block.arrays.items()}
+    producer.post(opened)
+    (posted,) = taken_by(consumer, 0, producer)
+    assert (posted.producer, posted.sequence, posted.ticket, posted.oldest_version) == ("actors/0", 1, 0, 5)
+    assert set(posted.block.arrays) == set(wanted)
+    for path, array in wanted.items():
+        np.testing.assert_array_equal(posted.block.arrays[path], array)
+
+
+def test_on_a_host_only_the_index_travels(stage: Stage) -> None:
+    stream = stage.stream()
+    producer, consumer = stage.producer(stream), stage.consumer(stream)
+    send_block(producer, consumer, 1)
+    (posted,) = taken_by(consumer, 0, producer)
+    producer.arena.blocks[posted.block.index].arrays["reward"][...] = 42
+    assert (posted.block.arrays["reward"] == 42).all() == (not stage.remote)
+
+
+def test_blocks_come_in_the_order_of_their_admission(stage: Stage) -> None:
+    stream = stage.stream(batch_blocks=3)
+    producer, consumer = stage.producer(stream, num_open=3), stage.consumer(stream)
+    blocks = [opened_by(producer, consumer) for _ in range(3)]
+    assert [opened.ticket for opened in blocks] == [0, 1, 2]
+    for number in (2, 0, 1):
+        fill(blocks[number], number)
+        producer.post(blocks[number])
+    taken = taken_by(consumer, 0, producer)
+    assert [posted.ticket for posted in taken] == [0, 1, 2]
+    assert [posted.block.arrays["reward"][0, 0] for posted in taken] == [0, 1, 2]
+    assert [posted.sequence for posted in taken] == [2, 3, 1]
+
+
+def test_producers_pause_when_too_much_waits_and_go_on_when_it_is_given_back(stage: Stage) -> None:
+    stream = stage.stream(capacity=2)
+    producer, consumer = stage.producer(stream), stage.consumer(stream)
+    for number in range(3):  # one that is open, two that may wait
+        send_block(producer, consumer, number)
+    settle(producer, consumer)
+    assert producer.open() is None
+    taken = taken_by(consumer, 0, producer)
+    settle(producer, consumer)
+    assert producer.open() is None  # taken, but not given back
+    consumer.release(taken)
+    fill(opened_by(producer, consumer), 3)
+    assert consumer.status().posted == 3
+    assert consumer.status().consumed == 1
+    assert consumer.status().filled == 1.0
+
+
+def test_one_producer_alone_can_complete_a_batch_of_any_size(stage: Stage) -> None:
+    stream = stage.stream(batch_blocks=9, capacity=2, max_lag=0)
+    producer, consumer = stage.producer(stream), stage.consumer(stream)
+    for number in range(9):
+        send_block(producer, consumer, number)
+    assert [posted.block.arrays["reward"][0, 0] for posted in taken_by(consumer, 0, producer)] == list(range(9))
+
+
+def test_one_producer_alone_can_complete_a_batch_for_each_consumer(stage: Stage) -> None:
+    stream = stage.stream(batch_blocks=5, capacity=1, max_lag=0, consumers=2)
+    producer = stage.producer(stream)
+    consumers = [stage.consumer(stream, index) for index in range(2)]
+    for number in range(10):
+        opened = opened_by(producer, *consumers)
+        fill(opened, number)
+        producer.post(opened)
+    for consumer in consumers:
+        assert len(taken_by(consumer, 0, producer)) == 5
+
+
+def test_drop_oldest_keeps_the_newest_blocks(stage: Stage) -> None:
+    stream = stage.stream(capacity=2, full="drop_oldest", batch_blocks=2)
+    producer, consumer = stage.producer(stream), stage.consumer(stream)
+    for number in range(10):
+        send_block(producer, consumer, number)
+        until(lambda: consumer.status().posted == number + 1, consumer.poll)  # noqa: B023
+    taken = taken_by(consumer, 0, producer)
+    assert [posted.block.arrays["reward"][0, 0] for posted in taken] == [8, 9]
+    status = consumer.status()
+    assert (status.posted, status.consumed, status.dropped) == (10, 2, 8)
+
+
+def test_drop_oldest_hands_out_nothing_beyond_the_bound(stage: Stage) -> None:
+    stream = stage.stream(capacity=4, full="drop_oldest", max_lag=1)
+    producer, consumer = stage.producer(stream, num_open=4), stage.consumer(stream)
+    for version in (0, 3, 4):
+        send_block(producer, consumer, version, version)
+    until(lambda: consumer.status().posted == 3, consumer.poll)
+    (posted,) = taken_by(consumer, 5, producer)
+    assert posted.oldest_version == 4
+    assert consumer.status().dropped == 2
+
+
+def test_without_lag_a_batch_is_made_by_each_version_and_none_while_an_update_runs(stage: Stage) -> None:
+    stream = stage.stream(batch_blocks=2, max_lag=0)
+    producer, consumer = stage.producer(stream, num_open=4), stage.consumer(stream)
+    for version in range(3):
+        for _ in range(2):
+            opened = opened_by(producer, consumer)
+            assert opened.min_version == version
+            fill(opened, version, version)
+            producer.post(opened)
+        settle(producer, consumer)
+        assert producer.open() is None
+        taken = taken_by(consumer, version, producer)
+        assert [posted.oldest_version for posted in taken] == [version] * 2
+        consumer.release(taken)
+        settle(producer, consumer)
+        assert producer.open() is None  # the update runs
+        consumer.advance(version + 1)
+
+
+def test_a_block_that_has_become_too_old_is_thrown_away_and_admitted_anew(stage: Stage) -> None:
+    stream = stage.stream(max_lag=0)
+    producer, consumer = stage.producer(stream), stage.consumer(stream)
+    send_block(producer, consumer, 1, version=0)
+    until(lambda: consumer.status().posted, consumer.poll)
+    consumer.advance(1)
+    assert consumer.take(1) is None
+    assert consumer.status().dropped == 1
+    opened = opened_by(producer, consumer)
+    fill(opened, 2, version=1)
+    producer.post(opened)
+    assert taken_by(consumer, 1, producer)[0].oldest_version == 1
+
+
+def test_a_declined_admission_goes_to_somebody_else(stage: Stage) -> None:
+    stream = stage.stream(max_lag=0)
+    first, consumer = stage.producer(stream, 0), stage.consumer(stream)
+    opened = opened_by(first, consumer)
+    second = stage.producer(stream, 1)
+    settle(first, second, consumer)
+    assert second.open() is None
+    first.discard(opened)
+    send_block(second, consumer, 5)
+    assert taken_by(consumer, 0, first, second)[0].producer == "actors/1"
+
+
+def test_giving_a_block_back_twice_is_an_error(stage: Stage) -> None:
+    stream = stage.stream()
+    producer, consumer = stage.producer(stream), stage.consumer(stream)
+    opened = opened_by(producer, consumer)
+    producer.discard(opened)
+    with pytest.raises(ValueError, match="not open any more"):
+        producer.discard(opened)
+
+
+def test_producers_are_admitted_in_turn(stage: Stage) -> None:
+    stream = stage.stream(batch_blocks=6, max_lag=0)
+    producers = [stage.producer(stream, index, num_open=6) for index in range(3)]
+    settle(*producers)
+    consumer = stage.consumer(stream)
+    settle(*producers, consumer)
+    opened = [list(iter(producer.open, None)) for producer in producers]
+    settle(*producers, consumer)
+    for producer, blocks in zip(producers, opened, strict=True):
+        blocks += list(iter(producer.open, None))
+    assert sum(map(len, opened)) == 6
+    assert min(map(len, opened)) >= (1 if stage.remote else 2)  # a handshake over TCP takes a while
+
+
+@pytest.mark.parametrize("batch_blocks", [1, 2])
+def test_two_producers_serve_two_consumers_without_lag_and_without_deadlock(stage: Stage, batch_blocks: int) -> None:
+    """As many data-parallel trainers as actors: every update takes a batch from both streams."""
+    stream = stage.stream(batch_blocks=batch_blocks, max_lag=0, consumers=2)
+    producers = [stage.producer(stream, index) for index in range(2)]
+    consumers = [stage.consumer(stream, index) for index in range(2)]
+    settle(*producers, *consumers)
+    posted = [0, 0]
+    current: list[OpenBlock | None] = [None, None]
+
+    def play() -> None:
+        for end in (*producers, *consumers):
+            end.poll()
+        for index, producer in enumerate(producers):
+            if current[index] is not None:
+                fill(current[index], index, current[index].min_version)
+                producer.post(current[index])
+                posted[index] += 1
+            current[index] = producer.open()
+
+    for update in range(6):
+        for consumer in consumers:
+            taken = until(lambda consumer=consumer, update=update: consumer.take(update), play)
+            assert {block.oldest_version for block in taken} == {update}
+            consumer.release(taken)
+        for consumer in consumers:
+            consumer.advance(update + 1)
+    assert sum(posted) == 12 * batch_blocks
+    assert min(posted) >= 4 * batch_blocks  # both do their share
+
+
+def test_the_blocks_of_a_dead_producer_stay_good_and_its_admissions_come_back(stage: Stage) -> None:
+    stream = stage.stream(batch_blocks=2, max_lag=0)
+    dying, consumer = stage.producer(stream, 0, num_open=2), stage.consumer(stream)
+    send_block(dying, consumer, 7)
+    assert opened_by(dying, consumer).ticket == 1
+    settle(consumer, dying)
+    dying.close()
+    heir = stage.producer(stream, 1)
+    send_block(heir, consumer, 8)
+    taken = taken_by(consumer, 0, heir)
+    assert [(posted.producer, posted.block.arrays["reward"][1, 1]) for posted in taken] == [
+        ("actors/0", 7),
+        ("actors/1", 8),
+    ]
+    consumer.release(taken)  # nobody is there to take the first one back
+
+
+def test_a_producer_goes_on_with_the_consumer_that_replaces_a_dead_one(stage: Stage) -> None:
+    stream = stage.stream(batch_blocks=1, max_lag=None, capacity=1)
+    producer, consumer = stage.producer(stream), stage.consumer(stream)
+    send_block(producer, consumer, 1)
+    opened = opened_by(producer, consumer)
+    consumer.close()
+    until(lambda: not opened.alive, producer.poll)
+    assert producer.num_lost == 1
+    producer.poll()  # the dead one's name is still registered: nobody is there, and that is no error
+    fill(opened, 2)
+    producer.post(opened)  # nobody to hand it to: the block is free again
+    replacement = stage.consumer(stream, incarnation=1)
+    for number in range(5):  # more than there are blocks: none was lost for good
+        send_block(producer, replacement, 10 + number)
+        (posted,) = taken_by(replacement, number, producer)
+        assert posted.block.arrays["reward"][0, 0] == 10 + number
+        replacement.release([posted])
+
+
+def test_what_was_posted_twice_or_never_admitted_ends_the_connection_and_nothing_else(stage: Stage) -> None:
+    stream = stage.stream(batch_blocks=2, max_lag=0)
+    rogue, consumer = stage.producer(stream, 0), stage.consumer(stream)
+    opened = opened_by(rogue, consumer)
+    fill(opened, 1)
+    for message in (Post(0, 99, 1, 0), Post(0, 0, 0, 0)):  # a foreign ticket; a sequence number that was used
+        link = rogue._links["push/samples/trainers/0"]
+        arrays = [] if link.channel.shares_memory else list(opened.block.arrays.values())
+        link.channel.send(message, arrays)
+        until(lambda: not rogue._links, rogue.poll, consumer.poll)
+        rogue.poll()
+        assert consumer.status().posted == 0
+        until(lambda: rogue._links, rogue.poll, consumer.poll)
+    honest = stage.producer(stream, 1, num_open=2)
+    rogue.close()
+    for number in range(2):
+        send_block(honest, consumer, number)
+    assert len(taken_by(consumer, 0, honest)) == 2
+
+
+def test_a_block_of_another_shape_is_refused_and_its_admission_comes_back(stage: Stage) -> None:
+    stream = stage.stream(batch_blocks=2, max_lag=0)
+    other = stage.stream(spec=BlockSpec(5000, 2, ArraySpec((3,), "float32"), SPEC.decision), batch_blocks=1, capacity=1)
+    stranger, consumer = stage.producer(other, 0), stage.consumer(stream)
+    opened = opened_by(stranger, consumer)
+    if stage.remote:
+        stranger.post(opened)
+    else:  # shared memory: the index lies beyond what the consumer can make out in it
+        link = stranger._links["push/samples/trainers/0"]
+        link.channel.send(Post(10**6, opened.ticket, 1, 0))
+    until(lambda: not stranger._links, stranger.poll, consumer.poll)
+    stranger.close()
+    honest = stage.producer(stream, 1, num_open=2)
+    for number in range(2):
+        send_block(honest, consumer, number)
+    assert len(taken_by(consumer, 0, honest)) == 2
+
+
+def test_a_block_given_back_that_was_never_posted_ends_the_connection(stage: Stage) -> None:
+    stream = stage.stream()
+    producer, consumer = stage.producer(stream), stage.consumer(stream)
+    opened = opened_by(producer, consumer)
+    (source,) = consumer._sources
+    source.channel.send(Release(opened.block.index))
+    until(lambda: not opened.alive, producer.poll)
+
+
+def test_a_producer_that_leaves_while_blocks_are_dropped_is_no_error(stage: Stage) -> None:
+    stream = stage.stream(capacity=1, full="drop_oldest")
+    leaving, staying = stage.producer(stream, 0, num_open=2), stage.producer(stream, 1, num_open=4)
+    consumer = stage.consumer(stream)
+    send_block(leaving, consumer, 1)
+    until(lambda: consumer.status().posted == 1, consumer.poll, staying.poll)
+    leaving.close()
+    for number in range(4):
+        send_block(staying, consumer, number)
+    settle(consumer, staying)
+    assert taken_by(consumer, 0, staying)[0].producer == "actors/1"
+
+
+def test_messages_for_the_other_end_do_no_harm(stage: Stage) -> None:
+    stream = stage.stream()
+    producer, consumer = stage.producer(stream), stage.consumer(stream)
+    opened = opened_by(producer, consumer)
+    (source,) = consumer._sources
+    for message in (Want(3), Decline(0)):
+        source.channel.send(message)
+    settle(producer, consumer)
+    assert opened.alive
+
+
+def test_spare_blocks_are_never_posted_and_are_counted(inproc: Stage) -> None:
+    producer = inproc.producer(inproc.stream(), num_spare=2)
+    spares = [producer.spare(), producer.spare()]
+    assert len({block.index for block in spares}) == 2
+    with pytest.raises(ValueError, match="samples: this producer was made with too few spare blocks"):
+        producer.spare()
+    consumer = inproc.consumer(inproc.stream())
+    seen = set()
+    for number in itertools.count():
+        if (opened := producer.open()) is None:
+            settle(producer, consumer)
+            opened = producer.open()
+        if opened is None:
+            break
+        seen.add(opened.block.index)
+        fill(opened, number)
+        producer.post(opened)
+    assert not seen & {block.index for block in spares}
