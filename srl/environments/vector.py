@@ -6,6 +6,7 @@ import importlib
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +39,7 @@ class VectorConfig:
     """`name` names a function rather than an id."""
 
     def build(self, num_copies: int) -> VectorLanes:
-        return VectorLanes(self.name, lambda: next_step(self.make(num_copies)))
+        return VectorLanes(self.name, lambda: next_step(trusting(self.make(num_copies))))
 
     def make(self, num_copies: int) -> Any:
         if self.located:
@@ -71,24 +72,15 @@ def _next_step(factory: Factory, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {**chosen, **kwargs}
 
 
-class _TrustedSpace:
-    """An action space that takes every action for its own, and is otherwise the one it stands for."""
-
-    def __init__(self, space: Any) -> None:
-        self._space = space
-
-    def contains(self, action: Any) -> bool:
-        return True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._space, name)
-
-
 def trusting(environment: Any) -> Any:
     """Gymnasium's native vector environments ask at each step whether the actions are theirs, which takes CartPole a
     fifth of its time. Ours come from a head made for that space, and boxes are clipped by the decoder."""
-    if isinstance(environment.single_action_space, (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)):
-        environment.unwrapped.action_space = _TrustedSpace(environment.unwrapped.action_space)
+    inner = environment.unwrapped
+    kind = type(inner.action_space)
+    if kind in (spaces.Discrete, spaces.MultiDiscrete, spaces.Box):
+        trusted = copy(inner.action_space)
+        trusted.__class__ = type(f"Trusted{kind.__name__}", (kind,), {"contains": lambda self, action: True})
+        inner.action_space = trusted
     return environment
 
 
@@ -103,7 +95,7 @@ class VectorLanes:
             environment = make()
         except Exception as error:
             raise EnvironmentBroken(f"environment {name} could not be made: {error!r}") from error
-        self._name, self._make, self._environment = name, lambda: trusting(make()), trusting(environment)
+        self._name, self._make, self._environment = name, make, environment
         self._num_lanes = int(environment.num_envs)
         observation = from_gymnasium(environment.single_observation_space, "observation")
         action = from_gymnasium(environment.single_action_space, "action")

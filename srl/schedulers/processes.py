@@ -32,7 +32,13 @@ from srl.schedulers.zygote import CANNOT_FORK, MESSAGE_BYTES, Exited, Forked, He
 from srl.workers.host import LEFT
 
 PRELOAD = ("torch", "srl.algorithms.ppo_trainer", "srl.workers.actor", "srl.workers.trainer", "srl.workers.policy")
-SINGLE_THREADED = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+ENVIRONMENT = {
+    # One thread for each worker: teams of spinning threads on shared cores cost a factor of ten.
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    # Keep large temporaries instead of giving them back to the kernel at every update: 10-14 % of a CNN's update.
+    **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 30)),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
 
 
 @dataclass
@@ -83,7 +89,7 @@ class ProcessScheduler:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # a terminal's Ctrl-C is for the supervisor alone
-                env={**os.environ, **SINGLE_THREADED},
+                env={**os.environ, **ENVIRONMENT},
             )
         hello = Hello(self._run, str(self._runtime), self._secret, descriptors, self._preload, self._path)
         ours.send(msgspec.msgpack.encode(hello))

@@ -108,7 +108,7 @@ class AlignedRecorder:
         arrays["observation"][row] = arrival.observation
         self._decided = False
 
-    def _write_carry(self, arrivals: list[Arrival]) -> None:
+    def _write_carry(self, arrivals: Sequence[Arrival]) -> None:
         """The environment was reset before any block was open."""
         for arrival, lanes in zip(arrivals, self._slices, strict=True):
             self._carry["acting"][lanes] = arrival.acting
