@@ -7,14 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from srl.algorithms.ppo import PPOConfig
+from srl.base.nearest import nearest
+
+ALGORITHMS = ("ppo",)
 
 
 @dataclass(frozen=True)
 class TrainOptions:
     """How a policy is trained. What is None is chosen for the environment and the machine."""
 
-    algo: Literal["ppo"] = "ppo"
-    """The algorithm; its own options are below, behind its name."""
+    algo: str = "ppo"
+    """The algorithm: `ppo`, whose options are below behind its name, or a config of your own as
+    `package.module:Config` or `path/file.py:Config`."""
     steps: int = 1_000_000
     """Agent decisions to learn from."""
     until_return: float | None = None
@@ -53,11 +57,23 @@ class TrainOptions:
     """Broken environments per minute and actor before the run gives up."""
     checkpoint_seconds: float = 30.0
     """Seconds between two checkpoints on disk."""
+    graph: str = ""
+    """Your own graph: `package.module:function` or `path/file.py:function`. The function gets the standard Experiment
+    and returns the one to run, with more workers or other streams."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     env_args: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment itself."""
+    algo_args: Mapping[str, Any] = field(default_factory=dict)
+    """Options of an algorithm of your own."""
 
     def __post_init__(self) -> None:
+        if self.algo not in ALGORITHMS and ":" not in self.algo:
+            raise ValueError(
+                f"no algorithm {self.algo!r} (your own is named package.module:Config or path/file.py:Config)"
+                f"{nearest(self.algo, ALGORITHMS)}"
+            )
+        if self.algo in ALGORITHMS and self.algo_args:
+            raise ValueError(f"options of {self.algo} are given behind its name: --{self.algo}.{min(self.algo_args)}")
         for name in ("steps", "trainers", "policies", "in_flight"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")

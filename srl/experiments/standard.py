@@ -11,6 +11,8 @@ from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
 from srl.api.lanes import LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import Box, Dict, Space, array_spec
 from srl.base.config import to_data
+from srl.base.tree import TreeSpec
+from srl.experiments.named import algorithm_of, extend, title_of
 from srl.experiments.options import TrainOptions
 from srl.experiments.probe import Probed
 from srl.streams.push import PushStream
@@ -47,7 +49,8 @@ def has_accelerator() -> bool:
 def choose_sizes(options: TrainOptions, probed: Probed, cores: int, inline: bool) -> Sizes:
     """Light environments leave a core to the trainer; heavy ones take all of them."""
     image = any(_has_image(team.observation) for team in probed.spec.teams)
-    update_us = UPDATE_US["image" if image else "vector"] * options.ppo.epochs
+    epochs = getattr(algorithm_of(options), "epochs", 1)
+    update_us = UPDATE_US["image" if image else "vector"] * epochs
     heavy = probed.step_us > update_us
     actors = options.actors or (cores if heavy else max(1, cores - 1))
     ring = options.ring or (1 if inline else 2)
@@ -96,13 +99,14 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
     groups: list[WorkerGroup] = []
     described: dict[str, Any] = {}
     watched = RestartRule(hang_timeout=options.hang_timeout)
+    algorithm = algorithm_of(options)
     for (pattern, policy), members in zip(patterns.items(), teams, strict=True):
         team = spec.teams[members[0]]
-        algorithm = options.ppo
         algorithm.check(team.observation, team.action)
         aligned = all(spec.teams[m].aligned for m in members)
         agents = sum(len(spec.teams[m].agents) for m in members)
-        samples = _sample_stream(policy, team, options, sizes, aligned, agents)
+        decision = algorithm.decision_spec(team.observation, team.action)
+        samples = _sample_stream(policy, team, decision, options, sizes, aligned, agents)
         requests = None
         if inference != "inline":
             requests = RequestStream(policy, samples.spec, remote=inference == "remote")
@@ -123,17 +127,18 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
         }
     actors = ActorConfig(environment, spec, tuple(roles), sizes.lanes, sizes.ring, options.max_env_failures)
     groups.append(WorkerGroup("actors", actors, sizes.actors, Resources(), watched))
-    return Experiment(
+    experiment = Experiment(
         name="run",
         seed=options.seed,
         groups=tuple(groups),
         policies=tuple(patterns.values()),
         environment=title,
-        algorithm=options.algo,
+        algorithm=title_of(options.algo),
         target_steps=options.steps,
         max_lag=options.max_lag,
         description=described,
     )
+    return extend(experiment, options.graph)
 
 
 def _group(kind: str, policy: str) -> str:
@@ -141,12 +146,16 @@ def _group(kind: str, policy: str) -> str:
 
 
 def _sample_stream(
-    policy: str, team: TeamSpec, options: TrainOptions, sizes: Sizes, aligned: bool, agents: int
+    policy: str,
+    team: TeamSpec,
+    decision: dict[str, TreeSpec],
+    options: TrainOptions,
+    sizes: Sizes,
+    aligned: bool,
+    agents: int,
 ) -> PushStream:
     lanes = sizes.lanes * agents if aligned else 1
-    spec = BlockSpec(
-        sizes.horizon, lanes, array_spec(team.observation), options.ppo.decision_spec(team.observation, team.action)
-    )
+    spec = BlockSpec(sizes.horizon, lanes, array_spec(team.observation), decision)
     block = lanes * sizes.horizon
     whole = sizes.batch or sizes.lanes * agents * sizes.horizon * sizes.ring * sizes.actors
     per_trainer = whole // options.trainers

@@ -15,6 +15,7 @@ from srl.api.lanes import LanesConfig
 from srl.api.status import RunStatus
 from srl.base.config import from_data
 from srl.base.nearest import nearest
+from srl.experiments.named import anchored, by_name, title_of
 from srl.experiments.options import TrainOptions
 from srl.experiments.probe import probe
 from srl.experiments.session import Outcome, RunFailed, Session, describe
@@ -43,8 +44,9 @@ class Run:
 
 
 def make_options(**options: Any) -> TrainOptions:
-    """TrainOptions from keywords; an algorithm's own options come as a dictionary: ``ppo={"gamma": 0.99}``."""
-    merged: TrainOptions = _merge(TrainOptions(), options, "")
+    """TrainOptions from keywords. An algorithm's own options come as a dictionary, ``ppo={"gamma": 0.99}``; `algo` may
+    also be an algorithm's config itself, and `graph` a function."""
+    merged: TrainOptions = _merge(TrainOptions(), by_name(options), "")
     return merged
 
 
@@ -91,7 +93,8 @@ def train(
 
 def tuning_of(options: TrainOptions) -> Tuning:
     """What the live view needs to know to give advice in figures."""
-    return Tuning(lanes=options.lanes or 0, ring=options.ring or 0, num_minibatches=options.ppo.num_minibatches)
+    num_minibatches = options.ppo.num_minibatches if options.algo == "ppo" else 0
+    return Tuning(lanes=options.lanes or 0, ring=options.ring or 0, num_minibatches=num_minibatches)
 
 
 def _refuse_in_worker() -> None:
@@ -111,16 +114,19 @@ def start(
 ) -> Run:
     """Train with options made already."""
     began = time.time() if began is None else began
+    options = anchored(options)
     from srl.environments.ids import lanes_config
 
     environment = lanes_config(env, **options.env_args)
     title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
     # Everything that can be wrong is found before a directory is made or a process started.
-    experiment = standard_experiment(title, environment, probe(environment, options.seed), options)
+    experiment = standard_experiment(
+        title, environment, probe(environment, options.seed, options.hang_timeout), options
+    )
     run = (
         directory.create(root, name)
         if name
-        else directory.create_default(root, title, options.algo, options.seed, began)
+        else directory.create_default(root, title, title_of(options.algo), options.seed, began)
     )
     return _conduct(run, experiment, environment, options, on_status, began, None)
 
@@ -138,7 +144,7 @@ def resume(
     options: TrainOptions = from_data(config["options"])
     if steps is not None:
         changes["steps"] = steps
-    options = _merge(options, changes, "")
+    options = _merge(options, by_name(changes), "")
     newest = checkpoints.latest(run.checkpoints)
     if newest is None:
         raise RunFailed(f"{run.path} has no checkpoint to go on from; start it anew with `srl train`")
@@ -149,7 +155,9 @@ def resume(
             f"{run.name} has {done:,} of {options.steps:,} steps already; ask for more: "
             f"srl resume {run.name} --steps {2 * options.steps}"
         )
-    experiment = standard_experiment(config["environment"], environment, probe(environment, options.seed), options)
+    experiment = standard_experiment(
+        config["environment"], environment, probe(environment, options.seed, options.hang_timeout), options
+    )
     return _conduct(run, experiment, environment, options, on_status, began, restored)
 
 

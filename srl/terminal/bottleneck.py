@@ -156,9 +156,11 @@ def _more_ring(tuning: Tuning) -> str:
 
 
 def _fewer_minibatches(algorithm: str, tuning: Tuning) -> str:
-    option = f"--{algorithm or 'ppo'}.num-minibatches"
+    if algorithm not in ("", "ppo"):
+        return "a smaller network, or fewer passes over a batch"
+    option = "--ppo.num-minibatches"
     if tuning.num_minibatches == 1:
-        return f"a smaller network, or fewer epochs (--{algorithm or 'ppo'}.num-epochs)"
+        return "a smaller network, or fewer epochs (--ppo.epochs)"
     return f"{option} {tuning.num_minibatches // 2}" if tuning.num_minibatches else f"a smaller {option}"
 
 

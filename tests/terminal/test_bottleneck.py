@@ -124,7 +124,7 @@ def test_threads_of_torch_count_as_busy_cores() -> None:
 
 def test_the_smallest_number_of_minibatches_is_not_halved() -> None:
     status = run(worker("actors/0", env=0.5), worker("trainers/0", update=0.95))
-    assert "num-epochs" in diagnose(status, Tuning(cores=2, num_minibatches=1))[1]
+    assert "--ppo.epochs" in diagnose(status, Tuning(cores=2, num_minibatches=1))[1]
 
 
 def test_nothing_is_said_before_there_is_something_to_say() -> None:

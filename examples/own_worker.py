@@ -1,0 +1,209 @@
+"""Workers and a stream of one's own: scorers play greedy episodes beside the training and post the scores to a judge.
+
+A graph is data. The function `with_judge` gets the standard one and adds two groups of workers to it; they find
+each other through the stream that is a field of both their configs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+import srl
+from srl.api.algorithm import AlgorithmConfig
+from srl.api.control import Figures, Notice
+from srl.api.experiment import Experiment, WorkerGroup
+from srl.api.lanes import LanesConfig
+from srl.api.spaces import Space
+from srl.api.transport import Channel, ChannelClosed, Message
+from srl.api.worker import IDLE, WORKED, Context, PollResult
+
+
+class Score(Message, frozen=True):
+    """What travels: small, typed and plain. Anything else is refused by the decoder."""
+
+    version: int
+    value: float
+
+
+@dataclass(frozen=True)
+class ScoreStream:
+    """An edge from many scorers to one judge. Both ends are made from this one description."""
+
+    name: str
+
+    def sender(self, context: Context) -> ScoreSender:
+        return ScoreSender(self, context)
+
+    def receiver(self, context: Context) -> ScoreReceiver:
+        return ScoreReceiver(self, context)
+
+
+class ScoreSender:
+    def __init__(self, stream: ScoreStream, context: Context) -> None:
+        self._prefix = f"scores/{stream.name}/"
+        self._context = context
+        self._channel: Channel | None = None
+
+    def send(self, score: Score) -> None:
+        """Lost while there is no judge: a score is not worth waiting for."""
+        try:
+            if self._channel is None:
+                for address in self._context.names.lookup(self._prefix).values():
+                    self._channel = self._context.connect(address, Score)
+            if self._channel is not None:
+                self._channel.send(score)
+        except ChannelClosed:
+            self._channel = None  # the judge died; its successor registers under the same name
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+
+
+class ScoreReceiver:
+    def __init__(self, stream: ScoreStream, context: Context) -> None:
+        self._context = context
+        self._listener = context.listen(f"scores/{stream.name}/{context.place.name}", Score)
+        self._channels: list[Channel] = []
+        context.wake_on(self._listener)  # an idle worker sleeps until something arrives here
+
+    def receive(self) -> list[Score]:
+        """Everything that has come; never waits."""
+        while (channel := self._listener.accept()) is not None:
+            self._context.wake_on(channel)
+            self._channels.append(channel)
+        scores: list[Score] = []
+        for channel in list(self._channels):
+            try:
+                while (received := channel.receive()) is not None:
+                    assert isinstance(received[0], Score)
+                    scores.append(received[0])
+            except ChannelClosed:
+                channel.close()
+                self._channels.remove(channel)
+        return scores
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+        self._listener.close()
+
+
+@dataclass(frozen=True)
+class ScorerConfig:
+    policy: str
+    algorithm: AlgorithmConfig
+    observation: Space
+    action: Space
+    environment: LanesConfig
+    scores: ScoreStream
+    every: int = 10
+    """Versions from one score to the next."""
+
+    def build(self, context: Context) -> Scorer:
+        return Scorer(self, context)
+
+
+class Scorer:
+    """Plays one greedy episode with every so-many-th version of the policy."""
+
+    def __init__(self, config: ScorerConfig, context: Context) -> None:
+        self._config = config
+        self._context = context
+        self._policy = config.algorithm.build_policy(config.observation, config.action, context.seed)
+        self._parameters = context.parameters(config.policy)
+        self._lanes = config.environment.build(num_copies=1)
+        self._scores = config.scores.sender(context)
+        self._arrival = self._lanes.reset(context.seed)[0]
+        self._next = 0  # the version to score next
+        self._playing = False
+        self._return = 0.0
+
+    def poll(self) -> PollResult:
+        """One step of the environment: a poll is a small piece of work, so that the worker can be told to stop."""
+        if not self._playing:
+            newest = self._parameters.pull(newer_than=self._next - 1)
+            if newest is None:
+                return IDLE
+            version, parameters = newest
+            self._policy.load(parameters, version)
+            self._next = version + self._config.every
+            self._playing = True
+        arrival = self._arrival
+        decision = self._policy.act(arrival.observation, None, arrival.first, greedy=True)
+        self._arrival = arrival = self._lanes.step((decision["action"],))[0]
+        self._return += float(arrival.reward[0])
+        if arrival.terminated[0] or arrival.truncated[0]:
+            self._scores.send(Score(self._policy.version, self._return))
+            self._playing, self._return = False, 0.0
+        return WORKED
+
+    def close(self) -> None:
+        self._lanes.close()
+        self._scores.close()
+
+
+@dataclass(frozen=True)
+class JudgeConfig:
+    policy: str
+    scores: ScoreStream
+
+    def build(self, context: Context) -> Judge:
+        return Judge(self, context)
+
+
+class Judge:
+    """Notes every score beside its version in the parameter service, and reports what people want to see."""
+
+    def __init__(self, config: JudgeConfig, context: Context) -> None:
+        self._config = config
+        self._context = context
+        self._parameters = context.parameters(config.policy)
+        self._scores = config.scores.receiver(context)
+        self._recent: list[float] = []
+        self._best = -np.inf
+
+    def poll(self) -> PollResult:
+        scores = self._scores.receive()
+        for score in scores:
+            self._parameters.note(score.version, {"greedy_return": score.value})
+            self._recent = [*self._recent[-9:], score.value]
+            if score.value > self._best:
+                self._best = score.value
+                self._context.report(Notice(f"version {score.version} scored {score.value:.0f}, the best so far"))
+        if scores:  # goes into the live view, metrics.jsonl and TensorBoard
+            figures = {"greedy_return": float(np.mean(self._recent)), "best_greedy_return": float(self._best)}
+            self._context.report(Figures(self._config.policy, figures))
+        return WORKED if scores else IDLE
+
+    def close(self) -> None:
+        self._scores.close()
+
+
+def with_judge(experiment: Experiment) -> Experiment:
+    """The standard graph and two groups more. Environment, spaces and algorithm are those that the actors have."""
+    actors = next(group.config for group in experiment.groups if group.name == "actors")
+    role = actors.roles[0]
+    scores = ScoreStream(role.policy)
+    scorer = ScorerConfig(role.policy, role.algorithm, role.observation, role.action, actors.environment, scores)
+    return replace(
+        experiment,
+        groups=(
+            *experiment.groups,
+            WorkerGroup("judge", JudgeConfig(role.policy, scores), count=1, scalable=False),
+            WorkerGroup("scorers", scorer, count=1),  # `srl scale RUN scorers=2` works while it runs
+        ),
+    )
+
+
+if __name__ == "__main__":  # worker processes import this file to find the classes above
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=200_000)
+    parser.add_argument("--root", default="runs")
+    arguments = parser.parse_args()
+    # The same from a command line: srl train CartPole-v1 --graph examples/own_worker.py:with_judge
+    run = srl.train("CartPole-v1", graph=with_judge, steps=arguments.steps, root=arguments.root, verbose=True)
+    print({name: value for name, value in run.status.metrics.items() if name.endswith("greedy_return")})

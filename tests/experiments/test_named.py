@@ -1,0 +1,120 @@
+"""What users bring by name: algorithms and graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from srl.algorithms.ppo import PPOConfig
+from srl.api.experiment import Experiment, WorkerGroup
+from srl.environments.ids import lanes_config
+from srl.experiments.named import algorithm_of, anchored, by_name, title_of
+from srl.experiments.options import TrainOptions
+from srl.experiments.probe import probe
+from srl.experiments.standard import standard_experiment
+from srl.experiments.train import make_options
+
+
+@dataclass(frozen=True)
+class TwistedConfig(PPOConfig):
+    """Not PPO as far as names go: a class of this file with all that an algorithm needs."""
+
+    twist: float = 1.0
+
+
+@dataclass(frozen=True)
+class LazyConfig:
+    """Lacks nearly everything."""
+
+    speed: int = 1
+
+    def check(self, observation: object, action: object) -> None: ...
+
+
+@dataclass(frozen=True)
+class BystanderConfig:
+    def build(self, context: object) -> None: ...
+
+
+def with_bystander(experiment: Experiment) -> Experiment:
+    return replace(experiment, groups=(*experiment.groups, WorkerGroup("bystanders", BystanderConfig(), 2)))
+
+
+def with_two_actors(experiment: Experiment) -> Experiment:
+    return replace(experiment, groups=(*experiment.groups, WorkerGroup("actors", BystanderConfig(), 1)))
+
+
+def without_anything(experiment: Experiment) -> None: ...
+
+
+def built(options: TrainOptions) -> Experiment:
+    environment = lanes_config("CartPole-v1")
+    return standard_experiment("CartPole-v1", environment, probe(environment, 0), options)
+
+
+HERE = str(Path(__file__).resolve())
+
+
+def test_a_built_in_algorithm_is_the_one_of_its_options() -> None:
+    options = make_options(ppo={"gamma": 0.5})
+    assert algorithm_of(options) == PPOConfig(gamma=0.5)
+    assert title_of(options.algo) == "ppo"
+
+
+def test_a_config_of_a_built_in_algorithm_may_be_given_itself() -> None:
+    options = make_options(algo=PPOConfig(gamma=0.5))
+    assert (options.algo, options.ppo) == ("ppo", PPOConfig(gamma=0.5))
+
+
+def test_an_algorithm_of_a_file_is_found_by_name_and_gets_its_options() -> None:
+    options = make_options(algo=f"{HERE}:TwistedConfig", algo_args={"twist": 3.0})
+    algorithm = algorithm_of(options)
+    assert type(algorithm).__name__ == "TwistedConfig"
+    assert algorithm.twist == 3.0  # type: ignore[attr-defined]
+    assert title_of(options.algo) == "twisted"
+    assert built(options).algorithm == "twisted"
+
+
+def test_an_unknown_algorithm_or_option_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ValueError, match="did you mean 'ppo'"):
+        make_options(algo="ppoo")
+    with pytest.raises(ValueError, match="has no option 'twisst'; did you mean 'twist'"):
+        algorithm_of(make_options(algo=f"{HERE}:TwistedConfig", algo_args={"twisst": 3.0}))
+    with pytest.raises(ValueError, match=r"--ppo\.gamma"):
+        make_options(algo_args={"gamma": 0.9})
+
+
+def test_a_class_that_is_no_algorithm_is_told_what_it_lacks() -> None:
+    with pytest.raises(ValueError, match="it lacks decision_spec, build_policy, build_trainer"):
+        algorithm_of(make_options(algo=f"{HERE}:LazyConfig"))
+    with pytest.raises(ValueError, match="must be a frozen dataclass"):
+        algorithm_of(make_options(algo=f"{HERE}:with_bystander"))
+
+
+def test_a_graph_adds_workers_to_the_standard_one() -> None:
+    plain = built(TrainOptions())
+    extended = built(make_options(graph=f"{HERE}:with_bystander"))
+    assert [group.name for group in extended.groups] == [*(group.name for group in plain.groups), "bystanders"]
+
+
+def test_a_graph_that_cannot_work_is_refused() -> None:
+    with pytest.raises(ValueError, match="two groups of workers are called 'actors'"):
+        built(make_options(graph=f"{HERE}:with_two_actors"))
+    with pytest.raises(ValueError, match=r"must return an srl\.Experiment, found NoneType"):
+        built(make_options(graph=f"{HERE}:without_anything"))
+
+
+def test_what_python_gives_as_objects_becomes_names() -> None:
+    named = by_name({"graph": with_bystander, "algo": LazyConfig(speed=2), "steps": 5})
+    assert named["graph"].endswith(":with_bystander")
+    assert named["algo"].endswith(":LazyConfig")
+    assert named["algo_args"] == {"speed": 2}
+    assert named["steps"] == 5
+
+
+def test_files_are_named_by_their_whole_path_so_that_a_run_resumes_anywhere() -> None:
+    options = anchored(TrainOptions(algo="file.py:Config", graph="package.module:function"))
+    assert options.algo == f"{Path('file.py').absolute()}:Config"
+    assert options.graph == "package.module:function"
