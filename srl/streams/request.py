@@ -213,10 +213,14 @@ class Client:
                 continue
             try:
                 channel = self._context.connect(address, Messages)
-                memory = self._arena.memory if channel.shares_memory else None
-                channel.send(Attach(self._context.place.name, self._arena.num_blocks), memory=memory)
             except ChannelClosed:
                 continue  # registered, but dying or not yet there: the next flush tries again
+            memory = self._arena.memory if channel.shares_memory else None
+            try:
+                channel.send(Attach(self._context.place.name, self._arena.num_blocks), memory=memory)
+            except ChannelClosed:
+                channel.close()
+                continue
             self._context.wake_on(channel)
             self._servers[name] = _Server(name, channel)
 
@@ -226,7 +230,8 @@ class Client:
             try:
                 while (received := server.channel.receive()) is not None:
                     message, arrays, _ = received
-                    assert isinstance(message, Reply)
+                    if not isinstance(message, Reply) or message.tag not in server.pending:
+                        raise ChannelClosed(f"{server.name} answered what it was not asked")
                     cells, _ = server.pending.pop(message.tag)
                     if arrays:
                         write_decision(cells, dict(zip(self._decisions, arrays, strict=True)), message.version)
@@ -304,6 +309,8 @@ class Server:
                 asker.arena = Arena(self._stream.spec, memory)
                 memory.close()
             return
+        if not isinstance(message, Ask) or not message.blocks or len(message.blocks) != len(message.rows):
+            raise ChannelClosed(f"{asker.channel.peer} asked for nothing that can be answered")
         if asker.arena is not None:
             blocks = asker.arena.blocks
             rows = self._stream.spec.rows
