@@ -10,6 +10,7 @@ from srl.api.policy import Policy
 from srl.api.spaces import Box, Space, array_spec
 from srl.api.trainer import Trainer
 from srl.base.tree import ArraySpec, TreeSpec
+from srl.networks.support import check_action_space
 
 if TYPE_CHECKING:
     from torch import nn
@@ -66,10 +67,8 @@ class PPOConfig:
                 raise ValueError(f"{name} must be positive, found {getattr(self, name)}")
 
     def check(self, observation: Space, action: Space) -> None:
-        from srl.networks.flat import FlatParameters
-
-        network, _ = self._build_network(observation, action, seed=0)
-        FlatParameters(network, gradients=False)
+        # Without torch, which a controller never imports; a network of the user's own is checked when it is built.
+        check_action_space(action)
 
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
         # A Box action is kept as the network drew it, unclipped and in float32, whatever the space says.

@@ -22,6 +22,7 @@ from srl.workers.policy import PolicyWorkerConfig
 from srl.workers.roles import Role, assign_teams
 from srl.workers.trainer import TrainerWorkerConfig
 
+ACTOR_NICENESS = 10
 UPDATE_US = {"image": 600.0, "vector": 4.0}
 """Microseconds to learn from one decision for one epoch, roughly: decides how many processes step environments."""
 
@@ -126,7 +127,8 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
             "action": to_data(team.action),
         }
     actors = ActorConfig(environment, spec, tuple(roles), sizes.lanes, sizes.ring, options.max_env_failures)
-    groups.append(WorkerGroup("actors", actors, sizes.actors, Resources(), watched))
+    # A trainer that has data goes before the actors, which then have to wait for its next version anyway.
+    groups.append(WorkerGroup("actors", actors, sizes.actors, Resources(niceness=ACTOR_NICENESS), watched))
     experiment = Experiment(
         name="run",
         seed=options.seed,

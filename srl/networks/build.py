@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from srl.api.spaces import Space, array_spec
+from srl.base.importing import load_object
 from srl.base.tree import map_tree
 from srl.networks.actor_critic import EncodedActorCritic, SharedActorCritic, StackedActorCritic
 from srl.networks.distributions import Distribution
@@ -44,35 +42,9 @@ def build_network(
         torch.manual_seed(seed)
         if not config.own:
             return default_network(observation, distribution, config)
-        network = load_function(config.own)(observation, action)
+        network: nn.Module = load_object(config.own)(observation, action)
         check_network(network, observation, distribution, config.own)
     return network
-
-
-def load_function(name: str) -> Callable[[Space, Space], nn.Module]:
-    """The function that `package.module:function` or `path/file.py:function` names."""
-    place, _, attribute = name.rpartition(":")
-    if not place or not attribute:
-        raise ValueError(f"network {name!r} is not of the form package.module:function or path/file.py:function")
-    if place.endswith(".py"):
-        path = Path(place).expanduser().resolve()
-        if not path.is_file():
-            raise ValueError(f"network {name!r}: there is no file {path}")
-        spec = importlib.util.spec_from_file_location(f"srl_own_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    else:
-        try:
-            module = importlib.import_module(place)
-        except ModuleNotFoundError as error:
-            raise ValueError(f"network {name!r}: cannot import {place} ({error})") from error
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        raise ValueError(f"network {name!r}: {place} has no function {attribute}")
-    result: Callable[[Space, Space], nn.Module] = function
-    return result
 
 
 def check_network(network: object, observation: Space, distribution: Distribution, name: str) -> None:

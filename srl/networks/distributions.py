@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from srl.api.spaces import Box, Discrete, MultiDiscrete, Space
+from srl.networks.support import check_action_space
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -196,13 +197,10 @@ class DiagonalGaussian:
 
 def distribution_for(action: Space) -> Distribution:
     """The distribution over an action space; ValueError if there is none."""
-    if isinstance(action, Discrete) and action.n >= 1:
+    check_action_space(action)
+    if isinstance(action, Discrete):
         return Categorical(action.n)
-    if isinstance(action, MultiDiscrete) and action.nvec and min(action.nvec) >= 1:
+    if isinstance(action, MultiDiscrete):
         return MultiCategorical(tuple(action.nvec))
-    if isinstance(action, Box) and action.dtype in ("float32", "float64") and math.prod(action.shape) >= 1:
-        return DiagonalGaussian(tuple(action.shape))
-    raise ValueError(
-        f"no distribution for the action space {action}; supported are Discrete, MultiDiscrete and Box of float32 or "
-        "float64, none of them empty (turn a Dict of actions into a MultiDiscrete or a Box in a wrapper)"
-    )
+    assert isinstance(action, Box)
+    return DiagonalGaussian(tuple(action.shape))

@@ -101,7 +101,7 @@ class ProcessScheduler:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._memory.board.meter(page).begin()
         log = self._logs / f"{place.group}-{place.index}.log"
-        launch = Launch(place.group, place.index, place.incarnation, page, seed, to_data(config))
+        launch = Launch(place.group, place.index, place.incarnation, page, seed, resources.niceness, to_data(config))
         control = control_channel(ours, place.name)
         self._children[page] = _Child(place, page, control, log)
         self._poller.register(control.fileno(), select.POLLIN)

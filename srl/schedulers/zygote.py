@@ -52,6 +52,7 @@ class Launch(msgspec.Struct):
     incarnation: int
     page: int
     seed: int
+    niceness: int
     config: Any
 
 
@@ -169,6 +170,7 @@ class Zygote:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
+        os.nice(launch.niceness)
         faulthandler.enable()
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         sys.argv = [f"srl-worker {launch.group}/{launch.index}"]

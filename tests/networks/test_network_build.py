@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from srl.algorithms.ppo import PPOConfig
 from srl.api.spaces import Box, Dict, Discrete, Space
-from srl.networks.build import NetworkConfig, build_network, load_function
+from srl.networks.build import NetworkConfig, build_network
 from srl.networks.distributions import distribution_for
 from srl.networks.flat import FlatParameters
 
@@ -92,19 +92,6 @@ def test_an_own_network_is_found_by_its_file(own: str) -> None:
 def test_a_wrong_own_network_is_refused_before_anything_runs(own: str, function: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PPOConfig(network=f"{own}:{function}").check(Box((4,)), Discrete(3))
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nonsense", "not of the form"),
-        ("no.such.module:f", "cannot import"),
-        ("/no/such/file.py:f", "there is no file"),
-    ],
-)
-def test_a_network_that_cannot_be_found_says_where_it_was_sought(name: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        load_function(name)
 
 
 @pytest.mark.parametrize(
