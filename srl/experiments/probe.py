@@ -10,7 +10,9 @@ import numpy as np
 
 from srl.api.lanes import LanesConfig, LaneSpec
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+from srl.base.config import from_data, to_data
 from srl.base.tree import Tree
+from srl.experiments.trial import in_child, may_fork
 
 PROBE_SECONDS = 0.1
 PROBE_COPIES = 4
@@ -24,8 +26,16 @@ class Probed:
     """Microseconds of one copy's step, seen from Python with a few copies."""
 
 
-def probe(environment: LanesConfig, seed: int) -> Probed:
-    """Build a few copies and step them for a moment with random actions."""
+def probe(environment: LanesConfig, seed: int, timeout: float = 60.0) -> Probed:
+    """Build a few copies and step them for a moment with random actions, away from this process where possible."""
+    if not may_fork():
+        return _probe(environment, seed)
+    what = f"environment {getattr(environment, 'name', type(environment).__name__)}, tried for a moment,"
+    probed: Probed = from_data(in_child(lambda: to_data(_probe(environment, seed)), timeout, what))
+    return probed
+
+
+def _probe(environment: LanesConfig, seed: int) -> Probed:
     lanes = environment.build(PROBE_COPIES)
     try:
         generator = np.random.default_rng(seed)

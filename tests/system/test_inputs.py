@@ -1,0 +1,179 @@
+"""Bad input: one clear message, the right exit code, and nothing lost or left behind."""
+
+import json
+import os
+import re
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+from terminals import Ended, Terminal, wait_for, worker
+
+from srl.runs import checkpoints
+
+BROKEN = str(Path(__file__).with_name("broken.py"))
+SMALL = ("--lanes", "4", "--horizon", "16", "--actors", "1")
+
+
+def refused(ended: Ended, *texts: str, code: int = 2) -> None:
+    """It said what is wrong, in so many words and no more."""
+    assert ended.code == code, ended.text
+    assert "Traceback" not in ended.text, ended.text
+    for text in texts:
+        assert text in ended.err, ended.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        (["CartPol-v1"], ["no environment 'CartPol-v1'", "did you mean CartPole-v1"]),
+        (["no_such_module:make"], ["no module named 'no_such_module'"]),
+        ([f"{BROKEN}:mak"], ["has no 'mak'", "'make'"]),
+        ([f"{BROKEN}:unsupported"], ["Graph", "Discrete"]),
+        (["CartPole-v1", "--env-arg", "gravty=1"], ["gravty"]),
+        (["CartPole-v1", "--env-arg", "gravity"], ["NAME=VALUE"]),
+        (["CartPole-v1", "--actors", "0"], ["actors must be at least 1"]),
+        (["CartPole-v1", "--batch", "1000"], ["the nearest is --batch"]),
+        (["CartPole-v1", "--algo", "ppoo"], ["ppo"]),
+        (["CartPole-v1", "--learning-rate", "1"], ["--ppo.learning-rate"]),
+        (["CartPole-v1", "--lanse", "1"], ["--lanes"]),
+        (["CartPole-v1", "--name", "a/b"], ["cannot name a run"]),
+        (["CartPole-v1", "--roles", "seeker=x"], ["agent", "seeker"]),
+        (["srl.testing.environments:faulty", "--env-arg", "fault=segfault"], ["SIGSEGV"]),
+        (["srl.testing.environments:faulty", "--env-arg", "fault=exit"], ["exited with code 3"]),
+        (["srl.testing.environments:faulty", "--env-arg", "fault=hang", "--hang-timeout", "1"], ["hung for 1 s"]),
+        (["srl.testing.environments:faulty", "--env-arg", "fault=raise_in_reset"], ["asked to break", "seed"]),
+    ],
+    ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",
+)
+def test_what_cannot_work_is_refused_before_anything_is_made(
+    terminal: Terminal, arguments: list[str], texts: list[str]
+) -> None:
+    ended = terminal.run("train", *arguments, "--root", str(terminal.root))
+    assert ended.code == 2, ended.text
+    for text in texts:
+        assert text in ended.err, ended.text
+    assert "Traceback" not in ended.err or "fault=raise_in_reset" in arguments  # the environment's own
+    assert not terminal.root.exists() or not list(terminal.root.iterdir())
+
+
+@pytest.mark.parametrize("fault", ["raise", "nan", "shape"])
+def test_a_broken_environment_costs_its_lane_and_is_counted(terminal: Terminal, tmp_path: Path, fault: str) -> None:
+    arguments = ("--env-arg", f"fault={fault}", "--env-arg", f"once={tmp_path}/broke", "--steps", "2000")
+    ended = terminal.train(f"{BROKEN}:make", *SMALL, *arguments).end()
+    assert ended.code == 0, ended.text
+    assert "restarted workers 0, failed lanes 1" in ended.out, ended.out
+
+
+def test_an_environment_that_hangs_costs_its_actor_a_restart(terminal: Terminal, tmp_path: Path) -> None:
+    arguments = ("--env-arg", "fault=hang", "--env-arg", f"once={tmp_path}/broke", "--hang-timeout", "1")
+    ended = terminal.train(f"{BROKEN}:make", *SMALL, *arguments, "--steps", "2000").end()
+    assert ended.code == 0, ended.text
+    assert "restarted workers 1" in ended.out, ended.out
+    assert "stuck in phase env" in ended.out, ended.out
+
+
+@pytest.mark.parametrize("fault", ["exit", "system_exit", "segfault"])
+def test_an_environment_that_ends_its_process_costs_a_restart(terminal: Terminal, tmp_path: Path, fault: str) -> None:
+    arguments = ("--env-arg", f"fault={fault}", "--env-arg", f"once={tmp_path}/broke", "--steps", "2000")
+    ended = terminal.train(f"{BROKEN}:make", *SMALL, *arguments).end()
+    assert ended.code == 0, ended.text
+    assert "restarted workers 1" in ended.out, ended.out
+
+
+def test_an_environment_that_always_breaks_ends_the_run_with_its_report(terminal: Terminal) -> None:
+    ended = terminal.train(f"{BROKEN}:make", *SMALL, "--env-arg", "fault=raise").end()
+    assert ended.code == 1, ended.text
+    for text in ("environments broke 11 times", "seed", "step", "Traceback", "the simulator lost its mind", "logs"):
+        assert text in ended.err, ended.err
+    assert not checkpoints.checkpoints(terminal.root / "run" / "checkpoints")[1:]
+
+
+@pytest.mark.parametrize(("fault", "text"), [("segfault", "SIGSEGV"), ("exit", "exited with code 0")])
+def test_an_environment_that_always_kills_its_actor_ends_the_run(terminal: Terminal, fault: str, text: str) -> None:
+    ended = terminal.train(f"{BROKEN}:make", *SMALL, "--env-arg", f"fault={fault}").end()
+    assert ended.code == 1, ended.text
+    assert text in ended.err
+    assert "a restart does not mend this" in ended.err
+
+
+def test_a_run_directory_that_exists_is_left_alone(terminal: Terminal) -> None:
+    (terminal.root / "run").mkdir(parents=True)
+    (terminal.root / "run" / "mine.txt").write_text("mine")
+    refused(terminal.train("CartPole-v1").end(), "exists", "--name", "srl resume run")
+    assert [path.name for path in (terminal.root / "run").iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("command", ["eval", "resume"])
+def test_a_run_that_does_not_exist_is_named(terminal: Terminal, command: str) -> None:
+    (terminal.root / "runner").mkdir(parents=True)
+    (terminal.root / "runner" / "config.json").write_text("{}")
+    ended = terminal.run(command, "ruxner", "--root", str(terminal.root))
+    refused(ended, "no run 'ruxner'", "runner")
+
+
+def test_a_corrupt_checkpoint_is_named_and_the_last_good_one_offered(terminal: Terminal) -> None:
+    assert terminal.train("CartPole-v1", "--steps", "5000").end().code == 0
+    root = str(terminal.root)
+    assert terminal.run("resume", "run", "--steps", "10000", "--root", root).code == 0
+    good, newest = checkpoints.checkpoints(terminal.root / "run" / "checkpoints")[-2:]
+    content = bytearray((newest / "arrays.safetensors").read_bytes())
+    content[len(content) // 2] ^= 1
+    (newest / "arrays.safetensors").write_bytes(content)
+    for command in (("resume", "run", "--steps", "20000"), ("eval", "run")):
+        refused(terminal.run(*command, "--root", root), str(newest), "corrupt", str(good), code=1)
+
+
+def test_a_run_without_a_checkpoint_cannot_be_resumed(terminal: Terminal) -> None:
+    assert terminal.train("CartPole-v1", "--steps", "2000").end().code == 0
+    for checkpoint in (terminal.root / "run" / "checkpoints").iterdir():
+        for file in checkpoint.iterdir():
+            file.unlink()
+        checkpoint.rmdir()
+    root = str(terminal.root)
+    refused(terminal.run("resume", "run", "--root", root), "no checkpoint", code=1)
+    refused(terminal.run("eval", "run", "--root", root), "no checkpoint")
+
+
+def test_memory_that_does_not_suffice_is_an_error_that_says_how_much_and_what_to_do(terminal: Terminal) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+
+    ended = terminal.train("CartPole-v1", "--lanes", "100000", "--horizon", "10000", preexec_fn=limit).end()
+    refused(ended, "fewer --lanes", "--horizon", code=1)
+    assert re.search(r"\d (MB of shared memory|GiB for an array)", ended.err), ended.err
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_costs_checkpoints_not_the_run(terminal: Terminal) -> None:
+    terminal.root.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", terminal.root], check=True)
+    try:
+        command = terminal.train("CartPole-v1", "--steps", "1000000000", "--checkpoint-seconds", "0.5")
+        folder = terminal.root / "run" / "checkpoints"
+        wait_for(lambda: checkpoints.checkpoints(folder), 30, "a first checkpoint")
+        subprocess.run(["dd", "if=/dev/zero", f"of={terminal.root}/filler", "bs=4k"], capture_output=True, check=False)
+        status = command.wait(lambda status: "disk is full" in str(status["messages"]), 10, "a message")
+        good = checkpoints.last_good(folder)
+        assert good is not None
+        worker(status, "actors/0")
+        command.wait_for_steps(status["steps"] + 50_000)
+        (terminal.root / "filler").unlink()
+        wait_for(lambda: checkpoints.last_good(folder) != good, 15, "a checkpoint after the repair")
+        subprocess.run(["dd", "if=/dev/zero", f"of={terminal.root}/filler", "bs=4k"], capture_output=True, check=False)
+        command.wait(lambda status: status["messages"] and "disk is full" in status["messages"][-1], 10, "a message")
+        command.signal(2)
+        ended = command.end(10)
+        assert ended.code == 130, ended.text
+        assert "Traceback" not in ended.text, ended.text
+        assert "disk is full" in ended.text, ended.text
+        assert checkpoints.last_good(folder) == checkpoints.latest(folder)
+    finally:
+        subprocess.run(["umount", "-l", terminal.root], check=True)
+
+
+def test_metrics_are_whole_lines_of_json(terminal: Terminal) -> None:
+    assert terminal.train("CartPole-v1", "--steps", "5000").end().code == 0
+    lines = (terminal.root / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["step"] >= 5000

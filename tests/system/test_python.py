@@ -1,0 +1,88 @@
+"""Training from Python: scripts with and without a guard, threads, functions of the script, misspelt keywords."""
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from terminals import Ended, Terminal
+
+import srl
+
+
+def run_script(terminal: Terminal, text: str, seconds: float = 60.0) -> Ended:
+    path = terminal.root.parent / "script.py"
+    path.write_text(text)
+    return terminal.launch([sys.executable, str(path)]).end(seconds)
+
+
+MAKE = """
+import srl
+from srl.testing.environments import Tracer
+
+def make():
+    return Tracer()
+"""
+
+
+def test_a_script_without_a_guard_trains_an_environment_by_name(terminal: Terminal) -> None:
+    ended = run_script(
+        terminal, 'import srl\nrun = srl.train("CartPole-v1", steps=3000)\nprint(run.state, run.status.steps)\n'
+    )
+    assert (ended.code, ended.out.split()[0]) == (0, "finished"), ended.text
+
+
+def test_a_script_with_a_guard_trains_an_environment_of_its_own(terminal: Terminal) -> None:
+    ended = run_script(
+        terminal, MAKE + 'if __name__ == "__main__":\n    print(srl.train(make, steps=3000, lanes=4).state)\n'
+    )
+    assert (ended.code, ended.out) == (0, "finished\n"), ended.text
+
+
+def test_a_script_of_its_own_environment_without_a_guard_is_told_to_have_one(terminal: Terminal) -> None:
+    ended = run_script(terminal, MAKE + "srl.train(make, steps=3000, lanes=4)\n")
+    assert ended.code != 0
+    assert '`if __name__ == "__main__":`' in ended.err, ended.text
+
+
+def test_a_function_without_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="top level of a module"):
+        srl.train(lambda: None, steps=10)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"lerning_rate": 1.0}, "no option 'lerning_rate'"),
+        ({"lane": 4}, "did you mean 'lanes'"),
+        ({"ppo": {"gama": 0.9}}, "did you mean 'gamma'"),
+        ({"steps": 0}, "steps must be at least 1"),
+    ],
+)
+def test_a_misspelt_keyword_is_refused_with_the_nearest_name(tmp_path: Path, options: dict, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        srl.train("CartPole-v1", root=tmp_path, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_training_in_a_thread_works(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(terminal.runtime))
+    monkeypatch.setenv("SRL_TERMINAL", str(terminal.runtime))
+    runs = []
+    thread = threading.Thread(target=lambda: runs.append(srl.train("CartPole-v1", steps=5000, root=terminal.root)))
+    thread.start()
+    thread.join(60)
+    assert runs[0].state == "finished"
+
+
+def test_ctrl_c_in_a_script_ends_its_training_and_the_script_goes_on(terminal: Terminal) -> None:
+    path = terminal.root.parent / "script.py"
+    path.write_text(
+        'import srl\nrun = srl.train("CartPole-v1", steps=10**9)\nprint(run.state)\n'
+        'policy = srl.load(run.path)\nprint(policy.act([0.0, 0.0, 0.0, 0.0]) in (0, 1))\n'
+    )
+    command = terminal.launch([sys.executable, str(path)])
+    command.wait(lambda status: status["version"] > 3, 30, "a few updates")
+    command.signal(2)
+    ended = command.end(10)
+    assert (ended.code, ended.out) == (0, "stopped\nTrue\n"), ended.text
