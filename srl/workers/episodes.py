@@ -19,8 +19,8 @@ class EpisodeTally:
         self._returns: list[Array] = []
         self._lengths: list[Array] = []
 
-    def count_block(self, reward: Array, acting: Array, ended: Array) -> None:
-        """Take in T steps: reward, acting, ended, all [T, L]."""
+    def count_block(self, reward: Array, acting: Array, ended: Array, cut: Array | None = None) -> None:
+        """Take in T steps: reward, acting, ended, all [T, L]. An episode that was `cut` is no whole one: left out."""
         lanes = np.flatnonzero(ended.any(axis=0))  # those in which something ended; late in training they are few
         which, time = np.nonzero(np.ascontiguousarray(ended[:, lanes].T))  # by lane, then by time
         opens = np.ones(len(which), bool)  # the first end of each lane
@@ -36,7 +36,8 @@ class EpisodeTally:
             before = np.empty_like(at_end)
             before[1:] = at_end[:-1]
             before[opens] = -running[lanes]
-            found.append(at_end - before)
+            episodes = at_end - before
+            found.append(episodes if cut is None else episodes[~cut[time, lanes[which]]])
             running += values.sum(axis=0)
             running[lanes] = total[:, -1] - at_end[closes]
 

@@ -67,6 +67,7 @@ class AlignedRecorder:
         self._whole = len(self._slices) == 1  # one team: rows are written whole
         self._plain = self._observations == ["observation"]
         self._has_facts = False
+        self._cut: Array | None = None  # [T+1, L]: where an environment broke; no episode ended there
         self.tally = EpisodeTally(self._spec.lanes)
 
     def arrive(self, arrivals: Sequence[Arrival]) -> None:
@@ -120,11 +121,14 @@ class AlignedRecorder:
     def _erase(self, lanes: slice, failed: Array) -> None:
         """The step that led here never happened in these lanes: nobody learns from it, and the episode is cut."""
         arrays, row = self._arrays, self._row
+        if self._cut is None:
+            self._cut = np.zeros((self._spec.rows, self._spec.lanes), bool)
         for at in range(max(0, row - 1), row + 1):
-            arrays["truncated"][at, lanes] |= failed
+            going_on = failed & ~(arrays["terminated"][at, lanes] | arrays["truncated"][at, lanes])
+            arrays["truncated"][at, lanes] |= going_on
+            self._cut[at, lanes] |= going_on
         arrays["acting"][row, lanes] &= ~failed
         arrays["reward"][row, lanes][failed] = 0.0
-        self.tally.forget(np.flatnonzero(failed) + lanes.start)
 
     def _take_facts(self, arrival: Arrival) -> None:
         ended = arrival.terminated | arrival.truncated
@@ -140,6 +144,7 @@ class AlignedRecorder:
             if self._opened.alive:
                 return True
             self._keep_row()
+            self._count(self._row)
             self._producer.discard(self._opened)
             self._opened = None
         opened = self._producer.open()
@@ -152,6 +157,7 @@ class AlignedRecorder:
         self._opened = opened
         self._arrays = dict(opened.block.arrays)
         self._row = 0
+        self._cut = None
         for path, values in self._carry.items():
             self._arrays[path][0] = values
         self._decided = int(self._carry["version"].min()) >= max(0, opened.min_version)
@@ -182,13 +188,18 @@ class AlignedRecorder:
         return False
 
     def _finish(self, opened: OpenBlock) -> None:
-        arrays = self._arrays
-        acting = arrays["acting"][:-1]
-        if not self._has_facts:
-            self.tally.count_block(arrays["reward"][:-1], acting, (arrays["terminated"] | arrays["truncated"])[:-1])
-        self._meter.add(Counter.DECISIONS, int(np.count_nonzero(acting)))
+        self._count(self._horizon)
+        self._meter.add(Counter.DECISIONS, int(np.count_nonzero(self._arrays["acting"][:-1])))
         self._opened = None
         self._producer.post(opened)
+
+    def _count(self, rows: int) -> None:
+        """Add the first rows of the present block to the episodes' figures."""
+        if rows and not self._has_facts:
+            arrays = self._arrays
+            ended = arrays["terminated"][:rows] | arrays["truncated"][:rows]
+            cut = None if self._cut is None else self._cut[:rows]
+            self.tally.count_block(arrays["reward"][:rows], arrays["acting"][:rows], ended, cut)
 
     def actions(self) -> tuple[Tree, ...]:
         if self._whole and len(self._actions) == 1:
@@ -203,6 +214,7 @@ class AlignedRecorder:
 
     def abandon(self) -> None:
         if self._opened is not None:
+            self._count(self._row)
             self._producer.discard(self._opened)
             self._opened = None
         self.tally.forget(np.arange(self._spec.lanes))

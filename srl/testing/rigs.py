@@ -1,0 +1,115 @@
+"""An actor and the far end of its streams in one thread, for tests that look at every row that was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srl.api.block import BlockSpec
+from srl.api.lanes import Lanes, LanesConfig
+from srl.api.spaces import array_spec
+from srl.base.tree import Array
+from srl.environments.ids import lanes_config
+from srl.streams.push import Consumer, PushStream
+from srl.testing.algorithms import CountingConfig
+from srl.testing.contexts import until
+from srl.testing.policies import DECISION_SPEC
+from srl.testing.stages import Stage
+from srl.workers.actor import Actor, ActorConfig
+from srl.workers.roles import Role, assign_teams
+
+Rows = Mapping[str, Array]  # path -> [T+1, L, ...]
+
+
+class ActorRig:
+    """`roles` maps patterns of agents to policies. Every policy decides by a `CountingPolicy` inside the actor."""
+
+    def __init__(
+        self,
+        env: str | LanesConfig,
+        copies: int = 2,
+        horizon: int = 4,
+        ring: int = 1,
+        roles: Mapping[str, str] | None = None,
+        max_lag: int | None = None,
+        batch_blocks: int = 1,
+        aligned: bool | None = None,
+        max_env_failures: int = 10,
+        **options: Any,
+    ) -> None:
+        roles = roles or {"*": "policy"}
+        environment = lanes_config(env, **options) if isinstance(env, str) else env
+        probe: Lanes = environment.build(1)
+        spec = probe.spec
+        probe.close()
+        self.stage = Stage("inproc", Path("/nonexistent"))
+        self.stage.world.close()
+        self.stage.world = type(self.stage.world)(policies=roles.values())
+        self.streams: dict[str, PushStream] = {}
+        made = []
+        for (pattern, policy), members in zip(roles.items(), assign_teams(spec, tuple(roles)), strict=True):
+            team = spec.teams[members[0]]
+            together = all(spec.teams[member].aligned for member in members) if aligned is None else aligned
+            lanes = copies * sum(len(spec.teams[member].agents) for member in members) if together else 1
+            block = BlockSpec(horizon, lanes, array_spec(team.observation), DECISION_SPEC)
+            stream = self.streams[policy] = PushStream(policy, block, batch_blocks, max_lag=max_lag)
+            made.append(
+                Role(policy, CountingConfig(), team.observation, team.action, stream, agents=pattern, aligned=together)
+            )
+        self.context = self.stage.world.context("actors", seed=1)
+        config = ActorConfig(environment, spec, tuple(made), copies, ring, max_env_failures)
+        self.actor: Actor = config.build(self.context)
+        self.consumers = {policy: self.stage.consumer(stream) for policy, stream in self.streams.items()}
+        self.updates = dict.fromkeys(self.streams, 0)
+
+    def publish(self, version: int, policy: str = "policy") -> None:
+        """The first parameter is the version, so every decision's value tells who made it."""
+        self.stage.world.stores[policy].push(version, np.array([version], np.float32))
+
+    def blocks(self, count: int, policy: str = "policy") -> list[Rows]:
+        """Play until the consumer took `count` more blocks; copies of their arrays."""
+        found: list[Rows] = []
+        while len(found) < count:
+            consumer = self.consumers[policy]
+            update = self.updates[policy]
+            taken = until(lambda: consumer.take(update), *self._polls())  # noqa: B023
+            found += [{path: array.copy() for path, array in posted.block.arrays.items()} for posted in taken]
+            consumer.release(taken)
+            self.updates[policy] += 1
+        return found
+
+    def play(self, rounds: int) -> None:
+        for _ in range(rounds):
+            for poll in self._polls():
+                poll()
+
+    def _polls(self) -> Sequence[Any]:
+        return (self.actor.poll, *(consumer.poll for consumer in self.consumers.values()))
+
+    def consumer(self, policy: str = "policy") -> Consumer:
+        return self.consumers[policy]
+
+    def replace_consumer(self, policy: str = "policy") -> None:
+        """The trainer dies, and another one takes its place."""
+        self.consumers[policy].close()
+        self.consumers[policy] = self.stage.consumer(self.streams[policy], incarnation=1)
+
+    def episodes(self, role: int = 0) -> tuple[int, list[float], list[float]]:
+        """Number, returns and lengths of all episodes since the last call."""
+        count, returns, lengths = 0, [], []
+        for group in self.actor._groups:
+            more, some, long = group.recorders[role].tally.drain()
+            count, returns, lengths = count + more, returns + some, lengths + long
+        return count, returns, lengths
+
+    def close(self) -> None:
+        self.actor.close()
+        self.stage.close()
+
+
+def one_lane(blocks: Sequence[Rows], lane: int = 0) -> dict[str, Array]:
+    """The rows of one lane over consecutive blocks, without those that only bootstrap: path -> [T * len(blocks), ...]"""
+    return {path: np.concatenate([block[path][:-1, lane] for block in blocks]) for path in blocks[0]}

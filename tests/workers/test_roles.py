@@ -1,0 +1,47 @@
+"""Which agents play by which policy; what is wrong is named."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from srl.api.lanes import LaneSpec, TeamSpec
+from srl.api.spaces import Box, Discrete, Space
+from srl.workers.roles import assign_teams
+
+SMALL, LARGE = Box((2,)), Box((5,))
+
+
+def team(*agents: str, observation: Space = SMALL) -> TeamSpec:
+    return TeamSpec(agents[0], agents, observation, Discrete(2))
+
+
+SPEC = LaneSpec("Hide", 1, (team("hider_0", "hider_1"), team("seeker_0", observation=LARGE), team("hider_9")))
+
+
+def test_every_team_goes_to_the_role_that_covers_it() -> None:
+    assert assign_teams(SPEC, ("seeker*", "hider*")) == [[1], [0, 2]]
+    assert assign_teams(LaneSpec("One", 3, (team("agent"),)), ("*",)) == [[0]]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        (("hider*",), "Hide: agents seeker_0 must match exactly one role; roles cover ['hider*'], matching are none"),
+        (("hider*", "seeker*", "*_0"), "agents hider_0, hider_1 must match exactly one role"),
+        (("hider*", "seeker*", "*"), "matching are ['hider*', '*']"),
+        (("hider_0", "hider_[19]", "seeker*"), "agents hider_0, hider_1 must match exactly one role"),
+        (("hider*", "seeker*", "ghost*"), "role 'ghost*' matches no agent; agents are ['hider_0', 'hider_1'"),
+    ],
+)
+def test_what_does_not_match_is_named(patterns: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        assign_teams(SPEC, patterns)
+
+
+def test_agents_of_one_role_must_see_and_do_the_same() -> None:
+    spec = LaneSpec("Mixed", 1, (team("one"), team("other", observation=LARGE)))
+    message = "agents 'one' and 'other' share role '*' but not their spaces; give them roles of their own"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        assign_teams(spec, ("*",))
