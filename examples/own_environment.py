@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import gymnasium
@@ -44,7 +45,11 @@ def make(strongest: float = 0.05) -> gymnasium.Env:
 
 
 if __name__ == "__main__":
-    run = srl.train("examples/own_environment.py:make", steps=200_000)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=200_000)
+    parser.add_argument("--root", default="runs")
+    arguments = parser.parse_args()
+    run = srl.train(make, steps=arguments.steps, root=arguments.root)
     policy = srl.load(run.path)
     environment = make()
     observation, _ = environment.reset(seed=1)

@@ -59,7 +59,8 @@ class Trainer(Protocol):
         """What policies load: one flat float32 vector [P], valid until the next `step`."""
 
     def state(self) -> Mapping[str, Array]:
-        """All that an exact restart needs, as arrays whose shapes never change; valid until the next `step`."""
+        """All that an exact restart needs, as arrays whose shapes never change; valid until the next `step`. What
+        `parameters` returns is among them under that name: a checkpoint holds this and nothing else."""
 
     def restore(self, state: Mapping[str, Array]) -> None: ...
 

@@ -1,0 +1,99 @@
+"""What the docs show works: examples run, commands parse, files and functions that are named exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tyro
+
+from srl.cli import Command
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+STEPS = 6000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(example: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(example), "--steps", str(STEPS), "--root", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    (run,) = tmp_path.iterdir()  # it trained, and where it was told to
+    assert list((run / "checkpoints").iterdir())
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Every `srl ...` in the docs, in the comments of the examples and in the help itself, with where it stands."""
+    for page in PAGES:
+        text = page.read_text()
+        for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            yield from ((page.name, line) for line in block.splitlines() if line.startswith("srl "))
+        prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+        yield from ((page.name, found) for found in re.findall(r"`(srl [a-z-]+ [^`|…]+)`", prose))
+    for file in [*EXAMPLES, ROOT / "srl" / "cli.py"]:
+        yield from ((file.name, found) for found in re.findall(r"(?m)(srl train [^`\n]+)$", file.read_text()))
+
+
+@pytest.mark.parametrize(("page", "command"), sorted(set(commands())))
+def test_a_command_in_the_docs_is_understood(page: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(" ".join(command.split()), comments=True)[1:]
+    try:
+        tyro.cli(Command, prog="srl", args=words)
+    except SystemExit as end:
+        assert end.code == 0, f"{page}: {command}\n{capsys.readouterr()}"  # 0: it asked for help
+
+
+def test_the_docs_were_searched_for_commands() -> None:
+    assert len(set(commands())) > 25
+
+
+def test_targets_of_make_in_the_docs_exist() -> None:
+    targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
+    shown = {
+        target for page in PAGES for target in re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(), re.MULTILINE)
+    }
+    assert {"train", "test"} <= shown
+    assert shown <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_in_the_docs_lead_to_files(page: Path) -> None:
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text())]
+    missing = [link for link in links if link and "://" not in link and not (page.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_functions_that_the_docs_name_exist(page: Path) -> None:
+    found = re.findall(
+        r"`((?:srl|tests|examples|benchmarks|docs)/[\w./-]+\.(?:py|md))(?::([\w.]+))?`", page.read_text()
+    )
+    missing = [f"{file}:{name}" for file, name in found if not exists(ROOT / file, name)]
+    assert missing == []
+
+
+def exists(file: Path, name: str) -> bool:
+    """Whether a file defines a function or class, or a class a method: `Actor.poll`."""
+    if not file.is_file():
+        return False
+    node: ast.AST | None = ast.parse(file.read_text()) if name else None
+    for part in name.split(".") if name else []:
+        inside = getattr(node, "body", [])
+        node = next((inner for inner in inside if getattr(inner, "name", None) == part), None)
+        if node is None:
+            return False
+    return True
+
+
+def test_the_journey_names_many_functions() -> None:
+    journey = (ROOT / "docs" / "journey.md").read_text()
+    assert len(set(re.findall(r"`srl/[\w/]+\.py:[\w.]+`", journey))) > 40
