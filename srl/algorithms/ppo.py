@@ -67,8 +67,12 @@ class PPOConfig:
                 raise ValueError(f"{name} must be positive, found {getattr(self, name)}")
 
     def check(self, observation: Space, action: Space) -> None:
-        # Without torch, which a controller never imports; a network of the user's own is checked when it is built.
         check_action_space(action)
+        if self.network:  # only then torch is imported in the controller: the user's own code may hold mistakes
+            from srl.networks.flat import FlatParameters
+
+            network, _ = self._build_network(observation, action, seed=0)
+            FlatParameters(network, gradients=False)
 
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
         # A Box action is kept as the network drew it, unclipped and in float32, whatever the space says.

@@ -110,8 +110,9 @@ class Answer:
 
 @runtime_checkable
 class RequestServer(Protocol):
-    def poll(self, version: int) -> RequestBatch | None:
-        """Everything that waits, as one batch, as far as parameters of `version` may answer it."""
+    def poll(self, version: int | None) -> RequestBatch | None:
+        """Everything that waits, as one batch, as far as parameters of `version` may answer it. With None requests
+        are only taken in, to be answered later."""
 
     def reply(self, batch: RequestBatch, answer: Answer) -> None: ...
 

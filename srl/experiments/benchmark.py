@@ -42,7 +42,7 @@ WORKLOADS = {
 
 
 def measure(what: str, options: BenchOptions) -> dict[str, Any]:
-    from srl.experiments.benchmark_parts import raw_actor
+    from srl.experiments.benchmark_actor import raw_actor
     from srl.experiments.benchmark_ring import ring
 
     kinds: dict[str, Callable[[BenchOptions], dict[str, Any]]] = {

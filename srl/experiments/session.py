@@ -14,8 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
-
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig
 from srl.api.scheduler import Scheduler
@@ -93,6 +91,7 @@ class Session:
             self._memory.commits[policy].write(int(facts[policy]["version"]), state, facts[policy])
         self._controller.gauges.first_steps = max(int(fact["steps"]) for fact in facts.values())
         self._saved_version = self._version()
+        self._controller.gauges.version = self._saved_version
 
     def run(self) -> Outcome:
         with self._signals():
@@ -156,7 +155,7 @@ class Session:
             if committed is None:
                 return
             number, state, noted = committed
-            arrays.update({f"{policy}/{key}": np.ascontiguousarray(value) for key, value in state.items()})
+            arrays.update({f"{policy}/{key}": value for key, value in state.items()})
             facts["policies"][policy] = {**noted, "version": number}
         facts["return_mean"] = self._controller.status().return_mean
         step = max(int(fact["steps"]) for fact in facts["policies"].values())

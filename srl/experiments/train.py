@@ -128,7 +128,8 @@ def start(
         if name
         else directory.create_default(root, title, title_of(options.algo), options.seed, began)
     )
-    return _conduct(run, experiment, environment, options, on_status, began, None)
+    with run.held():
+        return _conduct(run, experiment, environment, options, on_status, began, None)
 
 
 def resume(
@@ -138,6 +139,13 @@ def resume(
     **changes: Any,
 ) -> Run:
     """Go on from a run's last checkpoint, in the same directory, up to `steps` in all."""
+    with run.held():
+        return _resume(run, steps, on_status, changes)
+
+
+def _resume(
+    run: RunDirectory, steps: int | None, on_status: Callable[[RunStatus], None] | None, changes: dict[str, Any]
+) -> Run:
     began = time.time()
     config = run.read_config()
     environment = from_data(config["lanes"])

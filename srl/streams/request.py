@@ -290,7 +290,7 @@ class Server:
         self._batches = 0
         self._lanes = 0
 
-    def poll(self, version: int) -> RequestBatch | None:
+    def poll(self, version: int | None) -> RequestBatch | None:
         while (channel := self._listener.accept()) is not None:
             self._context.wake_on(channel)
             self._askers.append(_Asker(channel))
@@ -301,7 +301,7 @@ class Server:
                 asker.channel.flush()
             except ChannelClosed:
                 self._lose(asker)
-        return self._batch(version)
+        return None if version is None else self._batch(version)
 
     def _handle(self, asker: _Asker, message: Any, arrays: list[Array], memory: Any) -> None:
         if isinstance(message, Attach):

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from srl.api.algorithm import AlgorithmConfig
+from srl.api.policy import Policy
 from srl.api.spaces import Space
 from srl.api.streams import Answer, RequestBatch
 from srl.api.worker import IDLE, WORKED, Context, PollResult
@@ -31,60 +32,80 @@ class PolicyWorkerConfig:
         return PolicyWorker(self, context)
 
 
+@dataclass(frozen=True, eq=False)
+class _Running:
+    """A batch under way."""
+
+    batch: RequestBatch
+    policy: Policy
+    answer: Future[Answer]
+
+
 class PolicyWorker:
     def __init__(self, config: PolicyWorkerConfig, context: Context) -> None:
         self._config = config
         self._context = context
         self._meter = context.meter
-        seed = derive(context.seed, "policy", config.policy)
-        self._policy = config.algorithm.build_policy(config.observation, config.action, seed)
+        # With batches under way, new parameters are loaded into the policy that is idle, and the two change places.
+        self._policies = deque(self._build(index) for index in range(1 if config.in_flight == 1 else 2))
         self._parameters = context.parameters(config.policy)
         self._server = config.requests.server(context)
         self._pool = ThreadPoolExecutor(config.in_flight, "act") if config.in_flight > 1 else None
-        self._running: deque[tuple[RequestBatch, Future[Answer]]] = deque()
+        self._running: list[_Running] = []
+
+    def _build(self, index: int) -> Policy:
+        config = self._config
+        seed = derive(self._context.seed, "policy", config.policy, index)
+        return config.algorithm.build_policy(config.observation, config.action, seed)
 
     def poll(self) -> PollResult:
         worked = self._answer_finished()
-        outdated = self._parameters.version > self._policy.version
-        if outdated and not self._running:  # parameters never change under a batch that is under way
-            refresh(self._policy, self._parameters)
-            outdated = False
-        if not outdated and len(self._running) < self._config.in_flight:
-            batch = self._server.poll(self._policy.version)
-            if batch is not None:
-                worked = True
-                self._begin(batch)
+        self._renew()
+        policy = self._policies[0]
+        batch = self._server.poll(policy.version if len(self._running) < self._config.in_flight else None)
+        if batch is not None:
+            worked = True
+            self._begin(batch, policy)
         if worked:
             self._meter.add(Counter.PROGRESS)
-            self._meter.set(Counter.VERSION, max(0, self._policy.version))
+            self._meter.set(Counter.VERSION, max(0, policy.version))
             self._server.publish(self._meter)
         return WORKED if worked else IDLE
 
-    def _begin(self, batch: RequestBatch) -> None:
+    def _renew(self) -> None:
+        """Load the newest parameters, but never under a batch that is under way."""
+        idle = self._policies[-1]
+        newest = self._parameters.version
+        if newest > self._policies[0].version and all(running.policy is not idle for running in self._running):
+            refresh(idle, self._parameters)
+            self._policies.rotate(1)
+
+    def _begin(self, batch: RequestBatch, policy: Policy) -> None:
         if self._pool is not None:
-            future = self._pool.submit(self._act, batch)
+            future = self._pool.submit(_act, policy, batch)
             ring = self._context.bell()
             future.add_done_callback(lambda _: ring())
-            self._running.append((batch, future))
+            self._running.append(_Running(batch, policy, future))
             return
         self._meter.enter(Phase.INFERENCE)
-        answer = self._act(batch)
+        answer = _act(policy, batch)
         self._meter.enter(Phase.OTHER)
         self._server.reply(batch, answer)
 
-    def _act(self, batch: RequestBatch) -> Answer:
-        decision = self._policy.act(from_leaves(batch.observation), None, batch.first)
-        return Answer(flat_decision(decision), self._policy.version)
-
     def _answer_finished(self) -> bool:
-        worked = False
-        for item in [item for item in self._running if item[1].done()]:
-            self._running.remove(item)
-            self._server.reply(item[0], item[1].result())
-            worked = True
-        return worked
+        finished = [running for running in self._running if running.answer.done()]
+        for running in finished:
+            self._running.remove(running)
+            self._server.reply(running.batch, running.answer.result())
+        return bool(finished)
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
         self._server.close()
+
+
+def _act(policy: Policy, batch: RequestBatch) -> Answer:
+    version = policy.version
+    decision = policy.act(from_leaves(batch.observation), None, batch.first)
+    return Answer(flat_decision(decision), version)

@@ -86,7 +86,7 @@ def test_an_own_network_is_found_by_its_file(own: str) -> None:
         ("wide_value", r"value \[B\].*float32 \[2, 1\]"),
         ("single", r"must return \(distribution parameters, value\), found float32 \[2, 3\]"),
         ("no_module", r"returned int, wanted a torch.nn.Module"),
-        ("missing", r"has no function missing"),
+        ("missing", r"has no 'missing'"),
     ],
 )
 def test_a_wrong_own_network_is_refused_before_anything_runs(own: str, function: str, message: str) -> None:

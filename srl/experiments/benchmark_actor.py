@@ -1,4 +1,4 @@
-"""Measurements of parts: what the actor costs beside its environment, and what the environment ring gains."""
+"""What an actor costs beside its environment."""
 
 from __future__ import annotations
 
@@ -170,23 +170,3 @@ def _bare_vector(name: str, copies: int) -> Any:
         return count * copies / span
 
     return run
-
-
-@dataclass(frozen=True)
-class DistantConfig(UniformConfig):
-    """A policy behind a busy or distant accelerator: an answer takes `seconds`, during which nothing computes here."""
-
-    seconds: float = 0.005
-
-    def build_policy(self, observation: Space, action: Space, seed: int) -> UniformPolicy:
-        return DistantPolicy(action, seed, self.seconds)
-
-
-class DistantPolicy(UniformPolicy):
-    def __init__(self, action: Space, seed: int, seconds: float) -> None:
-        super().__init__(action, seed)
-        self._seconds = seconds
-
-    def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
-        time.sleep(self._seconds)
-        return {"action": random_actions(self._space, len(first), self._generator)}
