@@ -65,8 +65,10 @@ class Gauges:
         self._stride = 1
         self._skipped = 0
         self.figures: dict[str, float] = {}
-        self._version = 0
+        self.version = 0
         self._lag_max = 0
+        self.began = 0.0
+        """Wall time of the command."""
         self.first_update: float | None = None
         self.first_steps = 0
 
@@ -74,6 +76,7 @@ class Gauges:
         """A worker is gone: what it counted stays counted."""
         for counter in TOTALS:
             self._base[counter] = self._base.get(counter, 0) + meter.get(counter)
+        self._raise_marks([meter])
         self._tracks.pop(place.name, None)
 
     def add_episodes(self, count: int, returns: Iterable[float], lengths: Iterable[float]) -> None:
@@ -101,8 +104,7 @@ class Gauges:
         decided = self._total(members, Counter.DECISIONS)
         env_fps, train_fps = self._rate(now, decided, learnt)
         lag_count = self._total(members, Counter.LAG_COUNT)
-        self._version = max(self._version, *(m.meter.get(Counter.VERSION) for m in members), 0)
-        self._lag_max = max(self._lag_max, *(m.meter.get(Counter.LAG_MAX) for m in members), 0)
+        self._raise_marks([member.meter for member in members])
         experiment = self._experiment
         return RunStatus(
             run=experiment.name,
@@ -113,8 +115,8 @@ class Gauges:
             elapsed=elapsed,
             steps=learnt,
             target_steps=experiment.target_steps,
-            updates=self._version,
-            version=self._version,
+            updates=self.version,
+            version=self.version,
             env_fps=env_fps,
             train_fps=train_fps,
             lag_mean=self._total(members, Counter.LAG_SUM) / lag_count if lag_count else 0.0,
@@ -132,6 +134,14 @@ class Gauges:
             messages=messages,
             seconds_to_first_update=self.first_update,
         )
+
+    def _raise_marks(self, meters: list[Meter]) -> None:
+        for meter in meters:
+            self.version = max(self.version, meter.get(Counter.VERSION))
+            self._lag_max = max(self._lag_max, meter.get(Counter.LAG_MAX))
+            first = meter.get(Counter.FIRST_UPDATE_NS)
+            if first and self.first_update is None:
+                self.first_update = first * 1e-9 - self.began
 
     def _total(self, members: list[Member], counter: Counter) -> int:
         return self._base.get(counter, 0) + sum(member.meter.get(counter) for member in members)

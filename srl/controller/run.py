@@ -68,8 +68,8 @@ class Controller:
         self._door = ControlDoor(runtime, self._serve) if runtime is not None else None
         self._restarts = 0
         self._messages: deque[str] = deque(maxlen=8)
-        self._began_wall = time.time() if began is None else began
-        self._began = self._clock.now() - max(0.0, time.time() - self._began_wall)
+        self.gauges.began = time.time() if began is None else began
+        self._began = self._clock.now() - max(0.0, time.time() - self.gauges.began)
         self._reported = -1.0
         self.state = "starting"
         self.reason = ""
@@ -251,11 +251,6 @@ class Controller:
 
     def status(self) -> RunStatus:
         members = [self._member(seat) for seat in self._seats.values()]
-        if self.gauges.first_update is None:
-            stamps = [m.meter.get(Counter.FIRST_UPDATE_NS) for m in members]
-            first = min((stamp for stamp in stamps if stamp), default=0)
-            if first:
-                self.gauges.first_update = first * 1e-9 - self._began_wall
         elapsed = self._clock.now() - self._began
         return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, list(self._messages))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -60,6 +62,22 @@ class RunDirectory:
     def log(self, worker: str) -> Path:
         """`actors/0` logs into logs/actors-0.log."""
         return self.logs / f"{_slug(worker)}.log"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else may run in this directory meanwhile; the kernel lets go of it when we die."""
+        with _explained(self.path, "open"):
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunDirectoryError(
+                    f"{self.name} is going on in {self.path}; see it with `srl ps`, end it with `srl stop {self.name}`"
+                ) from error
+            yield
+        finally:
+            os.close(descriptor)
 
     def write_config(self, data: Any) -> None:
         """Keep plain data, as `srl.base.config.to_data` makes it."""

@@ -79,7 +79,7 @@ def test_ctrl_c_in_a_script_ends_its_training_and_the_script_goes_on(terminal: T
     path = terminal.root.parent / "script.py"
     path.write_text(
         'import srl\nrun = srl.train("CartPole-v1", steps=10**9)\nprint(run.state)\n'
-        'policy = srl.load(run.path)\nprint(policy.act([0.0, 0.0, 0.0, 0.0]) in (0, 1))\n'
+        "policy = srl.load(run.path)\nprint(policy.act([0.0, 0.0, 0.0, 0.0]) in (0, 1))\n"
     )
     command = terminal.launch([sys.executable, str(path)])
     command.wait(lambda status: status["version"] > 3, 30, "a few updates")
