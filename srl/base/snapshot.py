@@ -12,7 +12,7 @@ import numpy as np
 from srl.base.memory import Memory
 from srl.base.tree import Array
 
-HEADER_BYTES = 1 << 16
+HEADER_BYTES = 1 << 17
 LAYOUT_OFFSET = 1 << 12
 FACTS_BYTES = 1 << 14
 _MAGIC = 0x53524C534E4150
@@ -61,6 +61,10 @@ class Snapshot:
         if not self._header[_READY]:
             self._lay_out(arrays)
         layout = self._known_layout()
+        _check_layout(arrays, layout)
+        text = msgspec.json.encode(dict(facts))
+        if len(text) > FACTS_BYTES - 8:
+            raise ValueError(f"facts of a state take {len(text)} bytes; at most {FACTS_BYTES - 8} fit")
         header = self._header
         active = int(header[_ACTIVE]) - 1
         free = [slot for slot in range(self.num_slots) if slot != active and slot not in keep]
@@ -69,16 +73,10 @@ class Snapshot:
         writing = int(header[sequence]) | 1  # odd also where a writer was killed in the middle of this slot
         header[sequence] = writing
         body = self._slot(slot)
-        text = msgspec.json.encode(dict(facts))
-        if len(text) > FACTS_BYTES - 8:
-            raise ValueError(f"facts of a state take {len(text)} bytes; at most {FACTS_BYTES - 8} fit")
         body[:8].view("int64")[0] = len(text)
         body[8 : 8 + len(text)] = np.frombuffer(text, np.uint8)
         for key, (dtype, shape, offset) in layout.items():
-            array = arrays[key]
-            if array.shape != shape or array.dtype.name != dtype:
-                raise ValueError(f"state {key!r} is {array.dtype.name}{array.shape}; it was {dtype}{shape} before")
-            body[offset : offset + array.nbytes].view(dtype).reshape(shape)[...] = array
+            body[offset : offset + _nbytes(dtype, shape)].view(dtype).reshape(shape)[...] = arrays[key]
         header[sequence + 1] = version
         header[sequence] = writing + 1
         header[_ACTIVE] = slot + 1
@@ -133,6 +131,15 @@ class Snapshot:
         if self._memory.nbytes < end:  # the writer laid it out after we mapped it
             self._memory.remap()
         return self._memory.bytes[end - size : end]
+
+
+def _check_layout(arrays: Mapping[str, Array], layout: Mapping[str, tuple[str, tuple[int, ...], int]]) -> None:
+    if set(arrays) != set(layout):
+        raise ValueError(f"a state of {sorted(arrays)}; it was one of {sorted(layout)} before")
+    for key, (dtype, shape, _) in layout.items():
+        array = arrays[key]
+        if array.shape != shape or array.dtype.name != dtype:
+            raise ValueError(f"state {key!r} is {array.dtype.name}{array.shape}; it was {dtype}{shape} before")
 
 
 def _nbytes(dtype: str, shape: tuple[int, ...]) -> int:

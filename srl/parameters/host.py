@@ -47,18 +47,24 @@ class HostParameterStore:
                 self._pin(book, name, slot, version)
 
     def pull(self, tag: str = "latest", newer_than: int = -1) -> tuple[int, Array] | None:
-        slot: int | None = None
         if tag != "latest":
+            return self._pull_tagged(tag, newer_than)
+        if self.version <= newer_than:
+            return None
+        found = self._snapshot.read()
+        return None if found is None else (found[0], found[1]["parameters"])
+
+    def _pull_tagged(self, tag: str, newer_than: int) -> tuple[int, Array] | None:
+        while True:
             tags = self._book()["tags"]
             if tag not in tags:
                 raise KeyError(f"no version is tagged {tag!r}; tags are {sorted(tags)}")
             slot, version = tags[tag]
             if version <= newer_than:
                 return None
-        elif self.version <= newer_than:
-            return None
-        found = self._snapshot.read(slot)
-        return None if found is None else (found[0], found[1]["parameters"])
+            found = self._snapshot.read(slot)
+            if found is not None and found[0] == version:  # else the tag was moved, and its slot written, meanwhile
+                return version, found[1]["parameters"]
 
     def versions(self) -> dict[str, int]:
         tagged = {name: version for name, (_, version) in self._book()["tags"].items()}
@@ -103,22 +109,28 @@ class HostParameterStore:
             text = msgspec.json.encode(book)
             if text == before:
                 return
-            area = self._area()
-            if len(text) > len(area) - 8:
+            chosen, pages = self._pages()
+            other = 1 - int(chosen[0])
+            if len(text) > len(pages[other]) - 8:
                 raise ValueError("too many notes about versions")
-            area[8 : 8 + len(text)] = np.frombuffer(text, np.uint8)
-            area[:8].view("int64")[0] = len(text)
+            pages[other][8 : 8 + len(text)] = np.frombuffer(text, np.uint8)
+            pages[other][:8].view("int64")[0] = len(text)
+            chosen[0] = other
 
     def _read_book(self) -> dict[str, Any]:
-        area = self._area()
-        size = int(area[:8].view("int64")[0])
+        chosen, pages = self._pages()
+        page = pages[int(chosen[0])]
+        size = int(page[:8].view("int64")[0])
         if size == 0:
             return {"tags": {}, "notes": {}}
-        book: dict[str, Any] = msgspec.json.decode(area[8 : 8 + size].tobytes())
+        book: dict[str, Any] = msgspec.json.decode(page[8 : 8 + size].tobytes())
         return book
 
-    def _area(self) -> Array:
-        return self._snapshot.memory.bytes[_BOOK_OFFSET:HEADER_BYTES]
+    def _pages(self) -> tuple[Array, tuple[Array, Array]]:
+        """Which page counts, and both: who is killed while he writes the other one leaves this one whole."""
+        area = self._snapshot.memory.bytes[_BOOK_OFFSET:HEADER_BYTES]
+        middle = len(area) // 2
+        return area[:8].view("int64"), (area[64:middle], area[middle:])
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:

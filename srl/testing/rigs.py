@@ -99,7 +99,9 @@ class ActorRig:
 
     def episodes(self, role: int = 0) -> tuple[int, list[float], list[float]]:
         """Number, returns and lengths of all episodes since the last call."""
-        count, returns, lengths = 0, [], []
+        count = 0
+        returns: list[float] = []
+        lengths: list[float] = []
         for group in self.actor._groups:
             more, some, long = group.recorders[role].tally.drain()
             count, returns, lengths = count + more, returns + some, lengths + long
@@ -111,5 +113,5 @@ class ActorRig:
 
 
 def one_lane(blocks: Sequence[Rows], lane: int = 0) -> dict[str, Array]:
-    """The rows of one lane over consecutive blocks, without those that only bootstrap: path -> [T * len(blocks), ...]"""
+    """The rows of one lane over consecutive blocks, without those that only bootstrap: path -> [T * blocks, ...]"""
     return {path: np.concatenate([block[path][:-1, lane] for block in blocks]) for path in blocks[0]}

@@ -1,52 +1,215 @@
+"""States in shared memory: nobody sees half of one, whoever is killed whenever."""
+
+from __future__ import annotations
+
 import os
 import signal
+import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from srl.base.snapshot import Snapshot
+from srl.base import snapshot as snapshots
+from srl.base.memory import Memory
+from srl.base.snapshot import FACTS_BYTES, Snapshot
+from srl.testing.contexts import until
 
 
-def state(value: int) -> dict[str, np.ndarray]:
-    return {"weights": np.full(3_000_000, value, np.float32)}
+@pytest.fixture
+def snapshot() -> Iterator[Snapshot]:
+    made = Snapshot.create("test")
+    yield made
+    made.memory.close()
+    made.__dict__.clear()  # pytest holds on to it: let the mapping go now
 
 
-def test_the_newest_whole_state_is_read():
-    snapshot = Snapshot.create("test")
-    assert snapshot.version == -1
+def state(number: int, size: int = 20_000) -> dict[str, np.ndarray]:
+    """Every element tells the version."""
+    return {"a": np.full(size, number, np.float32), "b": np.full((3, 5), number, np.int64)}
+
+
+def check_whole(found: tuple[int, dict[str, np.ndarray], dict[str, object]] | None) -> int:
+    assert found is not None
+    version, arrays, facts = found
+    assert facts["version"] == version
+    for array in arrays.values():
+        assert (array == version).all()
+    return version
+
+
+def test_nothing_is_there_before_the_first(snapshot: Snapshot) -> None:
+    assert (snapshot.version, snapshot.active_slot, snapshot.read()) == (-1, None, None)
+
+
+def test_the_newest_state_is_read_with_its_facts(snapshot: Snapshot) -> None:
+    for version in (0, 1, 5, 6, 100):
+        snapshot.write(version, state(version), {"version": version, "text": "ü"})
+        assert snapshot.version == version
+        found = snapshot.read()
+        assert check_whole(found) == version
+        assert found is not None
+        assert found[2]["text"] == "ü"
+        assert found[1]["b"].shape == (3, 5)
+
+
+def test_what_was_read_is_a_copy(snapshot: Snapshot) -> None:
+    snapshot.write(1, state(1), {"version": 1})
+    found = snapshot.read()
+    assert found is not None
+    for version in range(2, 6):
+        snapshot.write(version, state(version), {"version": version})
+    check_whole(found)
+
+
+def test_kept_slots_are_not_written(snapshot: Snapshot) -> None:
+    kept = snapshot.write(1, state(1), {"version": 1})
+    slots = {snapshot.write(v, state(v), {"version": v}, keep=frozenset({kept})) for v in range(2, 8)}
+    assert kept not in slots
+    assert check_whole(snapshot.read(kept)) == 1
+    assert check_whole(snapshot.read()) == 7
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"a": np.zeros(3, np.float32)}, r"a state of \['a'\]; it was one of \['a', 'b'\] before"),
+        ({**state(1), "c": np.zeros(1)}, r"a state of \['a', 'b', 'c'\]"),
+        ({**state(1), "b": np.zeros((5, 3), np.int64)}, r"state 'b' is int64\(5, 3\); it was int64\(3, 5\) before"),
+        ({**state(1), "b": np.zeros((3, 5), np.int32)}, "state 'b' is int32"),
+    ],
+    ids=["missing", "more", "shape", "dtype"],
+)
+def test_another_layout_is_refused_and_harms_nothing(
+    snapshot: Snapshot, wrong: dict[str, np.ndarray], message: str
+) -> None:
+    snapshot.write(1, state(1), {"version": 1})
+    with pytest.raises(ValueError, match=message):
+        snapshot.write(2, wrong, {"version": 2})
+    assert check_whole(snapshot.read()) == 1
+    for version in range(2, 6):
+        snapshot.write(version, state(version), {"version": version})
+        assert check_whole(snapshot.read()) == version
+
+
+def test_facts_that_do_not_fit_are_refused(snapshot: Snapshot) -> None:
+    with pytest.raises(ValueError, match="facts of a state take"):
+        snapshot.write(1, state(1), {"text": "x" * FACTS_BYTES})
     assert snapshot.read() is None
-    for version in range(5):
-        snapshot.write(version, {"weights": np.full(3, version, np.float32)}, {"steps": version})
-        number, arrays, facts = snapshot.read()
-        assert (snapshot.version, number, facts) == (version, version, {"steps": version})
-        assert arrays["weights"].tolist() == [version] * 3
-    snapshot.memory.close()
 
 
-@pytest.mark.parametrize("microseconds", [200, 700, 1500, 3000, 5000, 9000])
-def test_a_writer_killed_at_any_moment_leaves_a_whole_state_and_the_next_writer_goes_on(microseconds: int):
-    snapshot = Snapshot.create("test")
-    snapshot.write(0, state(0), {"steps": 0})
-    for _ in range(5):
-        begun, begin = os.pipe()
-        first = snapshot.version + 1
-        if (pid := os.fork()) == 0:
-            states = {version: state(version) for version in range(first, first + 8)}
-            os.write(begin, b"x")
+def test_growth_is_seen_by_who_mapped_it_earlier(snapshot: Snapshot) -> None:
+    early = Snapshot(Memory.from_fd(os.dup(snapshot.memory.fd)))
+    assert early.read() is None
+    snapshot.write(3, state(3, 500_000), {"version": 3})
+    assert early.version == 3
+    assert check_whole(early.read()) == 3
+    early.write(4, state(4, 500_000), {"version": 4})
+    assert check_whole(snapshot.read()) == 4
+    early.memory.close()
+
+
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_a_reader_never_sees_half_a_state(snapshot: Snapshot, where: str) -> None:
+    snapshot.write(0, state(0), {"version": 0})
+    stop = Memory.create("stop", 8)
+
+    def hammer() -> None:
+        version = 0
+        while not stop.bytes[0]:
+            version += 1
+            snapshot.write(version, state(version), {"version": version})
+
+    child = 0
+    thread = None
+    if where == "process":
+        child = os.fork()
+        if child == 0:
+            hammer()
+            os._exit(0)
+    else:
+        thread = threading.Thread(target=hammer)
+        thread.start()
+    try:
+        last = 0
+        deadline = time.monotonic() + 0.7
+        while time.monotonic() < deadline or last < 20:
+            version = check_whole(snapshot.read())
+            assert version >= last
+            assert snapshot.version >= version
+            last = version
+    finally:
+        stop.bytes[0] = 1
+        stop.close()
+        if thread is not None:
+            thread.join()
+        else:
+            os.waitpid(child, 0)
+
+
+def test_a_writer_killed_in_the_middle_leaves_the_former_state(snapshot: Snapshot) -> None:
+    """Killed at a random moment, again and again; each successor goes on where the last one was."""
+    snapshot.write(0, state(0), {"version": 0})
+    version = 0
+    for attempt in range(12):
+        child = os.fork()
+        if child == 0:
+            number = snapshot.version
             while True:
-                for version, arrays in states.items():
-                    snapshot.write(version, arrays, {"steps": version})
-        os.read(begun, 1)
-        time.sleep(microseconds * 1e-6)  # the moment is the point of the test
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        os.close(begun)
-        os.close(begin)
-        version, arrays, facts = snapshot.read()
-        assert version == snapshot.version == facts["steps"]
-        assert (arrays["weights"] == version).all()
-        for following in (version + 1, version + 2, version + 3):
-            snapshot.write(following, state(following), {"steps": following})
-            assert snapshot.read()[0] == following
-    snapshot.memory.close()
+                number += 1
+                snapshot.write(number, state(number), {"version": number})
+        until(lambda goal=version + 2 + attempt: snapshot.version >= goal)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        version = check_whole(snapshot.read())
+        assert snapshot.version == version
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_after_a_kill_at_every_single_store_the_state_is_whole_and_can_be_replaced(
+    snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Header:
+        """Counts stores and dies at one of them."""
+
+        def __init__(self, inner: memoryview, lives: int) -> None:
+            self.inner, self.lives = inner, lives
+
+        def __getitem__(self, index: int) -> int:
+            return int(self.inner[index])
+
+        def __setitem__(self, index: int, value: int) -> None:
+            if self.lives == 0:
+                raise Killed
+            self.lives -= 1
+            self.inner[index] = value
+
+    for version in range(3):
+        snapshot.write(version, state(version), {"version": version})
+    real = snapshot._header
+    version = 2
+    survived = 0
+    for lives in range(8):
+        snapshot._header = Header(real, lives)  # type: ignore[assignment]
+        try:
+            snapshot.write(version + 1, state(version + 1), {"version": version + 1})
+            survived += 1
+            version += 1
+        except Killed:
+            pass
+        snapshot._header = real
+        assert check_whole(snapshot.read()) == version == snapshot.version
+        version += 1
+        snapshot.write(version, state(version), {"version": version})  # the successor
+        assert check_whole(snapshot.read()) == version == snapshot.version
+    assert 0 < survived < 8
+
+
+def test_too_many_arrays_are_refused(snapshot: Snapshot) -> None:
+    many = {f"array-{number:06d}": np.zeros(1) for number in range(snapshots.HEADER_BYTES // 32)}
+    with pytest.raises(ValueError, match="too finely divided"):
+        snapshot.write(0, many, {})

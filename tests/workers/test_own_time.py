@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_a_block_follows_the_one_before_if_it_was_admitted_in_time(rig: Callable
     one.publish(0)
     own = [block for block in one.blocks(30) if block["observation"][0, 0, 3] == 0]
     joined = 0
-    for before, after in zip(own[:-1], own[1:], strict=True):
+    for before, after in itertools.pairwise(own):
         if (before["observation"][-1] == after["observation"][0]).all():
             joined += 1
             for path in ("decision/action", "decision/value", "version", "acting", "first"):

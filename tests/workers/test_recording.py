@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -54,7 +55,7 @@ def check_tracer(rows: dict[str, Any], length: int, truncate: bool) -> None:
 
 def check_joints(blocks: list[Rows]) -> None:
     """The last row of a block is the first of the next one."""
-    for before, after in zip(blocks[:-1], blocks[1:], strict=True):
+    for before, after in itertools.pairwise(blocks):
         for path in CARRIED:
             np.testing.assert_array_equal(before[path][-1], after[path][0])
 

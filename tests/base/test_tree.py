@@ -1,0 +1,50 @@
+"""Trees of arrays: leaves, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+from hypothesis import given, settings
+
+from srl.base.tree import ArraySpec, assign, from_leaves, leaves, map_tree, spec_of
+
+TREES = st.recursive(
+    st.integers(),
+    lambda inner: st.dictionaries(st.text("abc", min_size=1, max_size=2), inner, min_size=1, max_size=3),
+    max_leaves=8,
+)
+
+
+def test_leaves_come_in_sorted_order_with_their_paths() -> None:
+    tree = {"camera": {"right": 2, "left": 1}, "arm": 0}
+    assert list(leaves(tree)) == [("arm", 0), ("camera/left", 1), ("camera/right", 2)]
+    assert list(leaves(7)) == [("", 7)]
+    assert list(leaves({"x": 1}, "observation")) == [("observation/x", 1)]
+
+
+@settings(max_examples=50, deadline=None)
+@given(tree=TREES)
+def test_from_leaves_is_the_inverse(tree: Any) -> None:
+    assert from_leaves(dict(leaves(tree))) == tree
+
+
+def test_functions_apply_to_the_leaves_at_the_same_place() -> None:
+    assert map_tree(lambda a, b: a + b, {"x": 1, "y": {"z": 2}}, {"y": {"z": 20}, "x": 10}) == {"x": 11, "y": {"z": 22}}
+
+
+def test_specs_leave_out_leading_axes() -> None:
+    tree = {"image": np.zeros((5, 2, 4, 3), np.uint8), "speed": np.zeros((5, 2), np.float32)}
+    spec = spec_of(tree, leading=2)
+    assert spec == {"image": ArraySpec((4, 3), "uint8"), "speed": ArraySpec((), "float32")}
+    assert spec["image"].nbytes == 12  # type: ignore[index]
+    assert spec["speed"].empty(7).shape == (7,)  # type: ignore[index]
+
+
+def test_assign_copies_into_the_same_memory() -> None:
+    target = {"x": np.zeros(2), "y": {"z": np.zeros(1)}}
+    x = target["x"]
+    assign(target, {"x": np.array([1.0, 2.0]), "y": {"z": np.array([3.0])}})
+    assert x.tolist() == [1.0, 2.0]  # type: ignore[union-attr]
+    assert target["y"]["z"].tolist() == [3.0]  # type: ignore[index]

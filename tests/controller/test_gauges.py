@@ -1,0 +1,109 @@
+"""From gauges to the status of a run: totals, rates and the curve."""
+
+from __future__ import annotations
+
+import pytest
+
+from srl.api.experiment import Experiment
+from srl.api.worker import Place
+from srl.base.meter import Counter, Meter
+from srl.controller.gauges import CURVE_POINTS, Gauges, Member
+
+
+@pytest.fixture
+def gauges() -> Gauges:
+    return Gauges(Experiment("run", 0, (), ("policy",), "Env-v0", "ppo", target_steps=100, max_lag=1), "/runs/run")
+
+
+def member(name: str, incarnation: int = 0, **counters: int) -> Member:
+    meter = Meter.alone()
+    meter.begin()
+    for counter, value in counters.items():
+        meter.set(Counter[counter.upper()], value)
+    return Member(Place(name, 0, incarnation), meter, 0, "running")
+
+
+def status(gauges: Gauges, *members: Member, now: float = 0.0):  # noqa: ANN201
+    return gauges.status(list(members), now, now, "running", 0, [])
+
+
+def test_totals_are_sums_over_workers(gauges: Gauges) -> None:
+    found = status(
+        gauges,
+        member("actors", decisions=30, lane_failures=1),
+        member("trainers", learnt=20, version=4, lag_sum=10, lag_count=20, lag_max=1),
+        member("others", learnt=5, version=3, lag_sum=0, lag_count=5),
+    )
+    assert (found.steps, found.version, found.updates, found.lane_failures) == (25, 4, 4, 1)
+    assert (found.lag_mean, found.lag_max) == (0.4, 1)
+
+
+def test_totals_survive_the_restart_of_a_worker(gauges: Gauges) -> None:
+    trainer, actor = member("trainers", learnt=100, version=7, lag_sum=50, lag_count=100, lag_max=2), member("actors")
+    assert status(gauges, trainer, actor).steps == 100
+    gauges.forget(trainer.place, trainer.meter)
+    dead = Member(trainer.place, Meter.alone(), 0, "dead")
+    found = status(gauges, dead, actor)
+    assert (found.steps, found.version, found.lag_mean, found.lag_max) == (100, 7, 0.5, 2)
+    heir = member("trainers", incarnation=1, learnt=20, version=8)
+    found = status(gauges, heir, actor)
+    assert (found.steps, found.version, found.lag_max) == (120, 8, 2)
+    gauges.forget(heir.place, heir.meter)
+    assert status(gauges, actor).steps == 120
+
+
+def test_a_resumed_run_counts_on(gauges: Gauges) -> None:
+    gauges.first_steps = 1000
+    assert status(gauges, member("trainers", learnt=24)).steps == 1024
+
+
+def test_rates_are_those_of_the_last_seconds(gauges: Gauges) -> None:
+    actor, trainer = member("actors"), member("trainers")
+    assert status(gauges, actor, trainer, now=0.0).env_fps == 0.0
+    for second in range(1, 21):
+        speed = 100 if second <= 10 else 300
+        actor.meter.add(Counter.DECISIONS, speed)
+        trainer.meter.add(Counter.LEARNT, speed // 2)
+        found = status(gauges, actor, trainer, now=float(second))
+        if second == 4:
+            assert (found.env_fps, found.train_fps) == (100.0, 50.0)
+    assert (found.env_fps, found.train_fps) == (300.0, 150.0)
+
+
+def test_a_run_without_workers_has_a_status(gauges: Gauges) -> None:
+    found = status(gauges)
+    assert (found.steps, found.version, found.workers, found.return_mean) == (0, 0, [], None)
+
+
+def test_returns_are_means_over_the_last_hundred_episodes(gauges: Gauges) -> None:
+    gauges.add_episodes(1000, [0.0] * 50, [1.0] * 50)
+    gauges.add_episodes(100, [10.0] * 80, [5.0] * 80)
+    found = status(gauges)
+    assert (found.episodes, found.return_mean, found.length_mean) == (1100, 8.0, 4.2)
+
+
+def test_the_curve_stays_short_and_spans_the_run(gauges: Gauges) -> None:
+    gauges.extend_curve()  # before the first episode there is nothing to draw
+    assert status(gauges).return_curve == []
+    for number in range(5000):
+        gauges.returns.clear()
+        gauges.add_episodes(1, [float(number)], [1.0])
+        gauges.extend_curve()
+    curve = status(gauges).return_curve
+    assert CURVE_POINTS / 2 <= len(curve) <= CURVE_POINTS
+    assert curve == sorted(curve)
+    assert curve[0] < 100
+    assert curve[-1] > 4900
+
+
+def test_streams_are_shown_as_their_consumers_see_them(gauges: Gauges) -> None:
+    found = status(
+        gauges,
+        member("trainers", posted=9, consumed=6, dropped=1, queued=250),
+        member("policies", batches=4, batched_lanes=100),
+        member("actors"),
+    )
+    samples, requests = found.streams
+    assert (samples.name, samples.filled, samples.posted) == ("samples to trainers/0", 0.25, 9)
+    assert (samples.consumed, samples.dropped) == (6, 1)
+    assert (requests.name, requests.batch_mean) == ("requests to policies/0", 25.0)

@@ -1,0 +1,73 @@
+"""What a death means, and who counts as stuck: with literal times."""
+
+from __future__ import annotations
+
+import pytest
+
+from srl.api.experiment import RestartRule
+from srl.controller.supervision import GiveUp, History, Restart, Watch
+
+
+def test_early_deaths_are_mended_ever_later_until_it_is_no_use() -> None:
+    history = History(RestartRule(max_failures=5, window=60.0))
+    waits = [history.died("actors/0", "a bug", now) for now in (0.0, 1.0, 2.0, 3.0, 4.0)]
+    assert waits == [Restart(0.0), Restart(0.2), Restart(0.4), Restart(0.8), Restart(1.6)]
+    verdict = history.died("actors/0", "ValueError: a bug", 5.0)
+    assert isinstance(verdict, GiveUp)
+    assert "actors/0" in verdict.reason
+    assert "ValueError: a bug" in verdict.reason
+    assert "6 times within 60 s" in verdict.reason
+
+
+def test_the_wait_is_bounded() -> None:
+    history = History(RestartRule(max_failures=100, window=1e9))
+    waits = [history.died("actors/0", "", float(now)) for now in range(20)]
+    assert waits[-1] == Restart(30.0)
+
+
+def test_deaths_outside_the_window_are_forgotten() -> None:
+    history = History(RestartRule(max_failures=1, window=60.0))
+    for now in (0.0, 61.0, 122.0, 183.0):
+        assert history.died("actors/0", "", now) == Restart(0.0)
+    assert isinstance(history.died("actors/0", "", 243.0), GiveUp)
+
+
+def test_a_death_exactly_at_the_edge_of_the_window_still_counts() -> None:
+    history = History(RestartRule(max_failures=1, window=60.0))
+    history.died("actors/0", "", 0.0)
+    assert isinstance(history.died("actors/0", "", 60.0), GiveUp)
+
+
+def test_who_had_worked_for_a_while_is_replaced_at_once_and_more_often() -> None:
+    history = History(RestartRule(max_failures=2, window=60.0))
+    for now in range(20):
+        assert history.died("actors/0", "killed", float(now), worked=10.0) == Restart(0.0)
+    assert isinstance(history.died("actors/0", "killed", 20.0, worked=10.0), GiveUp)
+
+
+def test_early_and_late_deaths_are_counted_apart() -> None:
+    history = History(RestartRule(max_failures=2, window=60.0))
+    for now in range(10):
+        assert history.died("actors/0", "killed", float(now), worked=5.0) == Restart(0.0)
+    assert history.died("actors/0", "early", 11.0, worked=4.9) == Restart(0.0)
+    assert history.died("actors/0", "early", 12.0) == Restart(0.2)
+    assert history.died("actors/0", "killed", 13.0, worked=5.0) == Restart(0.0)
+    assert isinstance(history.died("actors/0", "early", 14.0), GiveUp)
+
+
+@pytest.mark.parametrize("moves", ["progress", "stamp"])
+def test_who_moves_is_not_stuck(moves: str) -> None:
+    watch = Watch()
+    for now in range(0, 1000, 10):
+        progress, stamp = (now, 7) if moves == "progress" else (7, now)
+        assert not watch.stuck(progress, stamp, float(now), timeout=5.0)
+
+
+def test_who_does_not_move_for_longer_than_the_timeout_is_stuck() -> None:
+    watch = Watch()
+    assert not watch.stuck(3, 100, 50.0, timeout=60.0)
+    assert not watch.stuck(3, 100, 110.0, timeout=60.0)
+    assert watch.stuck(3, 100, 110.5, timeout=60.0)
+    assert not watch.stuck(4, 100, 111.0, timeout=60.0)  # it was only slow
+    assert not watch.stuck(4, 100, 171.0, timeout=60.0)
+    assert watch.stuck(4, 100, 171.5, timeout=60.0)
