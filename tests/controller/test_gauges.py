@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srl.api.experiment import Experiment
+from srl.api.status import RunStatus
 from srl.api.worker import Place
 from srl.base.meter import Counter, Meter
 from srl.controller.gauges import CURVE_POINTS, Gauges, Member
@@ -23,7 +24,7 @@ def member(name: str, incarnation: int = 0, **counters: int) -> Member:
     return Member(Place(name, 0, incarnation), meter, 0, "running")
 
 
-def status(gauges: Gauges, *members: Member, now: float = 0.0):  # noqa: ANN201
+def status(gauges: Gauges, *members: Member, now: float = 0.0) -> RunStatus:
     return gauges.status(list(members), now, now, "running", 0, [])
 
 

@@ -1,0 +1,153 @@
+"""The policy worker: batches of what waits, several under way, parameters renewed between them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from srl.api.policy import Decision, Policy
+from srl.api.spaces import Box, Discrete, Space
+from srl.api.streams import Cell
+from srl.api.worker import IDLE, WORKED
+from srl.base.meter import Counter
+from srl.base.tree import Array, Tree
+from srl.streams.request import Client
+from srl.testing.algorithms import CountingConfig
+from srl.testing.contexts import until
+from srl.testing.policies import CountingPolicy
+from srl.testing.stages import Stage
+from srl.workers.policy import PolicyWorker, PolicyWorkerConfig
+
+MEETINGS: dict[str, threading.Barrier] = {}
+
+
+class MeetingPolicy(CountingPolicy):
+    """Decides only when as many batches are under way as the barrier wants."""
+
+    def __init__(self, meeting: str) -> None:
+        super().__init__()
+        self._barrier = MEETINGS[meeting]
+
+    def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
+        self._barrier.wait(timeout=10.0)
+        return super().act(observation, state, first, greedy=greedy)
+
+
+@dataclass(frozen=True)
+class MeetingConfig(CountingConfig):
+    meeting: str = ""
+
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+        return MeetingPolicy(self.meeting)
+
+
+@pytest.fixture
+def served(stage: Stage) -> Iterator[tuple[Stage, Any]]:
+    workers: list[PolicyWorker] = []
+
+    def start(algorithm: CountingConfig, in_flight: int = 1, max_batch: int = 0) -> tuple[PolicyWorker, Client]:
+        stream = stage.requests(max_batch=max_batch)
+        config = PolicyWorkerConfig("policy", algorithm, Box((3,)), Discrete(2), stream, in_flight)
+        worker = config.build(stage.world.context("policies"))
+        workers.append(worker)
+        return worker, stage.client(stream, stage.arena(4))
+
+    yield stage, start
+    for worker in workers:
+        worker.close()
+    workers.clear()
+
+
+def test_requests_are_answered_with_the_newest_parameters(served: Any) -> None:
+    stage, start = served
+    worker, client = start(CountingConfig())
+    store = stage.world.stores["policy"]
+    blocks = client._arena.blocks
+    assert worker.poll() == IDLE
+    client.post(0, [Cell(blocks[0], 0)], 0)
+    client.flush()
+    for _ in range(20):
+        assert worker.poll() == IDLE  # nothing was published
+        assert client.poll() == []
+    for version in (0, 1, 5):
+        store.push(version, np.array([10.0 * version], np.float32))
+        if version:
+            client.post(0, [Cell(blocks[0], 0)], 0)
+            client.flush()
+        assert until(client.poll, worker.poll) == [0]
+        assert blocks[0].arrays["version"][0].tolist() == [version] * 2
+        assert blocks[0].arrays["decision/value"][0].tolist() == [10.0 * version] * 2
+    meter = worker._meter
+    assert (meter.get(Counter.VERSION), meter.get(Counter.BATCHES), meter.get(Counter.BATCHED_LANES)) == (5, 3, 6)
+
+
+def test_batches_under_way_are_answered_concurrently(served: Any) -> None:
+    """The barrier opens only when two batches compute at the same time."""
+    stage, start = served
+    MEETINGS["two"] = threading.Barrier(2)
+    worker, client = start(MeetingConfig(meeting="two"), in_flight=2, max_batch=2)
+    stage.world.stores["policy"].push(0, np.zeros(1, np.float32))
+    for tag in range(4):
+        client.post(tag, [Cell(client._arena.blocks[tag], 0)], 0)
+    client.flush()
+    answered: list[int] = []
+
+    def poll() -> None:
+        worker.poll()
+        answered.extend(client.poll())
+
+    until(lambda: len(answered) == 4, poll)
+    assert sorted(answered) == [0, 1, 2, 3]
+
+
+def test_parameters_do_not_change_under_a_batch_that_is_under_way(served: Any) -> None:
+    """The barrier lets the first batch end only when the second, with newer parameters, is under way as well."""
+    stage, start = served
+    MEETINGS["late"] = threading.Barrier(2)
+    worker, client = start(MeetingConfig(meeting="late"), in_flight=2)
+    store = stage.world.stores["policy"]
+    store.push(0, np.array([1.0], np.float32))
+    block = client._arena.blocks[0]
+    client.post(0, [Cell(block, 0)], 0)
+    client.flush()
+    until(lambda: len(worker._running) == 1, worker.poll, client.poll)
+    store.push(1, np.array([2.0], np.float32))
+    client.post(1, [Cell(block, 1)], 1)
+    client.flush()
+    answered: list[int] = []
+
+    def poll() -> None:
+        worker.poll()
+        answered.extend(client.poll())
+
+    until(lambda: len(answered) == 2, poll)
+    assert block.arrays["version"][:2, 0].tolist() == [0, 1]
+    assert block.arrays["decision/value"][:2, 0].tolist() == [1.0, 2.0]
+
+
+def test_an_error_of_the_policy_comes_out_in_poll(served: Any) -> None:
+    stage, start = served
+    MEETINGS["broken"] = threading.Barrier(2)
+    MEETINGS["broken"].abort()
+    worker, client = start(MeetingConfig(meeting="broken"), in_flight=2)
+    stage.world.stores["policy"].push(0, np.zeros(1, np.float32))
+    client.post(0, [Cell(client._arena.blocks[0], 0)], 0)
+    client.flush()
+    with pytest.raises(threading.BrokenBarrierError):
+        until(lambda: False, worker.poll, client.poll)
+
+
+def test_a_batch_is_work(served: Any) -> None:
+    stage, start = served
+    worker, client = start(CountingConfig())
+    stage.world.stores["policy"].push(0, np.zeros(1, np.float32))
+    client.post(0, [Cell(client._arena.blocks[0], 0)], 0)
+    client.flush()
+    results = []
+    until(client.poll, lambda: results.append(worker.poll()))
+    assert WORKED in results

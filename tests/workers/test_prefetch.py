@@ -1,0 +1,140 @@
+"""Gathering batches, when asked or in a thread: the same batches, and no thread left."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from srl.api.streams import PostedBlock
+from srl.testing.contexts import until
+from srl.testing.stages import SPEC, Stage, fill
+from srl.workers.batches import BatchMemory
+from srl.workers.prefetch import Batch, BatchSource, DirectBatches, PrefetchedBatches
+
+
+def taken(source: BatchSource, produce: Any) -> Batch:
+    return until(source.poll, produce)
+
+
+def run(stage: Stage, kind: type[DirectBatches] | type[PrefetchedBatches], max_lag: int | None) -> list[dict[str, Any]]:
+    """Six batches of two blocks, numbered in the order of their admission; copies of some of their arrays."""
+    stream = stage.stream(batch_blocks=2, max_lag=max_lag)
+    source = kind(stream, stage.world.context("trainers"), 3)
+    producer = stage.producer(stream, num_open=2)
+    number = 0
+
+    def produce() -> None:
+        nonlocal number
+        producer.poll()
+        while (opened := producer.open()) is not None:
+            fill(opened, number, 3 + number // 2)
+            number += 1
+            producer.post(opened)
+
+    try:
+        found = []
+        for update in range(3, 9):
+            batch = taken(source, produce)
+            assert batch.update == update
+            trajectory = batch.trajectory
+            found.append(
+                {
+                    "observation": np.array(trajectory.observation),
+                    "reward": trajectory.reward.copy(),
+                    "value": np.array(trajectory.decision["value"]),
+                    "version": trajectory.version.copy(),
+                }
+            )
+            source.give_back(batch, update + 1)
+        assert source.status().consumed >= (12 if kind is DirectBatches else 0)
+        return found
+    finally:
+        source.close()
+
+
+@pytest.mark.parametrize("max_lag", [0, 1])
+def test_both_ways_give_the_same_batches(host: Stage, max_lag: int) -> None:
+    direct = run(host, DirectBatches, max_lag)
+    host.world.names.clear()
+    prefetched = run(host, PrefetchedBatches, max_lag)
+    for number, (one, other) in enumerate(zip(direct, prefetched, strict=True)):
+        for key in one:
+            np.testing.assert_array_equal(one[key], other[key])
+        # Blocks stand side by side, in the order of their admission: [T+1, 2 blocks x 2 lanes].
+        np.testing.assert_array_equal(one["reward"], [[2 * number] * 2 + [2 * number + 1] * 2] * 3)
+        assert one["observation"].shape == (3, 4, 3)
+
+
+def test_a_prefetched_batch_is_not_overwritten_while_it_is_out(host: Stage) -> None:
+    stream = host.stream(batch_blocks=1, max_lag=None)
+    source = PrefetchedBatches(stream, host.world.context("trainers"), 0)
+    producer = host.producer(stream)
+    number = 0
+
+    def produce() -> None:
+        nonlocal number
+        producer.poll()
+        if (opened := producer.open()) is not None:
+            fill(opened, number)
+            number += 1
+            producer.post(opened)
+
+    try:
+        held = taken(source, produce)
+        assert held.trajectory.reward.max() == 0
+        until(lambda: number >= 4, produce)  # the thread gathers the next one, and then has to wait
+        second = taken(source, produce)
+        until(lambda: source.status().filled == 1.0, produce)
+        assert source.poll() is None
+        assert (held.trajectory.reward.max(), second.trajectory.reward.max()) == (0, 1)
+        source.give_back(held, 1)
+        third = taken(source, produce)
+        assert (second.trajectory.reward.max(), third.trajectory.reward.max()) == (1, 2)
+    finally:
+        source.close()
+
+
+def test_an_error_in_the_thread_comes_out_in_poll(host: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: BatchMemory, blocks: Any) -> Any:
+        raise ArithmeticError("no such block")
+
+    monkeypatch.setattr(BatchMemory, "gather", broken)
+    stream = host.stream()
+    context = host.world.context("trainers")
+    source = PrefetchedBatches(stream, context, 0)
+    producer = host.producer(stream)
+
+    def produce() -> None:
+        producer.poll()
+        if (opened := producer.open()) is not None:
+            producer.post(opened)
+        source.poll()
+
+    with pytest.raises(RuntimeError, match="gathering a batch failed: no such block") as raised:
+        until(lambda: False, produce)
+    assert isinstance(raised.value.__cause__, ArithmeticError)
+    source.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+
+
+def test_closing_ends_the_thread_at_once(host: Stage) -> None:
+    source = PrefetchedBatches(host.stream(), host.world.context("trainers"), 0)
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "prefetch")
+    source.close()
+    assert not thread.is_alive()
+
+
+def test_a_batch_is_gathered_with_every_key(inproc: Stage) -> None:
+    memory = BatchMemory(SPEC, 2)
+    arena = inproc.arena(2)
+    for block in arena.blocks:
+        for array in block.arrays.values():
+            array[...] = 1 + block.index
+    trajectory = memory.gather([PostedBlock("actors/0", n, n, 0, arena.blocks[n]) for n in (1, 0)])
+    assert trajectory.reward.tolist() == [[2, 2, 1, 1]] * 3
+    assert np.asarray(trajectory.decision["action"]).tolist() == [[2, 2, 1, 1]] * 3
+    assert np.asarray(trajectory.observation).shape == (3, 4, 3)
+    assert trajectory.num_decisions == 8
