@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import tempfile
 import traceback
 from collections import deque
@@ -35,6 +37,10 @@ class _Resident:
 
 class InlineScheduler:
     def __init__(self, memory: RunMemory) -> None:
+        # Before the first worker is built: the number of threads decides the last bits, also of the first parameters.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("torch")
+        limit_threads()
         self._transport = InprocTransport()
         self._memory = memory
         self._residents: dict[Place, _Resident] = {}
@@ -61,7 +67,6 @@ class InlineScheduler:
         )
         try:
             worker = config.build(context)
-            limit_threads()
         except Exception as error:
             print(traceback.format_exc())
             self._events.append(Said(place, Failure(str(error), fatal=True)))
