@@ -28,13 +28,13 @@ class PPOConfig:
     """0 trusts the critic (TD), 1 trusts the rewards (Monte Carlo)."""
     clip: float = 0.2
     """How far the probability ratio of an action may profit from moving away from 1."""
-    learning_rate: float = 3e-4
+    learning_rate: float = 5e-4
     """Adam's step size at the start of the run."""
     anneal: bool = True
     """Let the learning rate fall linearly to 0 over the run."""
     epochs: int = 4
     """Passes over each batch."""
-    num_minibatches: int = 4
+    num_minibatches: int = 16
     """Gradient steps per pass; the batch is cut into so many parts."""
     value_coefficient: float = 0.5
     """Weight of the critic's loss, half the squared error."""

@@ -26,7 +26,7 @@ METRICS = {
 }
 
 
-DEFAULT, TWO_ARMS = PPOConfig(), Discrete(2)
+DEFAULT, TWO_ARMS = PPOConfig(learning_rate=3e-4, num_minibatches=4), Discrete(2)
 
 
 def make(config: PPOConfig = DEFAULT, action: Space = TWO_ARMS, seed: int = 1) -> tuple[Trainer, Trajectory]:
@@ -132,7 +132,7 @@ def test_few_rows_make_few_steps(num_acting: int, steps: int) -> None:
 
 def test_dict_observations_are_trained_on() -> None:
     observation = Dict({"a": Box((3,)), "b": Discrete(2)})
-    config = PPOConfig()
+    config = PPOConfig(num_minibatches=4)
     trainer = config.build_trainer(observation, Discrete(2), 0)
     batch = random_trajectory(config, observation, Discrete(2), trainer, rows=9, lanes=8, seed=0)
     assert not trainer.step(batch, 0.0).skipped
