@@ -14,8 +14,10 @@ from srl.base.config import from_data, to_data
 from srl.base.tree import Tree
 from srl.experiments.trial import in_child, may_fork
 
-PROBE_SECONDS = 0.1
-PROBE_COPIES = 4
+PROBE_SECONDS = 0.05
+CHEAP_SECONDS = 0.005
+"""Making a copy in less time than this, we can afford to make many."""
+MANY_COPIES = 64
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Probed:
     spec: LaneSpec
     """Of one copy."""
     step_us: float
-    """Microseconds of one copy's step, seen from Python with a few copies."""
+    """Microseconds of one copy's step."""
 
 
 def probe(environment: LanesConfig, seed: int, timeout: float = 60.0) -> Probed:
@@ -36,19 +38,24 @@ def probe(environment: LanesConfig, seed: int, timeout: float = 60.0) -> Probed:
 
 
 def _probe(environment: LanesConfig, seed: int) -> Probed:
-    lanes = environment.build(PROBE_COPIES)
+    began = time.perf_counter()
+    lanes, copies = environment.build(1), 1
     try:
-        generator = np.random.default_rng(seed)
         lanes.reset(seed)
+        if time.perf_counter() - began < CHEAP_SECONDS:  # many together show what a vectorised environment really costs
+            lanes.close()
+            lanes, copies = environment.build(MANY_COPIES), MANY_COPIES
+            lanes.reset(seed)
         spec = lanes.spec
+        generator = np.random.default_rng(seed)
         actions = tuple(
             random_actions(team.action, spec.num_lanes(index), generator) for index, team in enumerate(spec.teams)
         )
-        began, count = time.perf_counter(), 0
-        while count == 0 or time.perf_counter() - began < PROBE_SECONDS:
+        began, steps = time.perf_counter(), 0
+        while steps == 0 or time.perf_counter() - began < PROBE_SECONDS:
             lanes.step(actions)
-            count += PROBE_COPIES
-        return Probed(replace(spec, num_copies=1), (time.perf_counter() - began) / count * 1e6)
+            steps += copies
+        return Probed(replace(spec, num_copies=1), (time.perf_counter() - began) / steps * 1e6)
     finally:
         lanes.close()
 
