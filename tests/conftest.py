@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing.resource_tracker
 import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from srl.testing.stages import Stage
 
 PATIENCE_SECONDS = 2.0
 FORGIVEN_THREADS = ("pytest_timeout", "QueueFeeder")
-# torch keeps its process group's store, OpenMP its threads, gymnasium its lazily opened files: for ever, but once.
+# What libraries open once and keep.
 FORGIVEN_FILES = ("/dev/null", "/dev/urandom", "/usr/", "/lib", "/proc/", "/sys/")
 FAILED = pytest.StashKey[bool]()
 
@@ -56,10 +58,11 @@ def _read(path: Path) -> str:
 def belongings() -> dict[str, set[str]]:
     """Everything that a test might leave behind, by kind."""
     threads = {t.name for t in threading.enumerate() if not t.name.startswith(FORGIVEN_THREADS)}
-    files = {f"{number} -> {target}" for number, target in descriptors().items()}
+    tracker: Any = multiprocessing.resource_tracker._resource_tracker  # started once, stays
+    files = {f"{number} -> {target}" for number, target in descriptors().items() if number != tracker._fd}
     return {
         "threads": threads,
-        "processes": {str(child) for child in children()},
+        "processes": {str(child) for child in children() if child != tracker._pid},
         "descriptors": {entry for entry in files if not entry.split(" -> ")[1].startswith(FORGIVEN_FILES)},
         "shared memory": set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set(),
     }

@@ -145,6 +145,12 @@ def test_descriptors_nobody_asked_for_are_closed(
     memory.close()
 
 
+def readable_pipe() -> int:
+    reading, writing = os.pipe()
+    os.close(writing)
+    return reading
+
+
 @pytest.mark.parametrize("kind", ["pipe", "file", "empty", "short"])
 def test_descriptors_that_are_not_what_they_should_be_are_closed(
     member: tuple[socket.socket, PacketChannel], tmp_path: Path, kind: str
@@ -152,7 +158,7 @@ def test_descriptors_that_are_not_what_they_should_be_are_closed(
     sock, channel = member
     (tmp_path / "file").write_bytes(bytes(100_000))
     descriptors = {
-        "pipe": lambda: os.pipe()[0],
+        "pipe": readable_pipe,
         "file": lambda: os.open(tmp_path / "file", os.O_RDWR),
         "empty": lambda: os.memfd_create("empty"),
         "short": lambda: Memory.create("short", 4096).fd,
