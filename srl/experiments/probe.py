@@ -15,7 +15,7 @@ from srl.base.tree import Tree
 from srl.experiments.trial import in_child, may_fork
 
 PROBE_SECONDS = 0.05
-CHEAP_SECONDS = 0.005
+CHEAP_SECONDS = 0.05
 """Making a copy in less time than this, we can afford to make many."""
 MANY_COPIES = 64
 

@@ -68,7 +68,7 @@ def test_a_restored_trainer_goes_on_bit_by_bit(action: Space) -> None:
     saved = {name: array.copy() for name, array in trainer.state().items()}
     trainer.step(batch, 0.1)
     trainer.step(batch, 0.2)
-    other = PPOConfig().build_trainer(OBSERVATION, action, seed=77)
+    other = DEFAULT.build_trainer(OBSERVATION, action, seed=77)
     other.restore(saved)
     other.step(batch, 0.1)
     other.step(batch, 0.2)
@@ -132,7 +132,7 @@ def test_few_rows_make_few_steps(num_acting: int, steps: int) -> None:
 
 def test_dict_observations_are_trained_on() -> None:
     observation = Dict({"a": Box((3,)), "b": Discrete(2)})
-    config = PPOConfig(num_minibatches=4)
+    config = PPOConfig()
     trainer = config.build_trainer(observation, Discrete(2), 0)
     batch = random_trajectory(config, observation, Discrete(2), trainer, rows=9, lanes=8, seed=0)
     assert not trainer.step(batch, 0.0).skipped
@@ -204,7 +204,7 @@ def test_an_update_that_breaks_off_leaves_nothing_behind(tmp_path: Path) -> None
         trainer.step(batch, 0.0)
     assert state_bytes(trainer) == before
     assert not trainer.step(batch, 0.0).skipped
-    assert trainer.state()["num_steps"] == 16
+    assert trainer.state()["num_steps"] == config.epochs * config.num_minibatches
 
 
 STEEP = """
