@@ -199,11 +199,11 @@ def _streams(members: list[Member]) -> list[StreamStatus]:
     """Streams as their consuming ends see them."""
     streams = []
     for member in members:
-        meter, name = member.meter, member.place.name
+        meter, index = member.meter, member.place.index
         if meter.get(Counter.POSTED):
             streams.append(
                 StreamStatus(
-                    name=f"samples to {name}",
+                    name=f"samples/{index}",
                     kind="push",
                     filled=meter.get(Counter.QUEUED) / 1000,
                     posted=meter.get(Counter.POSTED),
@@ -213,5 +213,5 @@ def _streams(members: list[Member]) -> list[StreamStatus]:
             )
         if batches := meter.get(Counter.BATCHES):
             mean = meter.get(Counter.BATCHED_LANES) / batches
-            streams.append(StreamStatus(f"requests to {name}", "request", 0.0, batches, batches, 0, mean))
+            streams.append(StreamStatus(f"requests/{index}", "request", 0.0, batches, batches, 0, mean))
     return streams

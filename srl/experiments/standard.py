@@ -22,7 +22,7 @@ from srl.workers.policy import PolicyWorkerConfig
 from srl.workers.roles import Role, assign_teams
 from srl.workers.trainer import TrainerWorkerConfig
 
-ACTOR_NICENESS = 10
+ACTOR_NICENESS = 5
 UPDATE_US = {"image": 600.0, "vector": 4.0}
 """Microseconds to learn from one decision for one epoch, roughly: decides how many processes step environments."""
 
