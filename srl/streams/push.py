@@ -62,6 +62,9 @@ Messages = Union[Offer, Want, Grant, Post, Decline, Release]
 
 AHEAD = 1
 """Admissions that a producer asks for before it needs them, so that a full block is followed by the next at once."""
+HOLD_POLLS = 64
+"""Polls after which an admission that was not used goes back: its producer may wait for another stream, whose admission
+somebody holds who waits for this one. Counted in polls, not in seconds, so that inline runs repeat."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ class _Link:
         self.channel = channel
         self.wanted = 0
         self.grants: deque[Grant] = deque()
+        self.num_held = 0  # polls since the oldest of them could have been used
         self.posted: set[int] = set()
 
 
@@ -135,10 +139,17 @@ class Producer:
                             raise ChannelClosed(f"{link.name} gave back block {message.block}, which it did not have")
                         link.posted.remove(message.block)
                         self._free.appendleft(message.block)
+                self._give_back_unused(link)
                 link.channel.flush()
             except ChannelClosed:
                 self._lose(link)
         self._ask()
+
+    def _give_back_unused(self, link: _Link) -> None:
+        link.num_held = link.num_held + 1 if link.grants else 0
+        if link.num_held > HOLD_POLLS:
+            link.num_held = 0
+            link.channel.send(Decline(link.grants.popleft().ticket))
 
     def _connect(self) -> None:
         for name, address in self._context.names.lookup(self._stream.prefix).items():
@@ -186,6 +197,7 @@ class Producer:
             return None
         link = min(candidates, key=lambda link: link.grants[0].ticket)
         grant = link.grants.popleft()
+        link.num_held = 0
         index = self._free.popleft()
         opened = OpenBlock(self.arena.blocks[index], grant.min_version, grant.ticket, link.name)
         self._open[index] = opened

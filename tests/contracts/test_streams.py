@@ -10,7 +10,7 @@ import pytest
 from srl.api.block import BlockSpec
 from srl.api.streams import OpenBlock, PostedBlock, PushConsumer, PushProducer
 from srl.base.tree import ArraySpec
-from srl.streams.push import Consumer, Decline, Post, Producer, Release, Want
+from srl.streams.push import Consumer, Decline, Post, Producer, PushStream, Release, Want
 from srl.testing.contexts import until
 from srl.testing.stages import SPEC, Stage, fill
 
@@ -345,6 +345,39 @@ def test_messages_for_the_other_end_do_no_harm(stage: Stage) -> None:
         source.channel.send(message)
     settle(producer, consumer)
     assert opened.alive
+
+
+def test_admissions_that_cannot_be_used_do_not_block_others(stage: Stage) -> None:
+    """Two actors play two roles and need an admission from both trainers. One got all of the first trainer's, the
+    other all of the second's: they must not wait for each other for ever."""
+    streams = [PushStream(name, SPEC, 2, max_lag=0, remote=stage.remote) for name in ("first", "second")]
+    consumers = [stage.consumer(stream) for stream in streams]
+    actors = [[stage.producer(stream, index) for stream in streams] for index in range(2)]
+    for role in range(2):
+        until(
+            lambda role=role: len(consumers[role].admission.granted) == 2, actors[role][role].poll, consumers[role].poll
+        )
+    holds: list[list[OpenBlock | None]] = [[None, None], [None, None]]
+
+    def play() -> None:
+        for consumer in consumers:
+            consumer.poll()
+        for producers, held in zip(actors, holds, strict=True):
+            for role, producer in enumerate(producers):
+                producer.poll()
+                if held[role] is None and (role == 0 or held[0] is not None):
+                    held[role] = producer.open()
+            if None not in held:
+                for role, producer in enumerate(producers):
+                    fill(held[role], role, held[role].min_version)
+                    producer.post(held[role])
+                    held[role] = None
+
+    for update in range(3):
+        for consumer in consumers:
+            taken = until(lambda consumer=consumer, update=update: consumer.take(update), play)
+            consumer.release(taken)
+            consumer.advance(update + 1)
 
 
 def test_spare_blocks_are_never_posted_and_are_counted(inproc: Stage) -> None:
