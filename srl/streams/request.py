@@ -85,20 +85,19 @@ def without_root(path: str) -> str:
     return path.partition("/")[2]
 
 
+def write_row(cell: Cell, decision: dict[str, Array], version: int) -> None:
+    """Put the decisions of one cell's lanes beside their observations."""
+    arrays, row = cell.block.arrays, cell.row
+    for path, values in decision.items():
+        arrays[path][row] = values
+    arrays["version"][row] = version
+
+
 def write_decision(cells: Sequence[Cell], decision: dict[str, Array], version: int, start: int = 0) -> int:
     """Put decisions [B, ...] beside the observations they were made for; returns where the next client's begin."""
-    if len(cells) == 1 and start == 0 and len(next(iter(decision.values()))) == cells[0].block.num_lanes:
-        arrays, row = cells[0].block.arrays, cells[0].row
-        for path, values in decision.items():
-            arrays[path][row] = values
-        arrays["version"][row] = version
-        return cells[0].block.num_lanes
     for cell in cells:
-        arrays, row = cell.block.arrays, cell.row
         end = start + cell.block.num_lanes
-        for path, values in decision.items():
-            arrays[path][row] = values[start:end]
-        arrays["version"][row] = version
+        write_row(cell, {path: values[start:end] for path, values in decision.items()}, version)
         start = end
     return start
 
@@ -113,14 +112,18 @@ class InlineClient:
         self._waiting: deque[tuple[int, Sequence[Cell], int]] = deque()
 
     def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> bool:
-        refresh(self._policy, self._parameters)
-        if self._policy.version < max(0, min_version):
+        policy = self._policy
+        refresh(policy, self._parameters)
+        if policy.version < max(0, min_version):
             self._waiting.append((tag, cells, min_version))
             return False
         self._meter.enter(Phase.INFERENCE)
         observation, first = gather(cells)
-        decision = flat_decision(self._policy.act(from_leaves(observation), None, first))
-        write_decision(cells, decision, self._policy.version)
+        decision = flat_decision(policy.act(from_leaves(observation), None, first))
+        if len(cells) == 1:
+            write_row(cells[0], decision, policy.version)
+        else:
+            write_decision(cells, decision, policy.version)
         return True
 
     def flush(self) -> None:

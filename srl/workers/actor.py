@@ -88,17 +88,16 @@ class Actor:
 
     def poll(self) -> PollResult:
         if self._started < len(self._groups):
-            self._guard(self._groups[self._started], LaneGroup.start)
+            group = self._groups[self._started]
             self._started += 1
+            self._attempt(group, group.start)
             return WORKED
-        worked = False
+        worked = waiting = False
         for group in self._groups:
-            worked |= self._guard(group, LaneGroup.advance)
-        for role, client in enumerate(self._clients):
-            client.flush()
-            for tag in client.poll():
-                self._guard(self._groups[tag], partial(LaneGroup.decided, role=role))
-                worked = True
+            worked |= self._attempt(group, group.advance)
+            waiting |= group.waiting
+        if waiting:
+            worked |= self._collect()
         if worked:
             self._meter.add(Counter.PROGRESS)
         else:
@@ -110,22 +109,33 @@ class Actor:
             self._report()
         return WORKED if worked else IDLE
 
-    def _guard(self, group: LaneGroup, action: Callable[[LaneGroup], bool | None]) -> bool:
+    def _collect(self) -> bool:
+        """Take in decisions; the groups that have all of theirs step."""
+        worked = False
+        for role, client in enumerate(self._clients):
+            client.flush()
+            for tag in client.poll():
+                group = self._groups[tag]
+                self._attempt(group, partial(group.decided, role))
+                worked = True
+        return worked
+
+    def _attempt(self, group: LaneGroup, action: Callable[[], bool | None]) -> bool:
         """An environment that breaks costs its group's unfinished rows, not the run."""
         try:
-            result = action(group)
-        except (RunBroken, KeyboardInterrupt):
+            result = action()
+        except RunBroken:
             raise
         except Exception:
             self._broken(traceback.format_exc())
             self._meter.add(Counter.LANE_FAILURES)
-            self._guard(group, LaneGroup.start)
+            self._attempt(group, group.start)
             return True
         if group.reports:
             for report in group.reports:
                 self._broken(report)
             group.reports.clear()
-        return bool(result)
+        return result is True
 
     def _broken(self, report: str) -> None:
         now = time.monotonic()

@@ -49,6 +49,7 @@ class LaneGroup:
     def start(self) -> None:
         """Build the environment, or build it again, and write its first rows."""
         self.close()
+        self._undecided.clear()
         for recorder in self.recorders:
             recorder.abandon()
         self._meter.enter(Phase.ENV)
@@ -71,6 +72,11 @@ class LaneGroup:
                 self.reports.extend(arrival.failures)
         self._turn = Turn.ARRIVED
 
+    @property
+    def waiting(self) -> bool:
+        """Decisions are under way."""
+        return self._turn is Turn.ASKED
+
     def advance(self) -> bool:
         """Go as far as possible without new decisions; True if anything was done."""
         if self._turn is Turn.ASKED:
@@ -78,12 +84,11 @@ class LaneGroup:
         for recorder in self.recorders:
             if not recorder.prepare():
                 return False
-        self._undecided.clear()
+        self._turn = Turn.ASKED
         for role, recorder in enumerate(self.recorders):
             cells = recorder.cells()
             if cells and not self._clients[role].post(self.tag, cells, recorder.min_version()):
                 self._undecided.add(role)
-        self._turn = Turn.ASKED
         if not self._undecided:
             self._act()
         return True

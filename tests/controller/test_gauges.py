@@ -105,6 +105,6 @@ def test_streams_are_shown_as_their_consumers_see_them(gauges: Gauges) -> None:
         member("actors"),
     )
     samples, requests = found.streams
-    assert (samples.name, samples.filled, samples.posted) == ("samples to trainers/0", 0.25, 9)
+    assert (samples.name, samples.filled, samples.posted) == ("samples/0", 0.25, 9)
     assert (samples.consumed, samples.dropped) == (6, 1)
-    assert (requests.name, requests.batch_mean) == ("requests to policies/0", 25.0)
+    assert (requests.name, requests.batch_mean) == ("requests/0", 25.0)
