@@ -9,8 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srl.base.meter import Counter
+from srl.api.block import BlockSpec
+from srl.api.lanes import Arrival
+from srl.base.meter import Counter, Meter
+from srl.base.tree import ArraySpec
+from srl.testing.contexts import until
+from srl.testing.policies import DECISION_SPEC
 from srl.testing.rigs import ActorRig, Rows
+from srl.testing.stages import Stage
+from srl.workers.own_time import OwnTimeRecorder
 
 pytest.importorskip("pettingzoo")
 TURN_GAME = "srl.testing.environments:turn_game"
@@ -120,6 +127,36 @@ def test_without_admission_play_goes_on_unrecorded(rig: Callable[..., ActorRig])
         assert (block["version"] == version - 1).all()
         one.publish(version)
         one.consumer().advance(version)
+
+
+def arrival(number: int) -> Arrival:
+    """One lane, which must act."""
+    no = np.zeros(1, bool)
+    return Arrival(np.full((1, 3), number, np.float32), np.ones(1, np.float32), no, no, ~no, no)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_block_begins_with_the_last_decision_only_if_that_is_new_enough(inproc: Stage, version: int) -> None:
+    stream = inproc.stream(BlockSpec(1, 1, ArraySpec((3,), "float32"), DECISION_SPEC), max_lag=0)
+    producer, consumer = inproc.producer(stream, num_spare=1), inproc.consumer(stream)
+    recorder = OwnTimeRecorder(producer, [1], Meter.alone())
+    until(lambda: producer._links and next(iter(producer._links.values())).grants, producer.poll, consumer.poll)
+    for number in range(2):
+        recorder.arrive([arrival(number)])
+        (cell,) = recorder.cells()
+        cell.block.arrays["version"][cell.row] = version
+        if number == 1:
+            consumer.advance(1)  # the next admission demands version 1
+            until(lambda: next(iter(producer._links.values())).grants, producer.poll, consumer.poll)
+        recorder.decided()
+    opened = recorder._lanes[0].opened
+    if version == 0:
+        assert opened is None  # plays on, unrecorded
+    else:
+        assert opened is not None
+        assert opened.min_version == 1
+        assert opened.block.arrays["observation"][0, 0].tolist() == [1, 1, 1]
+        assert opened.block.arrays["version"][0, 0] == 1
 
 
 def test_a_game_that_broke_leaves_nothing_in_the_blocks(rig: Callable[..., ActorRig]) -> None:
