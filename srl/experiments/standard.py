@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
+from srl.api.algorithm import AlgorithmConfig
 from srl.api.block import BlockSpec
 from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
 from srl.api.lanes import LanesConfig, LaneSpec, TeamSpec
@@ -45,6 +46,14 @@ def num_cores() -> int:
 def has_accelerator() -> bool:
     """Without importing torch: does a driver show a device?"""
     return any(os.path.exists(path) for path in ("/dev/nvidia0", "/dev/kfd"))
+
+
+def on_cpu(algorithm: AlgorithmConfig) -> AlgorithmConfig:
+    """For policies that decide inside actors, where an accelerator's context in every process would cost more than it
+    gives, and for those loaded from a run later, perhaps on another machine. Configs say where by a field `device`."""
+    config: Any = algorithm
+    placed: AlgorithmConfig = replace(config, device="cpu") if hasattr(config, "device") else config
+    return placed
 
 
 def choose_sizes(options: TrainOptions, probed: Probed, cores: int, inline: bool) -> Sizes:
@@ -101,6 +110,7 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
     described: dict[str, Any] = {}
     watched = RestartRule(hang_timeout=options.hang_timeout)
     algorithm = algorithm_of(options)
+    light = on_cpu(algorithm)
     for (pattern, policy), members in zip(patterns.items(), teams, strict=True):
         team = spec.teams[members[0]]
         algorithm.check(team.observation, team.action)
@@ -113,7 +123,7 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
             requests = RequestStream(policy, samples.spec, remote=inference == "remote")
             config = PolicyWorkerConfig(policy, algorithm, team.observation, team.action, requests, options.in_flight)
             groups.append(WorkerGroup(_group("policies", policy), config, options.policies, Resources(), watched))
-        roles.append(Role(policy, algorithm, team.observation, team.action, samples, requests, pattern, aligned))
+        roles.append(Role(policy, light, team.observation, team.action, samples, requests, pattern, aligned))
         trainer = TrainerWorkerConfig(
             policy, algorithm, team.observation, team.action, samples, options.steps, options.seed, options.trainers
         )
@@ -122,7 +132,7 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
             WorkerGroup(_group("trainers", policy), trainer, options.trainers, Resources(), rule, scalable=False)
         )
         described[policy] = {
-            "algorithm": to_data(algorithm),
+            "algorithm": to_data(light),
             "observation": to_data(team.observation),
             "action": to_data(team.action),
         }
@@ -176,5 +186,6 @@ def _sample_stream(
         spec,
         batch_blocks=per_trainer // block,
         max_lag=options.max_lag,
+        consumers=options.trainers,
         remote=options.inference == "remote",
     )

@@ -10,10 +10,16 @@ from srl.api.transport import Channel, Listener
 
 
 class Doorbells:
-    """An epoll set. Endpoints that were closed have left it by themselves; so does the kernel's own book-keeping."""
+    """An epoll set. Endpoints that were closed have left it by themselves; so does the kernel's own book-keeping.
+
+    A second set inside the first rings when an endpoint that was full takes more: by the edge, because an endpoint
+    that is not full would ring for ever.
+    """
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
+        self._room = select.epoll()
+        self._epoll.register(self._room, select.EPOLLIN)
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
 
@@ -23,22 +29,26 @@ class Doorbells:
     def watch_fd(self, fd: int) -> None:
         if fd < 0:
             return  # in process: there is nothing to sleep on
-        try:
-            self._epoll.register(fd, select.EPOLLIN)
-        except FileExistsError:
-            self._epoll.modify(fd, select.EPOLLIN)
+        for bells, events in ((self._epoll, select.EPOLLIN), (self._room, select.EPOLLOUT | select.EPOLLET)):
+            try:
+                bells.register(fd, events)
+            except FileExistsError:
+                bells.modify(fd, events)
 
     def ring(self) -> None:
         """Wake the sleeper; safe from any thread."""
         os.eventfd_write(self._bell, 1)
 
     def wait(self, timeout: float) -> None:
-        """Sleep until something arrives, at most `timeout` seconds."""
+        """Sleep until something arrives, or can leave that could not before, at most `timeout` seconds."""
         for fd, _ in self._epoll.poll(timeout):
-            if fd == self._bell:
+            if fd == self._room.fileno():
+                self._room.poll(0)
+            elif fd == self._bell:
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._bell)
 
     def close(self) -> None:
         self._epoll.close()
+        self._room.close()
         os.close(self._bell)
