@@ -1,0 +1,88 @@
+"""SRL beside other libraries on this machine: alternating runs, medians, ratios.
+
+    python benchmarks/peers.py --peers DIRECTORY --workload cartpole --repeats 3 [--with clean sb3 sf rllib]
+
+DIRECTORY holds the peers' scripts (clean.py, sb3.py, sf.py, rllib.py), each of which prints a line `RESULT {json}` with
+`fps`: decisions consumed by the learner per second, before frame-skip.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+# The best settings found for each peer on two cores.
+PEERS = {
+    "clean": {
+        "cartpole": "clean.py cartpole --envs 128 --threads 1",
+        "pong": "clean.py pong --envs 32 --mb 256",
+        "halfcheetah": "clean.py halfcheetah --envs 64 --threads 1",
+    },
+    "sb3": {
+        "cartpole": "sb3.py cartpole --envs 64 --threads 1",
+        "pong": "sb3.py pong --envs 8",
+        "halfcheetah": "sb3.py halfcheetah --envs 8 --threads 1",
+    },
+    "sf": {
+        "cartpole": "sf.py cartpole --workers 2 --envs 128 --splits 1 --batched 1 --mb 4096",
+        "pong": "sf.py pong --workers 2 --envs 8 --splits 2 --mb 256",
+        "halfcheetah": "sf.py halfcheetah --workers 2 --envs 16 --splits 2",
+    },
+    "rllib": {
+        "cartpole": "rllib.py cartpole --runners 2 --envs 32",
+        "pong": "rllib.py pong --runners 2 --envs 8",
+        "halfcheetah": "rllib.py halfcheetah --runners 2 --envs 16",
+    },
+}
+
+
+def run_srl(workload: str, seconds: float, extra: list[str]) -> dict[str, float]:
+    command = [str(Path(sys.executable).with_name("srl")), "bench", "throughput", "--workload", workload]
+    command += ["--seconds", str(seconds), "--warmup", "4", "--json", *extra]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def run_peer(directory: Path, peer: str, workload: str, seconds: float) -> dict[str, float]:
+    words = PEERS[peer][workload].split()
+    command = ["python3", *words, "--window", str(seconds), "--warm", "6"]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=900, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    if not lines:
+        raise RuntimeError(f"{peer} printed no result; its last words:\n{done.stderr[-2000:]}")
+    result: dict[str, float] = json.loads(lines[-1].removeprefix("RESULT "))
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", type=Path, required=True)
+    parser.add_argument("--workload", choices=["cartpole", "pong", "halfcheetah"], default="cartpole")
+    parser.add_argument("--with", dest="names", nargs="+", choices=list(PEERS), default=["clean"])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    arguments, extra = parser.parse_known_args()
+    rates: dict[str, list[float]] = {"srl": [], **{name: [] for name in arguments.names}}
+    for turn in range(arguments.repeats):
+        for name in rates:
+            if name == "srl":
+                result = run_srl(arguments.workload, arguments.seconds, extra)
+            else:
+                result = run_peer(arguments.peers, name, arguments.workload, arguments.seconds)
+            rates[name].append(result["fps"])
+            print(f"turn {turn + 1}: {name:6} {result['fps']:>12,.0f} /s", flush=True)
+    ours = statistics.median(rates["srl"])
+    print(f"\n{arguments.workload}: medians of {arguments.repeats} alternating runs of {arguments.seconds:.0f} s")
+    for name, found in rates.items():
+        middle = statistics.median(found)
+        spread = f"{min(found):,.0f} - {max(found):,.0f}"
+        print(f"  {name:6} {middle:>12,.0f} /s   ({spread})   srl is {ours / middle:.2f}x")
+
+
+if __name__ == "__main__":
+    main()
