@@ -133,14 +133,18 @@ def start(
 
 
 def resume(
-    run: RunDirectory,
+    run: RunDirectory | str | Path,
     steps: int | None = None,
     on_status: Callable[[RunStatus], None] | None = None,
     **changes: Any,
 ) -> Run:
-    """Go on from a run's last checkpoint, in the same directory, up to `steps` in all."""
-    with run.held():
-        return _resume(run, steps, on_status, changes)
+    """Go on from a run's last checkpoint, in the same directory, up to `steps` in all.
+
+    `run` is its path, its name, a unique beginning of its name, or `latest`.
+    """
+    found = run if isinstance(run, RunDirectory) else directory.find(run, ROOT)
+    with found.held():
+        return _resume(found, steps, on_status, changes)
 
 
 def _resume(
