@@ -16,8 +16,10 @@ from srl.experiments.trial import in_child, may_fork
 
 PROBE_SECONDS = 0.05
 CHEAP_SECONDS = 0.05
-"""Making a copy in less time than this, we can afford to make many."""
+"""Making a copy and stepping it once in less time than this, we can afford to make many."""
 MANY_COPIES = 64
+BUILD_SECONDS = 5.0
+"""Copies are given at least this long to be built and to step, on a machine that is busy too."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ def probe(environment: LanesConfig, seed: int, timeout: float = 60.0) -> Probed:
     if not may_fork():
         return _probe(environment, seed)
     what = f"environment {getattr(environment, 'name', type(environment).__name__)}, tried for a moment,"
-    probed: Probed = from_data(in_child(lambda: to_data(_probe(environment, seed)), timeout, what))
+    bound = max(timeout, BUILD_SECONDS)
+    probed: Probed = from_data(in_child(lambda: to_data(_probe(environment, seed)), bound, what))
     return probed
 
 
@@ -41,16 +44,15 @@ def _probe(environment: LanesConfig, seed: int) -> Probed:
     began = time.perf_counter()
     lanes, copies = environment.build(1), 1
     try:
+        generator = np.random.default_rng(seed)
         lanes.reset(seed)
+        lanes.step(_actions(lanes.spec, generator))
         if time.perf_counter() - began < CHEAP_SECONDS:  # many together show what a vectorised environment really costs
             lanes.close()
             lanes, copies = environment.build(MANY_COPIES), MANY_COPIES
             lanes.reset(seed)
         spec = lanes.spec
-        generator = np.random.default_rng(seed)
-        actions = tuple(
-            random_actions(team.action, spec.num_lanes(index), generator) for index, team in enumerate(spec.teams)
-        )
+        actions = _actions(spec, generator)
         began, steps = time.perf_counter(), 0
         while steps == 0 or time.perf_counter() - began < PROBE_SECONDS:
             lanes.step(actions)
@@ -58,6 +60,10 @@ def _probe(environment: LanesConfig, seed: int) -> Probed:
         return Probed(replace(spec, num_copies=1), (time.perf_counter() - began) / steps * 1e6)
     finally:
         lanes.close()
+
+
+def _actions(spec: LaneSpec, generator: np.random.Generator) -> tuple[Tree, ...]:
+    return tuple(random_actions(team.action, spec.num_lanes(index), generator) for index, team in enumerate(spec.teams))
 
 
 def random_actions(space: Space, num_lanes: int, generator: np.random.Generator) -> Tree:

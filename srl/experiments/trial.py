@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -49,12 +50,15 @@ def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
     if pid == 0:
         os.close(reading)
         _live(work, writing, parent)
+    with contextlib.suppress(OSError):  # whoever comes first, we or the child
+        os.setpgid(pid, pid)
     os.close(writing)
     try:
         content = _read(reading, timeout)
     finally:
         os.close(reading)
-        os.kill(pid, signal.SIGKILL)  # it has nothing more to say, or hangs
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # it has nothing more to say, or hangs; what it started ends with it
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if content is None:
         raise EnvironmentBroken(f"{what} hung for {timeout:.0f} s (the bound is --hang-timeout)")
@@ -72,6 +76,7 @@ def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
 
 def _live(work: Callable[[], Any], writing: int, parent: int) -> None:
     try:
+        os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:

@@ -12,32 +12,34 @@ from srl.testing.environments import Tracer
 
 
 class Broken(Tracer):
-    """Breaks at its `after`-th step, counted over episodes, of every copy that was made by a worker. With `once`, the
-    path of a file that does not exist yet, only the first copy to come there breaks."""
+    """Every copy that was made by a worker breaks at its `after`-th step, counted over episodes. With `once`, a folder,
+    each of several faults ("raise nan") comes once, in the first copy that gets there after the faults before it."""
 
     def __init__(self, fault: str, after: int = 50, once: str = "") -> None:
         super().__init__()
-        self.fault, self.after, self.once = fault, after, once
+        self.faults, self.after, self.once = fault.split(), after, once
         self.steps = 0
 
     def step(self, action):
         self.steps += 1
         observation, reward, terminated, truncated, info = super().step(action)
-        if self.steps == self.after and sys.argv[0].startswith("srl-worker") and self._first():
-            observation = self._break(observation)
+        if self.steps % self.after == 0 and sys.argv[0].startswith("srl-worker"):
+            observation = self._break(observation, self._fault())
         return observation, reward, terminated, truncated, info
 
-    def _first(self) -> bool:
+    def _fault(self) -> str:
         if not self.once:
-            return True
-        try:
-            os.close(os.open(self.once, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return False
-        return True
+            return self.faults[0]
+        for fault in self.faults:
+            try:
+                os.close(os.open(f"{self.once}/{fault}", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            return fault
+        return ""
 
-    def _break(self, observation):
-        match self.fault:
+    def _break(self, observation, fault):
+        match fault:
             case "raise":
                 raise RuntimeError("the simulator lost its mind")
             case "hang":

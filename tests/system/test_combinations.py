@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from terminals import Terminal
 
+import srl
 from srl.runs import checkpoints
 
 BROKEN = str(Path(__file__).with_name("broken.py"))
@@ -25,43 +27,21 @@ def trained(terminal: Terminal, environment: str, *options: str, steps: int = 60
     return status
 
 
-@pytest.mark.parametrize("ring", ["1", "2"])
+@pytest.mark.parametrize("ring", [1, 2])
 @pytest.mark.parametrize("inference", ["inline", "host", "remote"])
-def test_several_actors_policies_and_trainers_work_together(terminal: Terminal, inference: str, ring: str) -> None:
+def test_several_actors_policies_and_trainers_work_together(terminal: Terminal, inference: str, ring: int) -> None:
+    """With a ring of one group no sample lags, with one of two at most by one version."""
     numbers = ("--actors", "2", "--policies", "2", "--trainers", "2", "--lanes", "16", "--horizon", "16")
-    status = trained(terminal, "CartPole-v1", "--inference", inference, "--ring", ring, *numbers)
+    lag = ("--max-lag", str(ring - 1))
+    status = trained(terminal, "CartPole-v1", "--inference", inference, "--ring", str(ring), *numbers, *lag)
     assert len(status["workers"]) == 4 + 2 * (inference != "inline")
     assert status["updates"] >= 6
+    assert status["max_lag"] == ring - 1
 
 
-@pytest.mark.parametrize("inference", ["inline", "host"])
-def test_without_lag_training_is_exactly_synchronous(terminal: Terminal, inference: str) -> None:
-    small = ("--lanes", "16", "--horizon", "16", "--actors", "2", "--inference", inference)
-    status = trained(terminal, "CartPole-v1", "--max-lag", "0", *small)
-    assert (status["lag_max"], status["lag_mean"]) == (0, 0.0)
-
-
-def test_the_inline_scheduler_repeats_bit_for_bit(terminal: Terminal) -> None:
-    arrays = []
-    for name in ("one", "two"):
-        options = ("--scheduler", "inline", "--steps", "5000", "--seed", "3")
-        ended = terminal.train("CartPole-v1", *options, name=name).end(60)
-        assert ended.code == 0, ended.text
-        arrays.append(checkpoints.read(checkpoints.latest(terminal.root / name / "checkpoints"))[0])
-    assert arrays[0].keys() == arrays[1].keys()
-    assert all((arrays[0][key] == arrays[1][key]).all() for key in arrays[0])
-
-
-@pytest.mark.parametrize("game", ["turn_game", "dying_team"])
-@pytest.mark.parametrize("inference", ["inline", "host"])
-def test_games_of_several_agents_train(terminal: Terminal, game: str, inference: str) -> None:
+def test_games_in_processes_have_a_policy_for_each_role(terminal: Terminal) -> None:
     pytest.importorskip("pettingzoo")
-    trained(terminal, f"{GAMES}:{game}", "--inference", inference, "--lanes", "8", "--horizon", "16", steps=3000)
-
-
-def test_each_role_has_a_policy_of_its_own(terminal: Terminal) -> None:
-    pytest.importorskip("pettingzoo")
-    roles = ("--roles", *roles_of("turn_game"))
+    roles = ("--roles", *roles_of("turn_game"), "--inference", "host")
     trained(terminal, f"{GAMES}:turn_game", *roles, "--lanes", "8", "--horizon", "16", steps=2000)
     _, facts = checkpoints.read(checkpoints.latest(terminal.root / "run" / "checkpoints"))
     assert set(facts["policies"]) == {"first", "second"}
@@ -76,24 +56,49 @@ def roles_of(game: str) -> list[str]:
     return [f"{agent}={policy}" for agent, policy in zip(agents, ("first", "second"), strict=True)]
 
 
-@pytest.mark.parametrize("action", ["discrete", "multidiscrete", "multibinary", "box"])
-def test_action_spaces_train(terminal: Terminal, action: str) -> None:
-    trained(
-        terminal, f"{BROKEN}:Spaces", "--env-arg", f"action={action}", "--lanes", "8", "--horizon", "16", steps=1000
+def trained_here(root: Path, environment: str, steps: int, **options: Any) -> srl.Run:
+    """The same workers in this process, which saves the start of others."""
+    run = srl.train(environment, steps=steps, root=root, scheduler="inline", **options)
+    assert run.state == "finished"
+    assert run.status.steps >= steps
+    assert run.status.lane_failures == 0, run.status.messages
+    return run
+
+
+def test_the_inline_scheduler_repeats_bit_for_bit(tmp_path: Path) -> None:
+    one, two, other = (
+        checkpoints.read(
+            checkpoints.latest(trained_here(tmp_path, "CartPole-v1", 5000, seed=seed, name=name).path / "checkpoints")
+        )[0]["policy/parameters"]
+        for name, seed in (("one", 3), ("two", 3), ("other", 4))
     )
+    assert (one == two).all()
+    assert (one != other).any()
+
+
+@pytest.mark.parametrize("inference", ["inline", "host"])
+@pytest.mark.parametrize("game", ["turn_game", "dying_team"])
+def test_games_of_several_agents_train(tmp_path: Path, game: str, inference: str) -> None:
+    pytest.importorskip("pettingzoo")
+    trained_here(tmp_path, f"{GAMES}:{game}", 2000, inference=inference, lanes=8, horizon=16)
+
+
+@pytest.mark.parametrize("action", ["discrete", "multidiscrete", "multibinary", "box"])
+def test_action_spaces_train(tmp_path: Path, action: str) -> None:
+    trained_here(tmp_path, f"{BROKEN}:Spaces", 1000, env_args={"action": action}, lanes=8, horizon=16)
 
 
 @pytest.mark.parametrize("observation", ["dict", "discrete", "image"])
-def test_observation_spaces_train(terminal: Terminal, observation: str) -> None:
-    options = ("--env-arg", f"observation={observation}", "--lanes", "4", "--horizon", "8", "--inference", "host")
-    trained(terminal, f"{BROKEN}:Spaces", *options, steps=300)
+def test_observation_spaces_train(tmp_path: Path, observation: str) -> None:
+    options = {"env_args": {"observation": observation}, "inference": "host"}
+    trained_here(tmp_path, f"{BROKEN}:Spaces", 128, lanes=4, horizon=8, **options)
 
 
-def test_pong_trains(terminal: Terminal) -> None:
+def test_pong_trains(tmp_path: Path) -> None:
     pytest.importorskip("ale_py")
-    trained(terminal, "ALE/Pong-v5", "--lanes", "4", "--horizon", "32", steps=512)
+    trained_here(tmp_path, "ALE/Pong-v5", 256, lanes=4, horizon=32)
 
 
-def test_halfcheetah_trains(terminal: Terminal) -> None:
+def test_halfcheetah_trains(tmp_path: Path) -> None:
     pytest.importorskip("mujoco")
-    trained(terminal, "HalfCheetah-v5", "--lanes", "16", "--horizon", "16", steps=2000)
+    trained_here(tmp_path, "HalfCheetah-v5", 2000, lanes=16, horizon=16)

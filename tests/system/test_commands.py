@@ -30,8 +30,9 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(terminal: Terminal)
     status = command.wait(lambda status: worker(status, "actors/2")["state"] == "running", 10, "a third actor")
     command.wait(lambda now: worker(now, "actors/2")["progress"] > 10, 10, "the third actor works")
     command.wait(lambda now: worker(now, "policies/1")["progress"] > 10, 10, "the second policy worker works")
-    assert "actors: 3 -> 1" in terminal.run("scale", "mine", "actors=1").out
-    command.wait(lambda now: "actors/2" not in str(now["workers"]), 10, "one actor is left")
+    assert "actors: 3 -> 1" in terminal.run("scale", "mine", "actors=1", "actors=2").out
+    command.wait(lambda now: "actors/2" not in str(now["workers"]), 10, "the third actor is gone")
+    command.wait(lambda now: worker(now, "actors/1")["state"] == "running", 10, "down and up again: two actors")
     after = command.wait_for_steps(status["steps"] + 20_000)
     assert after["restarts"] == 0
 
@@ -58,19 +59,9 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(terminal: Terminal)
     assert "srl resume" in ended.out
 
 
-def test_scaling_down_and_up_again_at_once_gives_the_wanted_number(terminal: Terminal) -> None:
-    command = terminal.train("CartPole-v1", *LONG, "--actors", "2")
-    command.wait(lambda status: status["state"] == "running" and status["steps"], 30, "it runs")
-    terminal.run("scale", "run", "actors=1", "actors=2")
-    status = command.wait(lambda status: worker(status, "actors/1")["state"] == "running", 10, "two actors again")
-    command.wait(lambda now: now["version"] > status["version"] + 3, 10, "updates go on")
-    terminal.run("stop", "run")
-    command.end(8)
-
-
-def test_a_run_is_resumed_from_its_checkpoint_and_evaluated(terminal: Terminal) -> None:
-    root = str(terminal.root)
-    assert terminal.train("CartPole-v1", "--steps", "30000").end().code == 0
+def test_a_run_is_resumed_killed_resumed_again_and_evaluated(terminal: Terminal) -> None:
+    root, folder = str(terminal.root), terminal.root / "run" / "checkpoints"
+    assert terminal.train("CartPole-v1", "--steps", "30000", "--checkpoint-seconds", "0.5").end().code == 0
     first = json.loads((terminal.root / "run" / "status.json").read_text())
     done = terminal.run("resume", "run", "--root", root)
     assert (done.code, "already" in done.err) == (1, True), done.text
@@ -86,25 +77,24 @@ def test_a_run_is_resumed_from_its_checkpoint_and_evaluated(terminal: Terminal) 
     assert last["version"] > first["version"]
     steps = [json.loads(line)["step"] for line in (terminal.root / "run" / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps)
-    _, facts = checkpoints.read(checkpoints.latest(terminal.root / "run" / "checkpoints"))
+    _, facts = checkpoints.read(checkpoints.latest(folder))
     assert facts["policies"]["policy"]["version"] == last["version"]
+
+    command = terminal.start("resume", "run", "--steps", "1000000000", "--root", root)
+    before = checkpoints.latest(folder)
+    wait_for(lambda: checkpoints.latest(folder) != before, 30, "a checkpoint")
+    command.signal(9)
+    command.end(5)
+    steps = checkpoints.step_of(checkpoints.last_good(folder))
+    assert steps > last["steps"]
+    ended = terminal.run("resume", "run", "--steps", str(steps + 20_000), "--root", root)
+    assert ended.code == 0, ended.text
 
     evaluated = terminal.run("eval", "run", "--episodes", "10", "--json", "--root", root)
     assert evaluated.code == 0, evaluated.text
     result = json.loads(evaluated.out)
     assert result["episodes"] >= 10
     assert 8 <= result["mean"] <= 500
-
-
-def test_a_killed_run_is_resumed_from_its_last_checkpoint(terminal: Terminal) -> None:
-    command = terminal.train("CartPole-v1", *LONG, "--checkpoint-seconds", "0.5")
-    folder = terminal.root / "run" / "checkpoints"
-    wait_for(lambda: len(checkpoints.checkpoints(folder)) >= 2, 30, "two checkpoints")
-    command.signal(9)
-    command.end(5)
-    steps = checkpoints.step_of(checkpoints.last_good(folder))
-    ended = terminal.run("resume", "run", "--steps", str(steps + 20_000), "--root", str(terminal.root))
-    assert ended.code == 0, ended.text
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["doctor"]])

@@ -3,11 +3,13 @@
 import random
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 from terminals import Command, Terminal, kill, wait_for, worker
 
+BROKEN = str(Path(__file__).with_name("broken.py"))
 LONG = ("--steps", "1000000000")
 
 
@@ -28,25 +30,22 @@ def samples_flow_again(command: Command, before: dict, replaced: str, seconds: f
     return after
 
 
-def finish(command: Command) -> dict:
-    """Let a run end by itself, well."""
+def finish(command: Command) -> None:
+    """End a run by hand, well."""
     command.signal(signal.SIGINT)
-    status = command.status
     ended = command.end(8)
     assert ended.code == 130, ended.text
     assert "Traceback" not in ended.text, ended.text
-    return status
 
 
 @pytest.mark.parametrize(
     ("options", "victims"),
     [
-        (("--inference", "inline", "--actors", "2"), ["actors/0", "trainers/0", "actors/1"]),
+        (("--inference", "inline", "--actors", "2", "--max-lag", "0"), ["actors/0", "trainers/0", "actors/1"]),
         (("--inference", "host"), ["policies/0", "actors/0", "trainers/0"]),
         (("--inference", "remote"), ["policies/0", "actors/0", "trainers/0"]),
-        (("--inference", "inline", "--max-lag", "0"), ["trainers/0", "actors/0"]),
     ],
-    ids=["inline", "host", "remote", "synchronous"],
+    ids=["inline", "host", "remote"],
 )
 def test_a_killed_worker_is_replaced_and_no_update_is_lost(
     terminal: Terminal, options: tuple[str, ...], victims: list[str]
@@ -91,31 +90,21 @@ def test_a_run_that_lost_workers_finishes_and_has_learnt_every_step_once(termina
     assert "restarted workers 2" in ended.out, ended.out
 
 
-@pytest.mark.parametrize("phase", ["any", "waiting"])
-def test_a_frozen_worker_is_replaced(terminal: Terminal, phase: str) -> None:
-    """SIGSTOP at a random moment; with a slow environment the trainer is frozen while it waits."""
-    if phase == "any":
-        command, victim = terminal.train("CartPole-v1", *LONG, "--hang-timeout", "1.5"), "actors/0"
-    else:
-        slow = ("srl.testing.environments:slow", "--env-arg", "seconds=0.01", "--lanes", "1", "--horizon", "32")
-        command, victim = terminal.train(*slow, *LONG, "--hang-timeout", "1.5"), "trainers/0"
-    before = command.wait(lambda status: status["version"] >= 2, 30, "two updates")
-    kill(worker(before, victim)["pid"], signal.SIGSTOP)
-    samples_flow_again(command, before, victim, 20)
+def test_a_frozen_worker_is_replaced_and_one_that_waits_is_not(terminal: Terminal) -> None:
+    """A trainer waits longer than that for its batch. Then the actor is frozen in a step, and the trainer as it waits."""
+    slow = ("srl.testing.environments:slow", "--env-arg", "seconds=0.025", "--lanes", "1", "--actors", "1")
+    command = terminal.train(*slow, *LONG, "--horizon", "60", "--hang-timeout", "1")
+    before = command.wait(lambda status: status["version"] >= 1, 30, "an update")
+    assert before["restarts"] == 0
+    for victim in ("actors/0", "trainers/0"):
+        kill(worker(before, victim)["pid"], signal.SIGSTOP)
+        before = samples_flow_again(command, before, victim, 20)
+    assert before["restarts"] == 2
     finish(command)
 
 
-def test_a_waiting_worker_is_not_taken_for_a_stuck_one(terminal: Terminal) -> None:
-    slow = ("srl.testing.environments:slow", "--env-arg", "seconds=0.05", "--lanes", "1", "--horizon", "64")
-    command = terminal.train(*slow, *LONG, "--hang-timeout", "1")
-    status = command.wait(lambda status: status["version"] >= 2, 40, "two updates, each after three seconds")
-    assert status["restarts"] == 0
-    finish(command)
-
-
-@pytest.mark.parametrize("inference", ["inline", "host"])
-def test_a_killed_supervisor_takes_everything_along(terminal: Terminal, inference: str) -> None:
-    command = terminal.train("CartPole-v1", *LONG, "--inference", inference)
+def test_a_killed_supervisor_takes_everything_along(terminal: Terminal) -> None:
+    command = terminal.train("CartPole-v1", *LONG, "--inference", "host")
     command.wait_for_steps(1)
     children = psutil.Process(command.process.pid).children(recursive=True)
     assert len(children) >= 3
@@ -125,7 +114,7 @@ def test_a_killed_supervisor_takes_everything_along(terminal: Terminal, inferenc
     command.end(1)
 
 
-@pytest.mark.parametrize("seconds", [0.7, 1.0, 1.4, 2.0])
+@pytest.mark.parametrize("seconds", [0.7, 1.3])
 def test_a_supervisor_killed_while_it_starts_takes_everything_along(terminal: Terminal, seconds: float) -> None:
     command = terminal.train("CartPole-v1", *LONG)
     time.sleep(seconds)  # the moment is the point of the test
@@ -136,11 +125,11 @@ def test_a_supervisor_killed_while_it_starts_takes_everything_along(terminal: Te
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", range(2))
 def test_a_signal_at_any_moment_ends_the_run_within_seconds(
     terminal: Terminal, number: signal.Signals, part: int
 ) -> None:
-    moment = random.Random(f"{number}{part}").uniform(0.1 + part, 1.1 + part)
+    moment = random.Random(f"{number}{part}").uniform(0.1 + 1.5 * part, 1.6 + 1.5 * part)
     command = terminal.train("CartPole-v1", *LONG)
     time.sleep(moment)  # the moment is the point of the test
     began = time.monotonic()
@@ -150,11 +139,11 @@ def test_a_signal_at_any_moment_ends_the_run_within_seconds(
     assert ended.code in (130, -number), (moment, ended)
 
 
-def test_a_second_ctrl_c_leaves_at_once(terminal: Terminal) -> None:
+def test_a_second_ctrl_c_leaves_at_once(terminal: Terminal, tmp_path: Path) -> None:
     """Actors that hang in their environment do not hear that they shall stop."""
-    hang = ("srl.testing.environments:faulty", "--env-arg", "fault=hang", "--env-arg", "every=40")
-    command = terminal.train(*hang, *LONG, "--lanes", "1")
-    command.wait(lambda status: status["state"] == "running", 30, "it runs")
+    arguments = ("--env-arg", "fault=hang", "--env-arg", f"once={tmp_path}", "--lanes", "1", "--actors", "1")
+    command = terminal.train(f"{BROKEN}:make", *LONG, *arguments)
+    wait_for(lambda: (tmp_path / "hang").exists(), 30, "an actor that hangs")
     command.signal(signal.SIGINT)
     time.sleep(0.3)  # two signals at once are one
     began = time.monotonic()
@@ -163,7 +152,7 @@ def test_a_second_ctrl_c_leaves_at_once(terminal: Terminal) -> None:
     assert time.monotonic() - began < 1.5
 
 
-def test_what_a_worker_started_ends_with_it(terminal: Terminal, tmp_path) -> None:
+def test_what_a_worker_started_ends_with_it(terminal: Terminal, tmp_path: Path) -> None:
     (tmp_path / "simulator.py").write_text(
         "import subprocess\n"
         "from srl.testing.environments import Tracer\n"

@@ -1,0 +1,178 @@
+"""How long a running job needs to go on after a kill -9: `python benchmarks/faults.py --times 10`.
+
+A CartPole run in processes. Recovery is measured from the kill to the first update that was learnt afterwards from
+samples of the new worker (a killed actor or policy worker) or by the new worker (a killed trainer, or the zygote).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from srl.api.status import RunStatus, WorkerStatus
+from srl.controller.commands import AskStatus, TellStatus, ask
+
+PATIENCE = 30.0
+
+
+class Job:
+    """A run that goes on until it is killed."""
+
+    def __init__(self, home: Path, *options: str) -> None:
+        self._home = home
+        command = [str(Path(sys.executable).with_name("srl")), "train", "CartPole-v1", "--steps", "1000000000000"]
+        self.process = subprocess.Popen(
+            [*command, "--root", str(home / "runs"), *options],
+            env={**os.environ, "XDG_RUNTIME_DIR": str(home)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def status(self) -> RunStatus | None:
+        for runtime in self._home.glob("srl-*/*"):
+            answer = ask(runtime, AskStatus()) if (runtime / "address").exists() else None
+            if isinstance(answer, TellStatus):
+                return answer.status
+        return None
+
+    def wait(self, condition: Callable[[RunStatus], bool]) -> RunStatus:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            status = self.status()
+            if status is not None and condition(status):
+                return status
+            time.sleep(0.005)
+        raise TimeoutError(f"the run did not recover within {PATIENCE:.0f} s: {self.status()}")
+
+    def close(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait()
+
+
+@contextmanager
+def job(*options: str) -> Iterator[Job]:
+    home = Path(tempfile.mkdtemp(prefix="srl"))
+    made = Job(home, *options)
+    try:
+        made.wait(lambda status: status.state == "running" and status.version >= 20)
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(home)
+
+
+def member(status: RunStatus, name: str) -> WorkerStatus:
+    return next(worker for worker in status.workers if worker.name == name)
+
+
+def kill_and_wait(run: Job, name: str, victim: Callable[[RunStatus], int]) -> float:
+    """Seconds until the replacement of worker `name` works and an update came after that."""
+    before = run.wait(lambda status: all(worker.state == "running" for worker in status.workers))
+    began = time.monotonic()
+    os.kill(victim(before), signal.SIGKILL)
+    renewed = run.wait(
+        lambda status: (
+            member(status, name).incarnation > member(before, name).incarnation and member(status, name).progress > 0
+        )
+    )
+    after = run.wait(lambda status: status.version > renewed.version)
+    took = time.monotonic() - began
+    if after.version < before.version or after.steps < before.steps:
+        raise RuntimeError(f"an update was lost: {before.version} -> {after.version}")
+    return took
+
+
+def measure_worker(times: int, name: str, *options: str) -> list[float]:
+    with job(*options) as run:
+        return [kill_and_wait(run, name, lambda status: member(status, name).pid) for _ in _paced(times)]
+
+
+def measure_zygote(times: int) -> list[float]:
+    with job() as run:
+
+        def zygote(_: RunStatus) -> int:
+            children = psutil.Process(run.process.pid).children()
+            return next(child.pid for child in children if "zygote" in str(child.cmdline()))
+
+        return [kill_and_wait(run, "trainers/0", zygote) for _ in _paced(times)]
+
+
+def _paced(times: int) -> Iterator[int]:
+    """A worker that dies soon after its start is taken for broken, so each gets some seconds to live."""
+    for number in range(times):
+        time.sleep(5.2 if number else 0.0)
+        yield number
+
+
+def measure_supervisor(times: int) -> list[float]:
+    """Seconds until all its processes are gone."""
+    taken = []
+    for _ in range(times):
+        with job("--inference", "host") as run:
+            children = psutil.Process(run.process.pid).children(recursive=True)
+            began = time.monotonic()
+            run.process.kill()
+            run.process.wait()
+            while any(_alive(child) for child in children):
+                time.sleep(0.005)
+            taken.append(time.monotonic() - began)
+    return taken
+
+
+def _alive(process: psutil.Process) -> bool:
+    """Zombies are dead: init buries them when it finds the time."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def measure_signal(times: int) -> list[float]:
+    """Seconds from Ctrl-C to the end of the command, at moments spread over its start and its run."""
+    taken = []
+    for number in range(times):
+        home = Path(tempfile.mkdtemp(prefix="srl"))
+        run = Job(home)
+        time.sleep(0.1 + 4.0 * number / max(1, times - 1))
+        began = time.monotonic()
+        run.close()
+        taken.append(time.monotonic() - began)
+        shutil.rmtree(home)
+    return taken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=10, help="kills of each kind")
+    times = parser.parse_args().times
+    rows = {
+        "actor": (2.0, lambda: measure_worker(times, "actors/0")),
+        "policy worker": (3.0, lambda: measure_worker(times, "policies/0", "--inference", "host")),
+        "policy worker, TCP": (3.0, lambda: measure_worker(times, "policies/0", "--inference", "remote")),
+        "trainer": (6.0, lambda: measure_worker(times, "trainers/0")),
+        "one of two trainers": (6.0, lambda: measure_worker(times, "trainers/1", "--trainers", "2")),
+        "zygote": (6.0, lambda: measure_zygote(times)),
+        "supervisor: all gone": (2.0, lambda: measure_supervisor(times)),
+        "Ctrl-C: exit": (5.0, lambda: measure_signal(times)),
+    }
+    print("| kill -9 of | p50 s | p95 s | max s | bar s |\n|---|---|---|---|---|", flush=True)
+    for name, (bar, measure) in rows.items():
+        taken = sorted(measure())
+        p95 = taken[min(len(taken) - 1, round(0.95 * (len(taken) - 1)))]
+        print(f"| {name} | {statistics.median(taken):.2f} | {p95:.2f} | {taken[-1]:.2f} | {bar:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
