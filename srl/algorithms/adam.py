@@ -14,7 +14,7 @@ class FlatAdam:
         self.values = values  # [P], updated in place
         self.exp_avg = torch.zeros_like(values)
         self.exp_avg_sq = torch.zeros_like(values)
-        self.num_steps = torch.zeros(())
+        self.num_steps = torch.zeros((), device=values.device)
         self.eps = eps
 
     def step(self, gradients: Tensor, learning_rate: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 import torch.distributed
@@ -11,22 +11,32 @@ from torch import Tensor
 from srl.api.trainer import TrainerGroup
 
 
+def backend_for(devices: Sequence[torch.device]) -> str:
+    """The torch.distributed backend for ranks on these devices, in order. NCCL wants a GPU for each rank; gloo serves
+    tensors on the CPU, and on GPUs that ranks share."""
+    kinds = {device.type for device in devices}
+    if len(devices) > 1 and not (kinds == {"cpu"} or kinds == {"cuda"}):
+        raise ValueError(f"trainers learn together on cpu or cuda, not on {', '.join(map(str, devices))}")
+    distinct = len(set(devices)) == len(devices)
+    return "cpu:gloo,cuda:nccl" if kinds == {"cuda"} and distinct and torch.distributed.is_nccl_available() else "gloo"
+
+
 class Ranks:
     """The trainers that learn together. Calls block until every rank has made the same one, or raise RuntimeError
-    after the group's timeout."""
+    after the group's timeout (NCCL ends the process instead)."""
 
     def __init__(self) -> None:
         self.rank = 0
         self.size = 1
 
-    def join(self, group: TrainerGroup) -> None:
-        """Meet the others over gloo; a group joined before is left. torch keeps one group for each process."""
+    def join(self, group: TrainerGroup, backend: str = "gloo") -> None:
+        """Meet the others; a group joined before is left. torch keeps one group for each process."""
         if self.size > 1:
             torch.distributed.destroy_process_group()
             self.rank, self.size = 0, 1
         if group.size > 1:
             torch.distributed.init_process_group(
-                "gloo",
+                backend,
                 init_method=group.rendezvous,
                 rank=group.rank,
                 world_size=group.size,

@@ -54,6 +54,10 @@ class PPOConfig:
     """Your own network: `package.module:function` or `path/file.py:function`. The function gets the observation and the
     action space and returns a torch.nn.Module: observation tree [B, ...] -> (distribution parameters [B, n], value
     [B]). n: the logits of Discrete(n), of all choices of a MultiDiscrete, or means and then log-stds for a Box."""
+    device: str = "auto"
+    """Where trainers and policy workers compute: `auto` (cuda if torch sees one, else mps, else cpu), or a torch device
+    such as `cpu`, `cuda`, `cuda:1`. With `auto` and `cuda`, policy workers take the first GPU, and each of several
+    trainers its own as long as there are enough. Actors that decide themselves (inline inference) do so on the CPU."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "num_minibatches"):
@@ -68,6 +72,10 @@ class PPOConfig:
 
     def check(self, observation: Space, action: Space) -> None:
         check_action_space(action)
+        if self.device not in ("auto", "cpu"):
+            from srl.algorithms.devices import resolve_device
+
+            resolve_device(self.device)
         if self.network:  # only then torch is imported in the controller: the user's own code may hold mistakes
             from srl.networks.flat import FlatParameters
 
@@ -82,7 +90,7 @@ class PPOConfig:
     def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
         from srl.algorithms.torch_policy import TorchPolicy
 
-        return TorchPolicy(*self._build_network(observation, action, seed), seed)
+        return TorchPolicy(*self._build_network(observation, action, seed), seed, self.device)
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         from srl.algorithms.ppo_trainer import PPOTrainer

@@ -4,45 +4,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from srl.algorithms.devices import move
 from srl.algorithms.group import Ranks
 from srl.algorithms.ppo import PPOConfig
 from srl.algorithms.ppo_loss import Minibatch
 from srl.algorithms.returns import generalised_advantages
 from srl.api.trainer import Trajectory
-from srl.base.tree import Array, Tree, map_tree
+from srl.base.tree import Array, map_tree
 
 
 class PPOBatch:
     """Only rows in which a lane acted are samples. Every rank cuts its own into `num_minibatches` nearly equal parts,
-    so that all make the same number of steps, whatever the number of their samples."""
+    so that all make the same number of steps, whatever the number of their samples.
 
-    def __init__(self, batch: Trajectory, config: PPOConfig, ranks: Ranks) -> None:
+    Advantages are computed on the CPU, in numpy; then everything moves to the device, once, and is gathered there."""
+
+    def __init__(self, batch: Trajectory, config: PPOConfig, ranks: Ranks, device: torch.device) -> None:
         value = np.asarray(batch.decision["value"])
         advantage = generalised_advantages(
             batch.reward, value, batch.terminated, batch.truncated, batch.acting, config.gamma, config.gae_lambda
         )
         target = advantage + value[:-1]
         rows = np.flatnonzero(batch.acting[:-1])
-        self._rows = rows
-        self._observation = map_tree(_merge_time, batch.observation)  # [T*B, ...], gathered minibatch by minibatch
-        action = _merge_time(np.asarray(batch.decision["action"]))
-        self._action = action.reshape(len(action), math.prod(action.shape[1:]))[rows]  # [N, d]
-        self._is_scalar = action.ndim == 1
-        self._log_prob = _merge_time(np.asarray(batch.decision["log_prob"]))[rows]  # [N]
-        self._advantage = advantage.reshape(-1)[rows]
-        self._target = target.reshape(-1)[rows]
         parts = config.num_minibatches
         self._bounds = [len(rows) * i // parts for i in range(parts + 1)]
-        self._exchange(ranks, config.normalize_advantage)
+        log_prob = _merge_time(np.asarray(batch.decision["log_prob"]))[rows]  # [N]
+        advantage, target = advantage.reshape(-1)[rows], target.reshape(-1)[rows]
+        normalized = self._exchange(ranks, advantage.astype(np.float64), target.astype(np.float64))
+        if config.normalize_advantage:
+            advantage = normalized.astype(np.float32)
+        action = _merge_time(np.asarray(batch.decision["action"]))
+        self._is_scalar = action.ndim == 1
+        action = action.reshape(len(action), math.prod(action.shape[1:]))[rows]  # [N, d]
+        self._device = device
+        self._rows = move(rows, device)
+        # [T*B, ...], gathered minibatch by minibatch
+        self._observation = map_tree(lambda array: move(_merge_time(array), device), batch.observation)
+        self._action = move(np.ascontiguousarray(action.T), device)  # [d, N]
+        self._columns = move(np.stack((log_prob, advantage, target)), device)  # [3, N]
 
-    def _exchange(self, ranks: Ranks, normalize_advantage: bool) -> None:
-        """Sum over all ranks, at once, the sizes of the minibatches and the moments of the whole batch."""
-        advantage, target = self._advantage.astype(np.float64), self._target.astype(np.float64)
+    def _exchange(self, ranks: Ranks, advantage: Array, target: Array) -> Array:
+        """Sum over all ranks, at once, the sizes of the minibatches and the moments of the whole batch; returns the
+        advantages with mean 0 and deviation 1."""
         moments = (advantage.sum(), advantage @ advantage, target.sum(), target @ target)
         sums = torch.tensor([*np.diff(self._bounds), *moments], dtype=torch.float64)
         ranks.add(sums)
@@ -52,27 +61,27 @@ class PPOBatch:
         variance = max(second / count - (first / count) ** 2, 0.0)
         target_variance = max(target_second / count - (target_first / count) ** 2, 0.0)
         self.explained_variance = 1.0 - variance / (target_variance + 1e-8)
-        if normalize_advantage:
-            self._advantage = ((advantage - first / count) / (variance**0.5 + 1e-8)).astype(np.float32)
+        normalized: Array = (advantage - first / count) / (variance**0.5 + 1e-8)
+        return normalized
 
-    def minibatches(self, shuffle: np.random.Generator) -> Iterator[tuple[Tree, Minibatch, float]]:
-        """One epoch, in random order: observations, the rest, and the weight of a sample in the mean over all ranks."""
-        order = shuffle.permutation(len(self._rows))
-        rows = np.take(self._rows, order)
-        # Contiguous along the samples, as distributions want it.
-        action = torch.from_numpy(np.ascontiguousarray(np.take(self._action, order, axis=0).T)).t()  # [N, d]
-        columns = [torch.from_numpy(np.take(array, order)) for array in (self._log_prob, self._advantage, self._target)]
+    def minibatches(self, shuffle: np.random.Generator) -> Iterator[tuple[Any, Minibatch, float]]:
+        """One epoch, in random order: observations (a tree of tensors), the rest, and the weight of a sample in the
+        mean over all ranks."""
+        order = move(shuffle.permutation(len(self._rows)), self._device)
+        rows = self._rows.index_select(0, order)
+        action = self._action.index_select(1, order).t()  # [N, d], contiguous along the samples for the distributions
+        columns = self._columns.index_select(1, order)
         for i, total_size in enumerate(self._total_sizes):
             if total_size == 0:
                 continue
             part = slice(self._bounds[i], self._bounds[i + 1])
-            observation = map_tree(lambda array, part=part: np.take(array, rows[part], axis=0), self._observation)
+            chosen = rows[part]
+            observation = map_tree(lambda tensor, chosen=chosen: tensor.index_select(0, chosen), self._observation)
             yield observation, self._minibatch(action, columns, part), 1.0 / total_size
 
-    def _minibatch(self, action: Tensor, columns: list[Tensor], part: slice) -> Minibatch:
-        log_prob, advantage, target = columns
-        chosen = action[part, 0] if self._is_scalar else action[part]
-        return Minibatch(chosen, log_prob[part], advantage[part], target[part])
+    def _minibatch(self, action: Tensor, columns: Tensor, part: slice) -> Minibatch:
+        log_prob, advantage, target = columns[:, part]
+        return Minibatch(action[part, 0] if self._is_scalar else action[part], log_prob, advantage, target)
 
 
 def _merge_time(array: Array) -> Array:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+import threading
 
+import torch
+from torch import nn
+
+from srl.algorithms.devices import fetch, move, place, resolve_device
 from srl.api.policy import Decision
 from srl.base.tree import Array, Tree, map_tree
 from srl.networks.distributions import Distribution
@@ -12,31 +15,31 @@ from srl.networks.flat import FlatParameters
 from srl.networks.passes import build_pass
 
 
-def to_tensor(array: Array) -> Tensor:
-    """Shares the array's memory, but for a read-only array: torch has no such thing."""
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
 class TorchPolicy:
     """Decides with `action`, `log_prob` and `value`; has no memory. Box actions are not clipped: the adapter does."""
 
-    def __init__(self, network: nn.Module, distribution: Distribution, seed: int) -> None:
+    def __init__(self, network: nn.Module, distribution: Distribution, seed: int, device: str = "cpu") -> None:
         self.version = -1
         self._distribution = distribution
-        self._flat = FlatParameters(network.eval(), gradients=False)
+        self._device = resolve_device(device)
+        self._flat = FlatParameters(place(network.eval(), self._device), gradients=False)
         self._pass = build_pass(network, self._flat.gradients)
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator(self._device).manual_seed(seed)
+        # The network's buffers and the generator serve one call at a time; the way back from the device is outside.
+        self._computing = threading.Lock()
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
         with torch.inference_mode():
-            parameters, value = self._pass.forward(map_tree(to_tensor, observation))
-            if greedy:
-                action = self._distribution.mode(parameters)
-            else:
-                action = self._distribution.sample(parameters, self._generator)
-            log_prob = self._distribution.log_prob(parameters, action)
-        return {"action": action.numpy(), "log_prob": log_prob.numpy(), "value": value.numpy()}
+            inputs = map_tree(lambda array: move(array, self._device), observation)
+            with self._computing:
+                parameters, value = self._pass.forward(inputs)
+                if greedy:
+                    action = self._distribution.mode(parameters)
+                else:
+                    action = self._distribution.sample(parameters, self._generator)
+                log_prob = self._distribution.log_prob(parameters, action)
+        return {"action": fetch(action).numpy(), "log_prob": fetch(log_prob).numpy(), "value": fetch(value).numpy()}
 
     def load(self, parameters: Array, version: int) -> None:
-        self._flat.load(to_tensor(parameters))
+        self._flat.load(move(parameters, self._device, wait=True))
         self.version = version

@@ -38,7 +38,7 @@ class Distribution(Protocol):
         """So many of them, the last ones, may be the same for every observation (a free log-std)."""
 
     def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
-        """[B, n] -> actions [B, ...] as the space stores them."""
+        """[B, n] -> actions [B, ...] as the space stores them. The generator lives where the parameters do."""
 
     def mode(self, parameters: Tensor) -> Tensor: ...
 
@@ -54,8 +54,13 @@ class Distribution(Protocol):
 
 def gumbel_argmax(logits: Tensor, generator: torch.Generator) -> Tensor:
     """Draws from softmax(logits) along axis 0, [n, B] -> [B]: argmax of logits + Gumbel noise."""
-    uniform = torch.rand(logits.shape, generator=generator, dtype=logits.dtype)
+    uniform = _room_for(logits).uniform_(generator=generator)
     return argmax(logits - uniform.log_().neg_().log_())
+
+
+def _room_for(tensor: Tensor) -> Tensor:
+    """On the tensor's device, filled in the same order whatever the tensor's strides."""
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 def argmax(logits: Tensor) -> Tensor:
@@ -161,7 +166,7 @@ class DiagonalGaussian:
 
     def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
         mean, log_std = self._split(parameters)
-        noise = torch.empty(mean.shape, dtype=mean.dtype).normal_(generator=generator)
+        noise = _room_for(mean).normal_(generator=generator)
         return torch.addcmul(mean, noise, log_std.exp()).t().reshape(-1, *self.shape)
 
     def mode(self, parameters: Tensor) -> Tensor:

@@ -57,9 +57,14 @@ class OneHotEncoder(nn.Module):
         self.num_features = sum(nvec)
 
     def forward(self, observation: Tensor) -> Tensor:
-        columns = observation.reshape(observation.shape[0], len(self.nvec)).long().unbind(1)
-        hot = [functional.one_hot(column, n) for column, n in zip(columns, self.nvec, strict=True)]
-        return torch.cat(hot, dim=1).float()
+        rows = observation.shape[0]
+        columns = torch.split(observation.reshape(rows, len(self.nvec)).long(), 1, dim=1)
+        # Not `one_hot`, which reads the extremes back: a device would have to wait.
+        hot = [
+            torch.zeros(rows, n, device=column.device).scatter_(1, column, 1.0)
+            for column, n in zip(columns, self.nvec, strict=True)
+        ]
+        return torch.cat(hot, dim=1)
 
 
 class NatureEncoder(nn.Module):

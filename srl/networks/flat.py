@@ -22,7 +22,7 @@ class FlatParameters:
                 "parameters travel to policies: make constants non-persistent, and use LayerNorm, not BatchNorm"
             )
         self.values = torch.cat([tensor.detach().reshape(-1) for tensor in named.values()])
-        self.gradients = torch.zeros_like(self.values) if gradients else torch.zeros(0)
+        self.gradients = torch.zeros_like(self.values) if gradients else self.values.new_zeros(0)
         offset = 0
         for tensor in named.values():
             end = offset + tensor.numel()

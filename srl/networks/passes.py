@@ -107,12 +107,12 @@ class _Layer:
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter) -> None:
         self.weight, self.bias = weight.data, bias.data
         self.weight_gradient, self.bias_gradient = weight.grad, bias.grad  # None in a policy
-        self._buffers = torch.empty(2, 0)
-        self.output = self.gradient = torch.empty(0)  # [2, B, size] each
+        self._buffers = self.weight.new_empty(2, 0)
+        self.output = self.gradient = self._buffers[0]  # [2, B, size] each
 
     def resize(self, num_rows: int) -> None:
         """Room for the outputs of so many rows, and for their gradients."""
         size = num_rows * self.bias.numel()
         if self._buffers.shape[1] < size:
-            self._buffers = torch.empty(2, size)
+            self._buffers = self.weight.new_empty(2, size)
         self.output, self.gradient = self._buffers[:, :size].view(2, 2, num_rows, -1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from multiprocessing.connection import Connection
+import pickle
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from trajectories import lanes_of, random_trajectory
 
 from srl.algorithms.ppo import PPOConfig
@@ -21,40 +22,25 @@ OBSERVATION, ACTION = Box((4,)), Discrete(3)
 CONFIG = PPOConfig(epochs=3, num_minibatches=1, learning_rate=1e-2)
 
 
-def run_rank(rank: int, rendezvous: str, config: PPOConfig, batches: list[Trajectory], pipe: Connection) -> None:
-    torch.set_num_threads(1)
-    trainer = config.build_trainer(OBSERVATION, ACTION, seed=rank)  # other weights: joining must make them equal
-    trainer.join(TrainerGroup(rank, 2, rendezvous, timeout=20.0))
-    skipped = [trainer.step(batch, 0.0).skipped for batch in batches]
-    pipe.send((skipped, {name: array.copy() for name, array in trainer.state().items()}))
-    torch.distributed.destroy_process_group()
+RANK = Path(__file__).with_name("rank.py")
 
 
 def run_two(
     tmp_path: Path, config: PPOConfig, batches: list[list[Trajectory]]
 ) -> tuple[list[list[bool]], list[dict[str, Array]]]:
-    context = multiprocessing.get_context("spawn")
-    rendezvous = f"file://{tmp_path}/meet"
-    ends, processes = [], []
-    for rank in range(2):
-        mine, theirs = context.Pipe()
-        process = context.Process(target=run_rank, args=(rank, rendezvous, config, batches[rank], theirs))
-        process.start()
-        theirs.close()
-        ends.append(mine)
-        processes.append(process)
-    try:
-        for end in ends:
-            assert end.poll(40.0), "a rank did not answer"
-        results = [end.recv() for end in ends]
-    finally:
-        for process in processes:
-            process.join(10.0)
-            process.kill()
-            process.join()
-            process.close()
-        for end in ends:
-            end.close()
+    """What each rank skipped, and its state at the end."""
+    processes = []
+    with ExitStack() as stack:
+        for rank in range(2):
+            work = (rank, f"file://{tmp_path}/meet", config, OBSERVATION, ACTION, batches[rank])
+            (tmp_path / f"work{rank}").write_bytes(pickle.dumps(work))
+            stdin = stack.enter_context((tmp_path / f"work{rank}").open("rb"))
+            stdout = stack.enter_context((tmp_path / f"end{rank}").open("wb"))
+            process = stack.enter_context(subprocess.Popen([sys.executable, RANK], stdin=stdin, stdout=stdout))
+            stack.callback(process.kill)
+            processes.append(process)
+        assert [process.wait(timeout=60.0) for process in processes] == [0, 0]
+    results = [pickle.loads((tmp_path / f"end{rank}").read_bytes()) for rank in range(2)]
     return [skipped for skipped, _ in results], [state for _, state in results]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from srl.algorithms.devices import CPU
 from srl.algorithms.group import Ranks
 from srl.algorithms.ppo import PPOConfig
 from srl.algorithms.ppo_batch import PPOBatch
@@ -25,7 +26,7 @@ def test_every_acting_row_comes_once_in_nearly_equal_parts(num_minibatches: int)
     acting = rng.random((6, 5)) < 0.7
     acting[-1] = True  # the bootstrap row is never a sample
     config = PPOConfig(num_minibatches=num_minibatches, normalize_advantage=False)
-    batch = PPOBatch(numbered_trajectory(6, 5, acting), config, Ranks())
+    batch = PPOBatch(numbered_trajectory(6, 5, acting), config, Ranks(), CPU)
     parts = list(batch.minibatches(rng))
     assert len(parts) == num_minibatches
     sizes = [len(minibatch.advantage) for _, minibatch, _ in parts]
@@ -41,7 +42,8 @@ def test_every_acting_row_comes_once_in_nearly_equal_parts(num_minibatches: int)
 
 
 def test_advantages_are_normalised_over_the_whole_batch() -> None:
-    batch = PPOBatch(numbered_trajectory(6, 5, np.ones((6, 5), bool)), PPOConfig(num_minibatches=5), Ranks())
+    trajectory = numbered_trajectory(6, 5, np.ones((6, 5), bool))
+    batch = PPOBatch(trajectory, PPOConfig(num_minibatches=5), Ranks(), CPU)
     advantage = np.concatenate(
         [np.asarray(part.advantage) for _, part, _ in batch.minibatches(np.random.default_rng(0))]
     )

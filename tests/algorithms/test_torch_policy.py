@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -109,3 +111,19 @@ def test_greedy_takes_the_likeliest_action() -> None:
     for _ in range(10):
         drawn = policy.act(observation, None, np.ones(64, bool))
         assert (drawn["log_prob"] <= np.asarray(greedy["log_prob"]) + 1e-6).all()
+
+
+def test_a_policy_may_be_asked_by_several_threads_at_once() -> None:
+    policy = PPOConfig(hidden_sizes=(256, 256)).build_policy(Box((4,)), Discrete(2), 0)
+    observations = [np.full((256, 4), number, np.float32) for number in range(2)]
+    first = np.zeros(256, bool)
+    alone = [policy.act(observation, None, first)["value"] for observation in observations]
+
+    def ask(number: int) -> int:
+        return sum(
+            not np.array_equal(policy.act(observations[number], None, first)["value"], alone[number])
+            for _ in range(100)
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(ask, range(2))) == [0, 0]

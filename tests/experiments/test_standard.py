@@ -1,0 +1,47 @@
+"""The standard recipe: where policies compute."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from srl.algorithms.ppo import PPOConfig
+from srl.base.config import from_data
+from srl.environments.ids import lanes_config
+from srl.experiments.options import TrainOptions
+from srl.experiments.probe import probe
+from srl.experiments.standard import on_cpu, standard_experiment
+from srl.testing.algorithms import CountingConfig
+from srl.workers.actor import ActorConfig
+from srl.workers.policy import PolicyWorkerConfig
+from srl.workers.trainer import TrainerWorkerConfig
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda:1"])
+def test_trainers_and_policy_workers_use_the_device_and_actors_the_cpu(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    environment = lanes_config("CartPole-v1")
+    probed = probe(environment, 0)
+    ppo = PPOConfig(device=device, gamma=0.5)
+    seen: dict[str, set[str]] = {}
+    for inference in ("inline", "host"):
+        options = TrainOptions(inference=inference, ppo=ppo)  # type: ignore[arg-type]
+        experiment = standard_experiment("CartPole-v1", environment, probed, options)
+        for group in experiment.groups:
+            if isinstance(group.config, ActorConfig):
+                assert [role.algorithm for role in group.config.roles] == [PPOConfig(device="cpu", gamma=0.5)]
+                seen.setdefault(inference, set()).add("actors")
+            if isinstance(group.config, (TrainerWorkerConfig, PolicyWorkerConfig)):
+                assert group.config.algorithm == ppo
+                seen.setdefault(inference, set()).add(group.name)
+        # What `srl.load` builds, here or on a machine without an accelerator.
+        assert from_data(experiment.description["policy"]["algorithm"]) == PPOConfig(device="cpu", gamma=0.5)
+    assert seen == {"inline": {"actors", "trainers"}, "host": {"actors", "trainers", "policies"}}
+
+
+def test_an_algorithm_without_a_device_is_left_as_it_is() -> None:
+    config = CountingConfig()
+    assert on_cpu(config) is config
