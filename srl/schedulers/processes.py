@@ -31,6 +31,10 @@ from srl.schedulers.memory import RunMemory
 from srl.schedulers.zygote import CANNOT_FORK, MESSAGE_BYTES, Exited, Forked, Hello, Launch
 from srl.workers.host import LEFT
 
+HINTS = {
+    "SIGKILL": " (by hand, or by the kernel for want of memory)",
+    "SIGBUS": " (no room for shared memory: use fewer --lanes or a shorter --horizon)",
+}
 PRELOAD = ("torch", "srl.algorithms.ppo_trainer", "srl.workers.actor", "srl.workers.trainer", "srl.workers.policy")
 ENVIRONMENT = {
     # One thread for each worker: teams of spinning threads on shared cores cost a factor of ten.
@@ -257,7 +261,8 @@ def _tail(path: Path) -> str:
 
 def _reason(status: int) -> str:
     if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
+        name = signal.Signals(-status).name
+        return f"was killed by {name}{HINTS.get(name, '')}"
     if status == CANNOT_FORK:
         return "could not be forked: there is no memory, or no more processes are allowed (`ulimit -u`)"
     return f"exited with code {status}"

@@ -91,7 +91,7 @@ def test_a_run_that_lost_workers_finishes_and_has_learnt_every_step_once(termina
 
 
 def test_a_frozen_worker_is_replaced_and_one_that_waits_is_not(terminal: Terminal) -> None:
-    """A trainer waits longer than that for its batch. Then the actor is frozen in a step, and the trainer as it waits."""
+    """A trainer waits longer for its batch. Then the actor is frozen in a step, and the trainer as it waits."""
     slow = ("srl.testing.environments:slow", "--env-arg", "seconds=0.025", "--lanes", "1", "--actors", "1")
     command = terminal.train(*slow, *LONG, "--horizon", "60", "--hang-timeout", "1")
     before = command.wait(lambda status: status["version"] >= 1, 30, "an update")

@@ -41,7 +41,6 @@ def refused(ended: Ended, *texts: str, code: int = 2) -> None:
         (["CartPole-v1", "--lanse", "1"], ["--lanes"]),
         (["CartPole-v1", "--name", "a/b"], ["cannot name a run"]),
         (["CartPole-v1", "--roles", "seeker=x"], ["agent", "seeker"]),
-        (["srl.testing.environments:faulty", "--env-arg", "fault=segfault"], ["SIGSEGV"]),
         (["srl.testing.environments:faulty", "--env-arg", "fault=exit"], ["exited with code 3"]),
         (["srl.testing.environments:faulty", "--env-arg", "fault=hang", "--hang-timeout", "1"], ["hung for 5 s"]),
         (["srl.testing.environments:faulty", "--env-arg", "fault=raise_in_reset"], ["asked to break", "seed"]),
@@ -63,9 +62,19 @@ def test_what_cannot_work_is_refused_before_anything_is_made(
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_itself_says_no_more_than_what_is_wrong(terminal: Terminal) -> None:
-    ended = terminal.run("train", "CartPol-v1")
-    refused(ended, "did you mean CartPole-v1")
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["CartPol-v1"], "did you mean CartPole-v1"),
+        (["srl.testing.environments:faulty", "--env-arg", "fault=segfault"], "killed by SIGSEGV"),
+    ],
+    ids=["misspelt", "segfault"],
+)
+def test_the_command_itself_says_no_more_than_what_is_wrong(
+    terminal: Terminal, arguments: list[str], text: str
+) -> None:
+    ended = terminal.run("train", *arguments)
+    refused(ended, text)
     assert ended.out == ""
     assert len(ended.err.splitlines()) == 1
 
