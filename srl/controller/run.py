@@ -101,7 +101,7 @@ class Controller:
             self._door.poll()
         if now - self._reported >= STATUS_SECONDS:
             self._reported = now
-            self._find_stuck(now)
+            self._find_stuck()
             self.gauges.extend_curve()
             self._on_status(self.status())
         return self.state in ("starting", "running")
@@ -232,13 +232,14 @@ class Controller:
             if seat.state == "running":
                 self._scheduler.send(seat.place, Names(entries))
 
-    def _find_stuck(self, now: float) -> None:
+    def _find_stuck(self) -> None:
         for (name, _), seat in self._seats.items():
             if seat.state != "running":
                 continue
             self._names.renew(seat.place.name)
             meter = self._scheduler.meter(seat.place)
             timeout = self._groups[name].restart.hang_timeout
+            now = self._clock.now()  # of this very look: a dump of another's stacks takes its time
             if seat.watch.stuck(meter.get(Counter.PROGRESS), meter.stamp(), now, timeout):
                 phase = meter.phase()
                 stacks = self._scheduler.dump(seat.place)
