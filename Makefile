@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup train test test-fast check format bench clean
+.PHONY: help setup train test test-all check format bench clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,11 +21,11 @@ $(READY): pyproject.toml
 train: setup  ## Train CartPole to its limit, with the live view
 	$(BIN)/srl train CartPole-v1 --until-return 475
 
-test: setup  ## Run all tests
-	$(BIN)/python -m pytest
-
-test-fast: setup  ## Run the tests that take less than a few seconds
+test: setup  ## Run the tests
 	$(BIN)/python -m pytest -m "not slow"
+
+test-all: setup  ## Run the tests, also those that take long
+	$(BIN)/python -m pytest
 
 check: setup  ## Lint and type-check
 	$(BIN)/ruff check .

@@ -27,8 +27,17 @@ def trained(terminal: Terminal, environment: str, *options: str, steps: int = 60
     return status
 
 
-@pytest.mark.parametrize("ring", [1, 2])
-@pytest.mark.parametrize("inference", ["inline", "host", "remote"])
+@pytest.mark.parametrize(
+    ("inference", "ring"),
+    [
+        ("inline", 1),
+        ("host", 2),
+        ("remote", 1),
+        pytest.param("inline", 2, marks=pytest.mark.slow),
+        pytest.param("host", 1, marks=pytest.mark.slow),
+        pytest.param("remote", 2, marks=pytest.mark.slow),
+    ],
+)
 def test_several_actors_policies_and_trainers_work_together(terminal: Terminal, inference: str, ring: int) -> None:
     """With a ring of one group no sample lags, with one of two at most by one version."""
     numbers = ("--actors", "2", "--policies", "2", "--trainers", "2", "--lanes", "16", "--horizon", "16")

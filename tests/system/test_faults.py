@@ -90,6 +90,7 @@ def test_a_run_that_lost_workers_finishes_and_has_learnt_every_step_once(termina
     assert "restarted workers 2" in ended.out, ended.out
 
 
+@pytest.mark.slow
 def test_a_frozen_worker_is_replaced_and_one_that_waits_is_not(terminal: Terminal) -> None:
     """A trainer waits longer for its batch. Then the actor is frozen in a step, and the trainer as it waits."""
     slow = ("srl.testing.environments:slow", "--env-arg", "seconds=0.025", "--lanes", "1", "--actors", "1")
