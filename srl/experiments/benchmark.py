@@ -70,7 +70,7 @@ def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
     actors = settings.actors or known.actors
     lanes = settings.lanes or known.lanes
     horizon = known.horizon
-    while lanes * horizon > known.batch:
+    while lanes * horizon * actors > known.batch and horizon > 1:  # each actor has its part in every batch
         horizon //= 2
     ppo = PPOConfig(
         epochs=1, num_minibatches=known.num_minibatches, learning_rate=2.5e-4, entropy_coefficient=known.entropy
