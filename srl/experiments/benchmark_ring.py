@@ -101,11 +101,11 @@ def _rate(size: int, seconds: float) -> float:
         actors=1,
         lanes=1,
         ring=size,
-        horizon=64,
-        batch=64 * size,
+        horizon=32,
+        batch=32 * size,
         in_flight=size,
         max_lag=1,
-        env_args={"seconds": ENV_SECONDS},
+        env_args={"seconds": ENV_SECONDS, "length": 1_000_000},
     )
     with tempfile.TemporaryDirectory(prefix="srl-bench-") as root:
         start("srl.testing.environments:slow", run_options, "ring", Path(root), window)
