@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -17,11 +16,11 @@ from typing import Any
 import msgspec
 
 from srl.base.importing import load_object
+from srl.base.parenthood import signal_at_parents_death
 from srl.environments.errors import EnvironmentBroken
 
 UNFORKABLE = ("jax", "tensorflow")
 """Libraries with threads of their own, which a forked process would wait for in vain."""
-_PR_SET_PDEATHSIG = 1
 
 
 class _Answer(msgspec.Struct):
@@ -78,7 +77,7 @@ def _live(work: Callable[[], Any], writing: int, parent: int) -> None:
     try:
         os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal_at_parents_death(signal.SIGKILL)
         if os.getppid() != parent:
             return
         try:

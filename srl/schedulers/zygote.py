@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import importlib
@@ -21,6 +20,7 @@ import msgspec
 from srl.api.control import Register
 from srl.api.worker import Place, WorkerConfig
 from srl.base.config import from_data
+from srl.base.parenthood import signal_at_parents_death
 from srl.names.table import NameView
 from srl.schedulers.control import control_channel
 from srl.schedulers.memory import RunMemory
@@ -30,7 +30,6 @@ from srl.workers.host import WorkerHost, limit_threads
 MESSAGE_BYTES = 1 << 20
 CANNOT_FORK = 71
 """Stands for the exit code of a worker that never was."""
-_PR_SET_PDEATHSIG = 1
 
 
 class Hello(msgspec.Struct):
@@ -89,7 +88,7 @@ def _die_early(channel: socket.socket, hello: Hello) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, leave_if_alone)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal_at_parents_death(signal.SIGTERM)
     leave_if_alone()  # it may have gone before the kernel knew of our wish
 
 
@@ -160,7 +159,7 @@ class Zygote:
 
     def _become(self, launch: Launch, control: int, log: int) -> None:
         """Turn a fresh copy of the zygote into a worker that dies with it."""
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal_at_parents_death(signal.SIGKILL)
         if os.getppid() != self._pid:
             os._exit(1)  # the zygote died before the kernel knew of our wish
         signal.set_wakeup_fd(-1)
