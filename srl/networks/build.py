@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,36 +13,29 @@ from srl.base.tree import map_tree
 from srl.networks.actor_critic import EncodedActorCritic, SharedActorCritic, StackedActorCritic
 from srl.networks.distributions import Distribution
 from srl.networks.encoders import build_encoder, has_image
+from srl.networks.options import NetworkOptions
 
 
-@dataclass(frozen=True)
-class NetworkConfig:
-    hidden_sizes: tuple[int, ...] = (64, 64)
-    activation: str = "tanh"
-    own: str = ""
-    """`package.module:function` or `path/file.py:function`; empty for the default network."""
-
-
-def default_network(observation: Space, distribution: Distribution, config: NetworkConfig) -> nn.Module:
+def default_network(observation: Space, distribution: Distribution, options: NetworkOptions) -> nn.Module:
     """Images: Nature convolutions shared by two linear heads. Everything else: separate actor and critic."""
     encoder = build_encoder(observation)
     outputs, free = distribution.num_parameters, distribution.num_free
     if has_image(observation):
         return EncodedActorCritic(encoder, SharedActorCritic(encoder.num_features, outputs, free))
-    stacked = StackedActorCritic(encoder.num_features, config.hidden_sizes, config.activation, outputs, free)
+    stacked = StackedActorCritic(encoder.num_features, options.hidden_sizes, options.activation, outputs, free)
     return EncodedActorCritic(encoder, stacked)
 
 
 def build_network(
-    observation: Space, action: Space, distribution: Distribution, config: NetworkConfig, seed: int
+    observation: Space, action: Space, distribution: Distribution, options: NetworkOptions, seed: int
 ) -> nn.Module:
     """The same seed gives the same weights; torch's global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if not config.own:
-            return default_network(observation, distribution, config)
-        network: nn.Module = load_object(config.own)(observation, action)
-        check_network(network, observation, distribution, config.own)
+        if not options.network:
+            return default_network(observation, distribution, options)
+        network: nn.Module = load_object(options.network)(observation, action)
+        check_network(network, observation, distribution, options.network)
     return network
 
 

@@ -14,9 +14,10 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, array_spec
 from srl.base.tree import ArraySpec, leaves, map_tree
-from srl.networks.build import NetworkConfig, build_network
+from srl.networks.build import build_network
 from srl.networks.distributions import distribution_for
 from srl.networks.flat import FlatParameters
+from srl.networks.options import NetworkOptions
 
 PAIRS: list[tuple[Space, Space]] = [
     (Box((4,)), Discrete(2)),
@@ -53,7 +54,7 @@ def test_training_recomputes_the_log_prob_and_value_of_acting(observation: Space
     trainer = config.build_trainer(observation, action, 3)
     batch = random_trajectory(config, observation, action, trainer, rows=9, lanes=8, seed=5)
     distribution = distribution_for(action)
-    network = build_network(observation, action, distribution, NetworkConfig(), seed=0)
+    network = build_network(observation, action, distribution, NetworkOptions(), seed=0)
     FlatParameters(network, gradients=False).load(torch.from_numpy(trainer.parameters()))
     merged = map_tree(lambda array: torch.from_numpy(array.reshape(-1, *array.shape[2:])), batch.observation)
     parameters, value = network(merged)

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from srl.algorithms.ppo import PPOConfig
 from srl.api.spaces import Box, Dict, Discrete, Space
-from srl.networks.build import NetworkConfig, build_network
+from srl.networks.build import build_network
 from srl.networks.distributions import distribution_for
 from srl.networks.flat import FlatParameters
+from srl.networks.options import NetworkOptions
 
 OWN = """
 import torch
@@ -50,7 +51,7 @@ def own(tmp_path: Path) -> str:
 
 def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_generator_alone() -> None:
     def build(seed: int) -> Tensor:
-        network = build_network(Box((4,)), Discrete(2), distribution_for(Discrete(2)), NetworkConfig(), seed)
+        network = build_network(Box((4,)), Discrete(2), distribution_for(Discrete(2)), NetworkOptions(), seed)
         return FlatParameters(network, gradients=False).values
 
     torch.manual_seed(5)
@@ -64,7 +65,7 @@ def test_images_beside_vectors_share_one_body() -> None:
     observation = Dict({"camera": Box((3, 40, 40), "uint8"), "speed": Box((2,))})
     action = Box((2,))
     distribution = distribution_for(action)
-    network = build_network(observation, action, distribution, NetworkConfig(), 0)
+    network = build_network(observation, action, distribution, NetworkOptions(), 0)
     tree = {"camera": torch.zeros(3, 3, 40, 40, dtype=torch.uint8), "speed": torch.zeros(3, 2)}
     parameters, value = network(tree)
     assert parameters.shape == (3, 4)

@@ -1,0 +1,61 @@
+"""What all algorithms with an actor-critic share: the options of the network, and the policy that runs it.
+
+torch is imported only when something is built, so that naming an algorithm on a command line or in a controller costs
+nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from srl.api.policy import Policy
+from srl.api.spaces import Box, Space, array_spec
+from srl.base.tree import ArraySpec, TreeSpec
+from srl.networks.options import NetworkOptions
+from srl.networks.support import check_action_space
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from srl.networks.distributions import Distribution
+
+
+@dataclass(frozen=True)
+class ActorCriticConfig(NetworkOptions):
+    """The base of an algorithm's config; what is left to it is `build_trainer`."""
+
+    device: str = "auto"
+    """Where trainers and policy workers compute: `auto` (cuda if torch sees one, else mps, else cpu), or a torch device
+    such as `cpu`, `cuda`, `cuda:1`. With `auto` and `cuda`, policy workers take the first GPU, and each of several
+    trainers its own as long as there are enough. Actors that decide themselves (inline inference) do so on the CPU."""
+
+    def check(self, observation: Space, action: Space) -> None:
+        check_action_space(action)
+        if self.device not in ("auto", "cpu"):
+            from srl.algorithms.devices import resolve_device
+
+            resolve_device(self.device)
+        if self.network:  # only then torch is imported in the controller: the user's own code may hold mistakes
+            from srl.networks.flat import FlatParameters
+
+            network, _ = self.build_network(observation, action, seed=0)
+            FlatParameters(network, gradients=False)
+
+    def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
+        # A Box action is kept as the network drew it, unclipped and in float32, whatever the space says.
+        spec = ArraySpec(action.shape, "float32") if isinstance(action, Box) else array_spec(action)
+        return {"action": spec, "log_prob": ArraySpec((), "float32"), "value": ArraySpec((), "float32")}
+
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+        from srl.algorithms.torch_policy import TorchPolicy
+
+        return TorchPolicy(*self.build_network(observation, action, seed), seed, self.device)
+
+    def build_network(self, observation: Space, action: Space, seed: int) -> tuple[nn.Module, Distribution]:
+        """The network, and the distribution whose parameters it puts out."""
+        from srl.networks.build import build_network
+        from srl.networks.distributions import distribution_for
+
+        distribution = distribution_for(action)
+        return build_network(observation, action, distribution, self, seed), distribution
