@@ -15,7 +15,7 @@ import pytest
 
 from srl.testing.stages import Stage
 
-PATIENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 30.0
 FORGIVEN_THREADS = ("pytest_timeout", "QueueFeeder")
 # What libraries open once and keep.
 FORGIVEN_FILES = ("/dev/null", "/dev/urandom", "/usr/", "/lib", "/proc/", "/sys/")

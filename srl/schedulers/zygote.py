@@ -119,6 +119,9 @@ class Zygote:
                 else:
                     alive = self._serve()
         self._end()
+        os._exit(
+            0
+        )  # to take torch down in good order would cost tenths of a second, in which we still seem to be there
 
     def _serve(self) -> bool:
         try:

@@ -87,7 +87,7 @@ class World:
         self.commits.clear()
 
 
-def until(condition: Callable[[], Any], *polls: Callable[[], Any], seconds: float = 10.0) -> Any:
+def until(condition: Callable[[], Any], *polls: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Call all `polls` in turn until `condition` gives something true, and return that."""
     deadline = time.monotonic() + seconds
     while True:

@@ -39,7 +39,7 @@ def run_two(
             process = stack.enter_context(subprocess.Popen([sys.executable, RANK], stdin=stdin, stdout=stdout))
             stack.callback(process.kill)
             processes.append(process)
-        assert [process.wait(timeout=60.0) for process in processes] == [0, 0]
+        assert [process.wait(timeout=100.0) for process in processes] == [0, 0]
     results = [pickle.loads((tmp_path / f"end{rank}").read_bytes()) for rank in range(2)]
     return [skipped for skipped, _ in results], [state for _, state in results]
 

@@ -90,7 +90,7 @@ class Theatre:
         def found() -> Event | None:
             return next((event for event in self.events if condition(event)), None)
 
-        event: Event = until(found, lambda: self.events.extend(self.scheduler.poll(0.05)), seconds=30.0)
+        event: Event = until(found, lambda: self.events.extend(self.scheduler.poll(0.05)))
         return event
 
     def said(self, place: Place, kind: type[Any]) -> Any:

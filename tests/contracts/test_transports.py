@@ -61,7 +61,7 @@ class Pair:
         self.listener.close()
 
 
-def until(attempt: Callable[[], Result | None], timeout: float = 10.0) -> Result:
+def until(attempt: Callable[[], Result | None], timeout: float = 60.0) -> Result:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         result = attempt()

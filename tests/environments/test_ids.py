@@ -127,7 +127,7 @@ def test_a_file_is_found_by_its_path_and_imported_once(tmp_path, monkeypatch):
 def test_a_function_of_the_script_that_runs_is_named_by_its_path(tmp_path):
     script = tmp_path / "own.py"
     script.write_text(OWN)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=200, check=False)
     assert done.stdout.split("\n")[:2] == [f"{script}:make", "(2, 2)"], done.stderr
 
 

@@ -24,7 +24,7 @@ STEPS = 6000
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(example), "--steps", str(STEPS), "--root", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     (run,) = tmp_path.iterdir()  # it trained, and where it was told to
     assert list((run / "checkpoints").iterdir())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from terminals import Terminal, wait_for
+from terminals import Terminal, wait_until_gone
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
         yield terminal
         for command in terminal.commands:
             assert command.process.poll() is not None, f"{command.process.args} was not ended by the test"
-        wait_for(lambda: not terminal.processes(), 2.0, f"no process is left of {terminal.processes()}")
-        wait_for(lambda: not terminal.leftovers(), 2.0, f"no directory is left of {terminal.leftovers()}")
+        wait_until_gone(terminal.processes)
+        wait_until_gone(terminal.leftovers)
         left = [path for path in set(Path("/dev/shm").iterdir()) - segments if "srl" in path.name]
         assert not left
     finally:

@@ -17,16 +17,27 @@ from typing import Any, TypeVar
 import psutil
 
 SRL = str(Path(sys.executable).parent / "srl")
+PATIENCE = 60.0
+"""Seconds until something counts as not going to happen. How fast things are is a matter of benchmarks, not of tests:
+they run on machines that are slow and busy."""
 Found = TypeVar("Found")
 
 
-def wait_for(condition: Callable[[], Found], seconds: float, what: str, every: float = 0.02) -> Found:
-    """What the condition gives once it is true; fails when it is not in time."""
-    deadline = time.monotonic() + seconds
+def wait_for(condition: Callable[[], Found], what: str) -> Found:
+    """What the condition gives once it is true; fails when that does not happen."""
+    deadline = time.monotonic() + PATIENCE
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(every)
+        assert time.monotonic() < deadline, f"not within {PATIENCE} s: {what}"
+        time.sleep(0.02)
     return found
+
+
+def wait_until_gone(look: Callable[[], list[Any]]) -> None:
+    """Until nothing is found any more; otherwise says what stayed."""
+    deadline = time.monotonic() + PATIENCE
+    while left := look():
+        assert time.monotonic() < deadline, f"still there after {PATIENCE} s: {left}"
+        time.sleep(0.02)
 
 
 @dataclass
@@ -62,9 +73,9 @@ class Terminal:
         self.commands.append(command)
         return command
 
-    def run(self, *arguments: str, seconds: float = 60.0) -> Ended:
+    def run(self, *arguments: str) -> Ended:
         """A command from its beginning to its end."""
-        return self.start(*arguments).end(seconds)
+        return self.start(*arguments).end()
 
     def processes(self) -> list[psutil.Process]:
         """Every living process that descends from this terminal's commands, orphans included."""
@@ -106,12 +117,12 @@ class Command:
     terminal: Terminal
     process: subprocess.Popen[str]
 
-    def end(self, seconds: float = 60.0) -> Ended:
+    def end(self) -> Ended:
         """Wait until it has left."""
         try:
-            out, err = self.process.communicate(timeout=seconds)
+            out, err = self.process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.process.args} has not ended within {seconds} s: {self.statuses()}") from None
+            raise AssertionError(f"{self.process.args} has not ended within {PATIENCE} s: {self.statuses()}") from None
         return Ended(self.process.returncode, out, err)
 
     def signal(self, number: int) -> None:
@@ -137,17 +148,17 @@ class Command:
         assert self.process.poll() is None, f"it has ended: {self.process.communicate()}"
         return next(iter(self.statuses()), None)
 
-    def wait(self, condition: Callable[[dict[str, Any]], Any], seconds: float, what: str) -> dict[str, Any]:
+    def wait(self, condition: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
         """The first status for which the condition holds."""
 
         def holds() -> dict[str, Any] | None:
             status = self.status()
             return status if status is not None and condition(status) else None
 
-        return wait_for(holds, seconds, what)
+        return wait_for(holds, what)
 
-    def wait_for_steps(self, steps: int, seconds: float = 30.0) -> dict[str, Any]:
-        return self.wait(lambda status: status["steps"] >= steps, seconds, f"{steps} steps")
+    def wait_for_steps(self, steps: int) -> dict[str, Any]:
+        return self.wait(lambda status: status["steps"] >= steps, f"{steps} steps")
 
     def zygote(self) -> psutil.Process:
         (found,) = [child for child in psutil.Process(self.process.pid).children() if "zygote" in str(child.cmdline())]

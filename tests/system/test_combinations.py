@@ -16,7 +16,7 @@ GAMES = "pettingzoo:srl.testing.environments"
 
 def trained(terminal: Terminal, environment: str, *options: str, steps: int = 6000) -> dict:
     """The last status of a run that went well."""
-    ended = terminal.train(environment, "--steps", str(steps), *options).end(60)
+    ended = terminal.train(environment, "--steps", str(steps), *options).end()
     assert ended.code == 0, ended.text
     status = json.loads((terminal.root / "run" / "status.json").read_text())
     assert status["state"] == "finished"

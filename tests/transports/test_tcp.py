@@ -38,7 +38,7 @@ class CountingCodec(Codec):
         return super().decode(frame)
 
 
-def until(attempt: Callable[[], Result | None], *wait_on: int, timeout: float = 10.0) -> Result:
+def until(attempt: Callable[[], Result | None], *wait_on: int, timeout: float = 60.0) -> Result:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         result = attempt()

@@ -45,8 +45,8 @@ def test_what_arrives_wakes_and_goes_on_waking_until_it_is_read(bells: Doorbells
         bells.watch_fd(near.fileno())
         settle(bells)
         far.send(b"x")
-        assert seconds_of(bells, 5.0) < 1.0
-        assert seconds_of(bells, 5.0) < 1.0
+        assert seconds_of(bells, 60.0) < 30.0
+        assert seconds_of(bells, 60.0) < 30.0
         near.recv(1)
         assert seconds_of(bells, 0.05) >= 0.05
 
@@ -54,7 +54,7 @@ def test_what_arrives_wakes_and_goes_on_waking_until_it_is_read(bells: Doorbells
 def test_a_thread_can_ring(bells: Doorbells) -> None:
     thread = threading.Thread(target=bells.ring)
     thread.start()
-    assert seconds_of(bells, 5.0) < 1.0
+    assert seconds_of(bells, 60.0) < 30.0
     thread.join()
     assert seconds_of(bells, 0.05) >= 0.05
 
@@ -68,6 +68,6 @@ def test_room_in_an_endpoint_that_was_full_wakes_once(bells: Doorbells) -> None:
         settle(bells)
         far.setblocking(False)
         exhaust(lambda: far.recv(65536))
-        assert seconds_of(bells, 5.0) < 1.0
+        assert seconds_of(bells, 60.0) < 30.0
         settle(bells)
         assert seconds_of(bells, 0.05) >= 0.05

@@ -34,7 +34,7 @@ class MeetingPolicy(CountingPolicy):
         self._barrier = MEETINGS[meeting]
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
-        self._barrier.wait(timeout=10.0)
+        self._barrier.wait(timeout=60.0)
         return super().act(observation, state, first, greedy=greedy)
 
 
