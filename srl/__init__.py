@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from srl.experiments.loading import evaluate as evaluate
     from srl.experiments.loading import load as load
     from srl.experiments.options import TrainOptions as TrainOptions
+    from srl.experiments.plotting import plot as plot
     from srl.experiments.session import RunFailed as RunFailed
     from srl.experiments.train import Run as Run
     from srl.experiments.train import resume as resume
@@ -28,6 +29,7 @@ _PLACES = {
     "evaluate": "srl.experiments.loading",
     "lanes_config": "srl.environments.ids",
     "load": "srl.experiments.loading",
+    "plot": "srl.experiments.plotting",
     "resume": "srl.experiments.train",
     "train": "srl.experiments.train",
 }

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg, subcommand
 
+from srl.cli_looking import ROOT, Eval, Plot
 from srl.experiments.bench_options import BenchOptions
 from srl.experiments.options import TrainOptions
 
 if TYPE_CHECKING:
     from srl.api.status import RunStatus
-
-ROOT = Path("runs")
 
 
 @dataclass(frozen=True)
@@ -71,40 +70,6 @@ class Resume:
 
         found = find(self.run_name, self.root)
         return _conduct(TrainOptions(), lambda observe: resume(found, self.steps, observe))
-
-
-@dataclass(frozen=True)
-class Eval:
-    """Play whole episodes with a trained policy and tell their returns."""
-
-    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
-    """Its path, its name, a unique beginning of its name, or `latest`."""
-    episodes: int = 100
-    """How many episodes; each environment copy plays the same number."""
-    sample: bool = False
-    """Draw actions as in training, instead of the likeliest."""
-    seed: int = 0
-    json: bool = False
-    """One line of JSON instead of a sentence."""
-    root: Path = ROOT
-    """Directory below which runs are kept."""
-
-    def run(self) -> int:
-        from srl.experiments.loading import evaluate
-        from srl.runs.directory import find
-
-        found = find(self.run_name, self.root)
-        result = evaluate(found.path, episodes=self.episodes, greedy=not self.sample, seed=self.seed)
-        if self.json:
-            facts = {"run": found.name, "episodes": len(result.returns), "mean": result.mean}
-            print(json.dumps({**facts, "interval": result.interval, "returns": result.returns}))
-        else:
-            low, high = min(result.returns), max(result.returns)
-            print(
-                f"{found.name}: return {result.mean:.1f} ± {result.interval:.1f} (95 % interval of the mean) over "
-                f"{len(result.returns)} episodes, from {low:.1f} to {high:.1f}"
-            )
-        return 0
 
 
 @dataclass(frozen=True)
@@ -232,6 +197,7 @@ Command = Union[
     Annotated[Train, subcommand("train")],
     Annotated[Resume, subcommand("resume")],
     Annotated[Eval, subcommand("eval")],
+    Annotated[Plot, subcommand("plot")],
     Annotated[Ps, subcommand("ps")],
     Annotated[Stop, subcommand("stop")],
     Annotated[Scale, subcommand("scale")],

@@ -17,7 +17,7 @@ from srl.testing.stages import Stage
 
 PATIENCE_SECONDS = 30.0
 FORGIVEN_THREADS = ("pytest_timeout", "QueueFeeder")
-# What libraries open once and keep.
+# What libraries open once and keep; matplotlib also its fonts.
 FORGIVEN_FILES = ("/dev/null", "/dev/urandom", "/usr/", "/lib", "/proc/", "/sys/")
 FAILED = pytest.StashKey[bool]()
 
@@ -63,7 +63,9 @@ def belongings() -> dict[str, set[str]]:
     return {
         "threads": threads,
         "processes": {str(child) for child in children() if child != tracker._pid},
-        "descriptors": {entry for entry in files if not entry.split(" -> ")[1].startswith(FORGIVEN_FILES)},
+        "descriptors": {
+            entry for entry in files if not entry.split(" -> ")[1].startswith(FORGIVEN_FILES) and ".ttf" not in entry
+        },
         "shared memory": set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set(),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,14 @@ from srl.api.spaces import Space, array_spec
 from srl.base.config import from_data
 from srl.base.nearest import nearest
 from srl.base.seeding import derive
-from srl.base.tree import Tree, leaves, map_tree
+from srl.base.statistics import mean_of
+from srl.base.tree import leaves, map_tree
 from srl.runs import checkpoints, directory
+from srl.runs.directory import RunDirectory
 
 ROOT = Path("runs")
+EVALUATED = "best"
+"""Below a run's checkpoints: the parameters that had the highest mean return in an evaluation."""
 
 
 class TrainedPolicy:
@@ -49,22 +52,42 @@ class TrainedPolicy:
         return map_tree(lambda value: value[0], action) if single else action
 
 
-def load(path: str | Path, *, policy: str = "", checkpoint: str | Path | None = None, seed: int = 0) -> TrainedPolicy:
-    """The policy of a run (its path, name, a unique beginning of it, or `latest`), from its newest checkpoint."""
+def load(
+    path: str | Path, *, policy: str = "", checkpoint: str | int | Path = "latest", seed: int = 0
+) -> TrainedPolicy:
+    """The policy of a run (its path, name, a unique beginning of it, or `latest`).
+
+    `checkpoint` is `latest`, `best`, the number of steps of one that was kept, or its path.
+    """
     run = directory.find(path, ROOT)
     described = run.read_config()["policies"]
     name = policy or next(iter(described))
     if name not in described:
         raise ValueError(f"{run.path} has no policy {name!r}{nearest(name, described)}")
-    source = Path(checkpoint) if checkpoint is not None else checkpoints.latest(run.checkpoints)
-    if source is None:
-        raise FileNotFoundError(f"{run.path} has no checkpoint yet")
-    arrays, facts = checkpoints.read(source)
+    arrays, facts = checkpoints.read(choose_checkpoint(run, checkpoint))
     observation, action = from_data(described[name]["observation"]), from_data(described[name]["action"])
     built = from_data(described[name]["algorithm"]).build_policy(observation, action, derive(seed, "load", name))
     noted = facts["policies"][name]
     built.load(arrays[f"{name}/parameters"], int(noted["version"]))
     return TrainedPolicy(built, observation, action, noted)
+
+
+def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
+    """The checkpoint that is meant; ValueError names those there are."""
+    known = checkpoints.checkpoints(run.checkpoints)
+    if not known:
+        raise FileNotFoundError(f"{run.path} has no checkpoint yet")
+    if which == "latest":
+        return known[-1]
+    if which == "best":
+        return checkpoints.latest(run.checkpoints / EVALUATED) or known[-1]
+    if isinstance(which, Path) or not str(which).isdigit():
+        return Path(str(which))
+    steps = {checkpoints.step_of(path): path for path in known}
+    if int(which) not in steps:
+        kept = ", ".join(f"{step:,}" for step in steps)
+        raise ValueError(f"no checkpoint of step {int(which):,} is kept in {run.checkpoints}; there are {kept}")
+    return steps[int(which)]
 
 
 @dataclass(frozen=True)
@@ -73,28 +96,44 @@ class Evaluation:
 
     returns: tuple[float, ...]
     lengths: tuple[float, ...]
+    checkpoint: Path
+    by_policy: Mapping[str, tuple[float, ...]]
+    """Returns of each policy's agents, where several play together."""
 
     @property
     def mean(self) -> float:
-        return float(np.mean(self.returns))
+        return mean_of(self.returns).value
 
     @property
     def interval(self) -> float:
-        """Half the width of the 95 % interval of the mean."""
-        count = len(self.returns)
-        return 1.96 * float(np.std(self.returns, ddof=1)) / math.sqrt(count) if count > 1 else math.inf
+        """Half the width of the 95 % interval of the mean, by Student's t."""
+        return mean_of(self.returns).interval
 
 
-def evaluate(path: str | Path, *, episodes: int = 100, greedy: bool = True, seed: int = 0) -> Evaluation:
-    """Play whole episodes with a run's policies in the environment they were trained in."""
+def evaluate(
+    path: str | Path,
+    *,
+    episodes: int = 100,
+    greedy: bool = True,
+    seed: int = 0,
+    checkpoint: str | int | Path = "latest",
+) -> Evaluation:
+    """Play whole episodes with a run's policies in the environment they were trained in.
+
+    `greedy` takes the likeliest actions, else they are drawn as in training. `checkpoint` as for :func:`load`.
+    """
     from srl.experiments.playing import play
 
     run = directory.find(path, ROOT)
     config = run.read_config()
     environment: LanesConfig = from_data(config["lanes"])
-    policies = {name: load(run.path, policy=name, seed=seed).policy for name in config["policies"]}
+    source = choose_checkpoint(run, checkpoint)
+    policies = {name: load(run.path, policy=name, checkpoint=source, seed=seed).policy for name in config["policies"]}
     options = from_data(config["options"])
-    return Evaluation(*play(environment, policies, options.roles, episodes, greedy, seed))
-
-
-__all__ = ["Evaluation", "TrainedPolicy", "Tree", "evaluate", "load"]
+    played = play(environment, policies, options.roles, episodes, greedy, seed)
+    return Evaluation(
+        returns=tuple(value for returns, _ in played.values() for value in returns),
+        lengths=tuple(value for _, lengths in played.values() for value in lengths),
+        checkpoint=source,
+        by_policy={name: tuple(returns) for name, (returns, _) in played.items()},
+    )

@@ -58,7 +58,8 @@ def by_name(options: dict[str, Any]) -> dict[str, Any]:
 
 def anchored(options: TrainOptions) -> TrainOptions:
     """The same options, files named by their whole path: a run can be resumed from any directory."""
-    return dataclasses.replace(options, algo=_anchor(options.algo), graph=_anchor(options.graph))
+    sinks = tuple(_anchor(name) for name in options.sinks)
+    return dataclasses.replace(options, algo=_anchor(options.algo), graph=_anchor(options.graph), sinks=sinks)
 
 
 def _anchor(name: str) -> str:

@@ -57,6 +57,9 @@ class TrainOptions:
     """Broken environments per minute and actor before the run gives up."""
     checkpoint_seconds: float = 30.0
     """Seconds between two checkpoints on disk."""
+    sinks: tuple[str, ...] = ("tensorboard",)
+    """Where metrics go beside metrics.jsonl: `tensorboard`, `wandb`, `mlflow`, or a function of your own as
+    `package.module:function`; W&B and MLflow are set up by their own environment variables."""
     graph: str = ""
     """Your own graph: `package.module:function` or `path/file.py:function`. The function gets the standard Experiment
     and returns the one to run, with more workers or other streams."""

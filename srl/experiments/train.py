@@ -22,6 +22,7 @@ from srl.experiments.session import Outcome, RunFailed, Session, describe
 from srl.experiments.standard import standard_experiment
 from srl.runs import checkpoints, directory
 from srl.runs.directory import RunDirectory
+from srl.runs.foreign_sinks import check_sinks
 from srl.terminal.bottleneck import Tuning
 
 ROOT = Path("runs")
@@ -117,6 +118,7 @@ def start(
     options = anchored(options)
     from srl.environments.ids import lanes_config
 
+    check_sinks(options.sinks)
     environment = lanes_config(env, **options.env_args)
     title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
     # Everything that can be wrong is found before a directory is made or a process started.
@@ -157,6 +159,7 @@ def _resume(
     if steps is not None:
         changes["steps"] = steps
     options = _merge(options, by_name(changes), "")
+    check_sinks(options.sinks)
     newest = checkpoints.latest(run.checkpoints)
     if newest is None:
         raise RunFailed(f"{run.path} has no checkpoint to go on from; start it anew with `srl train`")

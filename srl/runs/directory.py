@@ -21,6 +21,8 @@ from srl.runs.disk import explain, write_whole
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LATEST = "latest"
+GROUP = "group.json"
+"""What marks a directory of runs that belong together: those of a seed sweep."""
 
 
 class RunDirectoryError(OSError):
@@ -164,20 +166,48 @@ def open_directory(path: Path) -> RunDirectory:
     return RunDirectory(path)
 
 
+def create_group(root: Path, name: str, facts: Any) -> Path:
+    """A new directory `root/name` for runs that belong together."""
+    path = root.expanduser().resolve() / check_name(name)
+    with _explained(path, "make"):
+        root.expanduser().mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir()
+        except FileExistsError as error:
+            raise RunDirectoryError(f"{path} exists; choose another --name") from error
+        write_whole(path / GROUP, (json.dumps(facts, indent=2) + "\n").encode())
+    return path
+
+
 def all_runs(root: Path) -> list[RunDirectory]:
-    """Every run below the root, oldest first."""
+    """Every run below the root, also those in groups, oldest first."""
     dated = []
     try:
         for path in root.expanduser().resolve().iterdir():
             try:
                 dated.append(((path / "config.json").stat().st_mtime_ns, path.name, RunDirectory(path)))
-            except (FileNotFoundError, NotADirectoryError):
+            except FileNotFoundError:
+                if (path / GROUP).is_file():
+                    inside = [(run.config.stat().st_mtime_ns, run.name, run) for run in all_runs(path)]
+                    dated += inside
+            except NotADirectoryError:
                 continue
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise RunDirectoryError(f"cannot read {root}: {explain(error)}") from error
     return [run for _, _, run in sorted(dated, key=lambda entry: entry[:2])]
+
+
+def find_all(what: str | Path, root: Path) -> list[RunDirectory]:
+    """The runs that the user means: all of a group, or of any directory of runs, or the one that :func:`find` finds."""
+    for path in (Path(what), root / what):
+        if str(what) != LATEST and path.is_dir() and not (path / "config.json").is_file():
+            runs = all_runs(path)
+            if not runs:
+                raise RunDirectoryError(f"{path} holds no runs")
+            return runs
+    return [find(what, root)]
 
 
 def find(what: str | Path, root: Path) -> RunDirectory:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from srl.base.clock import Clock, SystemClock
-from srl.runs.directory import RunDirectory
 from srl.runs.disk import explain
 
 logger = logging.getLogger(__name__)
@@ -124,14 +123,6 @@ class MetricSinks:
                 f"metrics are being lost: {type(self._sinks[index]).__name__} cannot write ({reason}); the run goes "
                 f"on, next try in {self._retry_seconds:.0f} s"
             )
-
-
-def sinks_of(run: RunDirectory, tensorboard: bool = True, **options: Any) -> MetricSinks:
-    """The sinks that every run has, in its directory."""
-    sinks: list[Sink] = [JsonLinesSink(run.metrics)]
-    if tensorboard:
-        sinks.append(TensorboardSink(run.tensorboard))
-    return MetricSinks(sinks, **options)
 
 
 class _Appender:

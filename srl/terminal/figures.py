@@ -48,3 +48,11 @@ def figure(number: float | None) -> str:
 def percent(share: float) -> str:
     """`52 %`; rounded down, so that 100 % means done."""
     return f"{math.floor(100 * share + 1e-9)} %" if math.isfinite(share) else "- %"
+
+
+def short(number: float) -> str:
+    """`0`, `250k`, `1.5M`: for the ends of an axis."""
+    for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:.3g}{suffix}"
+    return f"{number:.3g}" if math.isfinite(number) else "-"

@@ -14,7 +14,8 @@ import pytest
 
 from srl.base.clock import ManualClock
 from srl.runs.directory import create
-from srl.runs.sinks import JsonLinesSink, MetricSinks, TensorboardSink, sinks_of
+from srl.runs.foreign_sinks import sinks_of
+from srl.runs.sinks import JsonLinesSink, MetricSinks, TensorboardSink
 
 
 def lines(path: Path) -> list[dict[str, float]]:

@@ -1,0 +1,51 @@
+"""Means and how far to trust them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Z = 1.959963984540054
+"""Of the normal distribution, 95 % lie within so many deviations of the mean."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean and half the width of its 95 % interval; infinite where a single value tells nothing about others."""
+
+    value: float
+    interval: float
+    count: int
+
+
+def t_quantile(freedom: int) -> float:
+    """Student's t: 95 % lie within this many deviations. Few values need far more room than the normal's 1.96.
+
+    Exact for one and two degrees of freedom, beyond that the Cornish-Fisher expansion around the normal quantile
+    (Abramowitz & Stegun 26.7.5), which is off by 0.003 at three and less beyond.
+    """
+    if freedom < 1:
+        return math.inf
+    if freedom == 1:
+        return math.tan(0.475 * math.pi)
+    if freedom == 2:
+        return 0.95 * math.sqrt(2.0 / (1.0 - 0.95**2))
+    terms = (
+        (Z**3 + Z) / 4,
+        (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96,
+        (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384,
+        (79 * Z**9 + 776 * Z**7 + 1482 * Z**5 - 1920 * Z**3 - 945 * Z) / 92160,
+    )
+    return Z + sum(term / float(freedom) ** power for power, term in enumerate(terms, start=1))
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """The mean of independent values, with the interval that Student's t gives it."""
+    count = len(values)
+    if count == 0:
+        return Mean(math.nan, math.inf, 0)
+    deviation = float(np.std(values, ddof=1)) if count > 1 else math.inf
+    return Mean(float(np.mean(values)), t_quantile(count - 1) * deviation / math.sqrt(count), count)

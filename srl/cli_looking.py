@@ -1,0 +1,106 @@
+"""The commands that look at what was trained: `srl eval` and `srl plot`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+ROOT = Path("runs")
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Play whole episodes with a trained policy and tell their returns."""
+
+    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
+    """Its path, its name, a unique beginning of its name, or `latest`."""
+    episodes: int = 100
+    """How many episodes; each environment copy plays the same number."""
+    sample: bool = False
+    """Draw actions as in training, instead of the likeliest."""
+    checkpoint: str = "latest"
+    """Which checkpoint: `latest`, `best`, the number of its steps, or its path."""
+    seed: int = 0
+    """Of the environments, and of drawn actions."""
+    json: bool = False
+    """One line of JSON instead of a sentence."""
+    root: Path = ROOT
+    """Directory below which runs are kept."""
+
+    def run(self) -> int:
+        from srl.base.statistics import mean_of
+        from srl.experiments.loading import evaluate
+        from srl.runs.directory import find
+
+        found = find(self.run_name, self.root)
+        result = evaluate(
+            found.path, episodes=self.episodes, greedy=not self.sample, seed=self.seed, checkpoint=self.checkpoint
+        )
+        means = {name: mean_of(returns) for name, returns in result.by_policy.items()}
+        if self.json:
+            facts = {
+                "run": found.name,
+                "checkpoint": result.checkpoint.name,
+                "episodes": len(result.returns),
+                "mean": result.mean,
+                "interval": result.interval if len(result.returns) > 1 else None,
+                "returns": result.returns,
+                "lengths": result.lengths,
+                "policies": {name: mean.value for name, mean in means.items()},
+            }
+            print(json.dumps(facts))
+            return 0
+        low, high = min(result.returns), max(result.returns)
+        print(
+            f"{found.name}, {result.checkpoint.name}: return {result.mean:.1f} ± {result.interval:.1f} (95 % interval "
+            f"of the mean) over {len(result.returns)} episodes, from {low:.1f} to {high:.1f}"
+        )
+        if len(means) > 1:
+            print("\n".join(f"  {name}: {mean.value:.1f} ± {mean.interval:.1f}" for name, mean in means.items()))
+        return 0
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Draw learning curves: mean and 95 % interval over seeds, for several groups of runs.
+
+    Runs that differ in nothing but their seed are one curve. Drawn in the terminal; with --out also as a picture.
+
+    Examples:
+      srl plot latest
+      srl plot runs/my-sweep --out curves.pdf
+      srl plot sync=runs/a async=runs/b --x time --out curves.png
+    """
+
+    runs: Positional[tuple[str, ...]]
+    """Runs (path, name or `latest`) or directories of runs, such as a seed sweep; `label=RUN` for a label of yours."""
+    metric: str = "return"
+    """`return`, `eval`, `length`, `fps`, or any name in metrics.jsonl."""
+    x: Literal["steps", "time"] = "steps"
+    """The horizontal axis."""
+    out: Path | None = None
+    """Write a picture there: .png, .pdf or .svg."""
+    title: str = ""
+    """Above the picture; by default the environment."""
+    root: Path = ROOT
+    """Directory below which runs are kept."""
+
+    def run(self) -> int:
+        from rich.console import Console
+
+        from srl.experiments.plotting import bands_of, check_format, draw, draw_in_terminal, find_groups, save
+
+        if self.out is not None:
+            check_format(self.out)
+        groups = find_groups(self.runs, self.root)
+        bands = bands_of(groups, self.metric, self.x)
+        console = Console()
+        console.print(draw_in_terminal(groups, bands, self.x, min(100, console.width - 1), 18 + len(groups)))
+        if self.out is not None:
+            save(draw(groups, bands, self.metric, self.x, self.title), self.out)
+            print(f"{self.out} written")
+        return 0
