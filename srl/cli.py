@@ -20,6 +20,8 @@ from srl.experiments.options import TrainOptions
 if TYPE_CHECKING:
     from srl.api.status import RunStatus
 
+DEFAULT_SECRET = "~/.srl/secret"
+
 
 @dataclass(frozen=True)
 class Train:
@@ -144,6 +146,31 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Agent:
+    """Put this machine at the service of a run: `srl agent HOST:PORT`, as `srl train --bind` was given."""
+
+    address: Positional[str]
+    """Where the run's controller listens."""
+    secret_file: str = DEFAULT_SECRET
+    """A copy of the file where `srl train` runs."""
+    cpus: float | None = None
+    """CPUs to offer; all by default."""
+    gpus: float | None = None
+    """GPUs to offer; all by default."""
+    host: str = ""
+    """The name of this machine in the run; by default its host name."""
+    patience: float = 60.0
+    """Seconds to try to join, and to join again when the connection is lost."""
+
+    def run(self) -> int:
+        from srl.schedulers.agent import Offer, keep_joining
+        from srl.schedulers.join_secret import read_secret
+
+        offer = Offer(self.host, self.cpus, self.gpus)
+        return keep_joining(self.address, read_secret(self.secret_file), offer, self.patience, print)
+
+
+@dataclass(frozen=True)
 class CheckEnv:
     """Look for the classic mistakes in an environment: shapes, dtypes, NaN, resets, shared buffers."""
 
@@ -201,6 +228,7 @@ Command = Union[
     Annotated[Ps, subcommand("ps")],
     Annotated[Stop, subcommand("stop")],
     Annotated[Scale, subcommand("scale")],
+    Annotated[Agent, subcommand("agent")],
     Annotated[CheckEnv, subcommand("check-env")],
     Annotated[Bench, subcommand("bench")],
     Annotated[Doctor, subcommand("doctor")],

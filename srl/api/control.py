@@ -63,5 +63,9 @@ class Stop(Message, frozen=True):
     """Controller: close and leave."""
 
 
+class Published(Message, frozen=True):
+    """The host: newer parameters came from another host. A worker that waits for them wakes up."""
+
+
 FromWorker = Union[Ready, Register, Episodes, Figures, Notice, Failure, Done]
-ToWorker = Union[Names, Stop]
+ToWorker = Union[Names, Stop, Published]

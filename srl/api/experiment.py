@@ -14,6 +14,8 @@ class Resources:
     cpu: float = 1.0
     gpu: float = 0.0
     memory_mb: int = 0
+    node: str = ""
+    """Only on hosts whose name matches this pattern, e.g. `gpu*`; empty: on any."""
     niceness: int = 0
     """How readily it leaves the core to others (0 to 19), where workers outnumber the cores."""
 

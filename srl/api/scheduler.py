@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, Union, runtime_checkable
 
@@ -26,9 +27,30 @@ class Died:
     place: Place
     reason: str
     clean: bool = False
+    blameless: bool = False
+    """Its host was lost: nothing was wrong with the worker."""
 
 
-Event = Union[Said, Died]
+@dataclass(frozen=True)
+class Noted:
+    """Something happened to the places where workers run: a host came or went."""
+
+    text: str
+    fatal: bool = False
+    """The run cannot go on."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a worker's process takes."""
+
+    host: str = ""
+    """Empty where there is only one."""
+    cpu_percent: float = 0.0
+    rss_mb: float = 0.0
+
+
+Event = Union[Said, Died, Noted]
 
 
 @runtime_checkable
@@ -36,8 +58,11 @@ class Scheduler(Protocol):
     def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
         """Begin to start a worker; `Ready` or `Died` follows."""
 
-    def send(self, place: Place, message: ToWorker) -> None:
-        """Deliver if it still lives; never blocks."""
+    def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
+        """Raises ValueError if these workers (name, needs) cannot be placed beside those that run."""
+
+    def send(self, places: Sequence[Place], message: ToWorker) -> None:
+        """Deliver to those that still live; never blocks."""
 
     def kill(self, place: Place) -> None:
         """End it at once; `Died` follows."""
@@ -50,6 +75,9 @@ class Scheduler(Protocol):
 
     def pid(self, place: Place) -> int:
         """Its process, or 0 where it has none of its own."""
+
+    def usage(self, place: Place) -> Usage:
+        """What it takes, measured when asked, or not long ago."""
 
     def dump(self, place: Place) -> str:
         """Where the worker is in its code, for a report on a hang; may be empty."""

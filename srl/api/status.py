@@ -18,6 +18,8 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     """Share of wall time in each phase over the last seconds: env, inference, update, publish, other, waiting."""
     cpu_percent: float = 0.0
     rss_mb: float = 0.0
+    host: str = ""
+    """Which of the run's hosts it is on; empty where there is only one."""
     progress: int = 0
     """Grows with every piece of work."""
 

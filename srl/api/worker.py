@@ -84,6 +84,7 @@ class Worker(Protocol):
 
 @runtime_checkable
 class WorkerConfig(Protocol):
-    """A frozen dataclass of plain data; it travels to the worker's process as JSON."""
+    """A frozen dataclass of plain data; it travels to the worker's process as JSON. If it has an attribute `learns`,
+    the worker commits the state of that policy's trainer, and finds what was committed last wherever it starts."""
 
     def build(self, context: Any) -> Worker: ...

@@ -5,9 +5,14 @@ from __future__ import annotations
 import time
 from enum import IntEnum
 
+import numpy as np
+
 from srl.base.memory import Memory
+from srl.base.tree import Array
 
 PAGE_BYTES = 1024
+WORDS = 40
+"""So many of a page's numbers are in use."""
 
 
 class Phase(IntEnum):
@@ -96,6 +101,15 @@ class Meter:
         if page[_SINCE]:
             spent[self.phase()] += max(0, now - page[_SINCE]) * 1e-9
         return spent
+
+    def words(self) -> Array:
+        """A copy of everything: [WORDS] int64."""
+        return np.array(self._page[:WORDS], np.int64)
+
+    def replace(self, words: Array, ahead_ns: int) -> None:
+        """Show the gauges of a worker of another host; its clock is `ahead_ns` behind ours, always by the same."""
+        self._page[:WORDS] = memoryview(words).cast("B").cast("q")
+        self._page[_SINCE] += ahead_ns
 
     def begin(self) -> None:
         """A new incarnation starts here: clear the page."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +9,7 @@ from typing import Any, Union
 
 from srl.api.status import RunStatus
 from srl.api.transport import Channel, ChannelClosed, Listener, Message
+from srl.schedulers.runtime import runtime_root, sweep
 from srl.transports.host import HostTransport
 
 CONTROL = "control"
@@ -42,36 +40,6 @@ class TellResult(Message, frozen=True):
 
 
 Messages: Any = Union[AskStatus, AskStop, AskScale, TellStatus, TellResult]
-
-
-def runtime_root() -> Path:
-    """Where the sockets of this user's runs lie. Short, because the kernel allows 107 bytes for a socket's path."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    return Path(base) / f"srl-{os.getuid()}"
-
-
-def make_runtime(run: str) -> Path:
-    """A directory of its own for a run; those of dead runs are swept away."""
-    root = runtime_root()
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if root.stat().st_uid != os.getuid():
-        raise PermissionError(f"{root} belongs to another user; set XDG_RUNTIME_DIR to a directory of your own")
-    sweep(root)
-    runtime = Path(tempfile.mkdtemp(prefix=f"{run[:24]}.", dir=root))
-    (runtime / "supervisor").write_text(str(os.getpid()))
-    return runtime
-
-
-def sweep(root: Path) -> None:
-    """Remove what runs left whose supervisor was killed."""
-    for directory in root.iterdir():
-        marker = directory / "supervisor"
-        try:
-            pid = int(marker.read_text())
-        except (OSError, ValueError):
-            continue  # just being made
-        if not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 class ControlDoor:

@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import psutil
-
 from srl.api.experiment import Experiment
+from srl.api.scheduler import Usage
 from srl.api.status import RunStatus, StreamStatus, WorkerStatus
 from srl.api.worker import Place
 from srl.base.meter import Counter, Meter, Phase
 
+NO_USAGE = Usage()
 WINDOW_SECONDS = 5.0
 CURVE_POINTS = 200
 EPISODE_WINDOW = 100
@@ -34,9 +34,6 @@ class _Track:
     """One worker's gauges over the last seconds."""
 
     samples: deque[tuple[float, dict[Phase, float], int]] = field(default_factory=deque)
-    process: psutil.Process | None = None
-    cpu_percent: float = 0.0
-    rss_mb: float = 0.0
 
 
 @dataclass
@@ -47,6 +44,7 @@ class Member:
     meter: Meter
     pid: int
     state: str
+    usage: Usage = NO_USAGE
 
 
 class Gauges:
@@ -170,7 +168,6 @@ class Gauges:
                 share = (spent[phase] - before[phase]) / span
                 if share > 0.0005:
                     busy[NAMES[phase]] = busy.get(NAMES[phase], 0.0) + min(1.0, share)
-        self._measure(track, member.pid)
         return WorkerStatus(
             name=member.place.name,
             group=member.place.group,
@@ -178,21 +175,11 @@ class Gauges:
             incarnation=member.place.incarnation,
             state=member.state,
             busy=busy,
-            cpu_percent=track.cpu_percent,
-            rss_mb=track.rss_mb,
+            cpu_percent=member.usage.cpu_percent,
+            rss_mb=member.usage.rss_mb,
+            host=member.usage.host,
             progress=member.meter.get(Counter.PROGRESS),
         )
-
-    @staticmethod
-    def _measure(track: _Track, pid: int) -> None:
-        try:
-            if pid and (track.process is None or track.process.pid != pid):
-                track.process = psutil.Process(pid)
-            if track.process is not None:
-                track.cpu_percent = track.process.cpu_percent()
-                track.rss_mb = track.process.memory_info().rss / 2**20
-        except psutil.Error:
-            track.process = None
 
 
 def _streams(members: list[Member]) -> list[StreamStatus]:

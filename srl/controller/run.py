@@ -10,7 +10,7 @@ from pathlib import Path
 
 from srl.api.control import Done, Episodes, Failure, Figures, Names, Notice, Ready, Register, Stop
 from srl.api.experiment import Experiment, WorkerGroup
-from srl.api.scheduler import Died, Event, Said, Scheduler
+from srl.api.scheduler import Died, Event, Noted, Said, Scheduler
 from srl.api.status import RunStatus
 from srl.api.transport import Message
 from srl.api.worker import Place
@@ -113,10 +113,10 @@ class Controller:
 
     def shut_down(self) -> None:
         """Let the workers leave, end those that do not."""
-        for seat in self._seats.values():
-            if seat.state in ("starting", "running"):
-                seat.state = "stopping"
-                self._scheduler.send(seat.place, Stop())
+        leavers = [seat for seat in self._seats.values() if seat.state in ("starting", "running")]
+        for seat in leavers:
+            seat.state = "stopping"
+        self._scheduler.send([seat.place for seat in leavers], Stop())
         deadline = self._clock.now() + STOP_SECONDS
         try:
             leaving = True
@@ -136,6 +136,11 @@ class Controller:
     # Events
 
     def _handle(self, event: Event) -> None:
+        if isinstance(event, Noted):
+            self.tell(event.text)
+            if event.fatal:
+                self.stop("failed", event.text)
+            return
         seat = self._seats.get((event.place.group, event.place.index))
         if seat is None or seat.place != event.place:
             return  # a former incarnation: whatever it says, it is no longer part of the run
@@ -157,7 +162,7 @@ class Controller:
         elif isinstance(message, Ready):
             if seat.state == "starting":
                 seat.state, seat.ready_at = "running", self._clock.now()
-            self._scheduler.send(seat.place, Names(self._names.lookup("")))
+            self._scheduler.send([seat.place], Names(self._names.lookup("")))
             if self.state == "starting" and all(seat.state == "running" for seat in self._seats.values()):
                 self.state = "running"
         elif isinstance(message, Notice):
@@ -185,12 +190,16 @@ class Controller:
         seat.state = "dead"
         reason = seat.last_words or event.reason
         if group.restart.together:
-            self._fell_together(group, seat, reason)
+            self._fell_together(group, seat, reason, event.blameless)
             return
-        self._plan_restart(group, seat, reason)
+        self._plan_restart(group, seat, reason, event.blameless)
 
-    def _plan_restart(self, group: WorkerGroup, seat: _Seat, reason: str) -> None:
+    def _plan_restart(self, group: WorkerGroup, seat: _Seat, reason: str, blameless: bool) -> None:
         now = self._clock.now()
+        if blameless:
+            self._restarts += 1
+            seat.restart_at = now
+            return
         worked = now - seat.ready_at if seat.ready_at is not None else 0.0
         verdict = self._histories[group.name].died(seat.place.name, reason, now, worked)
         if isinstance(verdict, GiveUp):
@@ -200,13 +209,13 @@ class Controller:
         self._restarts += 1
         seat.restart_at = now + verdict.after
 
-    def _fell_together(self, group: WorkerGroup, seat: _Seat, reason: str) -> None:
+    def _fell_together(self, group: WorkerGroup, seat: _Seat, reason: str, blameless: bool) -> None:
         """Data-parallel trainers: when one falls all begin again, from the update they last committed."""
         others = [s for (name, _), s in self._seats.items() if name == group.name]
         if any(s.restart_at is not None for s in others):
             seat.restart_at = max(s.restart_at or 0.0 for s in others)
             return
-        self._plan_restart(group, seat, reason)
+        self._plan_restart(group, seat, reason, blameless)
         for other in others:
             if other is not seat and other.state in ("starting", "running"):
                 self._scheduler.kill(other.place)
@@ -227,10 +236,8 @@ class Controller:
 
     def _broadcast_names(self) -> None:
         self._names_changed = False
-        entries = self._names.lookup("")
-        for seat in self._seats.values():
-            if seat.state == "running":
-                self._scheduler.send(seat.place, Names(entries))
+        running = [seat.place for seat in self._seats.values() if seat.state == "running"]
+        self._scheduler.send(running, Names(self._names.lookup("")))
 
     def _find_stuck(self) -> None:
         for (name, _), seat in self._seats.items():
@@ -258,7 +265,8 @@ class Controller:
     def _member(self, seat: _Seat) -> Member:
         if seat.state == "dead":  # its figures were added to the totals when it died
             return Member(seat.place, Meter.alone(), 0, seat.state)
-        return Member(seat.place, self._scheduler.meter(seat.place), self._scheduler.pid(seat.place), seat.state)
+        scheduler, place = self._scheduler, seat.place
+        return Member(place, scheduler.meter(place), scheduler.pid(place), seat.state, scheduler.usage(place))
 
     def tell(self, text: str) -> None:
         """Note something for whoever watches the run."""
@@ -277,6 +285,8 @@ class Controller:
         total = sum(g.count for g in self._groups.values()) - group.count + wanted
         if total > MAX_WORKERS:
             raise ValueError(f"a run has at most {MAX_WORKERS} workers; with {name}={wanted} it would have {total}")
+        more = [(f"{name}/{index}", group.resources) for index in range(group.count, wanted)]
+        self._scheduler.check_room(more)
         self._groups[name] = WorkerGroup(
             group.name, group.config, wanted, group.resources, group.restart, group.scalable
         )
@@ -289,7 +299,7 @@ class Controller:
                     del self._seats[(other, index)]
                 else:
                     seat.state = "stopping"
-                    self._scheduler.send(seat.place, Stop())
+                    self._scheduler.send([seat.place], Stop())
         self.tell(f"{name}: {group.count} -> {wanted}")
         return f"{name}: {group.count} -> {wanted}"
 

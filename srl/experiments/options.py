@@ -10,6 +10,8 @@ from srl.algorithms.ppo import PPOConfig
 from srl.base.nearest import nearest
 
 ALGORITHMS = ("ppo",)
+CLUSTERS = ("hosts",)
+"""Schedulers whose workers are on several machines, and have cores of their own there."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,19 @@ class TrainOptions:
     """Stop as soon as the mean return of the last 100 episodes reaches this."""
     seed: int = 0
     """Of everything random: environments, networks, exploration."""
-    scheduler: Literal["processes", "inline"] = "processes"
-    """`processes` uses all cores; `inline` runs in one thread and repeats bit for bit."""
+    scheduler: Literal["processes", "inline", "hosts"] = "processes"
+    """`processes` uses all cores; `inline` runs in one thread and repeats bit for bit; `hosts` also uses other
+    machines, on each of which `srl agent` was started."""
+    hosts: int = 1
+    """Machines to wait for before the run begins, this one included; more may join later."""
+    bind: str = "127.0.0.1"
+    """Address of this machine at which agents of others join: HOST or HOST:PORT."""
+    secret_file: str = ""
+    """File with the secret that lets agents join; made if it is missing. Default: ~/.srl/secret."""
+    hosts_timeout: float = 60.0
+    """Seconds to wait for them."""
+    encrypt: bool = False
+    """Encrypt what goes between hosts. It is authenticated anyway."""
     inference: Literal["auto", "inline", "host", "remote"] = "auto"
     """Who decides: `inline` the actors themselves, `host` policy workers over shared memory, `remote` policy workers
     over TCP. `auto`: inline without an accelerator, else host."""

@@ -19,8 +19,8 @@ from srl.api.lanes import LanesConfig
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.base.config import to_data
-from srl.controller.commands import make_runtime
 from srl.controller.run import Controller
+from srl.experiments.hosting import hosts_scheduler
 from srl.experiments.options import TrainOptions
 from srl.runs import checkpoints
 from srl.runs.directory import RunDirectory
@@ -28,6 +28,7 @@ from srl.runs.foreign_sinks import sinks_of
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.memory import RunMemory
 from srl.schedulers.processes import ProcessScheduler
+from srl.schedulers.runtime import make_runtime
 
 METRIC_SECONDS = 1.0
 """Between two records of metrics; up to four times as dense at the start, for the curves of short runs."""
@@ -83,6 +84,8 @@ class Session:
     def _scheduler(self, preload: tuple[str, ...]) -> Scheduler:
         if self._options.scheduler == "inline":
             return InlineScheduler(self._memory)
+        if self._options.scheduler == "hosts":
+            return hosts_scheduler(self._run.name, self._options, self._memory, self._run.logs, preload)
         path = [entry for entry in sys.path if entry]
         return ProcessScheduler(self._run.name, self._memory, self._runtime, self._run.logs, preload, path)
 

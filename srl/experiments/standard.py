@@ -14,7 +14,7 @@ from srl.api.spaces import Box, Dict, Space, array_spec
 from srl.base.config import to_data
 from srl.base.tree import TreeSpec
 from srl.experiments.named import algorithm_of, extend, title_of
-from srl.experiments.options import TrainOptions
+from srl.experiments.options import CLUSTERS, TrainOptions
 from srl.experiments.probe import Probed
 from srl.streams.push import PushStream
 from srl.streams.request import RequestStream
@@ -104,6 +104,9 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
     sizes = choose_sizes(options, probed, num_cores(), inference == "inline")
     spec = probed.spec
     patterns = role_patterns(spec, options.roles)
+    if options.scheduler in CLUSTERS and options.actors is None:
+        others = options.trainers + (options.policies if inference != "inline" else 0)
+        sizes = replace(sizes, actors=max(1, num_cores() * options.hosts - others * len(patterns)))
     teams = assign_teams(spec, tuple(patterns))
     roles: list[Role] = []
     groups: list[WorkerGroup] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +23,9 @@ _BOOK_OFFSET = HEADER_BYTES // 2
 class HostParameterStore:
     """Newest versions rotate through three slots; each tag pins one more. Tags and notes lie in a small book beside."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, bell: int = -1) -> None:
+        """`bell` is an eventfd that rings with every push."""
+        self._bell = bell
         self._snapshot = Snapshot(memory, num_slots=3 + MAX_TAGS)
 
     @classmethod
@@ -45,6 +48,8 @@ class HostParameterStore:
             slot = self._snapshot.write(version, {"parameters": parameters}, {}, keep=pinned)
             for name in tags:
                 self._pin(book, name, slot, version)
+        if self._bell >= 0:
+            os.eventfd_write(self._bell, 1)
 
     def pull(self, tag: str = "latest", newer_than: int = -1) -> tuple[int, Array] | None:
         if tag != "latest":

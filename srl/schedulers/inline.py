@@ -7,14 +7,14 @@ import importlib
 import tempfile
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from srl.api.control import Failure, Names, Ready, Register, Stop, ToWorker
 from srl.api.experiment import Resources
-from srl.api.scheduler import Died, Event, Said
+from srl.api.scheduler import Died, Event, Said, Usage
 from srl.api.worker import Place, Worker, WorkerConfig
 from srl.base.meter import Meter, Phase
 from srl.names.table import NameView
@@ -78,14 +78,18 @@ class InlineScheduler:
     def _sayer(self, place: Place) -> Callable[[Any], None]:
         return lambda message: self._events.append(Said(place, message))
 
-    def send(self, place: Place, message: ToWorker) -> None:
-        resident = self._residents.get(place)
-        if resident is None:
-            return
-        if isinstance(message, Names):
-            resident.names.replace(message.entries)
-        elif isinstance(message, Stop):
-            self._end(place, "stopped", clean=True)
+    def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
+        """Cores of one machine are shared, however many workers there are."""
+
+    def send(self, places: Sequence[Place], message: ToWorker) -> None:
+        for place in places:
+            resident = self._residents.get(place)
+            if resident is None:
+                continue
+            if isinstance(message, Names):
+                resident.names.replace(message.entries)
+            elif isinstance(message, Stop):
+                self._end(place, "stopped", clean=True)
 
     def kill(self, place: Place) -> None:
         if place in self._residents:
@@ -126,6 +130,9 @@ class InlineScheduler:
 
     def pid(self, place: Place) -> int:
         return 0
+
+    def usage(self, place: Place) -> Usage:
+        return Usage()
 
     def dump(self, place: Place) -> str:
         return ""

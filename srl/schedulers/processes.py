@@ -15,20 +15,21 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
 from srl.api.control import ToWorker
 from srl.api.experiment import Resources
-from srl.api.scheduler import Died, Event, Said
+from srl.api.scheduler import Died, Event, Said, Usage
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Place, WorkerConfig
 from srl.base.config import to_data
 from srl.base.meter import Meter
 from srl.schedulers.control import control_channel
 from srl.schedulers.memory import RunMemory
-from srl.schedulers.zygote import CANNOT_FORK, MESSAGE_BYTES, Exited, Forked, Hello, Launch
+from srl.schedulers.usage import UsageMeters
+from srl.schedulers.zygote import CANNOT_FORK, MESSAGE_BYTES, Exited, Forked, Hello, Launch, Network
 from srl.workers.host import LEFT
 
 HINTS = {
@@ -66,6 +67,7 @@ class ProcessScheduler:
         logs: Path,
         preload: Sequence[str] = (),
         path: Sequence[str] = (),
+        network: Network | None = None,
     ) -> None:
         self._run = run
         self._memory = memory
@@ -73,7 +75,8 @@ class ProcessScheduler:
         self._logs = logs
         self._preload = [*PRELOAD, *preload]
         self._path = [os.getcwd(), *path]
-        self._secret = secrets.token_bytes(32)
+        self._network = network or Network(secrets.token_bytes(32))
+        self._usage = UsageMeters(self._network.host)
         self._children: dict[int, _Child] = {}  # by page
         self._pages: dict[tuple[str, int], int] = {}
         self._events: deque[Event] = deque()
@@ -95,17 +98,21 @@ class ProcessScheduler:
                 start_new_session=True,  # a terminal's Ctrl-C is for the supervisor alone
                 env={**os.environ, **ENVIRONMENT},
             )
-        hello = Hello(self._run, str(self._runtime), self._secret, descriptors, self._preload, self._path)
+        hello = Hello(self._run, str(self._runtime), self._network, descriptors, self._preload, self._path)
         ours.send(msgspec.msgpack.encode(hello))
         self._channel = ours
         self._poller.register(ours, select.POLLIN)
 
     def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        self.launch(place, to_data(config), resources.niceness, seed)
+
+    def launch(self, place: Place, config: Any, niceness: int, seed: int) -> None:
+        """The same with a config that is plain data already."""
         page = self._pages.setdefault((place.group, place.index), len(self._pages))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._memory.board.meter(page).begin()
         log = self._logs / f"{place.group}-{place.index}.log"
-        launch = Launch(place.group, place.index, place.incarnation, page, seed, resources.niceness, to_data(config))
+        launch = Launch(place.group, place.index, place.incarnation, page, seed, niceness, config)
         control = control_channel(ours, place.name)
         self._children[page] = _Child(place, page, control, log)
         self._poller.register(control.fileno(), select.POLLIN)
@@ -116,11 +123,23 @@ class ProcessScheduler:
             except ConnectionError:
                 self._lost_zygote()
 
-    def send(self, place: Place, message: ToWorker) -> None:
-        child = self._child(place)
-        if child is not None:
-            with contextlib.suppress(ChannelClosed):  # its death is reported by the zygote
-                child.control.send(message)
+    def watch(self, fd: int) -> None:
+        """Let `poll` also end when this can be read."""
+        self._poller.register(fd, select.POLLIN)
+
+    def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
+        """Cores of one machine are shared, however many workers there are."""
+
+    def send(self, places: Sequence[Place], message: ToWorker) -> None:
+        for place in places:
+            child = self._child(place)
+            if child is not None:
+                with contextlib.suppress(ChannelClosed):  # its death is reported by the zygote
+                    child.control.send(message)
+
+    def places(self) -> list[Place]:
+        """Everybody who lives or begins to."""
+        return [child.place for child in self._children.values()]
 
     def kill(self, place: Place) -> None:
         child = self._child(place)
@@ -183,6 +202,7 @@ class ProcessScheduler:
             self._poller.unregister(child.control.fileno())
             child.control.close()
         del self._children[child.page]
+        self._usage.forget(child.place.name)
         self._events.append(Died(child.place, reason, clean))
 
     def _lost_zygote(self) -> None:
@@ -203,6 +223,9 @@ class ProcessScheduler:
     def pid(self, place: Place) -> int:
         child = self._child(place)
         return child.pid if child is not None else 0
+
+    def usage(self, place: Place) -> Usage:
+        return self._usage.measure(place.name, self.pid(place))
 
     @property
     def zygote_pid(self) -> int:

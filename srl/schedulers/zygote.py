@@ -32,12 +32,22 @@ CANNOT_FORK = 71
 """Stands for the exit code of a worker that never was."""
 
 
+class Network(msgspec.Struct, frozen=True):
+    """How workers reach those of other hosts."""
+
+    secret: bytes
+    bind: str = "127.0.0.1"
+    host: str = ""
+    """This host's name in the run; empty where it is the only one."""
+    encrypt: bool = False
+
+
 class Hello(msgspec.Struct):
     """What the supervisor tells its zygote first."""
 
     run: str
     runtime: str
-    secret: bytes
+    network: Network
     descriptors: dict[str, int]
     preload: list[str]
     path: list[str]
@@ -209,6 +219,7 @@ def run_worker(launch: Launch, hello: Hello, control_fd: int) -> int:
     from srl.transports.tcp import TcpTransport
 
     limit_threads()
+    network = hello.network
     memory = RunMemory.inherit(hello.descriptors)
     control = control_channel(socket.socket(fileno=control_fd), "controller")
     names = NameView(lambda name, address: control.send(Register(name, address)))
@@ -223,7 +234,8 @@ def run_worker(launch: Launch, hello: Hello, control_fd: int) -> int:
         send=control.send,
         threads=True,
         runtime=Path(hello.runtime),
-        tcp=lambda: TcpTransport(hello.secret, hello.run),
+        tcp=lambda: TcpTransport(network.secret, hello.run, network.bind, encrypt=network.encrypt),
+        host=network.host,
     )
     context.bells.watch(control)
     config: WorkerConfig = from_data(launch.config)

@@ -196,6 +196,11 @@ class TcpChannel:
         if self._socket.fileno() < 0:
             raise ChannelClosed(f"the channel to {self.peer} was closed here")
 
+    @property
+    def local_host(self) -> str:
+        """The address of this host as the other end sees it."""
+        return str(self._socket.getsockname()[0])
+
     def fileno(self) -> int:
         return self._socket.fileno()
 

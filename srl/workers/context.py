@@ -13,6 +13,7 @@ from srl.api.transport import Channel, Listener, Message, Transport
 from srl.api.worker import Place
 from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
+from srl.transports.either import EitherListener, nearest_way
 from srl.workers.doorbells import Doorbells
 
 
@@ -33,16 +34,26 @@ class WorkerContext:
     runtime: Path
     tcp: Callable[[], Transport] | None = None
     """Reaches workers of other hosts; opened when first needed."""
+    host: str = ""
+    """Which of the run's hosts this is; empty where there is only one."""
     bells: Doorbells = field(default_factory=Doorbells)
     _remote: Transport | None = None
 
     def listen(self, name: str, messages: Any, *, remote: bool = False) -> Listener:
-        transport = self._over_tcp() if remote else self.local
-        listener = transport.listen(f"{name}.{self.place.incarnation}", messages)
+        full = f"{name}.{self.place.incarnation}"
+        listener: Listener
+        if remote:
+            listener = self._over_tcp().listen(full, messages)
+        elif self.host:
+            near, far = self.local.listen(full, messages), self._over_tcp().listen(full, messages)
+            listener = EitherListener(self.host, near, far)
+        else:
+            listener = self.local.listen(full, messages)
         self.names.register(name, listener.address)
         return listener
 
     def connect(self, address: str, messages: Any) -> Channel:
+        address = nearest_way(address, self.host)
         transport = self._over_tcp() if address.startswith("tcp:") else self.local
         return transport.connect(address, messages)
 

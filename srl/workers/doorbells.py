@@ -35,6 +35,10 @@ class Doorbells:
             except FileExistsError:
                 bells.modify(fd, events)
 
+    def fileno(self) -> int:
+        """Readable when somebody rings: for those who sleep elsewhere."""
+        return self._epoll.fileno()
+
     def ring(self) -> None:
         """Wake the sleeper; safe from any thread."""
         os.eventfd_write(self._bell, 1)

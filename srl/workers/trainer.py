@@ -35,6 +35,10 @@ class TrainerWorkerConfig:
     size: int = 1
     """Data-parallel trainers of this policy."""
 
+    @property
+    def learns(self) -> str:
+        return self.policy
+
     def build(self, context: Context) -> TrainerWorker:
         return TrainerWorker(self, context)
 

@@ -132,7 +132,7 @@ def test_a_worker_is_ready_works_and_leaves_when_told(theatre: Theatre) -> None:
     assert theatre.said(place, Ready) == Ready()
     meter = theatre.scheduler.meter(place)
     until(lambda: meter.get(Counter.PROGRESS) > 3, lambda: theatre.scheduler.poll(0.01))
-    theatre.scheduler.send(place, Stop())
+    theatre.scheduler.send([place], Stop())
     assert theatre.died(place).clean
 
 
@@ -165,7 +165,7 @@ def test_a_killed_worker_is_reported_and_its_place_can_be_taken(theatre: Theatre
     heir = theatre.start("finish", incarnation=1)
     assert theatre.died(heir).clean
     theatre.scheduler.kill(place)  # long gone: nothing happens
-    theatre.scheduler.send(place, Stop())
+    theatre.scheduler.send([place], Stop())
 
 
 def test_endpoints_are_registered_and_names_delivered(theatre: Theatre) -> None:
@@ -174,7 +174,7 @@ def test_endpoints_are_registered_and_names_delivered(theatre: Theatre) -> None:
     assert register.name == "here"
     asking = theatre.start("names")
     theatre.said(asking, Ready)
-    theatre.scheduler.send(asking, Names({register.name: register.address}))
+    theatre.scheduler.send([asking], Names({register.name: register.address}))
     assert theatre.said(asking, Notice).text == "here"
 
 

@@ -1,0 +1,163 @@
+"""What a controller and the agents of its hosts say to each other."""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+import srl
+from srl.api.control import FromWorker, ToWorker
+from srl.api.transport import Message
+from srl.api.worker import Place
+from srl.base.wire import Codec
+
+AGENTS = "agents"
+"""Stands for the run's name in the handshake of agents: they do not know yet which run it is."""
+MAX_STATE_BYTES = 1 << 34
+BEAT_SECONDS = 0.25
+CONTROLLER_SILENCE = 12.0
+"""An agent that hears nothing for so long ends its workers: they are about to be replaced."""
+AGENT_SILENCE = 15.0
+"""A host that says nothing for so long is gone."""
+
+
+class Join(Message, frozen=True):
+    """Agent: my host is at your service."""
+
+    host: str
+    version: str
+    """Of srl."""
+    now_ns: int
+    """By its own clock."""
+    cpus: float
+    gpus: float
+    memory_mb: int
+
+
+class Welcome(Message, frozen=True):
+    """Controller: you are in."""
+
+    run: str
+    host: str
+    """Your name in this run; no other host has it."""
+    secret: bytes
+    policies: list[str]
+    preload: list[str]
+    path: list[str]
+    encrypt: bool
+
+
+class Refused(Message, frozen=True):
+    """Controller: you cannot take part."""
+
+    text: str
+
+
+class Relay(Message, frozen=True):
+    """Agent: other hosts get parameters from me here."""
+
+    address: str
+
+
+class Follow(Message, frozen=True):
+    """Controller: get this policy's parameters there; empty: they are made on your host."""
+
+    policy: str
+    address: str
+
+
+class Begin(Message, frozen=True):
+    """Controller: start a worker."""
+
+    place: Place
+    config: Any
+    niceness: int
+    seed: int
+
+
+class Tell(Message, frozen=True):
+    """Controller: pass this on to these workers."""
+
+    places: list[Place]
+    message: ToWorker
+
+
+class End(Message, frozen=True):
+    """Controller: kill it."""
+
+    place: Place
+
+
+class AskDump(Message, frozen=True):
+    """Controller: where is it in its code?"""
+
+    place: Place
+
+
+class Dump(Message, frozen=True):
+    place: Place
+    text: str
+
+
+class Heard(Message, frozen=True):
+    """Agent: a worker said this."""
+
+    place: Place
+    message: FromWorker
+
+
+class Gone(Message, frozen=True):
+    """Agent: a worker died."""
+
+    place: Place
+    reason: str
+    clean: bool
+
+
+class Beat(Message, frozen=True):
+    """Agent: how my workers are. Their gauges [workers, WORDS] follow. From the controller: I am here."""
+
+    places: list[Place] = []
+    pids: list[int] = []
+    cpu_percent: list[float] = []
+    rss_mb: list[float] = []
+
+
+class LogText(Message, frozen=True):
+    """Agent: this was added to a log."""
+
+    name: str
+    text: bytes
+
+
+class State(Message, frozen=True):
+    """A trainer's committed state, whose arrays follow. Agent: keep this. Controller: go on from this."""
+
+    policy: str
+    version: int
+    facts: dict[str, Any]
+    keys: list[str]
+
+
+class Kept(Message, frozen=True):
+    """Controller: that state is safe."""
+
+    policy: str
+    version: int
+
+
+class Leave(Message, frozen=True):
+    """Controller: the run is over."""
+
+
+FromAgent = Union[Join, Relay, Heard, Gone, Beat, LogText, State, Dump]
+FromController = Union[Welcome, Refused, Follow, Begin, Tell, End, AskDump, State, Kept, Beat, Leave]
+Messages: Any = Union[FromAgent, FromController]
+
+
+def codec(messages: Any) -> Codec:
+    """For the connections of agents, over which whole trainer states go."""
+    return Codec(messages, MAX_STATE_BYTES)
+
+
+def own_version() -> str:
+    return srl.__version__

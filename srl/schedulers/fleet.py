@@ -1,0 +1,234 @@
+"""The hosts of a run as its controller sees them: who joined, who is lost, and who gets parameters from whom."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from srl.api.transport import Channel, ChannelClosed, Listener
+from srl.base.tree import Array
+from srl.schedulers.agent_messages import (
+    AGENT_SILENCE,
+    BEAT_SECONDS,
+    Beat,
+    Follow,
+    FromAgent,
+    Join,
+    Leave,
+    LogText,
+    Refused,
+    Relay,
+    Welcome,
+    own_version,
+)
+from srl.schedulers.placement import Room
+from srl.workers.doorbells import Doorbells
+
+FAN_OUT = 4
+"""Hosts that get parameters from one other."""
+JOIN_SECONDS = 10.0
+LEAVE_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Hosting:
+    """What agents are told when they join."""
+
+    run: str
+    secret: bytes = field(repr=False)
+    preload: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+    encrypt: bool = False
+
+
+@dataclass
+class Host:
+    """A host that joined."""
+
+    name: str
+    channel: Channel
+    room: Room
+    ahead_ns: int
+    """How much our clock is ahead of its."""
+    heard: float
+    relay: str = ""
+    follows: dict[str, str] = field(default_factory=dict)
+    states: dict[str, int] = field(default_factory=dict)
+    """Committed states that it was given: policy -> version."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    host: str
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A host was turned away."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Word:
+    """A host said something that is not about joining or parameters."""
+
+    host: str
+    message: Any
+    arrays: Sequence[Array]
+
+
+News = Union[Joined, Turned, Lost, Word]
+
+
+def tree(source: str, hosts: Sequence[str]) -> dict[str, str]:
+    """Who gets a policy's parameters from whom: host -> host. The source leads, everybody serves at most FAN_OUT."""
+    line = [source, *sorted(host for host in hosts if host != source)]
+    return {host: line[(number - 1) // FAN_OUT] for number, host in enumerate(line) if number}
+
+
+class Fleet:
+    def __init__(self, hosting: Hosting, policies: Sequence[str], listener: Listener) -> None:
+        self.hosts: dict[str, Host] = {}
+        self._hosting = hosting
+        self._policies = list(policies)
+        self._listener = listener
+        self._strangers: dict[int, tuple[Channel, float]] = {}
+        self._bells = Doorbells()
+        self._bells.watch(listener)
+        self._sources: dict[str, str] = {}
+        self._beaten = 0.0
+        self._news: list[News] = []
+
+    def poll(self, timeout: float) -> list[News]:
+        if not self._news:
+            self._bells.wait(timeout)
+        now = time.monotonic()
+        while (channel := self._listener.accept()) is not None:
+            self._bells.watch(channel)
+            self._strangers[id(channel)] = (channel, now + JOIN_SECONDS)
+        for key, (channel, deadline) in list(self._strangers.items()):
+            self._meet(key, channel, now > deadline)
+        for host in list(self.hosts.values()):
+            self._hear(host, now)
+        if now - self._beaten > BEAT_SECONDS:
+            self._beaten = now
+            for name in list(self.hosts):
+                self.send(name, Beat())
+        news, self._news = self._news, []
+        return news
+
+    def _meet(self, key: int, channel: Channel, late: bool) -> None:
+        try:
+            received = channel.receive()
+            if received is None and not late:
+                return
+            if received is None or not isinstance(received[0], Join):
+                raise ChannelClosed("does not join")
+        except ChannelClosed:
+            channel.close()
+            del self._strangers[key]
+            return
+        del self._strangers[key]
+        join = received[0]
+        if join.version != own_version():
+            text = (
+                f"host {join.host} has srl {join.version}, this run has {own_version()}; install the same on all hosts"
+            )
+            with contextlib.suppress(ChannelClosed):
+                channel.send(Refused(text))
+            channel.close()
+            self._news.append(Turned(text))
+            return
+        name = self._unique(join.host)
+        room = Room(name, join.cpus, join.gpus, join.memory_mb)
+        self.hosts[name] = Host(name, channel, room, time.monotonic_ns() - join.now_ns, time.monotonic())
+        hosting = self._hosting
+        preload, path = list(hosting.preload), list(hosting.path)
+        self.send(name, Welcome(hosting.run, name, hosting.secret, self._policies, preload, path, hosting.encrypt))
+
+    def _unique(self, host: str) -> str:
+        host = "".join(c if c.isalnum() or c in "._-" else "-" for c in host)[:64] or "host"
+        names = (host, *(f"{host}-{number}" for number in range(2, len(self.hosts) + 3)))
+        return next(name for name in names if name not in self.hosts)
+
+    def _hear(self, host: Host, now: float) -> None:
+        try:
+            while (received := host.channel.receive()) is not None:
+                host.heard = now
+                message, arrays, _ = received
+                if isinstance(message, Relay):
+                    host.relay = message.address
+                    self._news.append(Joined(host.name))
+                    self._direct()
+                elif isinstance(message, FromAgent):
+                    self._news.append(Word(host.name, message, arrays))
+                else:
+                    raise ChannelClosed("does not speak as an agent")
+            host.channel.flush()
+            if now - host.heard > AGENT_SILENCE:
+                raise ChannelClosed(f"nothing was heard for {AGENT_SILENCE:.0f} s")
+        except ChannelClosed as error:
+            self._lose(host, str(error))
+
+    def send(self, name: str, message: Any, arrays: Sequence[Array] = ()) -> None:
+        """To a host that still lives; never blocks."""
+        host = self.hosts.get(name)
+        if host is not None:
+            try:
+                host.channel.send(message, arrays)
+            except ChannelClosed as error:
+                self._lose(host, str(error))
+
+    def _lose(self, host: Host, reason: str) -> None:
+        if self.hosts.pop(host.name, None) is not None:
+            host.channel.close()
+            self._news.append(Lost(host.name, reason))
+            self._direct()
+
+    def lead(self, sources: Mapping[str, str]) -> None:
+        """These policies are trained on these hosts: the others get their parameters from there."""
+        self._sources.update(sources)
+        self._direct()
+
+    def _direct(self) -> None:
+        ready = [host.name for host in self.hosts.values() if host.relay]
+        for policy, source in self._sources.items():
+            if source not in ready:
+                continue  # until the trainer has a new place
+            above = tree(source, ready)
+            for name in ready:
+                address = self.hosts[above[name]].relay if name in above else ""
+                host = self.hosts.get(name)
+                if host is not None and host.follows.get(policy) != address:
+                    host.follows[policy] = address
+                    self.send(name, Follow(policy, address))
+
+    def close(self) -> list[Word]:
+        """Send everybody home and wait until they have left; returns the last logs."""
+        logs: list[Word] = []
+        for name in list(self.hosts):
+            self.send(name, Leave())
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while self.hosts and time.monotonic() < deadline:
+            self._bells.wait(0.05)
+            for host in list(self.hosts.values()):
+                self._hear(host, time.monotonic())
+        logs += [news for news in self._news if isinstance(news, Word) and isinstance(news.message, LogText)]
+        for channel, _ in self._strangers.values():
+            channel.close()
+        for host in self.hosts.values():
+            host.channel.close()
+        self.hosts.clear()
+        self._listener.close()
+        self._bells.close()
+        return logs

@@ -1,0 +1,310 @@
+"""The scheduler over several hosts: agents dial in, workers are placed on them, what happens there is told here."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from srl.api.control import ToWorker
+from srl.api.experiment import Resources
+from srl.api.scheduler import Died, Event, Noted, Said, Usage
+from srl.api.transport import Listener
+from srl.api.worker import Place, WorkerConfig
+from srl.base.config import to_data
+from srl.base.meter import WORDS, Meter
+from srl.schedulers.agent_messages import (
+    AskDump,
+    Beat,
+    Begin,
+    Dump,
+    End,
+    Gone,
+    Heard,
+    Kept,
+    LogText,
+    State,
+    Tell,
+)
+from srl.schedulers.fleet import Fleet, Hosting, Joined, Lost, News, Turned, Word
+from srl.schedulers.memory import RunMemory
+from srl.schedulers.placement import NoRoom, Room, check_all, choose
+
+NO_USAGE = Usage()
+DUMP_SECONDS = 3.0
+
+
+class Engine(Protocol):
+    """Brings agents into being."""
+
+    def start(self, address: str, secret: bytes) -> None:
+        """Have agents join there. Raises what the user can mend."""
+
+    def poll(self) -> str | None:
+        """Why there will be too few of them, or None as long as all is well. Never blocks."""
+
+    def hint(self, address: str) -> str:
+        """What the user can do if hosts are missing."""
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Worker:
+    place: Place
+    config: Any
+    learns: str
+    resources: Resources
+    seed: int
+    host: str = ""
+    """Empty while it waits for a place, and after its death."""
+    pid: int = 0
+    usage: Usage = NO_USAGE
+    meter: Meter = field(default_factory=Meter.alone)
+    alive: bool = True
+
+
+class HostsScheduler:
+    """Waits for `num_hosts` agents, at most `patience` seconds, before the first worker is placed."""
+
+    def __init__(
+        self,
+        hosting: Hosting,
+        memory: RunMemory,
+        listener: Listener,
+        join_secret: bytes,
+        engine: Engine,
+        num_hosts: int,
+        logs: Path,
+        patience: float = 60.0,
+    ) -> None:
+        self._memory = memory
+        self._num_hosts = num_hosts
+        self._engine = engine
+        self._logs = logs
+        self._patience = patience
+        self._deadline = time.monotonic() + patience
+        self._open = False
+        self._given_up = False
+        self._workers: dict[tuple[str, int], _Worker] = {}
+        self._former: dict[tuple[str, int], str] = {}
+        self._events: deque[Event] = deque()
+        self._dumps: dict[Place, str] = {}
+        self._closed = False
+        self.address = listener.address.removeprefix("tcp:")
+        self._fleet = Fleet(hosting, list(memory.commits), listener)
+        try:
+            engine.start(self.address, join_secret)
+        except BaseException:
+            self.close()
+            raise
+
+    # Workers
+
+    def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        worker = _Worker(place, to_data(config), getattr(config, "learns", ""), resources, seed)
+        self._workers[(place.group, place.index)] = worker
+        if self._open:
+            self._place(worker)
+
+    def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
+        """Raises NoRoom if these do not fit beside what runs already."""
+        if self._open:
+            check_all(self._rooms(), list(wanted))
+
+    def _rooms(self) -> list[Room]:
+        return [host.room for host in self._fleet.hosts.values() if host.relay]
+
+    def _place(self, worker: _Worker) -> None:
+        place = worker.place
+        key = (place.group, place.index)
+        room = choose(self._rooms(), worker.resources, self._former.get(key, ""), stretch=place.incarnation > 0)
+        if room is None:
+            return  # until a host joins, or another worker leaves
+        room.take(worker.resources)
+        worker.host = self._former[key] = room.host
+        worker.usage = Usage(room.host)
+        worker.meter.begin()
+        if worker.learns:
+            self._entrust(worker.learns, room.host)
+            if place.index == 0:
+                self._fleet.lead({worker.learns: room.host})
+        self._fleet.send(room.host, Begin(place, worker.config, worker.resources.niceness, worker.seed))
+
+    def _entrust(self, policy: str, name: str) -> None:
+        """A trainer begins there: its last committed state must be there first."""
+        host = self._fleet.hosts[name]
+        snapshot = self._memory.commits[policy]
+        if snapshot.version > host.states.get(policy, -1) and (committed := snapshot.read()) is not None:
+            version, state, facts = committed
+            host.states[policy] = version
+            self._fleet.send(name, State(policy, version, facts, list(state)), list(state.values()))
+
+    def _place_waiting(self) -> None:
+        for worker in self._workers.values():
+            if worker.alive and not worker.host:
+                self._place(worker)
+
+    def send(self, places: Sequence[Place], message: ToWorker) -> None:
+        by_host: dict[str, list[Place]] = {}
+        for place in places:
+            worker = self._worker(place)
+            if worker is not None and worker.host:
+                by_host.setdefault(worker.host, []).append(place)
+        for name, theirs in by_host.items():
+            self._fleet.send(name, Tell(theirs, message))
+
+    def kill(self, place: Place) -> None:
+        worker = self._worker(place)
+        if worker is None or not worker.alive:
+            return
+        if worker.host:
+            self._fleet.send(worker.host, End(place))
+        else:
+            self._bury(worker, Died(place, "had no place yet"))
+
+    def _worker(self, place: Place) -> _Worker | None:
+        worker = self._workers.get((place.group, place.index))
+        return worker if worker is not None and worker.place == place else None
+
+    def _bury(self, worker: _Worker, died: Died) -> None:
+        if not worker.alive:
+            return
+        host = self._fleet.hosts.get(worker.host)
+        if host is not None:
+            host.room.give_back(worker.resources)
+        worker.alive, worker.host, worker.pid = False, "", 0
+        self._events.append(died)
+
+    # News
+
+    def poll(self, timeout: float) -> list[Event]:
+        for news in self._fleet.poll(0.0 if self._events else timeout):
+            self._take_in(news)
+        if not self._open and not self._given_up:
+            self._open_if_complete()
+        elif self._open and any(worker.alive and not worker.host for worker in self._workers.values()):
+            self._place_waiting()
+        problem = self._engine.poll()
+        if problem is not None:
+            self._events.append(Noted(problem, fatal=not self._open))
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+    def _take_in(self, news: News) -> None:
+        if isinstance(news, Word):
+            self._hear(news)
+        elif isinstance(news, Joined):
+            room = self._fleet.hosts[news.host].room if news.host in self._fleet.hosts else None
+            if room is not None:
+                self._events.append(Noted(f"host {news.host} joined: {room.cpus:g} CPUs, {room.gpus:g} GPUs"))
+        elif isinstance(news, Turned):
+            self._events.append(Noted(news.text, fatal=not self._open))
+        elif isinstance(news, Lost):
+            lost = [worker for worker in self._workers.values() if worker.host == news.host]
+            self._events.append(Noted(f"host {news.host} is lost with {len(lost)} workers: {news.reason}"))
+            for worker in lost:
+                self._bury(worker, Died(worker.place, f"its host {news.host} is lost", blameless=True))
+
+    def _open_if_complete(self) -> None:
+        rooms = self._rooms()
+        if len(rooms) >= self._num_hosts:
+            waiting = [(worker.place.name, worker.resources) for worker in self._workers.values()]
+            try:
+                check_all(rooms, waiting)
+            except NoRoom as error:
+                self._give_up(str(error))
+                return
+            self._open = True
+            self._place_waiting()
+        elif time.monotonic() > self._deadline:
+            names = ", ".join(room.host for room in rooms) or "none"
+            self._give_up(
+                f"{len(rooms)} of {self._num_hosts} hosts joined within {self._patience:.0f} s ({names}); "
+                f"{self._engine.hint(self.address)}"
+            )
+
+    def _give_up(self, reason: str) -> None:
+        self._given_up = True
+        self._events.append(Noted(reason, fatal=True))
+
+    def _hear(self, word: Word) -> None:
+        message = word.message
+        match message:
+            case Heard():
+                self._events.append(Said(message.place, message.message))
+            case Gone():
+                worker = self._worker(message.place)
+                if worker is not None:
+                    self._bury(worker, Died(message.place, message.reason, message.clean))
+            case Beat():
+                self._read_gauges(word.host, message, word.arrays)
+            case LogText():
+                self._append(message)
+            case Dump():
+                self._dumps[message.place] = message.text
+            case State():
+                self._keep(word.host, message, word.arrays)
+
+    def _read_gauges(self, name: str, beat: Beat, arrays: Sequence[Any]) -> None:
+        if len(arrays) != 1 or arrays[0].shape != (len(beat.places), WORDS):
+            return
+        host = self._fleet.hosts.get(name)
+        figures = zip(beat.places, beat.pids, beat.cpu_percent, beat.rss_mb, arrays[0], strict=True)
+        for place, pid, cpu_percent, rss_mb, words in figures:
+            worker = self._worker(place)
+            if worker is not None and worker.alive and host is not None:
+                worker.pid, worker.usage = pid, Usage(name, cpu_percent, rss_mb)
+                worker.meter.replace(words, host.ahead_ns)
+
+    def _keep(self, name: str, message: State, arrays: Sequence[Any]) -> None:
+        snapshot = self._memory.commits[message.policy]
+        if message.version > snapshot.version:
+            snapshot.write(message.version, dict(zip(message.keys, arrays, strict=True)), message.facts)
+        if name in self._fleet.hosts:
+            self._fleet.hosts[name].states[message.policy] = message.version
+            self._fleet.send(name, Kept(message.policy, message.version))
+
+    def _append(self, message: LogText) -> None:
+        try:
+            with (self._logs / f"{Path(message.name).name}.log").open("ab") as file:
+                file.write(message.text)
+        except OSError:
+            pass  # a full disk costs the log, not the run
+
+    # What others ask
+
+    def meter(self, place: Place) -> Meter:
+        worker = self._worker(place)
+        return worker.meter if worker is not None else Meter.alone()
+
+    def pid(self, place: Place) -> int:
+        worker = self._worker(place)
+        return worker.pid if worker is not None else 0
+
+    def usage(self, place: Place) -> Usage:
+        worker = self._worker(place)
+        return worker.usage if worker is not None else NO_USAGE
+
+    def dump(self, place: Place) -> str:
+        worker = self._worker(place)
+        if worker is None or not worker.host:
+            return ""
+        self._fleet.send(worker.host, AskDump(place))
+        deadline = time.monotonic() + DUMP_SECONDS
+        while place not in self._dumps and worker.host and time.monotonic() < deadline:
+            for news in self._fleet.poll(0.05):
+                self._take_in(news)
+        return self._dumps.pop(place, "")
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for word in self._fleet.close():
+            self._append(word.message)
+        self._engine.close()

@@ -1,0 +1,49 @@
+"""The join secret: what an agent must hold to be let into a run. It lies in a file that only its owner may read."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+SECRET_BYTES = 32
+DEFAULT = "~/.srl/secret"
+
+
+def read_secret(path: str | Path) -> bytes:
+    path = Path(path).expanduser()
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise PermissionError(
+            f"no join secret at {path} ({error.strerror}); copy the file of the host where `srl train` runs, or name "
+            "another with --secret-file"
+        ) from error
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
+            raise PermissionError(
+                f"{path} must be readable by its owner alone (user {os.getuid()}, mode 600); found user "
+                f"{status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}"
+            )
+        content = file.read(SECRET_BYTES + 1)
+    if len(content) != SECRET_BYTES:
+        raise PermissionError(f"{path} holds no join secret: wanted {SECRET_BYTES} bytes; remove it to get a new one")
+    return content
+
+
+def find_or_make_secret(path: str | Path) -> bytes:
+    """The secret in a file; a new one is made where there is none."""
+    path = Path(path).expanduser()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return read_secret(path)
+    except OSError as error:
+        raise PermissionError(f"cannot write a join secret to {path}: {error.strerror}") from error
+    secret = secrets.token_bytes(SECRET_BYTES)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(secret)
+    return secret
