@@ -108,7 +108,7 @@ class Meter:
 
     def replace(self, words: Array, ahead_ns: int) -> None:
         """Show the gauges of a worker of another host; its clock is `ahead_ns` behind ours, always by the same."""
-        self._page[:WORDS] = memoryview(words).cast("B").cast("q")
+        self._page[:WORDS] = memoryview(words.tobytes()).cast("q")
         self._page[_SINCE] += ahead_ns
 
     def begin(self) -> None:

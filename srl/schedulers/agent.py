@@ -59,6 +59,7 @@ from srl.workers.doorbells import Doorbells
 
 JOIN_SECONDS = 10.0
 RETRY_SECONDS = 0.5
+REACH_SECONDS = 3.0
 
 
 class JoinError(ConnectionError):
@@ -95,7 +96,7 @@ def _num_gpus() -> int:
 
 def join(address: str, secret: bytes, offer: Offer) -> Agent:
     """Become an agent of the run whose controller listens at `address` (`host:port`). Raises JoinError."""
-    transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec)
+    transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, patience=REACH_SECONDS)
     try:
         channel = transport.connect(f"{PREFIX}{address.removeprefix(PREFIX)}", Messages)
     except ChannelClosed as error:
@@ -194,7 +195,8 @@ class Agent:
             self._send(Heard(event.place, event.message))
         elif isinstance(event, Died):
             self._logs.ship(self._channel)  # before the report, so that it is there when somebody looks
-            self._send(Gone(event.place, event.reason, event.clean))
+            words = self._processes.meter(event.place).words()
+            self._send(Gone(event.place, event.reason, event.clean), [words[None]])
 
     def _beat(self) -> None:
         now = time.monotonic()

@@ -106,7 +106,7 @@ class Heard(Message, frozen=True):
 
 
 class Gone(Message, frozen=True):
-    """Agent: a worker died."""
+    """Agent: a worker died. What its gauges [1, WORDS] showed last follows."""
 
     place: Place
     reason: str

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, Union, get_args
 
 from srl.api.transport import Channel, ChannelClosed, Listener
 from srl.base.tree import Array
@@ -27,6 +27,7 @@ from srl.schedulers.agent_messages import (
 from srl.schedulers.placement import Room
 from srl.workers.doorbells import Doorbells
 
+FROM_AGENT = get_args(FromAgent)
 FAN_OUT = 4
 """Hosts that get parameters from one other."""
 JOIN_SECONDS = 10.0
@@ -170,7 +171,7 @@ class Fleet:
                     host.relay = message.address
                     self._news.append(Joined(host.name))
                     self._direct()
-                elif isinstance(message, FromAgent):
+                elif isinstance(message, FROM_AGENT):
                     self._news.append(Word(host.name, message, arrays))
                 else:
                     raise ChannelClosed("does not speak as an agent")

@@ -96,6 +96,8 @@ class HostsScheduler:
         self._closed = False
         self.address = listener.address.removeprefix("tcp:")
         self._fleet = Fleet(hosting, list(memory.commits), listener)
+        if num_hosts > 1:
+            self._events.append(Noted(f"waiting for {num_hosts} hosts; {engine.hint(self.address)}"))
         try:
             engine.start(self.address, join_secret)
         except BaseException:
@@ -240,9 +242,11 @@ class HostsScheduler:
             case Gone():
                 worker = self._worker(message.place)
                 if worker is not None:
+                    self._read_gauges(word.host, [message.place], word.arrays)
                     self._bury(worker, Died(message.place, message.reason, message.clean))
             case Beat():
-                self._read_gauges(word.host, message, word.arrays)
+                self._read_gauges(word.host, message.places, word.arrays)
+                self._read_usage(word.host, message)
             case LogText():
                 self._append(message)
             case Dump():
@@ -250,16 +254,20 @@ class HostsScheduler:
             case State():
                 self._keep(word.host, message, word.arrays)
 
-    def _read_gauges(self, name: str, beat: Beat, arrays: Sequence[Any]) -> None:
-        if len(arrays) != 1 or arrays[0].shape != (len(beat.places), WORDS):
-            return
+    def _read_gauges(self, name: str, places: Sequence[Place], arrays: Sequence[Any]) -> None:
         host = self._fleet.hosts.get(name)
-        figures = zip(beat.places, beat.pids, beat.cpu_percent, beat.rss_mb, arrays[0], strict=True)
-        for place, pid, cpu_percent, rss_mb, words in figures:
+        if host is None or len(arrays) != 1 or arrays[0].shape != (len(places), WORDS):
+            return
+        for place, words in zip(places, arrays[0], strict=True):
             worker = self._worker(place)
-            if worker is not None and worker.alive and host is not None:
-                worker.pid, worker.usage = pid, Usage(name, cpu_percent, rss_mb)
+            if worker is not None and worker.host == name:
                 worker.meter.replace(words, host.ahead_ns)
+
+    def _read_usage(self, name: str, beat: Beat) -> None:
+        for place, pid, cpu_percent, rss_mb in zip(beat.places, beat.pids, beat.cpu_percent, beat.rss_mb, strict=False):
+            worker = self._worker(place)
+            if worker is not None and worker.host == name:
+                worker.pid, worker.usage = pid, Usage(name, cpu_percent, rss_mb)
 
     def _keep(self, name: str, message: State, arrays: Sequence[Any]) -> None:
         snapshot = self._memory.commits[message.policy]

@@ -177,9 +177,14 @@ class _Server:
         self.channel = channel
         self.pending: dict[int, tuple[Sequence[Cell], int]] = {}
 
+    def distance(self) -> tuple[bool, int]:
+        """Whom to ask first: those of our own host, and of these the least busy."""
+        return not self.channel.shares_memory, len(self.pending)
+
 
 class Client:
-    """Asks policy workers; each request goes to the one with the fewest open. A dead one's requests go to others."""
+    """Asks policy workers: each request goes to the one with the fewest open, those of other hosts only where there is
+    none on this. A dead one's requests go to others."""
 
     def __init__(self, stream: RequestStream, context: Context, arena: Arena) -> None:
         self._stream = stream
@@ -198,7 +203,7 @@ class Client:
         self._connect()
         while self._queue and self._servers:
             tag, cells, min_version = self._queue.popleft()
-            server = min(self._servers.values(), key=lambda server: len(server.pending))
+            server = min(self._servers.values(), key=_Server.distance)
             message = Ask(tag, [cell.block.index for cell in cells], [cell.row for cell in cells], min_version)
             arrays: list[Array] = []
             if not server.channel.shares_memory:

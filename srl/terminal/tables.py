@@ -43,12 +43,14 @@ def _runs(runs: Sequence[RunStatus]) -> Table:
 
 
 def _workers(status: RunStatus) -> Table:
-    table = _table("WORKER", ">PID", "STATE", "BUSY", "", ">CPU", ">MEMORY", ">RESTARTS")
+    hosts = any(worker.host for worker in status.workers)
+    table = _table("WORKER", *(["HOST"] if hosts else []), ">PID", "STATE", "BUSY", "", ">CPU", ">MEMORY", ">RESTARTS")
     table.title = Text(status.run, "bold")
     table.title_justify = "left"
     for worker in status.workers:
         table.add_row(
             worker.name,
+            *([worker.host or "-"] if hosts else []),
             str(worker.pid) if worker.pid else "-",
             Text(worker.state, STATES.get(worker.state, "yellow")),
             stacked(worker.busy, BAR) if worker.busy else Text("·" * BAR, "bright_black"),

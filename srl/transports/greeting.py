@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import socket
 import time
 
@@ -14,16 +16,41 @@ GONE = "went away in the handshake: it may hold another secret, run or protocol,
 class Greeting:
     """Reads only the bytes that the handshake wants: at most 70 from a client, 102 from a server."""
 
-    def __init__(self, sock: socket.socket, handshake: ClientHandshake | ServerHandshake, timeout: float) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        handshake: ClientHandshake | ServerHandshake,
+        timeout: float,
+        connect_timeout: float | None = None,
+    ) -> None:
+        """`connect_timeout`: TCP itself is still at work, and has so many seconds."""
         self.socket = sock
         self.deadline = time.monotonic() + timeout
+        self._connect_by = None if connect_timeout is None else time.monotonic() + connect_timeout
         self._handshake = handshake
         self._read = b""
-        if isinstance(handshake, ClientHandshake):
-            self._send(handshake.hello)
+        if self._connect_by is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        if isinstance(self._handshake, ClientHandshake):
+            self._send(self._handshake.hello)
+
+    def _connected(self) -> bool:
+        if self._connect_by is None:
+            return True
+        if not is_connected(self.socket, 0.0):
+            if time.monotonic() > self._connect_by:
+                raise HandshakeError("cannot be reached: nothing came back")
+            return False
+        self._connect_by = None
+        self._begin()
+        return True
 
     def progress(self) -> Session | None:
         """The session once both ends have proved themselves; never blocks. Raises HandshakeError, also when late."""
+        if not self._connected():
+            return None
         while self._handshake.keys is None:
             try:
                 data = self.socket.recv(self._handshake.wanted - len(self._read))
@@ -48,3 +75,15 @@ class Greeting:
                 raise HandshakeError("takes no data")
         except OSError as error:
             raise HandshakeError(f"{GONE} ({error})") from error
+
+
+def is_connected(sock: socket.socket, wait: float) -> bool:
+    """Has a connect that was begun come to its end? Waits so many seconds for it; HandshakeError if it failed."""
+    poller = select.poll()
+    poller.register(sock, select.POLLOUT)
+    if not poller.poll(wait * 1000):
+        return False
+    failure = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if failure:
+        raise HandshakeError(f"cannot be reached: {os.strerror(failure)}")
+    return True

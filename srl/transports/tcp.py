@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import select
 import socket
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 from srl.api.transport import ChannelClosed
 from srl.base.wire import Codec
-from srl.transports.greeting import Greeting
+from srl.transports.greeting import Greeting, is_connected
 from srl.transports.handshake import ClientHandshake, Credentials, HandshakeError, ServerHandshake
 from srl.transports.refusals import Refusals
 from srl.transports.tcp_channel import TcpChannel
@@ -125,6 +126,7 @@ class TcpTransport:
         *,
         encrypt: bool = False,
         codec: Callable[[type], Codec] = Codec,
+        patience: float = 0.1,
     ) -> None:
         """`advertise` is the host name under which others reach `bind_host`, if it is not the same."""
         if advertise is None and bind_host in ("", "0.0.0.0", "::"):
@@ -135,6 +137,7 @@ class TcpTransport:
         self._port = port
         self._advertise = advertise or bind_host
         self._codec = codec
+        self._patience = patience
 
     def listen(self, name: str, messages: type) -> TcpListener:
         try:
@@ -154,23 +157,37 @@ class TcpTransport:
         return f"{self._bind_host} is no address of this host ({error.strerror}); choose one that `ip address` shows"
 
     def connect(self, address: str, messages: type) -> TcpChannel:
-        """Blocks until the other host answers, 3 s at most. The handshake goes on in the channel: what the other end
-        refuses, the channel's methods raise as ChannelClosed."""
+        """Waits `patience` seconds for the other host to answer; a longer way, 3 s at most, and the handshake go on in
+        the channel: what fails there, and what the other end refuses, its methods raise as ChannelClosed."""
         host, separator, port = address.removeprefix(PREFIX).rpartition(":")
         if not address.startswith(PREFIX) or not separator or not port.isdecimal():
             raise ValueError(f"wanted an address like {PREFIX}host:port, found {address!r}")
-        try:
-            sock = socket.create_connection((host, int(port)), CONNECT_TIMEOUT)
-        except (OSError, OverflowError) as error:
-            raise ChannelClosed(f"nobody listens at {address}: {error}") from error
-        if sock.getsockname() == sock.getpeername():
+        sock, connected = self._dial(address, host, int(port))
+        if connected and sock.getsockname() == sock.getpeername():
             # A free port of our own range can be dialled from itself; that is TCP's simultaneous open, not a listener.
             sock.close()
             raise ChannelClosed(f"nobody listens at {address}: the connection came back to itself")
         try:
-            sock.setblocking(False)
-            greeting = Greeting(sock, ClientHandshake(self._credentials), ANSWER_TIMEOUT)
+            timeout = None if connected else CONNECT_TIMEOUT
+            greeting = Greeting(sock, ClientHandshake(self._credentials), ANSWER_TIMEOUT, timeout)
             return TcpChannel(sock, self._codec(messages), address, self.refusals, greeting)
         except HandshakeError as error:
             sock.close()
             raise ChannelClosed(f"{address} {error}") from error
+
+    def _dial(self, address: str, host: str, port: int) -> tuple[socket.socket, bool]:
+        """A socket, and whether TCP is up already: a host that does not answer must not hold up a worker."""
+        try:
+            family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            sock = socket.socket(family, kind, protocol)
+        except (OSError, OverflowError) as error:
+            raise ChannelClosed(f"nobody listens at {address}: {error}") from error
+        try:
+            sock.setblocking(False)
+            failure = sock.connect_ex(where)
+            if failure not in (0, errno.EINPROGRESS):
+                raise HandshakeError(os.strerror(failure))
+            return sock, is_connected(sock, self._patience)
+        except (OSError, OverflowError) as error:
+            sock.close()
+            raise ChannelClosed(f"nobody listens at {address}: {error}") from error

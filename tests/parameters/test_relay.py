@@ -1,0 +1,113 @@
+"""Parameters on their way over hosts. Three hosts in one thread, over real TCP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from srl.base.tree import Array
+from srl.parameters.host import HostParameterStore
+from srl.parameters.relay import ParameterRelay
+from srl.schedulers.fleet import FAN_OUT, tree
+from srl.testing.contexts import until
+from srl.transports.tcp import TcpTransport
+
+SECRET = b"a secret of thirty-two bytes ..."
+
+
+class HostUnderTest:
+    def __init__(self) -> None:
+        self.store = HostParameterStore.create("policy")
+        self.woken = 0
+        self.relay = ParameterRelay(TcpTransport(SECRET, "run"), {"policy": self.store}, lambda _: None, self._wake)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def make(self, version: int) -> None:
+        self.store.push(version, vector(version))
+        self.relay.offer("policy", version, vector(version))
+
+    def close(self) -> None:
+        self.relay.close()
+        self.store.memory.close()
+
+
+def vector(version: int) -> Array:
+    return np.full(5, version, np.float32)
+
+
+@pytest.fixture
+def chain() -> Iterator[list[HostUnderTest]]:
+    """The second follows the first, the third the second."""
+    hosts = [HostUnderTest() for _ in range(3)]
+    for above, below in pairwise(hosts):
+        below.relay.follow("policy", above.relay.address)
+    yield hosts
+    for host in hosts:
+        host.close()
+    hosts.clear()
+
+
+def polls(hosts: list[HostUnderTest]) -> list[object]:
+    return [host.relay.poll for host in hosts]
+
+
+def test_versions_go_down_the_chain_and_wake_whoever_waits(chain: list[HostUnderTest]) -> None:
+    for version in (0, 1):
+        chain[0].make(version)
+        until(lambda version=version: chain[2].store.version == version, *polls(chain))  # type: ignore[misc, arg-type]
+    pulled = chain[2].store.pull()
+    assert pulled is not None
+    assert pulled[1].tolist() == [1.0] * 5
+    assert chain[2].woken == 2
+    assert chain[0].woken == 0
+
+
+def test_a_host_that_joins_late_gets_the_newest_version_at_once(chain: list[HostUnderTest]) -> None:
+    chain[0].make(7)
+    late = HostUnderTest()
+    late.relay.follow("policy", chain[0].relay.address)
+    until(lambda: late.store.version == 7, *polls([*chain, late]))  # type: ignore[arg-type]
+    late.close()
+
+
+def test_a_slow_host_skips_versions_and_delays_nobody(chain: list[HostUnderTest]) -> None:
+    fast = HostUnderTest()
+    fast.relay.follow("policy", chain[0].relay.address)
+    chain[0].make(0)
+    everybody = [*chain, fast]
+    until(lambda: chain[1].store.version == 0 and fast.store.version == 0, *polls(everybody))  # type: ignore[arg-type]
+    for version in range(1, 6):  # the second host does not poll
+        chain[0].make(version)
+        until(lambda version=version: fast.store.version == version, *polls([chain[0], fast]))  # type: ignore[misc, arg-type]
+    woken = chain[1].woken
+    until(lambda: chain[1].store.version == 5, *polls(everybody))  # type: ignore[arg-type]
+    assert chain[1].woken - woken <= 2
+    fast.close()
+
+
+def test_a_host_that_lost_its_source_finds_it_again(chain: list[HostUnderTest]) -> None:
+    chain[0].make(0)
+    until(lambda: chain[1].store.version == 0, *polls(chain))  # type: ignore[arg-type]
+    heir = HostUnderTest()
+    chain[0].relay.close()
+    heir.make(3)
+    chain[1].relay.follow("policy", heir.relay.address)
+    until(lambda: chain[2].store.version == 3, *polls([heir, *chain[1:]]))  # type: ignore[arg-type]
+    heir.close()
+
+
+def test_nobody_serves_more_than_a_few_however_many_hosts_there_are() -> None:
+    hosts = [f"h{number}" for number in range(100)]
+    above = tree("h17", hosts)
+    assert set(above) == set(hosts) - {"h17"}
+    assert max(list(above.values()).count(host) for host in hosts) == FAN_OUT
+
+    def depth(host: str) -> int:
+        return 0 if host == "h17" else 1 + depth(above[host])
+
+    assert max(map(depth, hosts)) == 4

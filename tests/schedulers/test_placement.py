@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from srl.api.experiment import Resources
+from srl.schedulers.placement import NoRoom, Room, check, check_all, choose
+
+
+def test_the_host_with_the_largest_share_of_free_cpus_is_chosen() -> None:
+    rooms = [Room("a", 4, used_cpus=2), Room("b", 2, used_cpus=0.5)]
+    found = choose(rooms, Resources())
+    assert found is not None
+    assert found.host == "b"
+
+
+def test_a_replacement_prefers_its_former_host() -> None:
+    rooms = [Room("a", 4, used_cpus=3), Room("b", 4)]
+    found = choose(rooms, Resources(), former="a")
+    assert found is not None
+    assert found.host == "a"
+
+
+def test_workers_without_a_gpu_leave_hosts_with_gpus_to_others() -> None:
+    rooms = [Room("gpu", 8, gpus=1), Room("cpu", 2)]
+    assert [choose(rooms, Resources(gpu=gpu)) for gpu in (0.0, 0.5)] == [rooms[1], rooms[0]]
+
+
+def test_cpus_are_shared_only_where_a_host_was_lost_and_gpus_never() -> None:
+    rooms = [Room("a", 2, gpus=1, used_cpus=2, used_gpus=1)]
+    assert choose(rooms, Resources()) is None
+    assert choose(rooms, Resources(), stretch=True) is rooms[0]
+    assert choose(rooms, Resources(gpu=1), stretch=True) is None
+
+
+def test_fractions_of_a_gpu_add_up() -> None:
+    room = Room("a", 8, gpus=1)
+    for _ in range(4):
+        assert choose([room], Resources(gpu=0.25)) is room
+        room.take(Resources(gpu=0.25))
+    assert choose([room], Resources(gpu=0.25)) is None
+    room.give_back(Resources(gpu=0.25))
+    assert choose([room], Resources(gpu=0.25)) is room
+
+
+@pytest.mark.parametrize(
+    ("wanted", "named"),
+    [
+        (Resources(cpu=5), "5 CPUs"),
+        (Resources(gpu=2), "2 GPUs"),
+        (Resources(memory_mb=999), "999 MB"),
+        (Resources(node="gpu*"), "a host named gpu"),
+    ],
+)
+def test_what_can_never_be_placed_is_said_with_what_there_is(wanted: Resources, named: str) -> None:
+    with pytest.raises(NoRoom, match=r"actors/3 can never be placed") as caught:
+        check([Room("a", 4, memory_mb=500)], wanted, "actors/3")
+    assert named in str(caught.value)
+    assert "a: 4 CPUs" in str(caught.value)
+
+
+def test_too_many_workers_together_are_refused() -> None:
+    wanted = [(f"actors/{index}", Resources()) for index in range(4)]
+    check_all([Room("a", 2), Room("b", 2)], wanted)
+    with pytest.raises(NoRoom, match="4 workers want 4 CPUs, and 2 hosts offer 3"):
+        check_all([Room("a", 2), Room("b", 1)], wanted)
