@@ -37,7 +37,7 @@ def train(terminal: Terminal, address: str, *arguments: str) -> Command:
 
 def agent(terminal: Terminal, address: str, name: str, *arguments: str) -> Command:
     secret = terminal.root.parent / "secret"
-    wait_for(secret.exists, 30.0, "the run made a secret")
+    wait_for(secret.exists, "the run made a secret")
     return terminal.start("agent", address, "--host", name, "--secret-file", str(secret), *arguments)
 
 
@@ -48,7 +48,7 @@ def hosts(status: dict[str, Any]) -> dict[str, str]:
 def test_a_run_over_two_hosts_goes_on_when_one_is_lost_and_leaves_nothing(terminal: Terminal, address: str) -> None:
     command = train(terminal, address, "--hosts", "2", "--actors", "3", "--inference", "host", "--policies", "1")
     second = agent(terminal, address, "second", "--cpus", "3")
-    status = command.wait(lambda status: status["steps"] > 2000, 60, "it learns")
+    status = command.wait(lambda status: status["steps"] > 2000, "it learns")
     places = hosts(status)
     assert len(set(places.values())) == 2, places
     assert all(worker["rss_mb"] > 1 for worker in status["workers"])
@@ -57,16 +57,16 @@ def test_a_run_over_two_hosts_goes_on_when_one_is_lost_and_leaves_nothing(termin
 
     second.signal(signal.SIGKILL)
     second.end()
-    after = command.wait(lambda status: "second" not in hosts(status).values(), 30, "all workers are on one host")
+    after = command.wait(lambda status: "second" not in hosts(status).values(), "all workers are on one host")
     lost = sum(host == "second" for host in places.values())
     assert after["restarts"] >= lost
     assert "host second is lost" in " ".join(after["messages"])
-    command.wait_for_steps(after["steps"] + 2000, 60)
+    command.wait_for_steps(after["steps"] + 2000)
 
     third = agent(terminal, address, "third")
-    command.wait(lambda status: "host third joined" in " ".join(status["messages"]), 30, "a host joined")
+    command.wait(lambda status: "host third joined" in " ".join(status["messages"]), "a host joined")
     assert "actors: 3 -> 4" in terminal.run("scale", "run", "actors=+1").out
-    command.wait(lambda status: worker(status, "actors/3")["host"] == "third", 30, "the new actor is on the new host")
+    command.wait(lambda status: worker(status, "actors/3")["host"] == "third", "the new actor is on the new host")
     too_many = terminal.run("scale", "run", "actors=+99")
     assert too_many.code == 2
     assert "no room is left" in too_many.err
@@ -108,24 +108,24 @@ def test_what_keeps_hosts_from_joining_is_said_within_seconds(terminal: Terminal
 
     command = train(terminal, address, "--hosts", "2", "--hosts-timeout", "8", "--actors", "1")
     secret = terminal.root.parent / "secret"
-    wait_for(secret.exists, 30.0, "the run made a secret")
+    wait_for(secret.exists, "the run made a secret")
     assert secret.stat().st_mode & 0o777 == 0o600
-    gone = terminal.start("agent", f"127.0.0.1:{free_port()}", "--secret-file", str(secret), "--patience", "0").end(30)
+    gone = terminal.start("agent", f"127.0.0.1:{free_port()}", "--secret-file", str(secret), "--patience", "0").end()
     assert gone.code == 2
     assert "no controller at 127.0.0.1" in gone.err
 
     foreign = terminal.root.parent / "foreign"
     foreign.write_bytes(os.urandom(32))
     foreign.chmod(0o644)
-    loose = terminal.start("agent", address, "--secret-file", str(foreign)).end(30)
+    loose = terminal.start("agent", address, "--secret-file", str(foreign)).end()
     assert "mode 600" in loose.err
     foreign.chmod(0o600)
-    command.wait(lambda status: "joined" in " ".join(status["messages"]), 30, "the run listens")
-    wrong = terminal.start("agent", address, "--secret-file", str(foreign)).end(30)
+    command.wait(lambda status: "joined" in " ".join(status["messages"]), "the run listens")
+    wrong = terminal.start("agent", address, "--secret-file", str(foreign)).end()
     assert wrong.code == 2
     assert "join secrets differ" in wrong.err
 
-    ended = command.end(60)
+    ended = command.end()
     assert ended.code == 1, ended.text
     assert "1 of 2 hosts joined within 8 s" in ended.err
     assert f"srl agent {address}" in ended.err
@@ -133,6 +133,6 @@ def test_what_keeps_hosts_from_joining_is_said_within_seconds(terminal: Terminal
 
 
 def test_resources_that_no_host_has_are_refused_at_once(terminal: Terminal, address: str) -> None:
-    ended = train(terminal, address, "--actors", str(psutil.cpu_count() + 5)).end(60)
+    ended = train(terminal, address, "--actors", str(psutil.cpu_count() + 5)).end()
     assert ended.code == 1
     assert "no room is left for actors/" in ended.err
