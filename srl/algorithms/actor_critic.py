@@ -45,7 +45,21 @@ class ActorCriticConfig(NetworkOptions):
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
         # A Box action is kept as the network drew it, unclipped and in float32, whatever the space says.
         spec = ArraySpec(action.shape, "float32") if isinstance(action, Box) else array_spec(action)
-        return {"action": spec, "log_prob": ArraySpec((), "float32"), "value": ArraySpec((), "float32")}
+        decision: dict[str, TreeSpec] = {
+            "action": spec,
+            "log_prob": ArraySpec((), "float32"),
+            "value": ArraySpec((), "float32"),
+        }
+        size = self._state_size(observation, action)
+        return {**decision, "state": ArraySpec((size,), "float32")} if size else decision
+
+    def _state_size(self, observation: Space, action: Space) -> int:
+        """Numbers that the network remembers for each lane."""
+        if not self.network:
+            return self.state_size
+        from srl.networks.recurrent import state_size_of
+
+        return state_size_of(self.build_network(observation, action, seed=0)[0])
 
     def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
         from srl.algorithms.torch_policy import TorchPolicy

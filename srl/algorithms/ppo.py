@@ -40,6 +40,7 @@ class PPOConfig(ActorCriticConfig):
     """Added to the denominator of Adam."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("epochs", "num_minibatches"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")

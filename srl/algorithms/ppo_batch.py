@@ -15,6 +15,7 @@ from srl.algorithms.group import Ranks
 from srl.algorithms.ppo import PPOConfig
 from srl.algorithms.ppo_loss import Minibatch
 from srl.algorithms.returns import generalised_advantages
+from srl.algorithms.sequences import Chunks
 from srl.api.trainer import Trajectory
 from srl.base.tree import Array, map_tree
 
@@ -44,8 +45,10 @@ class PPOBatch:
         action = action.reshape(len(action), math.prod(action.shape[1:]))[rows]  # [N, d]
         self._device = device
         self._rows = move(rows, device)
-        # [T*B, ...], gathered minibatch by minibatch
-        self._observation = map_tree(lambda array: move(_merge_time(array), device), batch.observation)
+        self._chunks = None if batch.state is None else Chunks(batch, config.chunk, config.burn_in, device)
+        if self._chunks is None:
+            # [T*B, ...], gathered minibatch by minibatch
+            self._observation = map_tree(lambda array: move(_merge_time(array), device), batch.observation)
         self._action = move(np.ascontiguousarray(action.T), device)  # [d, N]
         self._columns = move(np.stack((log_prob, advantage, target)), device)  # [3, N]
 
@@ -66,7 +69,10 @@ class PPOBatch:
 
     def minibatches(self, shuffle: np.random.Generator) -> Iterator[tuple[Any, Minibatch, float]]:
         """One epoch, in random order: observations (a tree of tensors), the rest, and the weight of a sample in the
-        mean over all ranks."""
+        mean over all ranks. For a network with memory the observations are a `Sequence`."""
+        if self._chunks is not None:
+            yield from self._sequences(self._chunks, shuffle)
+            return
         order = move(shuffle.permutation(len(self._rows)), self._device)
         rows = self._rows.index_select(0, order)
         action = self._action.index_select(1, order).t()  # [N, d], contiguous along the samples for the distributions
@@ -78,6 +84,18 @@ class PPOBatch:
             chosen = rows[part]
             observation = map_tree(lambda tensor, chosen=chosen: tensor.index_select(0, chosen), self._observation)
             yield observation, self._minibatch(action, columns, part), 1.0 / total_size
+
+    def _sequences(self, chunks: Chunks, shuffle: np.random.Generator) -> Iterator[tuple[Any, Minibatch, float]]:
+        """The same from whole chunks, so that a minibatch's number of samples depends on the shuffle: the weight of a
+        sample is one in the mean number."""
+        order = shuffle.permutation(len(chunks))
+        parts = [part for part in np.array_split(order, len(self._total_sizes)) if len(part)]
+        for chosen in parts:
+            sequence, samples = chunks.take(chosen)
+            index = move(samples, self._device)
+            action, columns = self._action.index_select(1, index).t(), self._columns.index_select(1, index)
+            weight = len(parts) / max(self.num_samples, 1)
+            yield sequence, self._minibatch(action, columns, slice(None)), weight
 
     def _minibatch(self, action: Tensor, columns: Tensor, part: slice) -> Minibatch:
         log_prob, advantage, target = columns[:, part]

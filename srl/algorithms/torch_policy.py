@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from srl.algorithms.devices import fetch, move, place, resolve_device
 from srl.api.policy import Decision
@@ -13,10 +14,12 @@ from srl.base.tree import Array, Tree, map_tree
 from srl.networks.distributions import Distribution
 from srl.networks.flat import FlatParameters
 from srl.networks.passes import build_pass
+from srl.networks.recurrent import forget, state_size_of
 
 
 class TorchPolicy:
-    """Decides with `action`, `log_prob` and `value`; has no memory. Box actions are not clipped: the adapter does."""
+    """Decides with `action`, `log_prob` and `value`, and `state` if the network has a memory. Box actions are not
+    clipped: the adapter does."""
 
     def __init__(self, network: nn.Module, distribution: Distribution, seed: int, device: str = "cpu") -> None:
         self.version = -1
@@ -24,6 +27,8 @@ class TorchPolicy:
         self._device = resolve_device(device)
         self._flat = FlatParameters(place(network.eval(), self._device), gradients=False)
         self._pass = build_pass(network, self._flat.gradients)
+        self._network = network
+        self._state_size = state_size_of(network)
         self._generator = torch.Generator(self._device).manual_seed(seed)
         # The network's buffers and the generator serve one call at a time; the way back from the device is outside.
         self._computing = threading.Lock()
@@ -31,14 +36,29 @@ class TorchPolicy:
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
         with torch.inference_mode():
             inputs = map_tree(lambda array: move(array, self._device), observation)
+            memory = self._remembered(state, first) if self._state_size else None
             with self._computing:
-                parameters, value = self._pass.forward(inputs)
+                if memory is None:
+                    parameters, value = self._pass.forward(inputs)
+                else:
+                    parameters, value, memory = self._network(inputs, memory)
                 if greedy:
                     action = self._distribution.mode(parameters)
                 else:
                     action = self._distribution.sample(parameters, self._generator)
                 log_prob = self._distribution.log_prob(parameters, action)
-        return {"action": fetch(action).numpy(), "log_prob": fetch(log_prob).numpy(), "value": fetch(value).numpy()}
+        decision: dict[str, Tree] = {
+            "action": fetch(action).numpy(),
+            "log_prob": fetch(log_prob).numpy(),
+            "value": fetch(value).numpy(),
+        }
+        return decision if memory is None else {**decision, "state": fetch(memory).numpy()}
+
+    def _remembered(self, state: Tree | None, first: Array) -> Tensor:
+        """The memory [B, S] before this row."""
+        if state is None:
+            return torch.zeros(len(first), self._state_size, device=self._device)
+        return forget(move(np.asarray(state), self._device), move(first, self._device))
 
     def load(self, parameters: Array, version: int) -> None:
         self._flat.load(move(parameters, self._device, wait=True))

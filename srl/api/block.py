@@ -20,6 +20,11 @@ STEP_ARRAYS = {
 }
 
 
+STATE = "state"
+"""The memory of a recurrent policy. Beside the decision it is what the policy will remember (`decision/state`); beside
+the observation, what it remembered when it decided (`state`): the first goes into the second of the lane's next row."""
+
+
 @dataclass(frozen=True)
 class BlockSpec:
     """Every array of a block is time-major ``[horizon + 1, lanes, ...]``; the last row bootstraps."""
@@ -32,6 +37,8 @@ class BlockSpec:
     def arrays(self) -> Iterator[tuple[str, ArraySpec]]:
         """All arrays of one row of one lane with their paths, in the order in which they lie in memory."""
         tree = {"observation": self.observation, "decision": self.decision, **STEP_ARRAYS}
+        if STATE in self.decision:
+            tree[STATE] = self.decision[STATE]
         yield from leaves(tree)
 
     @property
@@ -55,12 +62,17 @@ class Block:
     arrays: Mapping[str, Array]  # path -> [T+1, L, ...]
     observation: Mapping[str, Array] = field(init=False)
     """The arrays below `observation`, by the rest of their paths; a bare array has the path ``""``."""
+    state: Mapping[str, Array] = field(init=False)
+    """The same for what the policy remembers; nothing if it has no memory."""
     num_lanes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        found = {p.partition("/")[2]: a for p, a in self.arrays.items() if p.partition("/")[0] == "observation"}
-        object.__setattr__(self, "observation", found)
+        object.__setattr__(self, "observation", self._below("observation"))
+        object.__setattr__(self, "state", self._below(STATE))
         object.__setattr__(self, "num_lanes", self.arrays["first"].shape[1])
+
+    def _below(self, root: str) -> dict[str, Array]:
+        return {p.partition("/")[2]: a for p, a in self.arrays.items() if p.partition("/")[0] == root}
 
     def tree(self) -> Mapping[str, Tree]:
         """The same arrays as a tree: `observation`, `decision`, `reward`, ..."""

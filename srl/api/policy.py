@@ -9,7 +9,7 @@ from srl.base.tree import Array, Tree
 
 Decision: TypeAlias = Mapping[str, Tree]
 """`action`, plus what the algorithm wants beside it in the block (`log_prob`, `value`), each [B, ...]; a recurrent
-policy adds `state`, the memory to be handed back with the next observation."""
+policy adds `state`, the memory to be handed back with the lane's next observation."""
 
 
 @runtime_checkable
@@ -18,7 +18,9 @@ class Policy(Protocol):
     """Of the parameters in use; -1 before the first `load`."""
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
-        """Decide for B lanes: observation [B, ...], state [B, ...] or None for a policy without memory, first [B].
+        """Decide for B lanes: observation [B, ...], state [B, ...] and first [B]. The state is that of each lane's
+        decision before, and void where `first`: the policy begins with an empty memory there, as it does where state is
+        None. A policy without memory gets None.
 
         Draws from the policy's own generator, or takes the likeliest action if `greedy`. The caller may overwrite its
         arrays afterwards; the decision's arrays are fresh.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from srl.api.block import Block
@@ -129,3 +129,5 @@ class RequestBatch:
     first: Array  # [B]
     origins: tuple[object, ...]
     """Whom to answer; belongs to the server that made the batch."""
+    state: dict[str, Array] = field(default_factory=dict)
+    """What a recurrent policy remembers of these lanes, in the same way; void where `first`."""

@@ -25,6 +25,7 @@ class Trajectory:
     acting: Array  # [T+1, B] bool
     first: Array  # [T+1, B] bool
     version: Array  # [T+1, B] int32: the policy version that decided
+    state: Tree | None = None  # [T+1, B, ...]: what a recurrent policy remembered when it decided; void where `first`
 
     @property
     def num_decisions(self) -> int:

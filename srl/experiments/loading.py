@@ -35,8 +35,18 @@ class TrainedPolicy:
         self.facts = facts
         """What was known when it was saved: `steps`, `version`, ..."""
 
-    def act(self, observation: Any, *, greedy: bool = True) -> Any:
-        """The action for one observation, or an array of actions for a batch; in the shape of the action space."""
+        self._state: Tree | None = None
+
+    def reset(self) -> None:
+        """An episode begins: a policy with a memory forgets the last one. Others have nothing to forget."""
+        self._state = None
+
+    def act(self, observation: Any, *, greedy: bool = True, first: Any = False) -> Any:
+        """The action for one observation, or an array of actions for a batch; in the shape of the action space.
+
+        A policy with a memory remembers the observations of the calls before, back to `reset`. In a batch, where
+        episodes begin one by one, `first` [B] says whose begins now.
+        """
         spec = array_spec(self.observation)
         tree = map_tree(lambda leaf, value: np.asarray(value, leaf.dtype), spec, observation)
         (_, leaf), (_, array) = next(leaves(spec)), next(leaves(tree))
@@ -48,7 +58,12 @@ class TrainedPolicy:
         if single:
             tree = map_tree(lambda value: value[None], tree)
         count = next(leaves(tree))[1].shape[0]
-        action = self.policy.act(tree, None, np.zeros(count, bool), greedy=greedy)["action"]
+        begins = np.broadcast_to(np.asarray(first, bool), (count,))
+        if self._state is not None and len(next(leaves(self._state))[1]) != count:
+            raise ValueError(f"the memory is of another number of lanes than the {count} observed: call reset() first")
+        decision = self.policy.act(tree, self._state, begins, greedy=greedy)
+        self._state = decision.get("state")
+        action = decision["action"]
         return map_tree(lambda value: value[0], action) if single else action
 
 

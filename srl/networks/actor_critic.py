@@ -76,10 +76,28 @@ class SharedActorCritic(nn.Module):
         orthogonal_layers(VALUE_GAIN, self.value)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        parameters = self.policy(features)
-        if self.free is not None:
-            parameters = torch.cat((parameters, self.free.expand(features.shape[0], -1)), dim=1)
-        return parameters, self.value(features)[:, 0]
+        return _with_free(self.policy(features), self.free), self.value(features)[:, 0]
+
+
+class SplitActorCritic(nn.Module):
+    """Two linear heads, each on its own half of the features."""
+
+    def __init__(self, num_features: int, num_outputs: int, num_free: int) -> None:
+        super().__init__()
+        self.policy = nn.Linear(num_features // 2, num_outputs - num_free)
+        self.value = nn.Linear(num_features // 2, 1)
+        self.free = nn.Parameter(torch.zeros(num_free)) if num_free else None
+        orthogonal_layers(POLICY_GAIN, self.policy)
+        orthogonal_layers(VALUE_GAIN, self.value)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        actor, critic = features.chunk(2, dim=1)
+        return _with_free(self.policy(actor), self.free), self.value(critic)[:, 0]
+
+
+def _with_free(parameters: Tensor, free: Tensor | None) -> Tensor:
+    """Parameters [B, n], followed by those that are the same in every row."""
+    return parameters if free is None else torch.cat((parameters, free.expand(parameters.shape[0], -1)), dim=1)
 
 
 class EncodedActorCritic(nn.Module):

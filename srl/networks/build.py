@@ -10,20 +10,40 @@ from torch import Tensor, nn
 from srl.api.spaces import Space, array_spec
 from srl.base.importing import load_object
 from srl.base.tree import map_tree
-from srl.networks.actor_critic import EncodedActorCritic, SharedActorCritic, StackedActorCritic
+from srl.networks.actor_critic import EncodedActorCritic, SharedActorCritic, SplitActorCritic, StackedActorCritic
 from srl.networks.distributions import Distribution
-from srl.networks.encoders import build_encoder, has_image
+from srl.networks.encoders import Encoder, PairedTrunk, Trunk, build_encoder, has_image, is_lone_image
+from srl.networks.memory import Gru, Lstm, PairedMemory, build_memory
 from srl.networks.options import NetworkOptions
+from srl.networks.recurrent import RecurrentActorCritic, state_size_of
 
 
 def default_network(observation: Space, distribution: Distribution, options: NetworkOptions) -> nn.Module:
-    """Images: Nature convolutions shared by two linear heads. Everything else: separate actor and critic."""
-    encoder = build_encoder(observation)
+    """Without images and memory: separate actor and critic, trained by hand. Otherwise an encoder with layers on top,
+    and a memory if wanted, for both or for each of the two."""
     outputs, free = distribution.num_parameters, distribution.num_free
-    if has_image(observation):
-        return EncodedActorCritic(encoder, SharedActorCritic(encoder.num_features, outputs, free))
-    stacked = StackedActorCritic(encoder.num_features, options.hidden_sizes, options.activation, outputs, free)
-    return EncodedActorCritic(encoder, stacked)
+    sizes, kind = options.hidden_sizes, options.memory
+    shared = options.towers == "shared" or (options.towers == "auto" and (has_image(observation) or kind != "none"))
+    if not shared and kind == "none" and not has_image(observation):
+        encoder = build_encoder(observation)
+        stacked = StackedActorCritic(encoder.num_features, sizes, options.activation, outputs, free)
+        return EncodedActorCritic(encoder, stacked)
+
+    def tower() -> Encoder:
+        encoder = build_encoder(observation, options.body)
+        # A lone image's encoder is deep already.
+        return encoder if is_lone_image(observation) else Trunk(encoder, sizes, options.activation)
+
+    trunk = tower() if shared else PairedTrunk(tower(), tower())
+    heads = SharedActorCritic if shared else SplitActorCritic
+    if kind == "none":
+        return EncodedActorCritic(trunk, heads(trunk.num_features, outputs, free))
+    if shared:
+        memory: Gru | Lstm | PairedMemory = build_memory(kind, trunk.num_features, options.memory_size)
+    else:
+        halves = [build_memory(kind, trunk.num_features // 2, options.memory_size) for _ in range(2)]
+        memory = PairedMemory(*halves)
+    return RecurrentActorCritic(trunk, memory, heads(memory.num_features, outputs, free))
 
 
 def build_network(
@@ -43,13 +63,23 @@ def check_network(network: object, observation: Space, distribution: Distributio
     """Run a network on zeros; ValueError says what it should have returned."""
     if not isinstance(network, nn.Module):
         raise ValueError(f"network {name!r} returned {type(network).__name__}, wanted a torch.nn.Module")
-    rows = 2
+    rows, size = 2, state_size_of(network)
     zeros = map_tree(lambda spec: torch.from_numpy(spec.empty(rows)), array_spec(observation))
     with torch.no_grad():
-        output = network(zeros)
-    if not (isinstance(output, tuple) and len(output) == 2 and all(isinstance(part, Tensor) for part in output)):
-        raise ValueError(f"network {name!r} must return (distribution parameters, value), found {_describe(output)}")
-    parameters, value = output
+        output = network(zeros, torch.zeros(rows, size)) if size else network(zeros)
+    names = "(distribution parameters, value, state)" if size else "(distribution parameters, value)"
+    if not (
+        isinstance(output, tuple)
+        and len(output) == (3 if size else 2)
+        and all(isinstance(part, Tensor) for part in output)
+    ):
+        raise ValueError(f"network {name!r} must return {names}, found {_describe(output)}")
+    parameters, value, *state = output
+    if state and (state[0].shape != (rows, size) or state[0].dtype != torch.float32):
+        raise ValueError(
+            f"network {name!r} must return a state float32 [B, {size}], as its state_size says; for B = {rows} it "
+            f"returned {_describe(state[0])}"
+        )
     wanted = f"parameters [B, {distribution.num_parameters}] of {distribution} and value [B], both float32"
     shapes_match = parameters.shape == (rows, distribution.num_parameters) and value.shape == (rows,)
     if not shapes_match or {parameters.dtype, value.dtype} != {torch.float32}:

@@ -10,10 +10,45 @@ from typing import Literal
 @dataclass(frozen=True)
 class NetworkOptions:
     hidden_sizes: tuple[int, ...] = (64, 64)
-    """Layers of the separate actor and critic for observations without images."""
+    """Layers on top of the observation, or of what the encoders of its parts make of it; a single image has none."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Between these layers."""
+    body: Literal["nature", "impala"] = "nature"
+    """Convolutions for images: those of Mnih et al. 2015 (three layers; others for small images), or the residual
+    network of Espeholt et al. 2018, which takes several times as long."""
+    towers: Literal["auto", "shared", "separate"] = "auto"
+    """Do actor and critic have all but their last layers in common? `auto`: yes for images and with a memory."""
+    memory: Literal["none", "gru", "lstm"] = "none"
+    """What the policy remembers of its episode, behind the layers."""
+    memory_size: int = 128
+    """Units of the memory."""
+    chunk: int = 32
+    """With a memory: rows through which the gradient goes back in time, from the memory stored at the first of them. A
+    block shorter than this is one chunk."""
+    burn_in: int = 0
+    """With a memory: rows before each chunk, if its block has them, that are only run through to freshen the memory."""
     network: str = ""
     """Your own network: `package.module:function` or `path/file.py:function`. The function gets the observation and the
     action space and returns a torch.nn.Module: observation tree [B, ...] -> (distribution parameters [B, n], value
-    [B]). n: the logits of Discrete(n), of all choices of a MultiDiscrete, or means and then log-stds for a Box."""
+    [B]). n: the logits of Discrete(n), of all choices of a MultiDiscrete, or means and then log-stds for a Box. With an
+    attribute `state_size` it has a memory: (observation, state [B, S]) -> (parameters, value, state)."""
+
+    def __post_init__(self) -> None:
+        if not self.hidden_sizes or min(self.hidden_sizes) < 1:
+            raise ValueError(f"hidden_sizes must be positive, at least one; found {self.hidden_sizes}")
+        for name in ("memory_size", "chunk"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
+        if self.burn_in < 0:
+            raise ValueError(f"burn_in must be 0 or more, found {self.burn_in}")
+
+    @property
+    def separate(self) -> bool:
+        """Whether actor and critic of a network that is not the plainest have nothing in common."""
+        return self.towers == "separate"
+
+    @property
+    def state_size(self) -> int:
+        """Numbers that the default network remembers for each lane."""
+        sizes = {"none": 0, "gru": self.memory_size, "lstm": 2 * self.memory_size}
+        return sizes[self.memory] * (2 if self.separate else 1)

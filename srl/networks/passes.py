@@ -12,11 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from srl.networks.actor_critic import EncodedActorCritic, StackedActorCritic
+from srl.networks.recurrent import Sequence, unroll
 
 
 class Pass(Protocol):
     def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
-        """Observation tree [B, ...] -> distribution parameters [B, n] and values [B], both without history."""
+        """Observation tree [B, ...] -> distribution parameters [B, n] and values [B], both without history. A network
+        with memory takes a `Sequence` in its place, and gives what its rows ask for."""
 
     def backward(self, parameters: Tensor, value: Tensor) -> None:
         """Turn the gradients of the last `forward`'s outputs, of the same shapes, into those of the weights."""
@@ -36,7 +38,10 @@ class AutogradPass:
         self._outputs: tuple[Tensor, ...] = ()
 
     def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
-        parameters, value = self._outputs = self._network(observation)
+        if isinstance(observation, Sequence):
+            parameters, value = self._outputs = unroll(self._network, observation)
+        else:
+            parameters, value = self._outputs = self._network(observation)
         return parameters.detach(), value.detach()
 
     def backward(self, parameters: Tensor, value: Tensor) -> None:

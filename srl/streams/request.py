@@ -9,7 +9,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from srl.api.block import BlockSpec
+from srl.api.block import STATE, BlockSpec
 from srl.api.parameters import ParameterStore
 from srl.api.policy import Policy
 from srl.api.status import StreamStatus
@@ -17,11 +17,19 @@ from srl.api.streams import Answer, Cell, RequestBatch
 from srl.api.transport import Channel, ChannelClosed, Message
 from srl.api.worker import Context
 from srl.base.meter import Counter, Meter, Phase
-from srl.base.tree import Array, from_leaves, leaves
+from srl.base.tree import Array, from_leaves
 from srl.streams.arena import Arena
-
-OBSERVATION = "observation"
-DECISION = "decision"
+from srl.streams.rows import (
+    OBSERVATION,
+    decision_paths,
+    flat_decision,
+    gather,
+    input_paths,
+    tree_of,
+    without_root,
+    write_decision,
+    write_row,
+)
 
 
 class Attach(Message, frozen=True):
@@ -72,36 +80,6 @@ class RequestStream:
         return Server(self, context)
 
 
-def observation_paths(spec: BlockSpec) -> list[str]:
-    return [path for path, _ in spec.arrays() if path.split("/")[0] == OBSERVATION]
-
-
-def decision_paths(spec: BlockSpec) -> list[str]:
-    return [path for path, _ in spec.arrays() if path.split("/")[0] == DECISION]
-
-
-def without_root(path: str) -> str:
-    """`observation/camera` -> `camera`, `observation` -> ``""``."""
-    return path.partition("/")[2]
-
-
-def write_row(cell: Cell, decision: dict[str, Array], version: int) -> None:
-    """Put the decisions of one cell's lanes beside their observations."""
-    arrays, row = cell.block.arrays, cell.row
-    for path, values in decision.items():
-        arrays[path][row] = values
-    arrays["version"][row] = version
-
-
-def write_decision(cells: Sequence[Cell], decision: dict[str, Array], version: int, start: int = 0) -> int:
-    """Put decisions [B, ...] beside the observations they were made for; returns where the next client's begin."""
-    for cell in cells:
-        end = start + cell.block.num_lanes
-        write_row(cell, {path: values[start:end] for path, values in decision.items()}, version)
-        start = end
-    return start
-
-
 class InlineClient:
     """Answers at once with a policy of its own."""
 
@@ -118,8 +96,8 @@ class InlineClient:
             self._waiting.append((tag, cells, min_version))
             return False
         self._meter.enter(Phase.INFERENCE)
-        observation, first = gather(cells)
-        decision = flat_decision(policy.act(from_leaves(observation), None, first))
+        rows = gather(cells)
+        decision = flat_decision(policy.act(from_leaves(rows.observation), tree_of(rows.state), rows.first))
         if len(cells) == 1:
             write_row(cells[0], decision, policy.version)
         else:
@@ -146,29 +124,6 @@ def refresh(policy: Policy, parameters: ParameterStore) -> None:
             policy.load(newest[1], newest[0])
 
 
-def gather(cells: Sequence[Cell]) -> tuple[dict[str, Array], Array]:
-    """The observations of all cells as one batch: path without root -> [B, ...], and first [B]. One cell: no copy."""
-    if len(cells) == 1:
-        block, row = cells[0].block, cells[0].row
-        return {path: array[row] for path, array in block.observation.items()}, block.arrays["first"][row]
-    joined = {
-        path: np.concatenate([cell.block.observation[path][cell.row] for cell in cells])
-        for path in cells[0].block.observation
-    }
-    return joined, np.concatenate([cell.block.arrays["first"][cell.row] for cell in cells])
-
-
-def flat_decision(decision: Any) -> dict[str, Array]:
-    """A policy's decision by block path: `decision/action`, ..."""
-    flat: dict[str, Array] = {}
-    for key, value in decision.items():
-        if isinstance(value, np.ndarray):
-            flat[f"{DECISION}/{key}"] = value
-        else:
-            flat.update(leaves(value, f"{DECISION}/{key}"))
-    return flat
-
-
 class _Server:
     """A client's view of one policy worker."""
 
@@ -192,7 +147,7 @@ class Client:
         self._arena = arena
         self._servers: dict[str, _Server] = {}
         self._queue: deque[tuple[int, Sequence[Cell], int]] = deque()
-        self._observations = observation_paths(stream.spec)
+        self._inputs = input_paths(stream.spec)
         self._decisions = decision_paths(stream.spec)
 
     def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> bool:
@@ -207,8 +162,7 @@ class Client:
             message = Ask(tag, [cell.block.index for cell in cells], [cell.row for cell in cells], min_version)
             arrays: list[Array] = []
             if not server.channel.shares_memory:
-                observation, first = gather(cells)
-                arrays = [*(observation[without_root(path)] for path in self._observations), first]
+                arrays = gather(cells).arrays(self._inputs)
             server.pending[tag] = (cells, min_version)
             try:
                 server.channel.send(message, arrays)
@@ -293,7 +247,7 @@ class Server:
         context.wake_on(self._listener)
         self._askers: list[_Asker] = []
         self._waiting: deque[_Origin] = deque()
-        self._observations = observation_paths(stream.spec)
+        self._inputs = input_paths(stream.spec)
         self._decisions = decision_paths(stream.spec)
         self._batches = 0
         self._lanes = 0
@@ -329,7 +283,7 @@ class Server:
             self._waiting.append(_Origin(asker, message.tag, cells, lanes, message.min_version))
             return
         lanes = len(message.blocks) * self._stream.spec.lanes
-        specs = [spec for path, spec in self._stream.spec.arrays() if path in self._observations]
+        specs = [spec for path, spec in self._stream.spec.arrays() if path in self._inputs]
         wanted = [((lanes, *spec.shape), spec.dtype) for spec in specs] + [((lanes,), "bool")]
         if [(array.shape, array.dtype.name) for array in arrays] != wanted:
             raise ChannelClosed(f"{asker.channel.peer} sent observations of another shape than {wanted}")
@@ -353,15 +307,16 @@ class Server:
         self._batches += 1
         self._lanes += lanes
         parts = [self._arrays(origin) for origin in chosen]
-        names = [without_root(path) for path in self._observations]
-        joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-        return RequestBatch(dict(zip(names, joined[:-1], strict=True)), joined[-1], tuple(chosen))
+        *joined, first = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        roots: dict[str, dict[str, Array]] = {OBSERVATION: {}, STATE: {}}
+        for path, array in zip(self._inputs, joined, strict=True):
+            roots[path.partition("/")[0]][without_root(path)] = array
+        return RequestBatch(roots[OBSERVATION], first, tuple(chosen), roots[STATE])
 
     def _arrays(self, origin: _Origin) -> list[Array]:
         if origin.arrays:
             return list(origin.arrays)
-        observation, first = gather(origin.cells)
-        return [*(observation[without_root(path)] for path in self._observations), first]
+        return gather(origin.cells).arrays(self._inputs)
 
     def reply(self, batch: RequestBatch, answer: Answer) -> None:
         start = 0

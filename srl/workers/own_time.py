@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from srl.base.meter import Counter, Meter
 from srl.base.tree import Array, Tree, from_leaves, leaves
 from srl.streams.push import Producer
 from srl.workers.episodes import EpisodeTally
+from srl.workers.recording import memory_paths
 
 
 @dataclass
@@ -26,6 +27,8 @@ class _Lane:
     row: int = 0
     acted: bool = False
     """The present row's action was given to the environment and has not been answered yet."""
+    memory: dict[str, Array] = field(default_factory=dict)
+    """What a recurrent policy remembers of this lane, by the path of its next row's array."""
 
     @property
     def block(self) -> Block:
@@ -49,6 +52,7 @@ class OwnTimeRecorder:
         self._lanes = [_Lane(producer.spare()) for _ in range(total)]
         specs = {path: spec for path, spec in producer.arena.spec.arrays() if path.startswith("decision/action")}
         self._actions = {path: spec.empty(total) for path, spec in specs.items()}  # path -> [L, ...]
+        self._memory = memory_paths(producer.arena.spec)
         self._written: list[int] = []
         self.tally = EpisodeTally(total)
 
@@ -75,6 +79,8 @@ class OwnTimeRecorder:
             arrays[path][row, 0] = leaf[index]
         arrays["acting"][row, 0] = arrival.acting[index]
         arrays["first"][row, 0] = arrival.first[index]
+        for path, values in lane.memory.items():
+            arrays[path][row, 0] = values
         self._written.append(number)
 
     def _answer(self, number: int, index: int, arrival: Arrival) -> None:
@@ -117,6 +123,8 @@ class OwnTimeRecorder:
             lane = self._lanes[number]
             for path, values in self._actions.items():
                 values[number] = lane.block.arrays[path][lane.row, 0]
+            for kept, remembered in self._memory:
+                lane.memory[remembered] = lane.block.arrays[kept][lane.row, 0].copy()
             lane.acted = True
             if lane.opened is not None and lane.row == self._horizon:
                 self._turn_over(lane)

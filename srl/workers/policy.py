@@ -14,7 +14,8 @@ from srl.api.worker import IDLE, WORKED, Context, PollResult
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
 from srl.base.tree import from_leaves
-from srl.streams.request import RequestStream, flat_decision, refresh
+from srl.streams.request import RequestStream, refresh
+from srl.streams.rows import flat_decision, tree_of
 
 
 @dataclass(frozen=True)
@@ -107,5 +108,5 @@ class PolicyWorker:
 
 def _act(policy: Policy, batch: RequestBatch) -> Answer:
     version = policy.version
-    decision = policy.act(from_leaves(batch.observation), None, batch.first)
+    decision = policy.act(from_leaves(batch.observation), tree_of(batch.state), batch.first)
     return Answer(flat_decision(decision), version)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from srl.api.block import STATE, BlockSpec
 from srl.api.lanes import Arrival
 from srl.api.streams import Cell, OpenBlock
 from srl.base.meter import Counter, Meter
@@ -42,6 +43,12 @@ class Recorder(Protocol):
         """The environment broke as a whole: forget the unfinished rows."""
 
 
+def memory_paths(spec: BlockSpec) -> list[tuple[str, str]]:
+    """Of each array of a policy's memory: where a decision leaves it, and where the lane's next row has it."""
+    paths = [path for path, _ in spec.arrays() if path.partition("/")[0] == STATE]
+    return [(f"decision/{path}", path) for path in paths]
+
+
 class AlignedRecorder:
     """Lanes that keep the same time: one block for all of them, one row for each step.
 
@@ -63,6 +70,7 @@ class AlignedRecorder:
         self._carry["version"][...] = -1
         self._observations = [path for path in self._carry if path.split("/")[0] == "observation"]
         self._actions = [path for path in self._carry if path.startswith("decision/action")]
+        self._memory = memory_paths(self._spec)
         self._arrays: dict[str, Array] = {}
         self._whole = len(self._slices) == 1  # one team: rows are written whole
         self._plain = self._observations == ["observation"]
@@ -90,6 +98,8 @@ class AlignedRecorder:
                 self._erase(lanes, arrival.failed)
             if arrival.facts:
                 self._take_facts(arrival)
+        for kept, remembered in self._memory:
+            arrays[remembered][row + 1] = arrays[kept][row]
         self._row = row + 1
         self._decided = False
 
@@ -107,6 +117,8 @@ class AlignedRecorder:
         arrays["acting"][row] = arrival.acting
         arrays["first"][row] = arrival.first
         arrays["observation"][row] = arrival.observation
+        for kept, remembered in self._memory:
+            arrays[remembered][row] = arrays[kept][row - 1]
         self._decided = False
 
     def _write_carry(self, arrivals: Sequence[Arrival]) -> None:

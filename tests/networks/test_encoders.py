@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from srl.networks.encoders import NatureEncoder, build_encoder, has_image, is_image
+from srl.networks.encoders import build_encoder, has_image
+from srl.networks.images import NatureEncoder, is_image
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,12 @@ from srl.networks.encoders import NatureEncoder, build_encoder, has_image, is_im
         (Box((1, 36, 36), "uint8"), True),
         (Box((84, 84, 3), "uint8"), True),
         (Box((3, 40, 40), "uint8"), True),
-        (Box((4, 35, 84), "uint8"), False),
+        (Box((4, 35, 84), "uint8"), True),
+        (Box((7, 7, 3), "uint8"), True),
+        (Box((4, 96, 96, 3), "uint8"), True),
+        (Box((3, 84, 84), "float32", 0.0, 1.0), True),
+        (Box((4, 84, 3), "uint8"), False),
+        (Box((8, 8, 111), "uint8"), False),
         (Box((4, 84, 84)), False),
         (Box((84, 84), "uint8"), False),
     ],

@@ -14,7 +14,8 @@ from srl.base.meter import Counter, Meter
 from srl.base.tree import Array, ArraySpec, from_leaves
 from srl.parameters.host import HostParameterStore
 from srl.streams.arena import Arena
-from srl.streams.request import Ask, Client, InlineClient, Reply, Server, flat_decision, gather, write_decision
+from srl.streams.request import Ask, Client, InlineClient, Reply, Server
+from srl.streams.rows import flat_decision, gather, write_decision
 from srl.testing.contexts import until
 from srl.testing.policies import DECISION_SPEC, CountingPolicy
 from srl.testing.stages import Stage
@@ -320,7 +321,7 @@ def test_writing_decisions_tells_where_the_next_client_begins(inproc: Stage) -> 
 
 def test_one_cell_is_gathered_without_a_copy(inproc: Stage) -> None:
     arena = inproc.arena()
-    observation, first = gather([Cell(arena.blocks[0], 1)])
+    observation, _, first = gather([Cell(arena.blocks[0], 1)])
     assert np.shares_memory(observation[""], arena.blocks[0].arrays["observation"])
     assert np.shares_memory(first, arena.blocks[0].arrays["first"])
 
