@@ -16,7 +16,7 @@ from srl.base.config import from_data
 from srl.base.nearest import nearest
 from srl.base.seeding import derive
 from srl.base.statistics import mean_of
-from srl.base.tree import leaves, map_tree
+from srl.base.tree import Tree, leaves, map_tree
 from srl.runs import checkpoints, directory
 from srl.runs.directory import RunDirectory
 

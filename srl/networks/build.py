@@ -65,8 +65,13 @@ def check_network(network: object, observation: Space, distribution: Distributio
         raise ValueError(f"network {name!r} returned {type(network).__name__}, wanted a torch.nn.Module")
     rows, size = 2, state_size_of(network)
     zeros = map_tree(lambda spec: torch.from_numpy(spec.empty(rows)), array_spec(observation))
-    with torch.no_grad():
-        output = network(zeros, torch.zeros(rows, size)) if size else network(zeros)
+    try:
+        with torch.no_grad():
+            output = network(zeros, torch.zeros(rows, size)) if size else network(zeros)
+    except Exception as error:
+        given = f"a state [{rows}, {size}] and observations" if size else "observations"
+        shapes = map_tree(_describe, zeros)
+        raise ValueError(f"network {name!r} failed on {given} of zeros, {shapes}: {error}") from error
     names = "(distribution parameters, value, state)" if size else "(distribution parameters, value)"
     if not (
         isinstance(output, tuple)

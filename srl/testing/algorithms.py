@@ -11,7 +11,7 @@ from srl.api.policy import Policy
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
 from srl.base.tree import Array, TreeSpec
-from srl.testing.policies import DECISION_SPEC, CountingPolicy
+from srl.testing.policies import DECISION_SPEC, MEMORY_SPEC, CountingPolicy
 
 
 class CountingTrainer:
@@ -48,15 +48,17 @@ class CountingTrainer:
 class CountingConfig:
     skip: tuple[int, ...] = ()
     """Numbers of the updates that are refused, as if their gradient were not finite."""
+    memory: bool = False
+    """Let the policy count the decisions of each episode."""
 
     def check(self, observation: Space, action: Space) -> None:
         """Everything is countable."""
 
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
-        return DECISION_SPEC
+        return MEMORY_SPEC if self.memory else DECISION_SPEC
 
     def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
-        return CountingPolicy(seed)
+        return CountingPolicy(seed, self.memory)
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         return CountingTrainer(self.skip)

@@ -10,13 +10,18 @@ from srl.base.tree import Array, ArraySpec, Tree, TreeSpec, leaves
 
 NUM_ACTIONS = 2
 DECISION_SPEC: dict[str, TreeSpec] = {"action": ArraySpec((), "int64"), "value": ArraySpec((), "float32")}
+MEMORY_SPEC: dict[str, TreeSpec] = {**DECISION_SPEC, "state": ArraySpec((2,), "float32")}
 
 
 class CountingPolicy:
-    """Draws actions from its own generator; `value` is the sum of the lane's observation plus the first parameter."""
+    """Draws actions from its own generator; `value` is the sum of the lane's observation plus the first parameter.
 
-    def __init__(self, seed: int = 0) -> None:
+    With `memory` it remembers of each lane how many decisions its episode had, and the value of the last one.
+    """
+
+    def __init__(self, seed: int = 0, memory: bool = False) -> None:
         self.version = -1
+        self.memory = memory
         self.parameters = np.zeros(1, np.float32)
         self.batches: list[int] = []
         """Lanes in each call of `act`."""
@@ -29,7 +34,11 @@ class CountingPolicy:
         for _, leaf in leaves(observation):
             total += leaf.reshape(num_lanes, -1).sum(axis=1, dtype=np.float32)
         action = np.zeros(num_lanes, np.int64) if greedy else self._generator.integers(NUM_ACTIONS, size=num_lanes)
-        return {"action": action, "value": total + self.parameters[0]}
+        value = total + self.parameters[0]
+        if not self.memory:
+            return {"action": action, "value": value}
+        before = np.zeros(num_lanes, np.float32) if state is None else np.where(first, 0, np.asarray(state)[:, 0])
+        return {"action": action, "value": value, "state": np.stack((before + 1, value), 1).astype(np.float32)}
 
     def load(self, parameters: Array, version: int) -> None:
         self.parameters = parameters.copy()

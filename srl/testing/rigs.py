@@ -16,7 +16,6 @@ from srl.environments.ids import lanes_config
 from srl.streams.push import Consumer, PushStream
 from srl.testing.algorithms import CountingConfig
 from srl.testing.contexts import until
-from srl.testing.policies import DECISION_SPEC
 from srl.testing.stages import Stage
 from srl.workers.actor import Actor, ActorConfig
 from srl.workers.roles import Role, assign_teams
@@ -38,6 +37,7 @@ class ActorRig:
         batch_blocks: int = 1,
         aligned: bool | None = None,
         max_env_failures: int = 10,
+        memory: bool = False,
         **options: Any,
     ) -> None:
         roles = roles or {"*": "policy"}
@@ -49,15 +49,17 @@ class ActorRig:
         self.stage.world.close()
         self.stage.world = type(self.stage.world)(policies=roles.values())
         self.streams: dict[str, PushStream] = {}
+        algorithm = CountingConfig(memory=memory)
         made = []
         for (pattern, policy), members in zip(roles.items(), assign_teams(spec, tuple(roles)), strict=True):
             team = spec.teams[members[0]]
             together = all(spec.teams[member].aligned for member in members) if aligned is None else aligned
             lanes = copies * sum(len(spec.teams[member].agents) for member in members) if together else 1
-            block = BlockSpec(horizon, lanes, array_spec(team.observation), DECISION_SPEC)
+            decision = algorithm.decision_spec(team.observation, team.action)
+            block = BlockSpec(horizon, lanes, array_spec(team.observation), decision)
             stream = self.streams[policy] = PushStream(policy, block, batch_blocks, max_lag=max_lag)
             made.append(
-                Role(policy, CountingConfig(), team.observation, team.action, stream, agents=pattern, aligned=together)
+                Role(policy, algorithm, team.observation, team.action, stream, agents=pattern, aligned=together)
             )
         self.context = self.stage.world.context("actors", seed=1)
         config = ActorConfig(environment, spec, tuple(made), copies, ring, max_env_failures)

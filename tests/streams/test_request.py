@@ -15,9 +15,9 @@ from srl.base.tree import Array, ArraySpec, from_leaves
 from srl.parameters.host import HostParameterStore
 from srl.streams.arena import Arena
 from srl.streams.request import Ask, Client, InlineClient, Reply, Server
-from srl.streams.rows import flat_decision, gather, write_decision
+from srl.streams.rows import flat_decision, gather, tree_of, write_decision
 from srl.testing.contexts import until
-from srl.testing.policies import DECISION_SPEC, CountingPolicy
+from srl.testing.policies import DECISION_SPEC, MEMORY_SPEC, CountingPolicy
 from srl.testing.stages import Stage
 
 
@@ -333,3 +333,23 @@ def test_a_store_without_versions_leaves_a_policy_alone() -> None:
     assert client.poll() == []
     assert policy.version == -1
     store.memory.close()
+
+
+def test_a_policy_gets_back_what_it_remembers_of_every_lane(stage: Stage) -> None:
+    spec = BlockSpec(2, 2, ArraySpec((3,), "float32"), MEMORY_SPEC)
+    stream, arena = stage.requests(spec), stage.arena(spec=spec)
+    client, server = stage.client(stream, arena), stage.server(stream)
+    observe(arena)
+    for index, remembered in ((2, 5), (0, 8)):
+        arena.blocks[index].arrays["state"][1] = [[remembered, 0], [remembered + 1, 0]]
+    arena.blocks[0].arrays["first"][1] = [False, True]
+    ask(client, server, 5, [Cell(arena.blocks[2], 1), Cell(arena.blocks[0], 1)])
+    batch = server.poll(0)
+    assert batch is not None
+    np.testing.assert_array_equal(batch.state[""][:, 0], [5, 6, 8, 9])
+    policy = CountingPolicy(memory=True)
+    decision = policy.act(from_leaves(batch.observation), tree_of(batch.state), batch.first)
+    server.reply(batch, Answer(flat_decision(decision), 0))
+    assert answers(client, server) == [5]
+    np.testing.assert_array_equal(arena.blocks[2].arrays["decision/state"][1, :, 0], [6, 7])
+    np.testing.assert_array_equal(arena.blocks[0].arrays["decision/state"][1, :, 0], [9, 1])

@@ -201,3 +201,16 @@ def test_roles_record_their_own_agents(rig: Callable[..., ActorRig]) -> None:
     for role in range(2):
         _, returns, _ = one.episodes(role)
         assert set(returns) == {(23.0, 32.0)[role]}
+
+
+@pytest.mark.parametrize("game", [TURN_GAME, DYING_TEAM])
+def test_every_lane_has_a_memory_of_its_own_episodes(rig: Callable[..., ActorRig], game: str) -> None:
+    """Decisions are counted from the first of an episode, recorded or not, over the joints of blocks."""
+    actor = rig(game, copies=2, horizon=3, memory=True, aligned=False)
+    actor.publish(0)
+    for block in actor.blocks(12):
+        rows = {path: array[:, 0] for path, array in block.items()}
+        for t in range(3):
+            remembered = 0 if rows["first"][t] else rows["state"][t, 0]
+            assert rows["decision/state"][t, 0] == remembered + 1
+            np.testing.assert_array_equal(rows["state"][t + 1], rows["decision/state"][t])

@@ -250,3 +250,31 @@ def test_decisions_are_counted_once(rig: Callable[..., ActorRig]) -> None:
     one.consumer().poll()
     assert one.actor._meter.get(Counter.DECISIONS) >= sum([6] * 4)
     assert one.actor._meter.get(Counter.DECISIONS) <= (posted + 3) * 8
+
+
+def test_what_a_policy_remembers_goes_from_row_to_row_and_from_block_to_block(rig: Callable[..., ActorRig]) -> None:
+    actor = rig(TRACER, copies=2, horizon=4, length=3, memory=True)
+    actor.publish(0)
+    blocks = actor.blocks(4)
+    for before, after in itertools.pairwise(blocks):
+        for path in ("state", "decision/state"):
+            np.testing.assert_array_equal(before[path][-1], after[path][0])
+    for lane in range(2):
+        rows = one_lane(blocks, lane)
+        # An episode's rows: three decisions, and the last observation, which is decided on for its value.
+        np.testing.assert_array_equal(rows["decision/state"][:, 0], [1, 2, 3, 4] * 4)
+        np.testing.assert_array_equal(rows["state"][1:], rows["decision/state"][:-1])
+        np.testing.assert_array_equal(rows["state"][1:, 1], rows["decision/value"][:-1])
+
+
+def test_a_row_that_is_decided_anew_has_the_memory_it_had(rig: Callable[..., ActorRig]) -> None:
+    actor = rig(TRACER, copies=2, horizon=4, length=7, memory=True, max_lag=0)
+    actor.publish(0)
+    (before,) = actor.blocks(1)
+    actor.publish(1)
+    actor.consumer().advance(1)
+    (after,) = actor.blocks(1)
+    assert (before["version"][-1] == 0).all()
+    assert (after["version"] == 1).all()
+    np.testing.assert_array_equal(before["state"][-1], after["state"][0])
+    np.testing.assert_array_equal(after["decision/state"][0, :, 1], after["decision/value"][0])

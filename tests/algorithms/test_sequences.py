@@ -1,0 +1,154 @@
+"""Networks with a memory: chunks of a batch, and the same log-probabilities in training as when they were decided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from srl.algorithms.devices import CPU
+from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.sequences import Chunks, whole_lanes
+from srl.api.spaces import Box, Dict, Discrete, Space
+from srl.api.trainer import Trajectory
+from srl.networks.flat import FlatParameters
+from srl.networks.passes import build_pass
+
+OWN = """
+import torch
+
+class Own(torch.nn.Module):
+    state_size = 3
+
+    def __init__(self, num_actions):
+        super().__init__()
+        self.cell = torch.nn.GRUCell(4, 3)
+        self.policy, self.value = torch.nn.Linear(3, num_actions), torch.nn.Linear(3, 1)
+
+    def forward(self, observation, state):
+        state = self.cell(observation, state)
+        return self.policy(state), self.value(state)[:, 0], state
+
+class Forgetful(Own):
+    state_size = 5
+
+def build(observation, action): return Own(action.n)
+def forgetful(observation, action): return Forgetful(action.n)
+"""
+
+
+def played(
+    config: PPOConfig, observation: Space, rows: int, lanes: int, seed: int = 0
+) -> tuple[Trajectory, np.ndarray]:
+    """A batch as an actor with the trainer's first parameters makes it, and these parameters. Episodes begin anywhere,
+    and lanes rest in the row before."""
+    rng = np.random.default_rng(seed)
+    action = Discrete(3)
+    parameters = config.build_trainer(observation, action, seed).parameters().copy()
+    policy = config.build_policy(observation, action, seed + 1)
+    policy.load(parameters, 0)
+    seen = rng.standard_normal((rows + 1, lanes, 4)).astype(np.float32)
+    first = rng.random((rows + 1, lanes)) < 0.2
+    size = config.decision_spec(observation, action)["state"].shape[0]
+    state = np.zeros((rows + 2, lanes, size), np.float32)
+    state[0] = rng.standard_normal((lanes, size))
+    decisions = []
+    for t in range(rows + 1):
+        tree = {"part": seen[t]} if isinstance(observation, Dict) else seen[t]
+        decisions.append(policy.act(tree, state[t], first[t]))
+        state[t + 1] = decisions[-1]["state"]
+    acting = np.ones((rows + 1, lanes), bool)
+    acting[:-1] = ~first[1:]
+    truncated = np.zeros_like(acting)
+    truncated[:-2] = ~acting[1:-1]
+    batch = Trajectory(
+        {"part": seen} if isinstance(observation, Dict) else seen,
+        {key: np.stack([np.asarray(decision[key]) for decision in decisions]) for key in decisions[0]},
+        rng.standard_normal((rows + 1, lanes)).astype(np.float32),
+        np.zeros_like(acting),
+        truncated,
+        acting,
+        first,
+        np.zeros((rows + 1, lanes), np.int32),
+        state[:-1],
+    )
+    return batch, parameters
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return str(path)
+
+
+@pytest.mark.parametrize(("length", "burn_in"), [(12, 0), (4, 0), (5, 0), (4, 3), (5, 20), (1, 1), (100, 0)])
+@pytest.mark.parametrize("kind", ["gru", "lstm", "separate", "own"])
+def test_log_probabilities_in_training_are_those_of_inference(own: str, kind: str, length: int, burn_in: int) -> None:
+    options = {
+        "gru": {"memory": "gru"},
+        "lstm": {"memory": "lstm"},
+        "separate": {"memory": "gru", "towers": "separate"},
+        "own": {"network": f"{own}:build"},
+    }
+    config = PPOConfig(**options[kind], memory_size=8)
+    observation: Space = Box((4,)) if kind != "separate" else Dict({"part": Box((4,))})
+    batch, parameters = played(config, observation, rows=12, lanes=5)
+    network, distribution = config.build_network(observation, Discrete(3), 7)
+    flat = FlatParameters(network, gradients=True)
+    flat.load(torch.from_numpy(parameters))
+    chunks = Chunks(batch, length, burn_in, CPU)
+    network_pass = build_pass(network, flat.gradients)
+    wanted = np.asarray(batch.decision["log_prob"])[:-1][batch.acting[:-1]]
+    actions = torch.from_numpy(np.asarray(batch.decision["action"])[:-1][batch.acting[:-1]])
+    values = np.asarray(batch.decision["value"])[:-1][batch.acting[:-1]]
+    taken: list[int] = []
+    for part in np.array_split(np.random.default_rng(1).permutation(len(chunks)), 3):
+        sequence, samples = chunks.take(part)
+        found, value = network_pass.forward(sequence)
+        log_prob = distribution.log_prob(found, actions[samples])
+        np.testing.assert_allclose(log_prob.numpy(), wanted[samples], rtol=0, atol=1e-5)
+        np.testing.assert_allclose(value.numpy(), values[samples], rtol=0, atol=1e-5)
+        taken += samples.tolist()
+    assert sorted(taken) == list(range(len(wanted)))  # every sample once
+
+
+def test_whole_lanes_are_all_rows_and_the_one_that_bootstraps() -> None:
+    config = PPOConfig(memory="gru", memory_size=8)
+    batch, parameters = played(config, Box((4,)), rows=6, lanes=4)
+    network, _ = config.build_network(Box((4,)), Discrete(3), 7)
+    flat = FlatParameters(network, gradients=True)
+    flat.load(torch.from_numpy(parameters))
+    _, value = build_pass(network, flat.gradients).forward(whole_lanes(batch, slice(1, 3), CPU))
+    wanted = np.asarray(batch.decision["value"])[:, 1:3]
+    np.testing.assert_allclose(value.numpy().reshape(7, 2), wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_minibatches", [1, 4, 100])
+def test_an_update_learns_from_every_sample_whatever_the_number_of_minibatches(num_minibatches: int) -> None:
+    config = PPOConfig(memory="lstm", memory_size=8, chunk=4, num_minibatches=num_minibatches, epochs=2)
+    batch, _ = played(config, Box((4,)), rows=12, lanes=5)
+    trainer = config.build_trainer(Box((4,)), Discrete(3), 0)
+    before = trainer.parameters().copy()
+    result = trainer.step(batch, 0.0)
+    assert result.num_decisions == batch.num_decisions
+    assert not result.skipped
+    assert abs(result.metrics["approx_kl"]) < 0.1
+    assert (trainer.parameters() != before).any()
+
+
+def test_a_network_whose_state_has_the_wrong_size_is_named(own: str) -> None:
+    with pytest.raises(ValueError, match=r"forgetful.*state"):
+        PPOConfig(network=f"{own}:forgetful").check(Box((4,)), Discrete(3))
+
+
+def test_a_policy_without_a_state_begins_anew() -> None:
+    config = PPOConfig(memory="gru", memory_size=8)
+    policy = config.build_policy(Box((4,)), Discrete(3), 0)
+    observation, never = np.ones((2, 4), np.float32), np.zeros(2, bool)
+    empty = policy.act(observation, None, never)
+    again = policy.act(observation, empty["state"], np.array([True, False]))
+    np.testing.assert_array_equal(np.asarray(again["state"])[0], np.asarray(empty["state"])[0])
+    assert (np.asarray(again["state"])[1] != np.asarray(empty["state"])[1]).any()
