@@ -27,6 +27,14 @@ class Episodes(Message, frozen=True):
     role: str = ""
 
 
+class Evaluated(Message, frozen=True):
+    """Evaluator: whole episodes that fixed versions (policy -> version) have played."""
+
+    versions: dict[str, int]
+    returns: list[float]
+    lengths: list[float]
+
+
 class Figures(Message, frozen=True):
     """Trainer: the algorithm's own figures of the last update."""
 
@@ -67,5 +75,5 @@ class Published(Message, frozen=True):
     """The host: newer parameters came from another host. A worker that waits for them wakes up."""
 
 
-FromWorker = Union[Ready, Register, Episodes, Figures, Notice, Failure, Done]
+FromWorker = Union[Ready, Register, Episodes, Evaluated, Figures, Notice, Failure, Done]
 ToWorker = Union[Names, Stop, Published]

@@ -29,6 +29,8 @@ class RestartRule:
     max_failures: int = 5
     """More deaths than this within `window` end the run: something is broken that a restart does not mend."""
     window: float = 60.0
+    vital: bool = True
+    """Can the run not do without this group? One that is not vital is given up when it keeps dying; the run goes on."""
     hang_timeout: float = 60.0
     """Seconds without progress in one phase of work after which a worker counts as stuck and is replaced."""
 

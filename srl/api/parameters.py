@@ -25,8 +25,8 @@ class ParameterStore(Protocol):
     def versions(self) -> dict[str, int]:
         """Every tag with its version; `latest` among them once something was pushed."""
 
-    def tag(self, name: str) -> None:
-        """Keep the newest version under a name."""
+    def tag(self, name: str, source: str = "latest") -> None:
+        """Keep the newest version, or the one that another tag keeps, under a name."""
 
     def note(self, version: int, facts: Mapping[str, float]) -> None:
         """Remember facts about a version (its score, its games); the last few hundred are kept."""

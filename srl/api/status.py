@@ -37,6 +37,25 @@ class StreamStatus(msgspec.Struct, frozen=True):
     """Request streams: lanes answered per batch."""
 
 
+class EvaluationStatus(msgspec.Struct, frozen=True):
+    """The last evaluation, and the best."""
+
+    count: int
+    """Evaluations so far."""
+    step: int
+    """Steps that the evaluated version had learnt from."""
+    versions: dict[str, int]
+    """Policy -> version."""
+    episodes: int
+    return_mean: float
+    return_interval: float | None
+    """Half the width of the 95 % interval of the mean; None for a single episode."""
+    length_mean: float
+    best_return: float
+    """The highest mean so far, and where it was."""
+    best_step: int
+
+
 class RunStatus(msgspec.Struct, frozen=True):
     run: str
     environment: str
@@ -59,6 +78,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     return_mean: float | None = None
     """Mean over the last 100 episodes."""
     length_mean: float | None = None
+    evaluation: EvaluationStatus | None = None
     return_curve: list[float] = []
     """Evenly spread over the run so far, at most 200 points."""
     metrics: dict[str, float] = {}

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from srl.api.experiment import Experiment
 from srl.api.scheduler import Usage
-from srl.api.status import RunStatus, StreamStatus, WorkerStatus
+from srl.api.status import EvaluationStatus, RunStatus, StreamStatus, WorkerStatus
 from srl.api.worker import Place
 from srl.base.meter import Counter, Meter, Phase
+from srl.base.statistics import mean_of
 
 NO_USAGE = Usage()
 WINDOW_SECONDS = 5.0
 CURVE_POINTS = 200
 EPISODE_WINDOW = 100
+MAX_MOMENTS = 20_000
 TOTALS = (Counter.LEARNT, Counter.DECISIONS, Counter.LAG_SUM, Counter.LAG_COUNT, Counter.LANE_FAILURES)
 NAMES = {
     Phase.BOOT: "other",
@@ -59,6 +63,8 @@ class Gauges:
         self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.lengths: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.episodes = 0
+        self.evaluation: EvaluationStatus | None = None
+        self._learnt_by: deque[tuple[int, int]] = deque(maxlen=MAX_MOMENTS)  # versions and steps, as time went by
         self._curve: list[float] = []
         self._stride = 1
         self._skipped = 0
@@ -82,6 +88,30 @@ class Gauges:
         self.returns.extend(returns)
         self.lengths.extend(lengths)
 
+    def add_evaluation(self, versions: dict[str, int], returns: Sequence[float], lengths: Sequence[float]) -> None:
+        former = self.evaluation
+        mean = mean_of(returns)
+        step = self._steps_of(next(iter(versions.values())))
+        best = former is None or mean.value > former.best_return
+        self.evaluation = EvaluationStatus(
+            count=1 if former is None else former.count + 1,
+            step=step,
+            versions=versions,
+            episodes=mean.count,
+            return_mean=mean.value,
+            return_interval=mean.interval if mean.count > 1 else None,
+            length_mean=mean_of(lengths).value,
+            best_return=mean.value if former is None or best else former.best_return,
+            best_step=step if former is None or best else former.best_step,
+        )
+
+    def _steps_of(self, version: int) -> int:
+        """How much a version had learnt from; between two looks at the trainer's gauges steps grow evenly."""
+        if not self._learnt_by:
+            return self.first_steps
+        versions, steps = zip(*self._learnt_by, strict=True)
+        return round(float(np.interp(version, versions, steps)))
+
     def extend_curve(self) -> None:
         """One more point; when there are too many, every second one goes and the next come half as often."""
         if not self.returns:
@@ -103,6 +133,8 @@ class Gauges:
         env_fps, train_fps = self._rate(now, decided, learnt)
         lag_count = self._total(members, Counter.LAG_COUNT)
         self._raise_marks([member.meter for member in members])
+        if not self._learnt_by or self._learnt_by[-1][0] != self.version:
+            self._learnt_by.append((self.version, learnt))
         experiment = self._experiment
         return RunStatus(
             run=experiment.name,
@@ -123,6 +155,7 @@ class Gauges:
             episodes=self.episodes,
             return_mean=sum(self.returns) / len(self.returns) if self.returns else None,
             length_mean=sum(self.lengths) / len(self.lengths) if self.lengths else None,
+            evaluation=self.evaluation,
             return_curve=list(self._curve),
             metrics=dict(self.figures),
             workers=[self._worker(member, now) for member in members],

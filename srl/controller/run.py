@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from srl.api.control import Done, Episodes, Failure, Figures, Names, Notice, Ready, Register, Stop
+from srl.api.control import Done, Episodes, Evaluated, Failure, Figures, Names, Notice, Ready, Register, Stop
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.scheduler import Died, Event, Noted, Said, Scheduler
 from srl.api.status import RunStatus
@@ -133,6 +133,9 @@ class Controller:
     def _all(self) -> list[_Seat]:
         return list(self._seats.values())
 
+    def _vital(self) -> list[_Seat]:
+        return [seat for (name, _), seat in self._seats.items() if self._groups[name].restart.vital]
+
     # Events
 
     def _handle(self, event: Event) -> None:
@@ -154,6 +157,8 @@ class Controller:
         self._names.renew(seat.place.name)
         if isinstance(message, Episodes):
             self.gauges.add_episodes(message.count, message.returns, message.lengths)
+        elif isinstance(message, Evaluated):
+            self.gauges.add_evaluation(message.versions, message.returns, message.lengths)
         elif isinstance(message, Figures):
             self.gauges.figures = {**self.gauges.figures, **message.figures}
         elif isinstance(message, Register):
@@ -163,13 +168,13 @@ class Controller:
             if seat.state == "starting":
                 seat.state, seat.ready_at = "running", self._clock.now()
             self._scheduler.send([seat.place], Names(self._names.lookup("")))
-            if self.state == "starting" and all(seat.state == "running" for seat in self._seats.values()):
+            if self.state == "starting" and all(seat.state == "running" for seat in self._vital()):
                 self.state = "running"
         elif isinstance(message, Notice):
             self.tell(f"{seat.place.name}: {message.text}")
         elif isinstance(message, Failure):
             seat.last_words = message.text
-            if message.fatal:
+            if message.fatal and self._groups[seat.place.group].restart.vital:
                 self.stop("failed", message.text)
         elif isinstance(message, Done):
             self.stop("finished", message.reason)
@@ -203,7 +208,10 @@ class Controller:
         worked = now - seat.ready_at if seat.ready_at is not None else 0.0
         verdict = self._histories[group.name].died(seat.place.name, reason, now, worked)
         if isinstance(verdict, GiveUp):
-            self.stop("failed", verdict.reason)
+            if group.restart.vital:
+                self.stop("failed", verdict.reason)
+            else:
+                self.tell(f"going on without {group.name}: {_first_line(verdict.reason)}")
             return
         self.tell(f"{seat.place.name} died ({_first_line(reason)}); restarting")
         self._restarts += 1

@@ -17,12 +17,11 @@ from srl.base.nearest import nearest
 from srl.base.seeding import derive
 from srl.base.statistics import mean_of
 from srl.base.tree import Tree, leaves, map_tree
+from srl.experiments.judging import BEST
 from srl.runs import checkpoints, directory
 from srl.runs.directory import RunDirectory
 
 ROOT = Path("runs")
-EVALUATED = "best"
-"""Below a run's checkpoints: the parameters that had the highest mean return in an evaluation."""
 
 
 class TrainedPolicy:
@@ -95,7 +94,7 @@ def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
     if which == "latest":
         return known[-1]
     if which == "best":
-        return checkpoints.latest(run.checkpoints / EVALUATED) or known[-1]
+        return checkpoints.latest(run.checkpoints / BEST) or known[-1]
     if isinstance(which, Path) or not str(which).isdigit():
         return Path(str(which))
     steps = {checkpoints.step_of(path): path for path in known}

@@ -70,6 +70,15 @@ class TrainOptions:
     """Broken environments per minute and actor before the run gives up."""
     checkpoint_seconds: float = 30.0
     """Seconds between two checkpoints on disk."""
+    eval_every: int = 0
+    """Steps between two evaluations in the background; 0: none. A worker of its own plays whole episodes with the
+    newest parameters, and the best ones are kept (`--checkpoint best`)."""
+    eval_episodes: int = 10
+    """Episodes in each evaluation."""
+    eval_share: float = 0.03
+    """Share of one core that evaluation may take, in (0, 1]."""
+    eval_greedy: bool = True
+    """Evaluate the likeliest actions; otherwise they are drawn as in training."""
     sinks: tuple[str, ...] = ("tensorboard",)
     """Where metrics go beside metrics.jsonl: `tensorboard`, `wandb`, `mlflow`, or a function of your own as
     `package.module:function`; W&B and MLflow are set up by their own environment variables."""
@@ -97,6 +106,13 @@ class TrainOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, found {value}")
+        if self.eval_every < 0 or self.eval_episodes < 1:
+            raise ValueError(
+                f"eval_every must be 0 (no evaluation) or more, and eval_episodes at least 1; found {self.eval_every} "
+                f"and {self.eval_episodes}"
+            )
+        if not 0.0 < self.eval_share <= 1.0:
+            raise ValueError(f"eval_share is a share of one core, in (0, 1]; found {self.eval_share}")
         if self.max_lag < 0:
             raise ValueError(f"max_lag must be 0 (synchronous) or more, found {self.max_lag}")
         if self.scheduler == "inline" and self.trainers > 1:

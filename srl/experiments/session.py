@@ -21,6 +21,7 @@ from srl.api.status import RunStatus
 from srl.base.config import to_data
 from srl.controller.run import Controller
 from srl.experiments.hosting import hosts_scheduler
+from srl.experiments.judging import Judge
 from srl.experiments.options import TrainOptions
 from srl.runs import checkpoints
 from srl.runs.directory import RunDirectory
@@ -77,6 +78,7 @@ class Session:
                 experiment, scheduler, str(run.path), self._runtime, self._observe, began=began
             )
             undo.pop_all()
+        self._judge = Judge(run, self._memory.parameters, self._sinks, self._tell)
         self._measured = 0.0
         self._saved_version = -1
         self._saved = time.monotonic()
@@ -134,6 +136,7 @@ class Session:
         if now - self._measured >= due or status.state not in ("starting", "running"):
             self._measured = now
             self._sinks.write(status.steps, metrics_of(status))
+        self._judge.note(status)
         goal = self._options.until_return
         full = len(self._controller.gauges.returns) == self._controller.gauges.returns.maxlen
         if goal is not None and full and status.return_mean is not None and status.return_mean >= goal:

@@ -19,11 +19,14 @@ from srl.experiments.probe import Probed
 from srl.streams.push import PushStream
 from srl.streams.request import RequestStream
 from srl.workers.actor import ActorConfig
+from srl.workers.evaluator import EvaluatorConfig
 from srl.workers.policy import PolicyWorkerConfig
 from srl.workers.roles import Role, assign_teams
 from srl.workers.trainer import TrainerWorkerConfig
 
 ACTOR_NICENESS = 5
+EVALUATOR_NICENESS = 10
+"""Behind everybody else, but not so far that it starves where all cores are busy; its share is what bounds it."""
 UPDATE_US = {"image": 600.0, "vector": 4.0}
 """Microseconds to learn from one decision for one epoch, roughly: decides how many processes step environments."""
 
@@ -142,6 +145,8 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
     actors = ActorConfig(environment, spec, tuple(roles), sizes.lanes, sizes.ring, options.max_env_failures)
     # A trainer that has data goes before the actors, which then have to wait for its next version anyway.
     groups.append(WorkerGroup("actors", actors, sizes.actors, Resources(niceness=ACTOR_NICENESS), watched))
+    if options.eval_every:
+        groups.append(_evaluators(environment, tuple(roles), options, watched))
     experiment = Experiment(
         name="run",
         seed=options.seed,
@@ -154,6 +159,23 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
         description=described,
     )
     return extend(experiment, options.graph)
+
+
+def _evaluators(
+    environment: LanesConfig, roles: tuple[Role, ...], options: TrainOptions, watched: RestartRule
+) -> WorkerGroup:
+    first = roles[0].samples
+    batch = first.batch_blocks * first.spec.lanes * first.spec.horizon * first.consumers
+    config = EvaluatorConfig(
+        environment,
+        roles,
+        every=max(1, round(options.eval_every / batch)),
+        episodes=options.eval_episodes,
+        share=options.eval_share,
+        greedy=options.eval_greedy,
+    )
+    resources = Resources(cpu=options.eval_share, niceness=EVALUATOR_NICENESS)
+    return WorkerGroup("evaluators", config, 1, resources, replace(watched, vital=False), scalable=False)
 
 
 def _group(kind: str, policy: str) -> str:

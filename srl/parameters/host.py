@@ -75,8 +75,13 @@ class HostParameterStore:
         tagged = {name: version for name, (_, version) in self._book()["tags"].items()}
         return {**tagged, "latest": self.version} if self.version >= 0 else tagged
 
-    def tag(self, name: str) -> None:
+    def tag(self, name: str, source: str = "latest") -> None:
         with self._edit() as book:
+            if source != "latest":
+                if source not in book["tags"]:
+                    raise KeyError(f"no version is tagged {source!r}; tags are {sorted(book['tags'])}")
+                self._pin(book, name, *book["tags"][source])
+                return
             newest = self._snapshot.active_slot
             if newest is None:
                 raise KeyError("nothing was published yet, so nothing can be tagged")

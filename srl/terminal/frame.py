@@ -8,7 +8,7 @@ from rich.text import Text
 
 from srl.api.status import RunStatus, WorkerStatus
 from srl.terminal.drawing import bar, braille, split
-from srl.terminal.figures import count, duration, figure, percent, rate
+from srl.terminal.figures import count, duration, figure, percent, rate, short
 
 PHASES = {
     "env": "green",
@@ -85,6 +85,7 @@ def remaining(status: RunStatus) -> str:
 def _summary(status: RunStatus) -> list[Text]:
     rows = [
         ("return", figure(status.return_mean), "bold green" if status.return_mean is not None else "dim"),
+        *_evaluated(status),
         ("length", figure(status.length_mean), ""),
         ("episodes", count(status.episodes), ""),
         ("env", rate(status.env_fps), "bold"),
@@ -96,6 +97,14 @@ def _summary(status: RunStatus) -> list[Text]:
     failures += [f"{status.lane_failures} lanes"] if status.lane_failures else []
     rows.append(("failures", ", ".join(failures) or "none", "bold yellow" if failures else "dim"))
     return [_cut(_labelled(label, value, style), LEFT - 1) for label, value, style in rows]
+
+
+def _evaluated(status: RunStatus) -> list[tuple[str, str, str]]:
+    evaluation = status.evaluation
+    if evaluation is None:
+        return []
+    interval = f" ± {figure(evaluation.return_interval)}" if evaluation.return_interval is not None else ""
+    return [("eval", f"{figure(evaluation.return_mean)}{interval} @ {short(evaluation.step)}", "bold cyan")]
 
 
 def _lag_style(status: RunStatus) -> str:

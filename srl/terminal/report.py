@@ -51,6 +51,11 @@ def _reached(status: RunStatus) -> dict[str, str]:
     rows = {}
     if status.return_mean is not None:
         rows["return"] = f"{figure(status.return_mean)}  {sparkline(status.return_curve, 24)}  (mean of 100 episodes)"
+    if (evaluation := status.evaluation) is not None:
+        rows["evaluation"] = (
+            f"{figure(evaluation.return_mean)} at step {count(evaluation.step)}, "
+            f"best {figure(evaluation.best_return)} at step {count(evaluation.best_step)}"
+        )
     steps = count(status.steps)
     if status.steps < status.target_steps:
         steps += f" of {count(status.target_steps)}"

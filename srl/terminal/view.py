@@ -11,7 +11,7 @@ from rich.live import Live
 
 from srl.api.status import RunStatus
 from srl.base.clock import Clock, SystemClock
-from srl.terminal.figures import count, duration, figure, percent, rate
+from srl.terminal.figures import count, duration, figure, percent, rate, short
 from srl.terminal.frame import frame, remaining
 
 logger = logging.getLogger(__name__)
@@ -129,6 +129,8 @@ def log_line(status: RunStatus) -> str:
         parts.insert(1, status.state)
     if status.return_mean is not None:
         parts.append(f"return {figure(status.return_mean)}")
+    if status.evaluation is not None:
+        parts.append(f"eval {figure(status.evaluation.return_mean)} at {short(status.evaluation.step)}")
     parts.append(f"env {rate(status.env_fps)} train {rate(status.train_fps)} lag {status.lag_mean:.1f}")
     if status.restarts:
         parts.append(f"restarts {status.restarts}")

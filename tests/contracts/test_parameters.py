@@ -109,3 +109,18 @@ def test_notes_are_added_up_by_version_and_the_oldest_go(store: ParameterStore) 
     notes = store.notes()
     assert sorted(notes) == list(range(200, 400))
     assert notes[399] == {"score": 57.0, "games": 1000399.0}
+
+
+def test_a_tag_can_be_made_of_another(store: ParameterStore) -> None:
+    store.push(1, vector(1))
+    store.tag("trial")
+    for number in range(2, 20):
+        store.push(number, vector(number))
+    store.tag("best", "trial")
+    store.tag("trial")
+    assert store.versions() == {"best": 1, "trial": 19, "latest": 19}
+    pulled = store.pull("best")
+    assert pulled is not None
+    assert pulled[1].tolist() == [1.0] * 10
+    with pytest.raises(KeyError, match="no version is tagged 'none'"):
+        store.tag("other", "none")

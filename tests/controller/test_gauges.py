@@ -108,3 +108,14 @@ def test_streams_are_shown_as_their_consumers_see_them(gauges: Gauges) -> None:
     assert (samples.name, samples.filled, samples.posted) == ("samples/0", 0.25, 9)
     assert (samples.consumed, samples.dropped) == (6, 1)
     assert (requests.name, requests.batch_mean) == ("requests/0", 25.0)
+
+
+def test_an_evaluation_stands_at_the_step_of_its_version_and_the_best_is_remembered(gauges: Gauges) -> None:
+    for version, learnt in ((0, 0), (10, 1000), (20, 2000)):
+        status(gauges, member("trainers", learnt=learnt, version=version))
+    gauges.add_evaluation({"policy": 5}, [10.0, 20.0], [1.0, 3.0])
+    gauges.add_evaluation({"policy": 20}, [8.0], [4.0])
+    found = status(gauges).evaluation
+    assert found is not None
+    assert (found.count, found.step, found.return_mean, found.return_interval) == (2, 2000, 8.0, None)
+    assert (found.best_return, found.best_step, found.length_mean) == (15.0, 500, 4.0)

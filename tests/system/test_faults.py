@@ -167,3 +167,20 @@ def test_what_a_worker_started_ends_with_it(terminal: Terminal, tmp_path: Path) 
     samples_flow_again(command, before, "actors/0")
     wait_until_gone(lambda: [simulator for simulator in simulators if simulator.is_running()])
     finish(command)
+
+
+def test_an_evaluator_that_dies_is_replaced_and_disturbs_nobody(terminal: Terminal) -> None:
+    command = terminal.train(
+        "CartPole-v1", *LONG, "--eval-every", "1000", "--eval-episodes", "1", "--eval-share", "0.5"
+    )
+    status = command.wait(lambda status: status["evaluation"], "an evaluation")
+    kill(worker(status, "evaluators/0")["pid"])
+    again = command.wait(
+        lambda now: (
+            worker(now, "evaluators/0")["incarnation"] and now["evaluation"]["count"] > status["evaluation"]["count"]
+        ),
+        "the next evaluator works",
+    )
+    assert again["state"] == "running"
+    assert worker(again, "trainers/0")["incarnation"] == worker(again, "actors/0")["incarnation"] == 0
+    finish(command)

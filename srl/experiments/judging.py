@@ -1,0 +1,90 @@
+"""What becomes of an evaluation: figures for the sinks, and the best parameters on disk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from srl.api.parameters import ParameterStore
+from srl.api.status import EvaluationStatus, RunStatus
+from srl.runs import checkpoints
+from srl.runs.directory import RunDirectory
+from srl.runs.sinks import MetricSinks
+from srl.workers.evaluator import EVALUATED
+
+BEST = "best"
+"""Below a run's checkpoints: the parameters with the highest mean return in an evaluation. The optimiser's state of
+that version is gone by the time its score is known, so a run does not resume from there."""
+
+
+class Judge:
+    """Takes note of every evaluation once."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        stores: Mapping[str, ParameterStore],
+        sinks: MetricSinks,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._folder = run.checkpoints / BEST
+        self._stores = stores
+        self._sinks = sinks
+        self._tell = tell
+        self._seen = 0
+        self._best = _score_of(self._folder)
+
+    def note(self, status: RunStatus) -> None:
+        evaluation = status.evaluation
+        if evaluation is None or evaluation.count == self._seen:
+            return
+        self._seen = evaluation.count
+        self._sinks.write(evaluation.step, _figures(evaluation, status.elapsed))
+        if evaluation.return_mean > self._best:
+            self._keep(evaluation)
+
+    def _keep(self, evaluation: EvaluationStatus) -> None:
+        arrays: dict[str, Any] = {}
+        facts: dict[str, Any] = {
+            "policies": {},
+            "score": evaluation.return_mean,
+            "interval": evaluation.return_interval,
+            "episodes": evaluation.episodes,
+        }
+        for policy, store in self._stores.items():
+            if store.versions().get(EVALUATED) != evaluation.versions[policy]:
+                return  # the next evaluation is already done, or this one was made on another host
+            pulled = store.pull(EVALUATED)
+            assert pulled is not None
+            arrays[f"{policy}/parameters"] = pulled[1]
+            facts["policies"][policy] = {"version": pulled[0], "steps": evaluation.step, "policy": policy}
+        try:
+            checkpoints.write(self._folder, evaluation.step, arrays, facts, keep=1)
+            self._best = evaluation.return_mean
+        except checkpoints.CheckpointError as error:
+            self._tell(f"the best parameters were not written: {error}")
+
+
+def _score_of(folder: Any) -> float:
+    """Of the best so far, where a run is resumed."""
+    path = checkpoints.latest(folder)
+    if path is None:
+        return -math.inf
+    try:
+        return float(checkpoints.read(path)[1]["score"])
+    except (checkpoints.CheckpointError, KeyError):
+        return -math.inf
+
+
+def _figures(evaluation: EvaluationStatus, elapsed: float) -> dict[str, float]:
+    figures = {
+        "time/elapsed": elapsed,
+        "eval/return_mean": evaluation.return_mean,
+        "eval/length_mean": evaluation.length_mean,
+        "eval/episodes": float(evaluation.episodes),
+        "eval/best_return": evaluation.best_return,
+    }
+    if evaluation.return_interval is not None:
+        figures["eval/return_interval"] = evaluation.return_interval
+    return figures

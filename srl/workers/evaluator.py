@@ -1,0 +1,116 @@
+"""The evaluator: whole episodes with fixed versions while training goes on, at a small share of a core."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from srl.api.control import Evaluated
+from srl.api.lanes import LanesConfig
+from srl.api.worker import IDLE, WORKED, Context, PollResult
+from srl.base.meter import Counter, Phase
+from srl.base.seeding import derive
+from srl.workers.host import IDLE_SECONDS
+from srl.workers.player import Player
+from srl.workers.roles import Role
+
+EVALUATING, EVALUATED = "evaluating", "evaluated"
+"""Tags in the parameter service: what is being played now, and what the last report was about."""
+MAX_COPIES = 16
+MAX_TURN = 0.25
+
+
+@dataclass(frozen=True)
+class EvaluatorConfig:
+    environment: LanesConfig
+    roles: tuple[Role, ...]
+    """Which agents play by which policy; their streams are not used."""
+    every: int
+    """Versions from the beginning of one evaluation to that of the next, at least."""
+    episodes: int = 10
+    share: float = 0.03
+    """Of one core. Kept by the evaluator itself: after each turn of work it rests until the share is right."""
+    greedy: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.share <= 1.0:
+            raise ValueError(f"an evaluator's share of a core is in (0, 1], found {self.share}")
+
+    def build(self, context: Context) -> Evaluator:
+        return Evaluator(self, context)
+
+
+class Evaluator:
+    """Its policies load parameters and decide. They see none of the training data and take in no statistics; its lanes
+    are its own. What is evaluated stays tagged, so that the best can be kept when the score is known."""
+
+    def __init__(self, config: EvaluatorConfig, context: Context) -> None:
+        self._config = config
+        self._context = context
+        self._stores = {role.policy: context.parameters(role.policy) for role in config.roles}
+        self._policies = {
+            role.policy: role.algorithm.build_policy(
+                role.observation, role.action, derive(context.seed, "evaluation", role.policy)
+            )
+            for role in config.roles
+        }
+        copies = min(MAX_COPIES, config.episodes)
+        self._lanes = config.environment.build(copies)
+        self._share_of_lane = -(-config.episodes // copies)
+        patterns = {role.agents: role.policy for role in config.roles}
+        self._player = Player(self._lanes, self._policies, patterns, config.greedy, context.meter)
+        self._playing = False
+        self._next = 0  # the first policy's version from which on the next evaluation may begin
+        self._count = 0
+        self._rested = 0.0
+        # So long that the rest after it is what an idle worker sleeps anyway.
+        rest = (1.0 - config.share) / config.share
+        self._turn = min(MAX_TURN, IDLE_SECONDS / rest) if rest > 0 else MAX_TURN
+
+    def poll(self) -> PollResult:
+        """A turn of some milliseconds, if we are rested."""
+        if time.monotonic() < self._rested or not (self._playing or self._begin()):
+            return IDLE
+        began, used = time.monotonic(), time.process_time()
+        while not self._player.done and time.monotonic() - began < self._turn:
+            self._player.step()
+            self._context.meter.add(Counter.PROGRESS)
+        if self._player.done:
+            self._report()
+        used = time.process_time() - used  # of all threads, and not while others had the core
+        self._rested = time.monotonic() + used * (1.0 / self._config.share - 1.0)
+        return WORKED
+
+    def _begin(self) -> bool:
+        """Load the newest versions, if it is time."""
+        first = next(iter(self._stores.values()))
+        if first.version < self._next or any(store.version < 0 for store in self._stores.values()):
+            return False
+        self._context.meter.enter(Phase.OTHER)
+        self._next = first.version + self._config.every
+        for name, store in self._stores.items():
+            store.tag(EVALUATING)
+            pulled = store.pull(EVALUATING)
+            assert pulled is not None
+            version, parameters = pulled
+            self._policies[name].load(parameters, version)
+        self._player.begin(derive(self._context.seed, "evaluation", self._count), self._share_of_lane)
+        self._count += 1
+        self._playing = True
+        return True
+
+    def _report(self) -> None:
+        for store in self._stores.values():
+            store.tag(EVALUATED, EVALUATING)
+        results = self._player.results().values()
+        self._context.report(
+            Evaluated(
+                versions={name: policy.version for name, policy in self._policies.items()},
+                returns=[value for returns, _ in results for value in returns],
+                lengths=[value for _, lengths in results for value in lengths],
+            )
+        )
+        self._playing = False
+
+    def close(self) -> None:
+        self._lanes.close()

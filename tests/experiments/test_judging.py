@@ -1,0 +1,54 @@
+"""Evaluation in the background, from the option to the best parameters on disk, in one thread and in processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import srl
+from srl.runs import checkpoints
+
+OPTIONS = {"steps": 12_000, "scheduler": "inline", "lanes": 16, "seed": 3}
+
+
+def test_the_best_parameters_are_kept_and_training_is_not_touched(tmp_path: Path) -> None:
+    plain = srl.train("CartPole-v1", root=tmp_path, name="plain", **OPTIONS)
+    run = srl.train(
+        "CartPole-v1", root=tmp_path, name="run", eval_every=2000, eval_episodes=4, eval_share=1.0, **OPTIONS
+    )
+    records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [record for record in records if "eval/return_mean" in record]
+    assert len(evaluated) >= 3
+    steps = [record["step"] for record in evaluated]
+    assert steps == sorted(steps)
+    assert run.status.evaluation is not None
+    best = max(evaluated, key=lambda record: record["eval/return_mean"])
+    assert run.status.evaluation.best_return == best["eval/return_mean"]
+    path = checkpoints.latest(run.path / "checkpoints" / "best")
+    assert path is not None
+    arrays, facts = checkpoints.read(path)
+    assert (facts["score"], checkpoints.step_of(path)) == (best["eval/return_mean"], best["step"])
+    assert list(arrays) == ["policy/parameters"]
+    result = srl.evaluate(run.path, episodes=2, checkpoint="best")
+    assert result.checkpoint == path
+    last = [checkpoints.read(checkpoints.latest(r.path / "checkpoints"))[0] for r in (plain, run)]  # type: ignore[arg-type]
+    assert np.array_equal(last[0]["policy/parameters"], last[1]["policy/parameters"])
+    resumed = srl.resume(run.path, steps=14_000)
+    assert checkpoints.read(checkpoints.latest(path.parent))[1]["score"] >= facts["score"]  # type: ignore[arg-type]
+    assert resumed.state == "finished"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"eval_every": -1}, "eval_every must be 0"),
+        ({"eval_episodes": 0}, "eval_episodes at least 1"),
+        ({"eval_share": 1.5}, "eval_share is a share of one core"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, float], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        srl.train("CartPole-v1", root=tmp_path, **options)

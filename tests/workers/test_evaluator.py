@@ -1,0 +1,88 @@
+"""The evaluator: what it plays when, what it tells, and how little of a core it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from srl.api.block import BlockSpec
+from srl.api.control import Evaluated
+from srl.api.spaces import array_spec
+from srl.environments.ids import lanes_config
+from srl.streams.push import PushStream
+from srl.testing.algorithms import CountingConfig
+from srl.testing.contexts import World, until
+from srl.testing.policies import DECISION_SPEC
+from srl.workers.evaluator import Evaluator, EvaluatorConfig
+from srl.workers.roles import Role
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.close()
+
+
+def evaluator(world: World, every: int = 1, episodes: int = 3, share: float = 1.0) -> Evaluator:
+    environment = lanes_config("CartPole-v1")
+    lanes = environment.build(1)
+    team = lanes.spec.teams[0]
+    lanes.close()
+    samples = PushStream("policy", BlockSpec(4, 1, array_spec(team.observation), DECISION_SPEC), 1)
+    role = Role("policy", CountingConfig(), team.observation, team.action, samples)
+    return EvaluatorConfig(environment, (role,), every, episodes, share).build(world.context("evaluators"))
+
+
+def publish(world: World, version: int) -> None:
+    world.stores["policy"].push(version, np.array([version], np.float32))
+
+
+def test_it_plays_the_newest_version_and_then_one_that_is_so_much_newer(world: World) -> None:
+    worker = evaluator(world, every=3)
+    assert not worker.poll().worked  # nothing was published
+    publish(world, 5)
+    until(lambda: world.reported(Evaluated), worker.poll)
+    publish(world, 7)
+    for _ in range(50):
+        assert not worker.poll().worked
+    publish(world, 9)
+    until(lambda: len(world.reported(Evaluated)) == 2, worker.poll)
+    reports = world.reported(Evaluated)
+    assert [report.versions for report in reports] == [{"policy": 5}, {"policy": 9}]
+    assert [len(report.returns) for report in reports] == [3, 3]
+    assert all(8 <= value <= 12 for report in reports for value in report.returns)  # always to the left
+    assert reports[0].returns == reports[0].lengths
+    worker.close()
+
+
+def test_what_was_evaluated_is_kept_until_the_next_is_done(world: World) -> None:
+    worker = evaluator(world)
+    publish(world, 1)
+    until(lambda: world.reported(Evaluated), worker.poll)
+    for version in range(2, 20):  # the trainer goes on
+        publish(world, version)
+    version, parameters = world.stores["policy"].pull("evaluated")  # type: ignore[misc]
+    assert (version, parameters.tolist()) == (1, [1.0])
+    worker.close()
+
+
+def test_it_rests_as_its_share_demands(world: World) -> None:
+    worker = evaluator(world, episodes=1000, share=0.05)
+    publish(world, 1)
+    used, began, turns = time.process_time(), time.monotonic(), 0
+    assert worker.poll().worked
+    spent = time.process_time() - used
+    while not worker.poll().worked:
+        turns += 1
+    assert turns > 0
+    assert time.monotonic() - began >= 0.9 * spent / 0.05
+    worker.close()
+
+
+def test_a_share_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="share of a core"):
+        EvaluatorConfig(lanes_config("CartPole-v1"), (), 1, share=0.0)
