@@ -37,7 +37,7 @@ class LaneSpec:
         return len(self.teams[team].agents) * self.num_copies
 
 
-@dataclass
+@dataclass(slots=True)
 class Arrival:
     """What a team's lanes received, one entry per lane. Views stay valid until the next call of `step` or `reset`.
 

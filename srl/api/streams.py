@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -102,9 +102,9 @@ class RequestClient(Protocol):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server gives back for one batch: decisions [B, ...] in the order of the batch's lanes."""
+    """What a server gives back for one batch: decisions [B, ...] by path, in the order of the batch's lanes."""
 
-    decision: dict[str, Array]
+    decision: Mapping[str, Array]
     version: int
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections import deque
@@ -24,6 +25,7 @@ from srl.workers.recording import AlignedRecorder, Recorder
 from srl.workers.roles import Role, assign_teams
 
 REPORT_SECONDS = 0.25
+SLICE_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Actor:
                 self._clients,
                 self._meter,
                 context.seed,
+                SLICE_SECONDS if context.threads else math.inf,  # runs that must repeat know no clock
             )
             for slot in range(config.ring)
         ]

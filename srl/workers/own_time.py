@@ -42,6 +42,8 @@ class OwnTimeRecorder:
     the trainer waits for. So a lane without an admitted block acts on, and is recorded again when it gets one.
     """
 
+    is_plain = False
+
     def __init__(self, producer: Producer, team_lanes: list[int], meter: Meter) -> None:
         self._producer = producer
         self._meter = meter

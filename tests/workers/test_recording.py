@@ -136,7 +136,7 @@ def test_a_dead_trainer_costs_the_block_but_no_episode(rig: Callable[..., ActorR
     one = rig(TRACER, copies=1, horizon=8, length=3)
     one.publish(0)
     one.blocks(1)
-    while one.actor._groups[0].recorders[0]._row != 5:
+    while one.actor._groups[0].recorders[0].row != 5:
         one.play(1)
     one.episodes()
     before = one.actor._groups[0].recorders[0]._arrays["observation"][5, 0].copy()
