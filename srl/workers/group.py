@@ -113,7 +113,9 @@ class LaneGroup:
     def _flow(self) -> bool:
         """The common case in one loop: rows of one team, decided for at once. False: there is none to begin with."""
         recorder, client = self.recorders[0], self._clients[0]
-        assert isinstance(recorder, AlignedRecorder) and isinstance(client, InlineClient) and self.lanes is not None
+        assert isinstance(recorder, AlignedRecorder)
+        assert isinstance(client, InlineClient)
+        assert self.lanes is not None
         opened = recorder.undecided()
         if opened is None or not client.may_answer(opened.min_version):
             return False
