@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -104,7 +104,7 @@ class RequestClient(Protocol):
 class Answer:
     """What a server gives back for one batch: decisions [B, ...] by path, in the order of the batch's lanes."""
 
-    decision: Mapping[str, Array]
+    decision: dict[str, Array]
     version: int
 
 
