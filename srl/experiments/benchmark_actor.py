@@ -33,6 +33,7 @@ from srl.workers.context import WorkerContext
 from srl.workers.roles import Role
 
 TABLE = 64
+HORIZON = 128
 POLLS = 2
 """Of the actor, between two of the consumer: less than a block."""
 REPEATS = 25
@@ -135,7 +136,7 @@ def raw_actor(options: BenchOptions) -> dict[str, Any]:
     name = known.env if known else options.workload
     copies = options.lanes or 256
     environment = lanes_config(name)
-    alone = _Alone(environment, copies, horizon=64)
+    alone = _Alone(environment, copies, HORIZON)
     bare = _bare_vector(name, copies)
     turn = options.seconds / (2 * REPEATS)
     alone.run(turn)
