@@ -6,17 +6,18 @@ import contextlib
 import json
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 import tyro
-from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg, subcommand
+from tyro.conf import Fixed, OmitArgPrefixes, Positional, Suppress, UseAppendAction, arg, subcommand
 
 from srl.cli_cluster import Agent
 from srl.cli_looking import ROOT, Eval, Plot
+from srl.experiments.arguments import chosen_algorithm, spell_out
 from srl.experiments.bench_options import BenchOptions
-from srl.experiments.options import TrainOptions
+from srl.experiments.options import ALGORITHMS, TrainOptions
 
 if TYPE_CHECKING:
     from srl.api.status import RunStatus
@@ -48,9 +49,8 @@ class Train:
     def run(self) -> int:
         from srl.experiments.train import start
 
-        options = replace(
-            self.options, env_args=_parse_arguments(self.env_arg), algo_args=_parse_arguments(self.algo_arg)
-        )
+        given = {"env_args": _parse_arguments(self.env_arg), "algo_args": _parse_arguments(self.algo_arg)}
+        options = TrainOptions(**{**vars(self.options), **given})  # not the parser's subclass of it: see _train_with
         return _conduct(options, lambda observe: start(self.env, options, self.name, self.root, observe, _began()))
 
 
@@ -194,8 +194,16 @@ class Doctor:
         return 0 if healthy(facts) else 1
 
 
-Command = Union[
-    Annotated[Train, subcommand("train")],
+def _train_with(algorithm: str) -> type[Train]:
+    """`Train` as its parser and its help should be: with the options of one algorithm, not of all."""
+    others = [(name, type(getattr(TrainOptions(), name))) for name in ALGORITHMS if name != algorithm]
+    hidden: list[Any] = [(name, Annotated[kind, Fixed, Suppress], field(default_factory=kind)) for name, kind in others]
+    options = make_dataclass("TrainOptions", hidden, bases=(TrainOptions,), frozen=True)
+    narrowed = ("options", Annotated[options, arg(name="")], field(default_factory=options))
+    return make_dataclass("Train", [narrowed], bases=(Train,), frozen=True, namespace={"__doc__": Train.__doc__})
+
+
+Commands = Union[
     Annotated[Resume, subcommand("resume")],
     Annotated[Eval, subcommand("eval")],
     Annotated[Plot, subcommand("plot")],
@@ -212,7 +220,9 @@ Command = Union[
 def main(arguments: list[str] | None = None) -> int:
     """Entry point of `srl`. Errors that a user can mend are one message, without a traceback."""
     try:
-        command: Any = tyro.cli(Command, prog="srl", args=arguments, description="ReaLly Scalable RL.")
+        words = spell_out(sys.argv[1:] if arguments is None else arguments)
+        train: Any = Annotated[_train_with(chosen_algorithm(words)), subcommand("train")]
+        command: Any = tyro.cli(Union[train, Commands], prog="srl", args=words, description="ReaLly Scalable RL.")
         return int(command.run())
     except KeyboardInterrupt:
         return 130

@@ -94,7 +94,7 @@ def train(
 
 def tuning_of(options: TrainOptions) -> Tuning:
     """What the live view needs to know to give advice in figures."""
-    num_minibatches = options.ppo.num_minibatches if options.algo == "ppo" else 0
+    num_minibatches = getattr(getattr(options, options.algo, None), "num_minibatches", 0)
     return Tuning(lanes=options.lanes or 0, ring=options.ring or 0, num_minibatches=num_minibatches)
 
 
