@@ -1,7 +1,7 @@
 """Environment steps per second of hide-and-seek, and where the time goes: `python benchmarks/hide_and_seek.py`.
 
-Each setting is measured in turns, several times; the best and the median of the turns are given, because other work on a
-machine only ever makes a turn slower. CPU seconds are those of this process, which uses one core.
+Each setting is measured in turns, several times; the best and the median of the turns are given, because other work on
+a machine only ever makes a turn slower. CPU seconds are those of this process, which uses one core.
 """
 
 from __future__ import annotations

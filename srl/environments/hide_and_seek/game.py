@@ -8,7 +8,7 @@ import numpy as np
 
 from srl.base.tree import Array
 from srl.environments.hide_and_seek.dice import Dice
-from srl.environments.hide_and_seek.layout import draw_layout
+from srl.environments.hide_and_seek.layout import Layout, draw_layout
 from srl.environments.hide_and_seek.manipulation import Hands
 from srl.environments.hide_and_seek.observation import Observation
 from srl.environments.hide_and_seek.options import GameOptions
@@ -43,15 +43,18 @@ class Game:
     def begin(self, which: Iterable[int], dice: Sequence[Dice]) -> None:
         """Lay out worlds anew; `dice` has those of all worlds."""
         for world in which:
-            layout = draw_layout(self.options, dice[world])
-            self.worlds.arrange(world, layout)
-            self.hands.clear(world)
-            self.food.begin(world, layout.food)
-            self.observation.begin(world, site_points(layout.sites))
-            self.statistics.begin(world)
-            self.steps[world] = 0
-            if self._task is not None:
-                self._task.begin(world, layout)
+            self.arrange(world, draw_layout(self.options, dice[world]))
+
+    def arrange(self, world: int, layout: Layout) -> None:
+        """Let an episode begin as `layout` says."""
+        self.worlds.arrange(world, layout)
+        self.hands.clear(world)
+        self.food.begin(world, layout.food)
+        self.observation.begin(world, site_points(layout.sites))
+        self.statistics.begin(world)
+        self.steps[world] = 0
+        if self._task is not None:
+            self._task.begin(world, layout)
 
     def step(self, actions: Array, moving: Array, dice: Sequence[Dice]) -> dict[int, str]:
         """Physics and rules of the worlds that are `moving` [N]; `actions` [N, A, 5]. What broke, by world."""
@@ -98,7 +101,7 @@ class Game:
 
     def _hider_seen(self) -> Array:
         hiders = self.worlds.num_hiders
-        return self.perception.agents[:, hiders:, :hiders].any(axis=(1, 2))
+        return np.asarray(self.perception.agents[:, hiders:, :hiders].any(axis=(1, 2)))
 
     def look(self) -> None:
         """Perceive without a step: worlds began anew."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ class HideAndSeekLanes:
         ]
         self.spec = LaneSpec(name, num_copies, tuple(teams))
         edges = np.cumsum([0, *(len(team.agents) for team in teams)]).tolist()
-        self._parts = [slice(low, high) for low, high in zip(edges, edges[1:], strict=False)]  # of agents, by team
+        self._parts = [slice(low, high) for low, high in pairwise(edges)]  # of agents, by team
         # Views of the game's own arrays, agent by agent: nothing is copied.
         self._observations: list[Tree] = [
             {name: _flat(array[part]) for name, array in game.observation.arrays.items()} for part in self._parts
@@ -132,14 +132,17 @@ class HideAndSeekLanes:
         if failures:
             failed = np.zeros(self._num, bool)
             failed[list(failures)] = True
-        arrivals = []
+        arrivals: list[Arrival] = []
         acting = ~(terminated | truncated)
         for part, observation in zip(self._parts, self._observations, strict=True):
             here = present[part]  # [agents, N]
             arrival = Arrival(
                 observation,
                 _flat(reward.T[part].astype(np.float32)),
-                *((here & marks).reshape(-1) for marks in (terminated, truncated, acting, starting)),
+                terminated=(here & terminated).reshape(-1),
+                truncated=(here & truncated).reshape(-1),
+                acting=(here & acting).reshape(-1),
+                first=(here & starting).reshape(-1),
                 failed=None if failed is None else np.tile(failed, len(here)),
                 failures=tuple(failures.values()) if not arrivals else (),
             )

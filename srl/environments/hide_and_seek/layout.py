@@ -1,4 +1,4 @@
-"""Where everything is when an episode begins: walls, then agents, boxes, ramps and the rest on free cells of the grid."""
+"""Where everything is when an episode begins: walls, then agents, boxes, ramps and the rest on free cells."""
 
 from __future__ import annotations
 

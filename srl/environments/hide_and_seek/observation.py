@@ -1,7 +1,7 @@
 """What each agent is told: arrays over all agents and worlds, [A, N, ...].
 
-Entities are described whether an agent sees them or not. The masks say what it sees (`mask_*_obs`: the policy's) and what
-there is at all (`mask_*_obs_spoof`: a critic's that knows everything).
+Entities are described whether an agent sees them or not. The masks say what it sees (`mask_*_obs`: the policy's) and
+what there is at all (`mask_*_obs_spoof`: a critic's that knows everything).
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Observation:
             shapes["construction_site_obs"] = (most(options.num_sites), 15)
             masks["acs"] = most(options.num_sites)
         agents, num = worlds.num_agents, worlds.num
-        self.arrays: dict[str, Array] = {name: np.zeros((agents, num, *shape), np.float32) for name, shape in shapes.items()}
+        self.arrays: dict[str, Array] = {
+            name: np.zeros((agents, num, *shape), np.float32) for name, shape in shapes.items()
+        }
         for kind, size in masks.items():
             self.arrays[f"mask_{kind}_obs"] = np.zeros((agents, num, size), np.int8)
             self.arrays[f"mask_{kind}_obs_spoof"] = np.zeros((agents, num, size), np.int8)

@@ -102,7 +102,9 @@ class GameOptions:
         if self.most_agents < 1:
             raise ValueError("a game needs an agent: num_hiders + num_seekers must be at least 1")
         if self.max_others is not None and self.max_others < self.most_agents - 1:
-            raise ValueError(f"max_others must be at least {self.most_agents - 1}: there can be {self.most_agents} agents")
+            raise ValueError(
+                f"max_others must be at least {self.most_agents - 1}: there can be {self.most_agents} agents"
+            )
         if self.grid < 16:
             raise ValueError(f"scale {self.scale} makes a floor of {self.grid} cells; at least 16 are needed (0.54)")
         if self.task == "lock-and-return" and least(self.num_boxes) < 1:
@@ -113,9 +115,9 @@ class GameOptions:
             raise ValueError(f"{self.task} is a task for one hider: num_hiders=1, num_seekers=0")
         if self.task == "sequential-lock" and (self.scenario, self.num_ramps) != ("var_tri", 3):
             raise ValueError("sequential-lock needs scenario='var_tri' and num_ramps=3, one for each room")
-        if self.bounds is not None:
-            if len(self.bounds) != 4 or not (self.bounds[0] < self.bounds[2] and self.bounds[1] < self.bounds[3]):
-                raise ValueError(f"bounds must be x0, y0, x1, y1 with x0 < x1 and y0 < y1, not {self.bounds}")
+        bounds = self.bounds
+        if bounds is not None and not (len(bounds) == 4 and bounds[0] < bounds[2] and bounds[1] < bounds[3]):
+            raise ValueError(f"bounds must be x0, y0, x1, y1 with x0 < x1 and y0 < y1, not {bounds}")
 
     @property
     def grid(self) -> int:

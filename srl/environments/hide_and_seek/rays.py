@@ -84,9 +84,10 @@ def _blocked(
         if _wall_hit(walls[w], ox, oy, oz, dx, dy, dz) < limit:
             return True
     for e in range(len(centre)):
-        if e != without and e != target and present[e]:
-            if _hit(e, num_agents, num_ramps, centre, turn, half, ox, oy, oz, dx, dy, dz) < limit:
-                return True
+        if e in (without, target) or not present[e]:
+            continue
+        if _hit(e, num_agents, num_ramps, centre, turn, half, ox, oy, oz, dx, dy, dz) < limit:
+            return True
     return pillar[2] > 0.0 and _cylinder_hit(pillar, ox, oy, oz, dx, dy, dz) < limit
 
 
@@ -222,9 +223,7 @@ def perceive(
             if not present[n, a]:
                 lidar[a, n], sees[n, a], sees_food[n, a], reach[n, a] = 0.0, False, False, MISS
                 continue
-            _scan(
-                a, num_agents, num_ramps, centre, turn, half[n], present[n], walls[n], num_walls[n], pillar[n], best
-            )
+            _scan(a, num_agents, num_ramps, centre, turn, half[n], present[n], walls[n], num_walls[n], pillar[n], best)
             for k in range(NUM_RAYS):
                 lidar[a, n, k, 0] = best[k]
             ox, oy, oz = centre[a, 0], centre[a, 1], centre[a, 2]

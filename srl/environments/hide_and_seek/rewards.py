@@ -16,10 +16,10 @@ def hide_and_seek(kind: str, sight: Array, present: Array, num_hiders: int) -> A
     """Rewards [N, A], from which agent sees [N, A, A] which: +1 and -1."""
     caught = sight[:, num_hiders:, :num_hiders]  # [N, seekers, hiders]
     hiders, seekers = present[:, :num_hiders], present[:, num_hiders:]
-    seen, seeing = caught.any(axis=1), caught.any(axis=2)
+    seen, seeing = np.asarray(caught.any(axis=1)), np.asarray(caught.any(axis=2))
     if kind == "joint_zero_sum":
-        seen = np.broadcast_to(seen.any(axis=1, keepdims=True), seen.shape)
-        seeing = np.broadcast_to(seeing.any(axis=1, keepdims=True), seeing.shape)
+        one = np.asarray(seen.any(axis=1))[:, None]
+        seen, seeing = np.repeat(one, seen.shape[1], axis=1), np.repeat(one, seeing.shape[1], axis=1)
     reward = np.concatenate((1.0 - 2.0 * seen, 2.0 * seeing - 1.0), axis=1)
     if kind == "joint_mean":
         reward[:, :num_hiders] = _team_mean(reward[:, :num_hiders], hiders)

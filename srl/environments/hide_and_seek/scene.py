@@ -23,8 +23,11 @@ CYLINDER_HALF_HEIGHT = 0.25
 AWAY = -50.0  # m: the height at which walls that a layout does not need are kept
 ARENA = "1M"
 """Memory for contacts of one world; about four times what was ever used."""
-BOX_FIELDS = ("geom_size", "geom_rbound", "geom_aabb", "body_pos", "body_inertia", "body_invweight0", "dof_M0")
-BOX_FIELDS += ("dof_invweight0", "dof_length", "bvh_aabb")
+BOX_FIELDS = (
+    *("geom_size", "geom_rbound", "geom_aabb", "body_pos", "body_inertia", "body_invweight0"),
+    *("dof_M0", "dof_invweight0", "dof_length", "bvh_aabb"),
+)
+"""What the compiler derives from a box's shape."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,10 @@ def to_xml(kind: SceneKind, layout: Layout | None = None) -> str:
         for i, half in enumerate(BOX_HALF_SIZES[kinds])
     )
     objects = [f"ramp{i}" for i in range(kind.num_ramps)] + [f"box{i}" for i in range(kind.num_boxes)]
-    welds = "".join(f'<weld body1="agent{i}" body2="{objects[0]}" active="false"/>' for i in range(kind.num_agents))
+    holders = range(kind.num_agents if objects else 0)  # one weld each; its other end is written when an agent grabs
+    welds = "".join(f'<weld body1="agent{i}" body2="{objects[0]}" active="false"/>' for i in holders)
     locks = "".join(f'<joint joint1="{name}{axis}" active="false"/>' for name in objects for axis in "xyzr")
-    motors = "".join(
-        f'<motor joint="agent{i}{axis}" gear="100"/>' for i in range(kind.num_agents) for axis in "xyr"
-    )
+    motors = "".join(f'<motor joint="agent{i}{axis}" gear="100"/>' for i in range(kind.num_agents) for axis in "xyr")
     return f"""
 <mujoco model="hide-and-seek">
   <compiler angle="radian"/>
@@ -83,17 +85,20 @@ def to_xml(kind: SceneKind, layout: Layout | None = None) -> str:
     <flag sleep="{"enable" if kind.sleep else "disable"}" midphase="disable"/>
   </option>
   <statistic center="{kind.floor / 2} {kind.floor / 2} 0" extent="{kind.floor}"/>
-  <visual><global offwidth="1280" offheight="1280"/><headlight ambient=".4 .4 .4" diffuse=".5 .5 .5"/></visual>
-  <asset><mesh name="ramp" vertex="{" ".join(_text(vertex) for vertex in RAMP_VERTICES)}"/></asset>
+  <visual><global offwidth="1280" offheight="1280"/><headlight ambient=".4 .4 .4" diffuse=".45 .45 .45"/></visual>
+  <asset>
+    <texture type="skybox" builtin="gradient" rgb1=".86 .9 .95" rgb2=".62 .68 .76" width="32" height="192"/>
+    <mesh name="ramp" vertex="{" ".join(_text(vertex) for vertex in RAMP_VERTICES)}"/>
+  </asset>
   <worldbody>
-    <light pos="{kind.floor / 2} {kind.floor / 2} 8" dir="0 0 -1" diffuse=".35 .35 .35" castshadow="false"/>
+    <light pos="{kind.floor / 2} {kind.floor / 2} 8" dir="0 0 -1" diffuse=".2 .2 .2" castshadow="false"/>
     <geom name="floor" type="plane" size="{kind.floor / 2} {kind.floor / 2} .1"
       pos="{kind.floor / 2} {kind.floor / 2} 0" friction=".2" rgba=".93 .92 .88 1"/>
     {_walls(kind, layout)}{_cylinder(layout) if kind.cylinder else ""}
     {agents}{ramps}{boxes}
   </worldbody>
   <actuator>{motors}</actuator>
-  <equality>{welds if objects else ""}{locks}</equality>
+  <equality>{welds}{locks}</equality>
 </mujoco>"""
 
 
@@ -159,24 +164,24 @@ def compile_scene(kind: SceneKind, layout: Layout | None = None) -> Any:
 
 @functools.cache
 def _box_constants() -> dict[str, Array]:
-    """What the compiler derives from a box's shape, by field and kind: [kinds, ...]."""
+    """The fields of each kind of box: [kinds, ...]."""
     kind = SceneKind(0, 0, len(BOX_HALF_SIZES), 0, 1.0, 6.0, False, 0.005, False)
     nowhere = np.zeros((0, 2))
     layout = Layout(np.zeros((0, 5)), 0, 0, nowhere, np.arange(len(BOX_HALF_SIZES)), nowhere, nowhere)
     model = compile_scene(kind, layout)
     bodies = np.arange(len(BOX_HALF_SIZES)) + 1
-    return {name: _rows(model, name)[bodies_rows(model, name, bodies)].copy() for name in BOX_FIELDS}
+    return {name: _field(model, name)[_rows_of(model, name, bodies)].copy() for name in BOX_FIELDS}
 
 
-def _rows(model: Any, name: str) -> Array:
+def _field(model: Any, name: str) -> Array:
     array: Array = getattr(model, name)
     return array
 
 
-def bodies_rows(model: Any, name: str, bodies: Array) -> Array:
+def _rows_of(model: Any, name: str, bodies: Array) -> Array:
     """The rows of a field that belong to bodies of one geom: [bodies], or [bodies, 4] for joints' fields."""
     if name.startswith("dof_"):
-        return model.body_dofadr[bodies][:, None] + np.arange(4)
+        return np.asarray(model.body_dofadr[bodies])[:, None] + np.arange(4)
     if name.startswith("geom_"):
         return np.asarray(model.body_geomadr[bodies])
     if name.startswith("bvh_"):
@@ -200,7 +205,7 @@ class Scene:
         self.eq_active, self.eq_data, self.eq_obj2id = self.data.eq_active, model.eq_data, model.eq_obj2id
         first_box = 1 + kind.num_agents + kind.num_ramps
         boxes = np.arange(first_box, first_box + kind.num_boxes)
-        self._targets = [(_rows(model, name), bodies_rows(model, name, boxes), name) for name in BOX_FIELDS]
+        self._targets = [(_field(model, name), _rows_of(model, name, boxes), name) for name in BOX_FIELDS]
         self._walls = slice(1, 1 + kind.num_walls)  # geoms; the floor is the first
         self._cylinder = 1 + kind.num_walls
         self._first_ramp = 4 * kind.num_agents

@@ -1,4 +1,4 @@
-"""Players without a network: random ones, and busy ones who run to objects, drag and lock them, and chase each other."""
+"""Players without a network: random ones, and busy ones who drag and lock objects and chase each other."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Rays against the shapes of the game, compiled: where a ray first meets a sphere, a box, a ramp, a cylinder.
 
-A ray is an origin o and a direction d, of any length; hits are given as multiples s >= 0 of d, `MISS` where there is none.
-As in MuJoCo, a ray that begins inside a shape hits it where it leaves.
+A ray is an origin o and a direction d, of any length; hits are given as multiples s >= 0 of d, `MISS` where there is
+none. As in MuJoCo, a ray that begins inside a shape hits it where it leaves.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ def _slab(o: float, d: float, low: float, high: float, enter: float, leave: floa
 
 
 @compiled
-def box(
-    ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, hx: float, hy: float, hz: float
-) -> float:
+def box(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, hx: float, hy: float, hz: float) -> float:
     """A box about the zero point, along the axes."""
     enter, leave = _slab(ox, dx, -hx, hx, -MISS, MISS)
     enter, leave = _slab(oy, dy, -hy, hy, enter, leave)
@@ -69,9 +67,7 @@ def ramp(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float) -> fl
 
 
 @compiled
-def cylinder(
-    ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, radius: float, hz: float
-) -> float:
+def cylinder(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, radius: float, hz: float) -> float:
     """An upright cylinder about the zero point."""
     a = dx * dx + dy * dy
     enter, leave = _slab(oz, dz, -hz, hz, -MISS, MISS)

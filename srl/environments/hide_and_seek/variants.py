@@ -41,9 +41,7 @@ VARIANTS: Mapping[str, GameOptions] = {
         _ALONE, task="sequential-lock", scenario="var_tri", door_size=0, num_boxes=4, num_ramps=3, horizon=120
     ),
     "blueprint": dataclasses.replace(_ALONE, task="blueprint", scenario="empty", num_boxes=8, horizon=150),
-    "shelter": dataclasses.replace(
-        _ALONE, task="shelter", scenario="empty", num_boxes=8, num_elongated=3, horizon=240
-    ),
+    "shelter": dataclasses.replace(_ALONE, task="shelter", scenario="empty", num_boxes=8, num_elongated=3, horizon=240),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -181,7 +182,7 @@ def _with_door(wall: Wall, size: int, dice: Dice) -> list[Wall]:
     if size == 0:
         return [wall]
     junctions = sorted({*wall.above, *wall.below})
-    gaps = [(a, b - a) for a, b in zip(junctions, junctions[1:], strict=False) if b - a >= size + 1]
+    gaps = [(a, b - a) for a, b in itertools.pairwise(junctions) if b - a >= size + 1]
     if not gaps:
         return [wall]
     junction, gap = gaps[dice.below(len(gaps))]

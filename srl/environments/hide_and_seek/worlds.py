@@ -17,7 +17,7 @@ from srl.environments.mujoco_log import quiet
 MAX_SPEED = 50.0
 """m/s. Nothing in the game comes near it: a world that does has come apart, of which MuJoCo does not always tell."""
 NUDGE = 1e-9
-"""m/s. What wakes an agent that MuJoCo let sleep; a change of its controls alone does not."""
+"""m/s. What wakes a body that MuJoCo let sleep. Contacts do, too; changed controls, locks and holds alone do not."""
 
 
 class Worlds:
@@ -104,12 +104,16 @@ class Worlds:
     def grab(self, world: int, agent: int, target: int) -> None:
         """Tie an agent to an object as they stand now; -1: let go."""
         scene, body = self._scene(world), int(self._bodies[world, agent])
+        self._nudge(world, agent)
+        if scene.eq_active[body]:
+            self._nudge(world, self._bodies[world].tolist().index(scene.eq_obj2id[body] - 1))
         if target < 0:
             scene.eq_active[body] = 0
             return
         entity = self.num_agents + target
+        self._nudge(world, entity)
         scene.eq_obj2id[body] = 1 + self._bodies[world, entity]
-        x, y, z = (self.q[world, entity] + 0)[:3] + self.half[world, entity] - self.q[world, agent, :3] - AGENT_RADIUS
+        x, y, z = self.q[world, entity, :3] + self.half[world, entity] - self.q[world, agent, :3] - AGENT_RADIUS
         yaw = self.q[world, agent, 3]
         cosine, sine = np.cos(yaw), np.sin(yaw)
         half_turn = (self.q[world, entity, 3] - yaw) / 2
@@ -123,6 +127,7 @@ class Worlds:
         body = int(self._bodies[world, entity])
         agents = len(self._rows[world])
         rows = slice(agents + 4 * (body - agents), agents + 4 * (body - agents) + 4)
+        self._nudge(world, entity)
         if locked:
             scene.eq_data[rows, 0] = self.q[world, entity]
         scene.eq_active[rows] = locked
@@ -157,7 +162,11 @@ class Worlds:
         still = ~self.v[:, : self.num_agents].any(axis=2) & moving[:, None]
         changed = (controls != self._controls).any(axis=2)
         for world, agent in zip(*np.nonzero(still & changed & self.present[:, : self.num_agents]), strict=True):
-            self._scene(world).qvel[4 * self._bodies[world, agent]] = NUDGE
+            self._nudge(world, agent)
+
+    def _nudge(self, world: int, entity: int) -> None:
+        if not self.v[world, entity].any():
+            self._scene(world).qvel[4 * self._bodies[world, entity]] = NUDGE
 
     def _gather(self, world: int) -> None:
         for array, state in self._views[world]:
