@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,12 @@ class NoCamera(RuntimeError):
 
 
 class Camera:
-    """Looks down at a slant. Renderers are kept, one for each model."""
+    """Looks down at a slant. What the graphics card holds of a model is kept until another model comes."""
 
     def __init__(self, size: int) -> None:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # Of MuJoCo's ways the one that needs no screen; read at import.
         self._size = size
-        self._renderer: tuple[Any, Any] | None = None  # of which model
+        self._display: Any = None
+        self._loaded: tuple[Any, Any, Any] | None = None  # model, its scene, what the card holds of it
 
     def picture(self, game: Game, world: int) -> Array:
         """[size, size, 3] uint8."""
@@ -31,20 +32,46 @@ class Camera:
         model, data = game.worlds.simulation(world)
         _paint(game, world, model)
         mujoco.mj_forward(model, copy := _copied(model, data))
-        if self._renderer is None or self._renderer[0] is not model:
-            self.close()
-            try:
-                self._renderer = (model, mujoco.Renderer(model, self._size, self._size))
-            except Exception as error:  # Whatever a driver's absence looks like here.
-                raise NoCamera(f"MuJoCo cannot draw off screen on this machine: {error}") from error
-        renderer = self._renderer[1]
-        renderer.update_scene(copy, _view(game.options.floor))
-        return np.asarray(renderer.render(), np.uint8).copy()
+        scene, context = self._load(model)
+        rectangle = mujoco.MjrRect(0, 0, self._size, self._size)
+        mujoco.mjv_updateScene(
+            model, copy, mujoco.MjvOption(), None, _view(game.options.floor), mujoco.mjtCatBit.mjCAT_ALL, scene
+        )
+        mujoco.mjr_render(rectangle, scene, context)
+        picture = np.empty((self._size, self._size, 3), np.uint8)
+        mujoco.mjr_readPixels(picture, None, rectangle, context)
+        return np.ascontiguousarray(picture[::-1])
+
+    def _load(self, model: Any) -> tuple[Any, Any]:
+        import mujoco
+
+        if self._display is None:
+            self._display = _open_display(self._size)
+        self._display.make_current()
+        if self._loaded is None or self._loaded[0] is not model:
+            context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
+            mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, context)
+            self._loaded = (model, mujoco.MjvScene(model, maxgeom=1000), context)
+        return self._loaded[1:]
 
     def close(self) -> None:
-        if self._renderer is not None:
-            self._renderer[1].close()
-            self._renderer = None
+        if self._display is not None:
+            if self._loaded is not None:
+                self._loaded[2].free()
+            self._display.free()
+        self._display = self._loaded = None
+
+
+def _open_display(size: int) -> Any:
+    """A place to draw that no screen shows. MuJoCo's own choice is made when it is imported and wants a screen."""
+    try:
+        if os.environ.get("MUJOCO_GL") or platform.system() != "Linux":
+            from mujoco import GLContext
+        else:
+            from mujoco.egl import GLContext
+        return GLContext(size, size)
+    except Exception as error:  # Whatever a driver's absence looks like here.
+        raise NoCamera(f"MuJoCo cannot draw off screen on this machine ({error}): use the view 'map'") from error
 
 
 def _copied(model: Any, data: Any) -> Any:

@@ -11,6 +11,7 @@ from pettingzoo import ParallelEnv
 
 from srl.base.tree import Array
 from srl.environments.hide_and_seek.one_world import OneWorld
+from srl.environments.hide_and_seek.variants import VARIANTS
 
 
 class HideAndSeek(ParallelEnv):  # type: ignore[misc]
@@ -74,3 +75,16 @@ class HideAndSeek(ParallelEnv):  # type: ignore[misc]
 
     def close(self) -> None:
         self._world.close()
+
+
+def register() -> None:
+    """Make the games known to PettingZoo: ``pettingzoo.make("parallel", "hide-and-seek/quadrant-v0")``."""
+    import pettingzoo
+
+    if hasattr(pettingzoo, "register"):  # since 1.26
+        for name in VARIANTS:
+            entry = f"{__name__}:HideAndSeek"
+            pettingzoo.register("parallel", f"hide-and-seek/{name}-v0", entry, kwargs={"variant": name})
+
+
+register()  # once, when this module is imported
