@@ -217,13 +217,17 @@ Commands = Union[
 ]
 
 
+def parse(arguments: list[str]) -> Any:
+    """The command that was meant, ready to `run`."""
+    words = spell_out(arguments)
+    train: Any = Annotated[_train_with(chosen_algorithm(words)), subcommand("train")]
+    return tyro.cli(Union[train, Commands], prog="srl", args=words, description="ReaLly Scalable RL.")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Entry point of `srl`. Errors that a user can mend are one message, without a traceback."""
     try:
-        words = spell_out(sys.argv[1:] if arguments is None else arguments)
-        train: Any = Annotated[_train_with(chosen_algorithm(words)), subcommand("train")]
-        command: Any = tyro.cli(Union[train, Commands], prog="srl", args=words, description="ReaLly Scalable RL.")
-        return int(command.run())
+        return int(parse(sys.argv[1:] if arguments is None else arguments).run())
     except KeyboardInterrupt:
         return 130
     except (ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError) as error:
