@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from srl.api.spaces import Space
+from srl.base.state import State
 from srl.base.tree import Array, Tree
 
 
@@ -82,6 +83,17 @@ class Lanes(Protocol):
 
     def close(self) -> None:
         """Free what the copies hold. Idempotent."""
+
+
+@runtime_checkable
+class ResumableLanes(Protocol):
+    """Lanes that can be saved in the middle of their episodes. Both raise NotResumable where that is not possible."""
+
+    def state(self) -> State:
+        """All that decides what the lanes do from now on, given the same actions."""
+
+    def restore(self, state: State) -> None:
+        """Go on where others stopped; these lanes were just built, by the same config, and never reset."""
 
 
 @runtime_checkable

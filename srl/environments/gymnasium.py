@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +14,13 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
+from srl.base.state import State
 from srl.base.tree import Array, Tree, leaves
+from srl.environments.capture import capture
 from srl.environments.errors import EnvironmentBroken
 from srl.environments.finite import all_finite, broken_lanes
 from srl.environments.locate import locate
+from srl.environments.reinstate import reinstate
 from srl.environments.seeds import copy_seeds
 from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_leaves
 
@@ -106,7 +109,7 @@ class GymnasiumLanes:
         self._terminated, self._truncated, self._first = np.zeros((3, num_copies), bool)
         self._ended = np.zeros(num_copies, bool)
         self._elapsed = np.zeros(num_copies, np.int64)  # steps in the episode
-        self._seeds: Iterator[int] = copy_seeds(0)
+        self._seeds = copy_seeds(0)
         self._seed = [0] * num_copies
         self._episodes = [0] * num_copies  # since the copy was seeded
         self._failures_in_a_row = [0] * num_copies
@@ -153,6 +156,12 @@ class GymnasiumLanes:
         if self._limit is not None:
             truncations |= self._elapsed >= self._limit
         return self._arrival(failures)
+
+    def state(self) -> State:
+        return capture(self)
+
+    def restore(self, state: State) -> None:
+        reinstate(self, state)
 
     def close(self) -> None:
         for environment in self._environments:

@@ -17,11 +17,14 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.base.state import State
 from srl.base.tree import Array, Tree
 from srl.environments.autoreset import FACTS, WAITING, next_step
+from srl.environments.capture import capture
 from srl.environments.errors import EnvironmentBroken
 from srl.environments.finite import all_finite, broken_lanes, finite_check
 from srl.environments.locate import Factory, locate, parameters_of
+from srl.environments.reinstate import reinstate
 from srl.environments.seeds import copy_seeds
 from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_encoder
 
@@ -145,6 +148,12 @@ class VectorLanes:
             arrival.acting &= ~waiting
             arrival.first = arrival.first & ~waiting
             self._ended = self._ended | waiting
+
+    def state(self) -> State:
+        return capture(self)
+
+    def restore(self, state: State) -> None:
+        reinstate(self, state)
 
     def close(self) -> None:
         if self._environment is not None:

@@ -227,6 +227,7 @@ class _Asker:
 
     channel: Channel
     arena: Arena | None = None
+    client: str = ""
 
 
 @dataclass(frozen=True)
@@ -271,6 +272,7 @@ class Server:
 
     def _handle(self, asker: _Asker, message: Any, arrays: list[Array], memory: Any) -> None:
         if isinstance(message, Attach):
+            asker.client = message.client
             if memory is not None:
                 asker.arena = Arena(self._stream.spec, memory)
                 memory.close()

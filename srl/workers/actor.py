@@ -12,12 +12,13 @@ from functools import partial
 
 from srl.api.control import Episodes, Notice
 from srl.api.lanes import LanesConfig, LaneSpec
-from srl.api.streams import RequestClient
 from srl.api.worker import IDLE, WORKED, Context, PollResult
 from srl.base.meter import Counter
 from srl.base.seeding import derive
+from srl.base.state import NotResumable, State, part, under
 from srl.streams.push import Producer
-from srl.streams.request import InlineClient
+from srl.streams.request import Client, InlineClient
+from srl.streams.resuming import restore_client, restore_producer, save_client, save_producer
 from srl.workers.errors import RunBroken
 from srl.workers.group import LaneGroup
 from srl.workers.own_time import OwnTimeRecorder
@@ -52,7 +53,7 @@ class Actor:
         spec = replace(config.spec, num_copies=config.copies)
         teams = assign_teams(spec, tuple(role.agents for role in config.roles))
         self._producers: list[Producer] = []
-        self._clients: list[RequestClient] = []
+        self._clients: list[InlineClient | Client] = []
         recorders: list[list[Recorder]] = [[] for _ in range(config.ring)]
         for role, members in zip(config.roles, teams, strict=True):
             counts = [spec.num_lanes(team) for team in members]
@@ -82,7 +83,7 @@ class Actor:
         self._reported = 0.0
         self._started = 0
 
-    def _client(self, role: Role, producer: Producer) -> RequestClient:
+    def _client(self, role: Role, producer: Producer) -> InlineClient | Client:
         if role.inference is not None:
             return role.inference.client(self._context, producer.arena)
         seed = derive(self._context.seed, "policy", role.policy)
@@ -163,6 +164,28 @@ class Actor:
                 lengths += long
             if count:
                 self._context.report(Episodes(count, returns, lengths, role.policy))
+
+    def state(self) -> State:
+        """With every environment in the middle of its episode, and every block as far as it is filled."""
+        if self._started < len(self._groups):
+            raise NotResumable(f"{self._context.place.name} is still building its environments")
+        parts = {
+            **{f"producer/{role}": save_producer(producer) for role, producer in enumerate(self._producers)},
+            **{f"client/{role}": save_client(client) for role, client in enumerate(self._clients)},
+            **{f"group/{group.tag}": group.state() for group in self._groups},
+        }
+        return {key: value for name, state in parts.items() for key, value in under(name, state).items()}
+
+    def restore(self, state: State) -> bool:
+        ready = True
+        for role, producer in enumerate(self._producers):
+            ready &= restore_producer(producer, part(state, f"producer/{role}"))
+            ready &= restore_client(self._clients[role], producer.arena, part(state, f"client/{role}"))
+        if ready:
+            for group in self._groups:
+                group.restore(part(state, f"group/{group.tag}"))
+            self._started = len(self._groups)
+        return ready
 
     def close(self) -> None:
         for group in self._groups:

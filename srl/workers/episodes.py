@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from srl.base.state import State
 from srl.base.tree import Array
 
 MAX_REPORTED = 200
@@ -70,3 +71,13 @@ class EpisodeTally:
         count = len(returns)
         chosen = np.linspace(0, count - 1, min(count, MAX_REPORTED)).astype(int)
         return count, returns[chosen].tolist(), lengths[chosen].tolist()
+
+    def state(self) -> State:
+        """Running episodes and those not yet told."""
+        told = {"returns": self._returns, "lengths": self._lengths}
+        ended = {name: np.concatenate([np.zeros(0), *found]) for name, found in told.items()}
+        return {"return": self._return.copy(), "length": self._length.copy(), **ended}
+
+    def restore(self, state: State) -> None:
+        self._return[...], self._length[...] = state["return"], state["length"]
+        self._returns, self._lengths = [state["returns"]], [state["lengths"]]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from enum import Enum
 
-from srl.api.lanes import Arrival, Lanes, LanesConfig
+from srl.api.lanes import Arrival, Lanes, LanesConfig, ResumableLanes
 from srl.api.streams import RequestClient
 from srl.base.meter import Counter, Meter, Phase
 from srl.base.seeding import derive
+from srl.base.state import NotResumable, State, pack, part, under, unpack
 from srl.base.tree import Tree
 from srl.streams.request import InlineClient
 from srl.workers.recording import AlignedRecorder, Recorder
@@ -36,7 +38,7 @@ class LaneGroup:
         num_copies: int,
         teams: list[list[int]],
         recorders: list[Recorder],
-        clients: list[RequestClient],
+        clients: Sequence[RequestClient],
         meter: Meter,
         seed: int,
         slice_seconds: float = math.inf,
@@ -164,6 +166,27 @@ class LaneGroup:
         for recorder, members in zip(self.recorders, self._teams, strict=True):
             actions.update(zip(members, recorder.actions(), strict=True))
         return tuple(actions[team] for team in range(len(actions)))
+
+    def state(self) -> State:
+        if not isinstance(self.lanes, ResumableLanes):
+            raise NotResumable(f"{type(self.lanes).__name__} has no `state` and `restore`")
+        facts = [self._seed, self._num_builds, self._turn.name, sorted(self._undecided), self.reports]
+        recorders = {
+            key: value
+            for role, recorder in enumerate(self.recorders)
+            for key, value in under(f"recorder/{role}", recorder.state()).items()
+        }
+        return {"facts": pack(facts), **under("lanes", self.lanes.state()), **recorders}
+
+    def restore(self, state: State) -> None:
+        self._seed, self._num_builds, turn, undecided, self.reports = unpack(state["facts"])
+        self._turn, self._undecided = Turn[turn], set(undecided)
+        for role, recorder in enumerate(self.recorders):
+            recorder.restore(part(state, f"recorder/{role}"))
+        self.lanes = self._environment.build(self._num_copies)
+        if not isinstance(self.lanes, ResumableLanes):
+            raise NotResumable(f"{type(self.lanes).__name__} has no `state` and `restore`")
+        self.lanes.restore(part(state, "lanes"))
 
     def close(self) -> None:
         if self.lanes is not None:

@@ -12,8 +12,10 @@ from srl.api.block import Block
 from srl.api.lanes import Arrival
 from srl.api.streams import Cell, OpenBlock
 from srl.base.meter import Counter, Meter
+from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, from_leaves, leaves
 from srl.streams.push import Producer
+from srl.streams.resuming import open_block
 from srl.workers.episodes import EpisodeTally
 from srl.workers.recording import memory_paths
 
@@ -159,3 +161,20 @@ class OwnTimeRecorder:
         for number in range(len(self._lanes)):
             self._restart(number)
         self._written.clear()
+
+    def state(self) -> State:
+        lanes = [[-1 if lane.opened is None else lane.opened.block.index, lane.row, lane.acted] for lane in self._lanes]
+        return {
+            "facts": pack({"lanes": lanes, "written": self._written}),
+            **{f"actions/{path}": values.copy() for path, values in self._actions.items()},
+            **under("tally", self.tally.state()),
+        }
+
+    def restore(self, state: State) -> None:
+        facts = unpack(state["facts"])
+        for lane, (index, row, acted) in zip(self._lanes, facts["lanes"], strict=True):
+            lane.opened, lane.row, lane.acted = open_block(self._producer, index), row, acted
+        self._written = facts["written"]
+        for path, values in part(state, "actions").items():
+            self._actions[path][...] = values
+        self.tally.restore(part(state, "tally"))

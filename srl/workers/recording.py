@@ -12,8 +12,10 @@ from srl.api.block import STATE, BlockSpec
 from srl.api.lanes import Arrival
 from srl.api.streams import Cell, OpenBlock
 from srl.base.meter import Counter, Meter
+from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, from_leaves, leaves
 from srl.streams.push import Producer
+from srl.streams.resuming import open_block
 from srl.workers.episodes import EpisodeTally
 
 WRITTEN = ("reward", "terminated", "truncated", "acting", "first", "observation")
@@ -45,6 +47,11 @@ class Recorder(Protocol):
 
     def abandon(self) -> None:
         """The environment broke as a whole: forget the unfinished rows."""
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None:
+        """Go on where another one stopped; the producer was restored before."""
 
 
 def memory_paths(spec: BlockSpec) -> list[tuple[str, str]]:
@@ -245,3 +252,22 @@ class AlignedRecorder:
             self._producer.discard(self._opened)
             self._opened = None
         self.tally.forget(np.arange(self._spec.lanes))
+
+    def state(self) -> State:
+        index = -1 if self._opened is None else self._opened.block.index
+        cut = np.zeros((0, 0), bool) if self._cut is None else self._cut.copy()
+        return {
+            "facts": pack([index, self._row, self._decided, self._has_facts]),
+            "cut": cut,
+            **{f"carry/{path}": values.copy() for path, values in self._carry.items()},
+            **under("tally", self.tally.state()),
+        }
+
+    def restore(self, state: State) -> None:
+        index, self._row, self._decided, self._has_facts = unpack(state["facts"])
+        self._opened = open_block(self._producer, index)
+        self._arrays = {} if self._opened is None else dict(self._opened.block.arrays)
+        self._cut = state["cut"] if state["cut"].size else None
+        for path, values in part(state, "carry").items():
+            self._carry[path][...] = values
+        self.tally.restore(part(state, "tally"))
