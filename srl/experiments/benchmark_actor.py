@@ -22,8 +22,9 @@ from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
 from srl.base.tree import Array, Tree, TreeSpec
 from srl.environments.ids import lanes_config
+from srl.experiments.actions import random_actions
 from srl.experiments.bench_options import BenchOptions
-from srl.experiments.probe import probe, random_actions
+from srl.experiments.probe import probe
 from srl.names.table import NameView
 from srl.parameters.host import HostParameterStore
 from srl.streams.push import Consumer, PushStream

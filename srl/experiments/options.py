@@ -72,6 +72,10 @@ class TrainOptions:
     """Broken environments per minute and actor before the run gives up."""
     checkpoint_seconds: float = 30.0
     """Seconds between two checkpoints on disk."""
+    keep_last: int = 3
+    """How many of the newest checkpoints are kept. The best one, by evaluation or else by mean return, is kept too."""
+    keep_every: int = 0
+    """Keep also one checkpoint for every so many steps; 0: none."""
     eval_every: int = 0
     """Steps between two evaluations in the background; 0: none. A worker of its own plays whole episodes with the
     newest parameters, and the best ones are kept (`--checkpoint best`)."""
@@ -110,6 +114,10 @@ class TrainOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, found {value}")
+        if self.keep_last < 1:
+            raise ValueError(f"keep_last must be at least 1, found {self.keep_last}")
+        if self.keep_every < 0:
+            raise ValueError(f"keep_every must be a number of steps, or 0 for none, found {self.keep_every}")
         if self.eval_every < 0 or self.eval_episodes < 1:
             raise ValueError(
                 f"eval_every must be 0 (no evaluation) or more, and eval_episodes at least 1; found {self.eval_every} "

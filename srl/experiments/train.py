@@ -15,9 +15,13 @@ from srl.api.lanes import LanesConfig
 from srl.api.status import RunStatus
 from srl.base.config import from_data
 from srl.base.nearest import nearest
+from srl.base.seeding import derive
+from srl.experiments import saving
+from srl.experiments.compatibility import check_compatible
 from srl.experiments.named import anchored, by_name, title_of
 from srl.experiments.options import TrainOptions
-from srl.experiments.probe import probe
+from srl.experiments.probe import Probed, probe
+from srl.experiments.saving import Restored
 from srl.experiments.session import Outcome, RunFailed, Session, describe
 from srl.experiments.standard import standard_experiment
 from srl.runs import checkpoints, directory
@@ -122,16 +126,15 @@ def start(
     environment = lanes_config(env, **options.env_args)
     title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
     # Everything that can be wrong is found before a directory is made or a process started.
-    experiment = standard_experiment(
-        title, environment, probe(environment, options.seed, options.hang_timeout), options
-    )
+    probed = _look_at(environment, options)
+    experiment = standard_experiment(title, environment, probed, options)
     run = (
         directory.create(root, name)
         if name
         else directory.create_default(root, title, title_of(options.algo), options.seed, began)
     )
     with run.held():
-        return _conduct(run, experiment, environment, options, on_status, began, None)
+        return _conduct(run, experiment, environment, options, on_status, began, None, probed.why_not_resumable)
 
 
 def resume(
@@ -163,17 +166,24 @@ def _resume(
     newest = checkpoints.latest(run.checkpoints)
     if newest is None:
         raise RunFailed(f"{run.path} has no checkpoint to go on from; start it anew with `srl train`")
-    restored = checkpoints.read(newest)
-    done = max(int(facts["steps"]) for facts in restored[1]["policies"].values())
-    if done >= options.steps:
+    restored = saving.read(newest)
+    if restored.steps >= options.steps:
         raise RunFailed(
-            f"{run.name} has {done:,} of {options.steps:,} steps already; ask for more: "
+            f"{run.name} has {restored.steps:,} of {options.steps:,} steps already; ask for more: "
             f"srl resume {run.name} --steps {2 * options.steps}"
         )
-    experiment = standard_experiment(
-        config["environment"], environment, probe(environment, options.seed, options.hang_timeout), options
-    )
-    return _conduct(run, experiment, environment, options, on_status, began, restored)
+    probed = _look_at(environment, options)
+    experiment = standard_experiment(config["environment"], environment, probed, options)
+    check_compatible(config["policies"], experiment.description, restored)
+    restored = saving.for_graph(restored, experiment, options.scheduler)
+    if restored.workers is None:
+        # Seeds that were not used yet: nobody should live through the run's first episodes again.
+        experiment = dataclasses.replace(experiment, seed=derive(options.seed, "resumed", restored.version))
+    return _conduct(run, experiment, environment, options, on_status, began, restored, probed.why_not_resumable)
+
+
+def _look_at(environment: LanesConfig, options: TrainOptions) -> Probed:
+    return probe(environment, options.seed, options.hang_timeout, resumable=options.scheduler == "inline")
 
 
 def _conduct(
@@ -183,25 +193,16 @@ def _conduct(
     options: TrainOptions,
     on_status: Callable[[RunStatus], None] | None,
     began: float,
-    restored: tuple[dict[str, Any], dict[str, Any]] | None,
+    restored: Restored | None,
+    why_not_exact: str,
 ) -> Run:
     experiment = dataclasses.replace(experiment, name=run.name)
     run.write_config(describe(experiment, options, environment))
-    session = Session(experiment, run, options, on_status, began, preload=(type(environment).__module__,))
+    preload = (type(environment).__module__,)
+    session = Session(experiment, run, options, on_status, began, preload, why_not_exact)
     if restored is not None:
-        session.restore(*_by_policy(*restored))
+        session.restore(restored)
     return _finished(session.run())
-
-
-def _by_policy(
-    arrays: dict[str, Any], facts: dict[str, Any]
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """A checkpoint's arrays by policy."""
-    states: dict[str, dict[str, Any]] = {policy: {} for policy in facts["policies"]}
-    for key, value in arrays.items():
-        policy, _, name = key.partition("/")
-        states[policy][name] = value
-    return states, facts["policies"]
 
 
 def _finished(outcome: Outcome) -> Run:
