@@ -35,7 +35,10 @@ def _try(policy: str, described: Any, restored: Restored, changed: list[tuple[st
     """Most options may change, e.g. the learning rate; only a trainer knows whether its old state fits still."""
     algorithm, observation, action = (from_data(described[key]) for key in ("algorithm", "observation", "action"))
     try:
-        algorithm.build_trainer(observation, action, 0).restore(restored.states[policy])
+        trainer = algorithm.build_trainer(observation, action, 0)
+        if (wanted := sorted(trainer.state())) != (found := sorted(restored.states[policy])):
+            raise ValueError(f"a state of {wanted} is needed, found {found}")
+        trainer.restore(restored.states[policy])
     except (ValueError, KeyError) as error:
         told = "; ".join(f"{field} was {old}, now {new}" for field, old, new in changed)
         raise ValueError(

@@ -21,9 +21,6 @@ from srl.runs.checkpoints import Keep
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.memory import RunMemory
 
-EVALUATION = "evaluation/return_mean"
-"""The metric by which checkpoints are compared where somebody evaluates; else by the mean return in training."""
-
 
 @dataclass(frozen=True)
 class Restored:
@@ -156,7 +153,7 @@ class Saver:
             facts["policies"][policy] = {**noted, "version": number}
         workers = self._workers() if whole else None
         facts |= {
-            **_score(status),
+            checkpoints.SCORE: status.return_mean,
             "return_mean": status.return_mean,
             "episodes": episodes,
             "description": self._experiment.description,
@@ -179,9 +176,3 @@ class Saver:
             self._why_not = str(error)
             self._warn()
             return None
-
-
-def _score(status: RunStatus) -> dict[str, Any]:
-    if EVALUATION in status.metrics:
-        return {checkpoints.SCORE: status.metrics[EVALUATION], checkpoints.SCORED_BY: "evaluation"}
-    return {checkpoints.SCORE: status.return_mean, checkpoints.SCORED_BY: "training"}

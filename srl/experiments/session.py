@@ -91,7 +91,7 @@ class Session:
             why_not_exact,
             self._tell,
         )
-        self._judge = Judge(run, self._memory.parameters, self._sinks, self._tell)
+        self._judge = Judge(run, experiment.description, self._memory.parameters, self._sinks, self._tell)
         self._measured = 0.0
 
     def _scheduler(self, preload: tuple[str, ...]) -> Scheduler:

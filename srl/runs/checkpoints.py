@@ -25,8 +25,11 @@ from srl.runs.disk import explain, sync_directory, write_synced
 
 FORMAT = "srl-checkpoint-1"
 ARRAYS, FACTS, WORKERS, MANIFEST = "arrays.safetensors", "facts.json", "workers.safetensors", "manifest.json"
-SCORE, SCORED_BY = "score", "scored_by"
-"""Facts by which checkpoints are compared: a number, and `evaluation` or `training`."""
+BEST = "best"
+"""A folder below a run's checkpoints, where evaluation keeps the best parameters. The optimiser's state of that version
+is gone by the time its score is known, so a run does not resume from there."""
+SCORE = "score"
+"""The fact by which checkpoints are compared."""
 NAME = re.compile(r"(\d{4,})-step-(\d+)")
 WRITING = re.compile(r"\.(?:writing|removing)-(\d+)-.*")
 
@@ -120,7 +123,7 @@ def read_workers(path: Path) -> dict[str, Array] | None:
     """What workers had under way, verified; None where it was not kept. Read the checkpoint itself before."""
     from safetensors.numpy import load
 
-    files = json.loads((path / MANIFEST).read_bytes())["files"]
+    files = json.loads(_content(path / MANIFEST))["files"]
     if WORKERS not in files:
         return None
     try:
@@ -150,24 +153,20 @@ def latest(root: Path) -> Path | None:
 
 
 def best(root: Path) -> Path | None:
-    """The checkpoint with the highest score, the newest of several; None where none has one. Not verified.
-
-    Scores of evaluations go before those of training: exploration and old parameters are in the latter.
-    """
+    """The checkpoint with the highest score, the newest of several; None where none has one. Not verified."""
     return best_of(checkpoints(root))
 
 
 def best_of(known: Sequence[Path]) -> Path | None:
-    scores: list[tuple[bool, float, int, Path]] = []
+    scores: list[tuple[float, int, Path]] = []
     for path in known:
         try:
-            facts = json.loads((path / FACTS).read_bytes())
-            score, evaluated = facts[SCORE], facts.get(SCORED_BY) == "evaluation"
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            score = json.loads((path / FACTS).read_bytes())[SCORE]
+        except (OSError, ValueError, KeyError, TypeError):
             continue  # an old or harmed one: who reads it will be told
         if isinstance(score, (int, float)) and math.isfinite(score):
-            scores.append((evaluated, score, _serial(path), path))
-    return max(scores)[3] if scores else None
+            scores.append((score, _serial(path), path))
+    return max(scores)[2] if scores else None
 
 
 def last_good(root: Path, besides: Path | None = None) -> Path | None:
