@@ -17,6 +17,10 @@ class NotResumable(RuntimeError):
     """Something cannot be put into arrays, or a saved state does not fit; the message says where and what."""
 
 
+class NotYet(NotResumable):
+    """Something is just being built or met; a moment later it can be saved."""
+
+
 def under(prefix: str, state: State) -> dict[str, Array]:
     """A part's state under its name."""
     return {f"{prefix}/{key}": value for key, value in state.items()}

@@ -15,7 +15,7 @@ from srl.api.experiment import Experiment
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.base.config import to_data
-from srl.base.state import NotResumable, State
+from srl.base.state import NotResumable, NotYet, State
 from srl.runs import checkpoints
 from srl.runs.checkpoints import Keep
 from srl.schedulers.inline import InlineScheduler
@@ -138,7 +138,6 @@ class Saver:
 
     def save(self, status: RunStatus, episodes: dict[str, Any], whole: bool = True) -> None:
         """Write a checkpoint if there is anything new. Without `whole` the workers are gone already."""
-        self._saved = time.monotonic()
         version = self.version
         if version <= self._saved_version:
             return
@@ -151,7 +150,10 @@ class Saver:
             number, state, noted = committed
             arrays.update({f"{policy}/{key}": value for key, value in state.items()})
             facts["policies"][policy] = {**noted, "version": number}
-        workers = self._workers() if whole else None
+        try:
+            workers = self._workers() if whole else None
+        except NotYet:
+            return  # the next call comes soon
         facts |= {
             checkpoints.SCORE: status.return_mean,
             "return_mean": status.return_mean,
@@ -166,12 +168,15 @@ class Saver:
             self._saved_version = version
         except checkpoints.CheckpointError as error:
             self._tell(f"no checkpoint was written: {error}")
+        self._saved = time.monotonic()
 
     def _workers(self) -> State | None:
         if self._scheduler is None or self._why_not:
             return None
         try:
             return self._scheduler.state()
+        except NotYet:
+            raise
         except NotResumable as error:
             self._why_not = str(error)
             self._warn()

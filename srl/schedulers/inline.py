@@ -113,7 +113,7 @@ class InlineScheduler:
                 try:
                     found.update(under(place.name, resident.worker.state()))
                 except NotResumable as error:
-                    raise NotResumable(f"{place.name}: {error}") from error
+                    raise type(error)(f"{place.name}: {error}") from error
         return found
 
     def restore(self, state: State) -> None:

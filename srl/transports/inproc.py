@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from srl.api.transport import ChannelClosed, Message
 from srl.base.memory import Memory
-from srl.base.state import NotResumable
+from srl.base.state import NotYet
 from srl.base.tree import Array
 from srl.base.wire import Codec, DecodeError
 from srl.transports.refusals import Refusals
@@ -64,7 +64,7 @@ class InprocChannel:
     def unread(self) -> list[bytes]:
         """What has arrived and was not received yet, as frames."""
         if any(memory is not None for _, memory in self._inbox):
-            raise NotResumable(f"{self.peer} is just being met; save a moment later")
+            raise NotYet(f"{self.peer} is just being met")
         return [bytes(frame) for frame, _ in self._inbox]
 
     def put_back(self, frames: Sequence[bytes]) -> None:

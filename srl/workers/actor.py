@@ -15,7 +15,7 @@ from srl.api.lanes import LanesConfig, LaneSpec
 from srl.api.worker import IDLE, WORKED, Context, PollResult
 from srl.base.meter import Counter
 from srl.base.seeding import derive
-from srl.base.state import NotResumable, State, part, under
+from srl.base.state import NotYet, State, part, under
 from srl.streams.push import Producer
 from srl.streams.request import Client, InlineClient
 from srl.streams.resuming import restore_client, restore_producer, save_client, save_producer
@@ -168,7 +168,7 @@ class Actor:
     def state(self) -> State:
         """With every environment in the middle of its episode, and every block as far as it is filled."""
         if self._started < len(self._groups):
-            raise NotResumable(f"{self._context.place.name} is still building its environments")
+            raise NotYet("its environments are still being built")
         parts = {
             **{f"producer/{role}": save_producer(producer) for role, producer in enumerate(self._producers)},
             **{f"client/{role}": save_client(client) for role, client in enumerate(self._clients)},

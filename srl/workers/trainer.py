@@ -14,7 +14,7 @@ from srl.api.trainer import TrainerGroup
 from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
-from srl.base.state import NotResumable, State, part, under
+from srl.base.state import NotYet, State, part, under
 from srl.streams.push import PushStream
 from srl.workers.errors import RunBroken
 from srl.workers.prefetch import Batch, BatchSource, DirectBatches, PrefetchedBatches
@@ -183,7 +183,7 @@ class TrainerWorker:
     def state(self) -> State:
         """What is not in the commit: the stream, and the updates refused in a row."""
         if self._used is not None:
-            raise NotResumable("an update is not published yet")
+            raise NotYet("an update is not published yet")
         return {"skipped": np.array(self._skipped), **under("batches", self._batches.state())}
 
     def restore(self, state: State) -> bool:

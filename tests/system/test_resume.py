@@ -64,7 +64,8 @@ def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(
 
 
 def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint_exactly(terminal: Terminal) -> None:
-    options = ("--scheduler", "inline", "--steps", "40000", "--lanes", "4", "--horizon", "16", "--seed", "5")
+    options = ("--scheduler", "inline", "--steps", "40000", "--lanes", "8", "--horizon", "16", "--seed", "5")
+    options += ("--ppo.epochs", "1", "--ppo.num-minibatches", "1")
     assert terminal.train("CartPole-v1", *options, name="whole").end().code == 0
     command = terminal.train("CartPole-v1", *options, "--checkpoint-seconds", "0.1", name="killed")
     kept = terminal.root / "killed" / "checkpoints"
