@@ -144,7 +144,7 @@ def _restore_admission(admission: Admission, facts: dict[str, Any]) -> None:
 def save_client(client: InlineClient | Client) -> dict[str, Array]:
     if isinstance(client, InlineClient):
         waiting = [[tag, _plain_cells(cells), oldest] for tag, cells, oldest in client._waiting]
-        return {"facts": pack({"waiting": waiting}), **under("policy", save_policy(client._policy))}
+        return {"facts": pack({"waiting": waiting}), **under("policy", save_policy(client.policy))}
     servers = {
         server.name: {
             "pending": [[tag, _plain_cells(cells), oldest] for tag, (cells, oldest) in server.pending.items()],
@@ -161,7 +161,7 @@ def restore_client(client: InlineClient | Client, arena: Arena, state: State) ->
     facts = unpack(state["facts"])
     if isinstance(client, InlineClient):
         client._waiting = deque((tag, _cells(arena, cells), oldest) for tag, cells, oldest in facts["waiting"])
-        restore_policy(client._policy, part(state, "policy"))
+        restore_policy(client.policy, part(state, "policy"))
         return True
     client._connect()
     if not set(facts["servers"]) <= set(client._servers):

@@ -166,14 +166,21 @@ class OwnTimeRecorder:
         lanes = [[-1 if lane.opened is None else lane.opened.block.index, lane.row, lane.acted] for lane in self._lanes]
         return {
             "facts": pack({"lanes": lanes, "written": self._written}),
+            **{
+                f"memory/{number}/{path}": values.copy()
+                for number, lane in enumerate(self._lanes)
+                for path, values in lane.memory.items()
+            },
             **{f"actions/{path}": values.copy() for path, values in self._actions.items()},
             **under("tally", self.tally.state()),
         }
 
     def restore(self, state: State) -> None:
         facts = unpack(state["facts"])
-        for lane, (index, row, acted) in zip(self._lanes, facts["lanes"], strict=True):
+        for number, (index, row, acted) in enumerate(facts["lanes"]):
+            lane = self._lanes[number]
             lane.opened, lane.row, lane.acted = open_block(self._producer, index), row, acted
+            lane.memory = part(state, f"memory/{number}")
         self._written = facts["written"]
         for path, values in part(state, "actions").items():
             self._actions[path][...] = values

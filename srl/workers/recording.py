@@ -187,15 +187,18 @@ class AlignedRecorder:
                 return False
         self._producer.poll()  # asks for the next admission while this block fills
         self._opened = opened
-        self._arrays = dict(opened.block.arrays)
-        if self.is_plain:
-            self._written = tuple(self._arrays[path] for path in WRITTEN)
+        self._enter(opened)
         self.row = 0
         self._cut = None
         for path, values in self._carry.items():
             self._arrays[path][0] = values
         self._decided = int(self._carry["version"].min()) >= max(0, opened.min_version)
         return True
+
+    def _enter(self, opened: OpenBlock) -> None:
+        self._arrays = dict(opened.block.arrays)
+        if self.is_plain:
+            self._written = tuple(self._arrays[path] for path in WRITTEN)
 
     def _keep_row(self) -> None:
         """Take the present row along into the next block."""
@@ -257,16 +260,17 @@ class AlignedRecorder:
         index = -1 if self._opened is None else self._opened.block.index
         cut = np.zeros((0, 0), bool) if self._cut is None else self._cut.copy()
         return {
-            "facts": pack([index, self._row, self._decided, self._has_facts]),
+            "facts": pack([index, self.row, self._decided, self._has_facts]),
             "cut": cut,
             **{f"carry/{path}": values.copy() for path, values in self._carry.items()},
             **under("tally", self.tally.state()),
         }
 
     def restore(self, state: State) -> None:
-        index, self._row, self._decided, self._has_facts = unpack(state["facts"])
+        index, self.row, self._decided, self._has_facts = unpack(state["facts"])
         self._opened = open_block(self._producer, index)
-        self._arrays = {} if self._opened is None else dict(self._opened.block.arrays)
+        if self._opened is not None:
+            self._enter(self._opened)
         self._cut = state["cut"] if state["cut"].size else None
         for path, values in part(state, "carry").items():
             self._carry[path][...] = values
