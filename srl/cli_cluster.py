@@ -23,6 +23,8 @@ class Agent:
     """GPUs to offer; all by default."""
     host: str = ""
     """The name of this machine in the run; by default its host name."""
+    label: tuple[str, ...] = ()
+    """What groups of workers may ask for as their `node`, beside its name."""
     patience: float = 60.0
     """Seconds to try to join, and to join again when the connection is lost."""
 
@@ -30,5 +32,5 @@ class Agent:
         from srl.schedulers.agent import Offer, keep_joining
         from srl.schedulers.join_secret import read_secret
 
-        offer = Offer(self.host, self.cpus, self.gpus)
+        offer = Offer(self.host, self.cpus, self.gpus, labels=self.label)
         return keep_joining(self.address, read_secret(self.secret_file), offer, self.patience, print)
