@@ -12,7 +12,7 @@ from srl.algorithms.ppo import PPOConfig
 from srl.base.nearest import nearest
 
 ALGORITHMS = ("ppo", "a2c", "impala")
-CLUSTERS = ("hosts",)
+CLUSTERS = ("hosts", "slurm")
 """Schedulers whose workers are on several machines, and have cores of their own there."""
 
 
@@ -29,11 +29,15 @@ class TrainOptions:
     """Stop as soon as the mean return of the last 100 episodes reaches this."""
     seed: int = 0
     """Of everything random: environments, networks, exploration."""
-    scheduler: Literal["processes", "inline", "hosts"] = "processes"
+    scheduler: Literal["processes", "inline", "hosts", "slurm"] = "processes"
     """`processes` uses all cores; `inline` runs in one thread and repeats bit for bit; `hosts` also uses other
-    machines, on each of which `srl agent` was started."""
+    machines, on each of which `srl agent` was started; `slurm` submits the run as a job."""
     hosts: int = 1
-    """Machines to wait for before the run begins, this one included; more may join later."""
+    """Machines to wait for before the run begins, with `hosts` this one included; more may join later."""
+    partition: str = ""
+    """Of Slurm; by default the cluster's own default."""
+    slurm_options: tuple[str, ...] = ()
+    """More options of `sbatch`, without the dashes: time=4:00:00 account=me."""
     bind: str = "127.0.0.1"
     """Address of this machine at which agents of others join: HOST or HOST:PORT."""
     secret_file: str = ""
@@ -107,7 +111,7 @@ class TrainOptions:
             )
         if self.algo in ALGORITHMS and self.algo_args:
             raise ValueError(f"options of {self.algo} are given behind its name: --{self.algo}.{min(self.algo_args)}")
-        for name in ("steps", "trainers", "policies", "in_flight"):
+        for name in ("steps", "trainers", "policies", "in_flight", "hosts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
         for name in ("actors", "lanes", "ring", "horizon", "batch"):

@@ -20,7 +20,7 @@ from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.base.config import to_data
 from srl.controller.run import Controller
-from srl.experiments.hosting import hosts_scheduler
+from srl.experiments.hosting import Ground, ground_of, hosts_scheduler, open_door
 from srl.experiments.judging import Judge
 from srl.experiments.options import TrainOptions
 from srl.experiments.saving import Restored, Saver
@@ -63,7 +63,9 @@ class Session:
         began: float | None = None,
         preload: tuple[str, ...] = (),
         why_not_exact: str = "",
+        ground: Ground | None = None,
     ) -> None:
+        """`ground` is where a run over hosts stands; None: what the options say."""
         self._experiment = experiment
         self._run = run
         self._options = options
@@ -74,10 +76,12 @@ class Session:
             undo.callback(self._memory.close)
             self._runtime = make_runtime(run.name)
             undo.callback(shutil.rmtree, self._runtime, ignore_errors=True)
+            self._ground = ground or (ground_of(options) if options.scheduler == "hosts" else None)
             scheduler = self._scheduler(preload)
             undo.callback(scheduler.close)
+            door = open_door(self._ground)
             self._controller = Controller(
-                experiment, scheduler, str(run.path), self._runtime, self._observe, began=began
+                experiment, scheduler, str(run.path), self._runtime, self._observe, began=began, remote_door=door
             )
             undo.pop_all()
         keep = Keep(options.keep_last, options.keep_every)
@@ -93,12 +97,13 @@ class Session:
         )
         self._judge = Judge(run, experiment.description, self._memory.parameters, self._sinks, self._tell)
         self._measured = 0.0
+        self._looked = 0.0
 
     def _scheduler(self, preload: tuple[str, ...]) -> Scheduler:
         if self._options.scheduler == "inline":
             return InlineScheduler(self._memory)
-        if self._options.scheduler == "hosts":
-            return hosts_scheduler(self._run.name, self._options, self._memory, self._run.logs, preload)
+        if self._ground is not None:
+            return hosts_scheduler(self._ground, self._run.name, self._options, self._memory, self._run.logs, preload)
         path = [entry for entry in sys.path if entry]
         return ProcessScheduler(self._run.name, self._memory, self._runtime, self._run.logs, preload, path)
 
@@ -114,6 +119,7 @@ class Session:
             try:
                 self._controller.start()
                 while self._controller.tick():
+                    self._yield_to_heirs()
                     if self._saver.due:
                         self._save()
                 if self._controller.state != "failed":
@@ -156,7 +162,16 @@ class Session:
             self._controller.stop("finished", f"mean return {status.return_mean:.1f} reached {goal:g}")
         self._on_status(status)
 
+    def _yield_to_heirs(self) -> None:
+        """Who was taken for dead, and is not, must not write beside those who took the run over."""
+        if self._ground is not None and time.monotonic() - self._looked >= METRIC_SECONDS:
+            self._looked = time.monotonic()
+            if self._ground.superseded():
+                self._controller.stop("failed", "this run was taken over by a newer attempt")
+
     def _save(self, whole: bool = True) -> None:
+        if self._ground is not None and self._ground.superseded():
+            return
         self._saver.save(self._controller.status(), self._controller.gauges.state(), whole)
 
     @contextmanager

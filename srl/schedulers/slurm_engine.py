@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,15 +28,15 @@ class Node:
     """None: the job has only one."""
 
 
-def nodes_of_job(environment: Mapping[str, str]) -> list[Node]:
-    """The nodes that Slurm gave us, by the variables that it sets."""
+def nodes_of_job(environment: Mapping[str, str], labels: Sequence[str]) -> list[Node]:
+    """The nodes that Slurm gave us, by the variables that it sets; `labels` are those of the job's components."""
     size = environment.get("SLURM_HET_SIZE")
     found = []
     for number in range(int(size)) if size else [None]:
         tail = "" if number is None else f"_HET_GROUP_{number}"
         names = ask("scontrol", "show", "hostnames", environment[f"SLURM_JOB_NODELIST{tail}"]).split()
         cpus = int(environment.get(f"SLURM_CPUS_PER_TASK{tail}", "1"))
-        found += [Node(name, cpus, environment.get(f"SRL_LABEL{tail}", ""), number) for name in names]
+        found += [Node(name, cpus, labels[number or 0], number) for name in names]
     return found
 
 
