@@ -11,11 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from srl.schedulers.agent import JoinError, Offer, Unreachable, keep_joining
+from srl.schedulers.join_secret import read_secret
 from srl.schedulers.slurm import SlurmError, ask
 
 FIRST_RETRY_SECONDS = 2.0
 MAX_RETRY_SECONDS = 30.0
 GRACE_SECONDS = 5.0
+LOOK_SECONDS = 2.0
+PATIENCE_SECONDS = 600.0
+MAX_REPORTS = 2
+"""Of a node that is gone, the first failures are told."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +87,11 @@ class SlurmEngine:
     def _launch(self, step: _Step) -> None:
         node = step.node
         het = [] if node.component is None else [f"--het-group={node.component}"]
-        label = ["--label", node.label] if node.label else []
         command = [
             *("srun", *het, "--nodes=1", "--ntasks=1", f"--nodelist={node.name}", f"--cpus-per-task={node.cpus}"),
             *("--overlap", "--input=none", "--kill-on-bad-exit=0", "--quiet"),
-            *(sys.executable, "-m", "srl.cli", "agent", self._address, "--secret-file", str(self._secret_file)),
-            *("--cpus", str(node.cpus), "--host", node.name, "--patience", "20", *label),
+            *(sys.executable, "-m", "srl.schedulers.slurm_engine", self._address, str(self._secret_file)),
+            *(node.name, str(node.cpus), node.label),
         ]
         with self._log(step).open("ab") as log:
             step.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -103,7 +108,8 @@ class SlurmEngine:
                 status, step.process = step.process.returncode, None
                 step.failures = 1 if now - step.began > MAX_RETRY_SECONDS else step.failures + 1
                 step.retry_at = now + min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** (step.failures - 1))
-                problem = f"the agent on {step.node.name} ended with code {status}: {self._last_words(step)}"
+                if step.failures <= MAX_REPORTS:
+                    problem = f"the agent on {step.node.name} ended with code {status}: {self._last_words(step)}"
         return problem
 
     def _last_words(self, step: _Step) -> str:
@@ -129,5 +135,45 @@ class SlurmEngine:
 
 
 def requeue(environment: Mapping[str, str] = os.environ) -> None:
-    """Ask Slurm to run this job again, from the beginning of the queue's line."""
+    """Ask Slurm to run this job again: it goes on from its last checkpoint."""
     ask("scontrol", "requeue", environment["SLURM_JOB_ID"])
+
+
+def lost_controller(job: str) -> bool:
+    """Did Slurm take the node away on which the controller ran? It lets such a job live, without a head."""
+    try:
+        described = ask("scontrol", "--oneliner", "show", "job", job).split()
+        fields = dict(word.split("=", 1) for word in described if "=" in word)
+        nodes = ask("scontrol", "show", "hostnames", fields["NodeList"]).split()
+    except (SlurmError, KeyError):
+        return False
+    return fields.get("BatchHost", "") not in nodes
+
+
+def main(address: str, secret_file: str, host: str, cpus: str, label: str = "") -> int:
+    """The agent of a node. When the controller cannot be reached any more it is Slurm that says whether it is gone;
+    then the job is queued again by whoever is left."""
+    job = os.environ["SLURM_JOB_ID"]
+    offer = Offer(host, float(cpus), labels=(label,) if label else ())
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            return keep_joining(address, read_secret(secret_file), offer, LOOK_SECONDS, _say)
+        except Unreachable as error:
+            _say(str(error))
+            if lost_controller(job):
+                _say("the controller's node is lost: the job is queued again")
+                requeue()
+                return 1
+        except JoinError as error:
+            _say(str(error))
+            return 2
+    return 1
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
