@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tyro
 
-from srl.cli import parse
+from srl.cli import Command
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -46,7 +47,7 @@ def test_a_command_in_the_docs_is_understood(page: str, command: str, capsys: py
     words = shlex.split(" ".join(command.split()), comments=True)[1:]
     code: object = 0
     try:
-        parse(words)
+        tyro.cli(Command, prog="srl", args=words)
     except SystemExit as end:
         code = end.code  # 0: it asked for help
     assert code == 0, f"{page}: {command}\n{capsys.readouterr()}"
