@@ -85,7 +85,8 @@ def main() -> None:
         workload = WORKLOADS[name]
         rng = np.random.default_rng(1)
         batch_size = workload.num_steps * workload.num_lanes
-        config = PPOConfig(epochs=1, num_minibatches=batch_size // workload.minibatch, anneal=False)
+        minibatches = batch_size // workload.minibatch
+        config = PPOConfig(epochs=1, num_minibatches=minibatches, learning_rate_schedule="constant")
         policy = config.build_policy(workload.observation, workload.action, 1)
         trainer = config.build_trainer(workload.observation, workload.action, 1)
         batch = synthetic_trajectory(workload, policy, rng)

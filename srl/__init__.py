@@ -6,15 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from srl.algorithms.a2c import A2CConfig as A2CConfig
+    from srl.algorithms.impala import ImpalaConfig as ImpalaConfig
     from srl.algorithms.ppo import PPOConfig as PPOConfig
     from srl.api.experiment import Experiment as Experiment
     from srl.environments.ids import lanes_config as lanes_config
-    from srl.experiments.exporting import export as export
     from srl.experiments.loading import evaluate as evaluate
     from srl.experiments.loading import load as load
     from srl.experiments.options import TrainOptions as TrainOptions
     from srl.experiments.plotting import plot as plot
-    from srl.experiments.recording import record as record
     from srl.experiments.session import RunFailed as RunFailed
     from srl.experiments.train import Run as Run
     from srl.experiments.train import resume as resume
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
+    "A2CConfig": "srl.algorithms.a2c",
     "Experiment": "srl.api.experiment",
+    "ImpalaConfig": "srl.algorithms.impala",
     "PPOConfig": "srl.algorithms.ppo",
     "Run": "srl.experiments.train",
     "RunFailed": "srl.experiments.session",
     "TrainOptions": "srl.experiments.options",
     "evaluate": "srl.experiments.loading",
-    "export": "srl.experiments.exporting",
     "lanes_config": "srl.environments.ids",
     "load": "srl.experiments.loading",
     "plot": "srl.experiments.plotting",
-    "record": "srl.experiments.recording",
     "resume": "srl.experiments.train",
     "train": "srl.experiments.train",
 }

@@ -6,17 +6,18 @@ import contextlib
 import json
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 import tyro
-from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg, subcommand
+from tyro.conf import Fixed, OmitArgPrefixes, Positional, Suppress, UseAppendAction, arg, subcommand
 
-from srl.cli_cluster import Agent
-from srl.cli_looking import ROOT, Eval, Export, Plot, Record
+from srl.cli_cluster import Agent, Logs
+from srl.cli_looking import ROOT, Eval, Plot
+from srl.experiments.arguments import chosen_algorithm, spell_out
 from srl.experiments.bench_options import BenchOptions
-from srl.experiments.options import TrainOptions
+from srl.experiments.options import ALGORITHMS, TrainOptions
 
 if TYPE_CHECKING:
     from srl.api.status import RunStatus
@@ -48,10 +49,26 @@ class Train:
     def run(self) -> int:
         from srl.experiments.train import start
 
-        options = replace(
-            self.options, env_args=_parse_arguments(self.env_arg), algo_args=_parse_arguments(self.algo_arg)
-        )
+        options = self._options()
         return _conduct(options, lambda observe: start(self.env, options, self.name, self.root, observe, _began()))
+
+    def _options(self) -> TrainOptions:
+        given = {"env_args": _parse_arguments(self.env_arg), "algo_args": _parse_arguments(self.algo_arg)}
+        return TrainOptions(**{**vars(self.options), **given})  # not the parser's subclass of it: see _narrowed
+
+
+@dataclass(frozen=True)
+class Submit(Train):
+    """Hand a run over to Slurm and leave it there: `srl train --scheduler slurm` without watching it."""
+
+    dry_run: bool = False
+    """Show the batch script and submit nothing."""
+
+    def run(self) -> int:
+        from srl.experiments.train import submit
+
+        print(submit(self.env, self._options(), self.name, self.root, self.dry_run))
+        return 0
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,8 @@ class Ps:
 
     json: bool = False
     """One line of JSON for each run."""
+    root: Path = ROOT
+    """Directory below which runs are kept; those of a cluster are found there."""
 
     def run(self) -> int:
         import msgspec
@@ -86,7 +105,7 @@ class Ps:
 
         from srl.terminal.tables import ps_table
 
-        statuses = _statuses()
+        statuses = _statuses(self.root)
         if self.json:
             for status in statuses:
                 print(msgspec.json.encode(status).decode())
@@ -103,16 +122,18 @@ class Stop:
 
     run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
     """Its name or a unique beginning of it; `latest` for the newest."""
+    root: Path = ROOT
+    """Directory below which runs are kept; those of a cluster are found there."""
 
     def run(self) -> int:
-        from srl.controller.commands import AskStop, ask, running
+        from srl.controller.commands import ADDRESS, AskStop, ask, running
 
-        name, runtime = _pick(self.run_name, running())
+        name, runtime = _pick(self.run_name, running(self.root))
         ask(runtime, AskStop())
         deadline = time.monotonic() + 15.0
-        while runtime.exists() and time.monotonic() < deadline:
+        while (runtime / ADDRESS).exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        if runtime.exists():
+        if (runtime / ADDRESS).exists():
             raise RuntimeError(f"{name} has not stopped within 15 s; look for its process with `srl ps`, or kill it")
         print(f"{name} has stopped")
         return 0
@@ -126,11 +147,13 @@ class Scale:
     """Its name or a unique beginning of it; `latest` for the newest."""
     groups: Positional[tuple[str, ...]]
     """GROUP=NUMBER, or GROUP=+NUMBER and GROUP=-NUMBER."""
+    root: Path = ROOT
+    """Directory below which runs are kept; those of a cluster are found there."""
 
     def run(self) -> int:
         from srl.controller.commands import AskScale, ask, running
 
-        _, runtime = _pick(self.run_name, running())
+        _, runtime = _pick(self.run_name, running(self.root))
         for change in self.groups:
             group, _, number = change.partition("=")
             try:
@@ -194,16 +217,24 @@ class Doctor:
         return 0 if healthy(facts) else 1
 
 
-Command = Union[
-    Annotated[Train, subcommand("train")],
+def _narrowed(command: type[Train], algorithm: str) -> type[Train]:
+    """`Train` or `Submit` as its parser and its help should be: with the options of one algorithm, not of all."""
+    others = [(name, type(getattr(TrainOptions(), name))) for name in ALGORITHMS if name != algorithm]
+    hidden: list[Any] = [(name, Annotated[kind, Fixed, Suppress], field(default_factory=kind)) for name, kind in others]
+    options = make_dataclass("TrainOptions", hidden, bases=(TrainOptions,), frozen=True)
+    narrowed = ("options", Annotated[options, arg(name="")], field(default_factory=options))
+    named = {"__doc__": command.__doc__}
+    return make_dataclass(command.__name__, [narrowed], bases=(command,), frozen=True, namespace=named)
+
+
+Commands = Union[
     Annotated[Resume, subcommand("resume")],
     Annotated[Eval, subcommand("eval")],
-    Annotated[Record, subcommand("record")],
     Annotated[Plot, subcommand("plot")],
-    Annotated[Export, subcommand("export")],
     Annotated[Ps, subcommand("ps")],
     Annotated[Stop, subcommand("stop")],
     Annotated[Scale, subcommand("scale")],
+    Annotated[Logs, subcommand("logs")],
     Annotated[Agent, subcommand("agent")],
     Annotated[CheckEnv, subcommand("check-env")],
     Annotated[Bench, subcommand("bench")],
@@ -211,11 +242,19 @@ Command = Union[
 ]
 
 
+def parse(arguments: list[str]) -> Any:
+    """The command that was meant, ready to `run`."""
+    words = spell_out(arguments)
+    algorithm = chosen_algorithm(words)
+    train: Any = Annotated[_narrowed(Train, algorithm), subcommand("train")]
+    submit: Any = Annotated[_narrowed(Submit, algorithm), subcommand("submit")]
+    return tyro.cli(Union[train, submit, Commands], prog="srl", args=words, description="ReaLly Scalable RL.")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Entry point of `srl`. Errors that a user can mend are one message, without a traceback."""
     try:
-        command: Any = tyro.cli(Command, prog="srl", args=arguments, description="ReaLly Scalable RL.")
-        return int(command.run())
+        return int(parse(sys.argv[1:] if arguments is None else arguments).run())
     except KeyboardInterrupt:
         return 130
     except (ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError) as error:
@@ -263,10 +302,10 @@ def _parse_arguments(pairs: tuple[str, ...]) -> dict[str, Any]:
     return parsed
 
 
-def _statuses() -> list[RunStatus]:
+def _statuses(root: Path) -> list[RunStatus]:
     from srl.controller.commands import AskStatus, ask, running
 
-    answers: list[Any] = [ask(runtime, AskStatus()) for runtime in running().values()]
+    answers: list[Any] = [ask(runtime, AskStatus()) for runtime in running(root).values()]
     return [answer.status for answer in answers if answer is not None]
 
 

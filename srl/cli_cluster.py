@@ -2,11 +2,56 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 DEFAULT_SECRET = "~/.srl/secret"
+ROOT = Path("runs")
+FOLLOW_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Logs:
+    """Show what a run's workers and agents printed, on whatever host: `srl logs RUN`, or `srl logs RUN actors/0`."""
+
+    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
+    """Its path, its name, a unique beginning of its name, or `latest`."""
+    worker: Positional[str] = ""
+    """Of whom; by default of everybody."""
+    follow: bool = False
+    """Go on as more is printed, until interrupted."""
+    root: Path = ROOT
+    """Directory below which runs are kept."""
+
+    def run(self) -> int:
+        from srl.base.nearest import nearest
+        from srl.runs.directory import find
+
+        run = find(self.run_name, self.root)
+        known = sorted(path.stem for path in run.logs.glob("*.log"))
+        wanted = run.log(self.worker).stem if self.worker else ""
+        if wanted and wanted not in known:
+            raise ValueError(f"no log of {self.worker!r} in {run.logs}{nearest(wanted, known)}")
+        shown: dict[str, int] = {}
+        while True:
+            for path in sorted(run.logs.glob(f"{wanted or '*'}.log")):
+                self._show(path, shown)
+            if not self.follow:
+                return 0
+            time.sleep(FOLLOW_SECONDS)
+
+    def _show(self, path: Path, shown: dict[str, int]) -> None:
+        with path.open("rb") as file:
+            file.seek(shown.get(path.stem, 0))
+            text = file.read().decode(errors="replace")
+            shown[path.stem] = file.tell()
+        head = "" if self.worker else f"{path.stem}: "
+        for line in text.splitlines():
+            print(f"{head}{line}")
 
 
 @dataclass(frozen=True)
@@ -23,6 +68,8 @@ class Agent:
     """GPUs to offer; all by default."""
     host: str = ""
     """The name of this machine in the run; by default its host name."""
+    label: tuple[str, ...] = ()
+    """What groups of workers may ask for as their `node`, beside its name."""
     patience: float = 60.0
     """Seconds to try to join, and to join again when the connection is lost."""
 
@@ -30,5 +77,5 @@ class Agent:
         from srl.schedulers.agent import Offer, keep_joining
         from srl.schedulers.join_secret import read_secret
 
-        offer = Offer(self.host, self.cpus, self.gpus)
+        offer = Offer(self.host, self.cpus, self.gpus, labels=self.label)
         return keep_joining(self.address, read_secret(self.secret_file), offer, self.patience, print)

@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Space, array_spec
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 class ActorCriticConfig(NetworkOptions):
     """The base of an algorithm's config; what is left to it is `build_trainer`."""
 
+    normalize_observation: bool = False
+    """Scale real-valued observations to mean 0 and deviation 1 over all that was seen so far. The statistics are
+    parameters of the policy; only training changes them."""
+    normalize_return: Literal["none", "running", "popart"] = "none"
+    """Let the critic learn values of mean 0 and deviation 1, whatever the size of the rewards: `running` by the
+    statistics of all returns so far, `popart` by those of the last million or so, its last layer changing along so that
+    no value jumps."""
     device: str = "auto"
     """Where trainers and policy workers compute: `auto` (cuda if torch sees one, else mps, else cpu), or a torch device
     such as `cpu`, `cuda`, `cuda:1`. With `auto` and `cuda`, policy workers take the first GPU, and each of several
@@ -72,4 +79,15 @@ class ActorCriticConfig(NetworkOptions):
         from srl.networks.distributions import distribution_for
 
         distribution = distribution_for(action)
-        return build_network(observation, action, distribution, self, seed), distribution
+        network = build_network(observation, action, distribution, self, seed)
+        if self.normalize_observation or self.normalize_return != "none":
+            from srl.networks.normalise import NormalisedActorCritic, ObservationNormaliser, ValueNormaliser, value_head
+
+            if self.normalize_return == "popart":
+                value_head(network)
+            network = NormalisedActorCritic(
+                network,
+                ObservationNormaliser(observation) if self.normalize_observation else None,
+                ValueNormaliser() if self.normalize_return != "none" else None,
+            )
+        return network, distribution

@@ -4,52 +4,61 @@ on a command line or in a controller costs nothing."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from srl.algorithms.actor_critic import ActorCriticConfig
+from srl.algorithms.learning import LearningConfig
+from srl.algorithms.schedules import Schedule
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer
 
 
 @dataclass(frozen=True)
-class PPOConfig(ActorCriticConfig):
-    """Proximal policy optimisation with generalised advantages, for discrete, multi-discrete and box actions."""
+class PPOConfig(LearningConfig):
+    """Proximal policy optimisation with generalised advantages."""
 
-    gamma: float = 0.99
-    """Discount of the reward one step later."""
-    gae_lambda: float = 0.95
-    """0 trusts the critic (TD), 1 trusts the rewards (Monte Carlo)."""
-    clip: float = 0.2
-    """How far the probability ratio of an action may profit from moving away from 1."""
-    learning_rate: float = 5e-4
-    """Adam's step size at the start of the run."""
-    anneal: bool = True
-    """Let the learning rate fall linearly to 0 over the run."""
     epochs: int = 4
     """Passes over each batch."""
     num_minibatches: int = 16
     """Gradient steps per pass; the batch is cut into so many parts."""
-    value_coefficient: float = 0.5
-    """Weight of the critic's loss, half the squared error."""
-    entropy_coefficient: float = 0.01
-    """Weight of the entropy bonus; 0 for most continuous tasks."""
-    max_grad_norm: float = 0.5
-    """The gradient is scaled down to this norm."""
-    normalize_advantage: bool = True
-    """Scale the advantages of a batch (over all trainers) to mean 0 and deviation 1."""
-    adam_eps: float = 1e-5
-    """Added to the denominator of Adam."""
+    normalize_advantage: Literal["batch", "minibatch", "none"] = "batch"
+    """Scale the advantages to mean 0 and deviation 1: of a whole batch, or of each minibatch; over all trainers."""
+    surrogate: Literal["clip", "plain"] = "clip"
+    """What the policy climbs: PPO's clipped ratio of probabilities times advantage, or the plain policy gradient."""
+    clip: float = 0.2
+    """How far the probability ratio of an action may profit from moving away from 1, at the start of the run."""
+    clip_schedule: Schedule = "constant"
+    """How the clip goes to `clip_final` over the run."""
+    clip_final: float = 0.0
+    """The clip at the end of the run, unless it is constant."""
+    dual_clip: float | None = None
+    """Ratios above this, more than 1, no longer count for bad actions (Ye et al. 2020; 3 is usual): for old data."""
+    value_clip: float | None = None
+    """How far a value may profit from moving away from what it was before the update. In units of the deviation of
+    returns if these are normalised."""
+    kl_coefficient: float = 0.0
+    """Weight of a penalty on the divergence from the policy that decided."""
+    adapt_kl: float | None = None
+    """Double this weight after an update whose divergence was above 1.5 times this, halve it below 1 / 1.5."""
+    target_kl: float | None = None
+    """Leave the rest of an update out as soon as the divergence of a minibatch is above 1.5 times this."""
+    correction: Literal["none", "clip", "vtrace"] = "none"
+    """For data that an older policy decided (`--max-lag`). `none`: the ratio is counted from that policy. Otherwise
+    from the one before the update, whose values are computed anew; samples are weighted by the ratio between the two,
+    at most `rho_clip`; and `vtrace` also corrects the returns (Espeholt et al. 2018)."""
+    rho_clip: float = 1.0
+    """The largest weight of a sample that is corrected."""
+    c_clip: float = 1.0
+    """The largest factor by which V-trace passes a later surprise on to the step before."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("epochs", "num_minibatches"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
-        for name in ("gamma", "gae_lambda"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} must be in [0, 1], found {getattr(self, name)}")
-        for name in ("clip", "learning_rate", "max_grad_norm", "adam_eps"):
-            if not getattr(self, name) > 0.0:
-                raise ValueError(f"{name} must be positive, found {getattr(self, name)}")
+        self._check_counts("epochs", "num_minibatches")
+        self._check_positive("clip", "value_clip", "adapt_kl", "target_kl", "rho_clip", "c_clip")
+        self._check_not_negative("clip_final", "kl_coefficient")
+        if self.dual_clip is not None and not self.dual_clip > 1.0:
+            raise ValueError(f"dual_clip must be more than 1, found {self.dual_clip}")
+        if self.adapt_kl is not None and self.kl_coefficient == 0.0:
+            raise ValueError("adapt_kl changes kl_coefficient, which must start above 0; found 0")
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         from srl.algorithms.ppo_trainer import PPOTrainer

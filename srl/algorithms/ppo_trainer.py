@@ -4,155 +4,167 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from srl.algorithms.adam import FlatAdam
-from srl.algorithms.devices import fetch, move, place, resolve_device
-from srl.algorithms.group import Ranks, backend_for
+from srl.algorithms.devices import fetch
+from srl.algorithms.estimates import estimate, evaluate_anew
+from srl.algorithms.finite import NotFiniteError
+from srl.algorithms.learner import Learner
 from srl.algorithms.ppo import PPOConfig
 from srl.algorithms.ppo_batch import PPOBatch
-from srl.algorithms.ppo_loss import METRICS, Minibatch, Samples, ppo_gradient, ppo_metrics
+from srl.algorithms.ppo_loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
+from srl.algorithms.schedules import scheduled
 from srl.api.trainer import TrainerGroup, TrainResult, Trajectory
 from srl.base.tree import Array
 from srl.networks.distributions import Distribution
-from srl.networks.flat import FlatParameters
-from srl.networks.passes import build_pass
 
-
-class NotFiniteError(ArithmeticError):
-    """A loss or gradient is not finite."""
+KL_MARGIN = 1.5
+"""How far a divergence may be from the wanted one before something is done about it."""
 
 
 class PPOTrainer:
     def __init__(self, config: PPOConfig, network: nn.Module, distribution: Distribution, seed: int) -> None:
         self._config = config
         self._distribution = distribution
-        self._network = network.train()
         self._counters = np.array([seed, 0], np.int64)  # seed of the shuffles, updates done
-        self._ranks = Ranks()
-        self._settle(resolve_device(config.device))
-
-    def _settle(self, device: torch.device) -> None:
-        """Build all that holds tensors on a device; Adam starts anew."""
-        self._device = device
-        self._flat = FlatParameters(place(self._network, device), gradients=True)
-        self._pass = build_pass(self._network, self._flat.gradients)
-        self._adam = FlatAdam(self._flat.values, self._config.adam_eps)
-        self._backup = [tensor.clone() for tensor in self._adam.tensors()]
+        self._kl_coefficient = np.array([config.kl_coefficient])
+        kept = {"counters": self._counters}
+        if config.adapt_kl is not None:
+            kept["kl_coefficient"] = self._kl_coefficient
+        self._learner = Learner(network, config, kept)
 
     def step(self, batch: Trajectory, progress: float) -> TrainResult:
-        for backup, tensor in zip(self._backup, self._adam.tensors(), strict=True):
-            backup.copy_(tensor)
+        self._learner.back_up()
+        self._num_samples = 0
+        metrics: dict[str, float] | None = None
         try:
-            # Numbers that are not finite are found further on, not warned about on the way.
-            with np.errstate(all="ignore"):
-                samples = PPOBatch(batch, self._config, self._ranks, self._device)
-            metrics = self._update(samples, progress)
+            metrics = self._update(batch, progress)
         except NotFiniteError:
-            self._roll_back()
-            metrics = None
+            self._learner.roll_back()
         except BaseException:
             # A lost rank, say: no half an update.
-            self._roll_back()
+            self._learner.roll_back()
             raise
         self._counters[1] += 1
-        return TrainResult(num_decisions=samples.num_samples, metrics=metrics or {}, skipped=metrics is None)
+        return TrainResult(num_decisions=self._num_samples, metrics=metrics or {}, skipped=metrics is None)
 
-    def _roll_back(self) -> None:
-        for backup, tensor in zip(self._backup, self._adam.tensors(), strict=True):
-            tensor.copy_(backup)
-
-    def _update(self, samples: PPOBatch, progress: float) -> dict[str, float]:
-        config = self._config
-        learning_rate = config.learning_rate * (1.0 - progress) if config.anneal else config.learning_rate
+    def _update(self, batch: Trajectory, progress: float) -> dict[str, float]:
+        config, learner = self._config, self._learner
+        normalisers = learner.normalisers
+        # Numbers that are not finite are found further on, not warned about on the way.
+        with np.errstate(all="ignore"):
+            samples = self._samples(batch)
+            self._num_samples = samples.num_samples
+            if normalisers.returns is not None:
+                normalisers.returns.fold(samples.target, learner.ranks)
+        learning_rate = scheduled(
+            config.learning_rate_schedule, config.learning_rate, config.learning_rate_final, progress
+        )
         if samples.num_samples == 0:
             return {"learning_rate": learning_rate}
+        metrics = self._descend(samples, self._coefficients(progress), learning_rate)
+        if normalisers.observations is not None:
+            with np.errstate(all="ignore"):
+                normalisers.observations.fold(batch, learner.ranks)
+        if config.adapt_kl is not None:
+            metrics["kl_coefficient"] = float(self._kl_coefficient[0])
+            self._adapt(metrics["approx_kl"] / config.adapt_kl)
+        return {**metrics, "learning_rate": learning_rate}
+
+    def _samples(self, batch: Trajectory) -> PPOBatch:
+        config, learner = self._config, self._learner
+        fresh = None
+        if config.correction != "none":
+            parts = config.num_minibatches
+            fresh = evaluate_anew(learner.network_pass, self._distribution, batch, learner.device, parts)
+        return PPOBatch(batch, estimate(batch, config, fresh), config, learner.ranks, learner.device)
+
+    def _coefficients(self, progress: float) -> Coefficients:
+        config, deviation = self._config, self._learner.normalisers.deviation
+        clip = scheduled(config.clip_schedule, config.clip, config.clip_final, progress)
+        return Coefficients(
+            clip=clip if config.surrogate == "clip" else None,
+            # Values and their errors are on the scale of the rewards, the loss on that of the network.
+            value=config.value_coefficient / deviation**2,
+            entropy=scheduled(config.entropy_schedule, config.entropy_coefficient, config.entropy_final, progress),
+            kl=float(self._kl_coefficient[0]),
+            dual_clip=config.dual_clip,
+            value_clip=None if config.value_clip is None else config.value_clip * deviation,
+        )
+
+    def _descend(self, samples: PPOBatch, coefficients: Coefficients, learning_rate: float) -> dict[str, float]:
+        """All gradient steps of an update."""
+        learner, target_kl = self._learner, self._config.target_kl
         seen: list[Samples] = []
+        num_seen = 0.0
         grad_norms: list[float] = []
         shuffle = np.random.Generator(np.random.Philox(key=self._shuffle_key(), counter=[0, 0, 0, self._counters[1]]))
-        for _ in range(config.epochs):
-            for observation, minibatch, weight in samples.minibatches(shuffle):
-                seen.append(self._accumulate(observation, minibatch, weight))
-                grad_norms.append(self._descend(learning_rate))
+        passes = (samples.minibatches(shuffle) for _ in range(self._config.epochs))
+        for observation, minibatch, weight in chain.from_iterable(passes):
+            seen.append(self._accumulate(observation, minibatch, coefficients, weight))
+            num_seen += 1.0 / weight
+            if target_kl is not None and self._divergence(seen[-1], weight) > KL_MARGIN * target_kl:
+                break
+            grad_norms.append(learner.descend(learning_rate))
         # In float64, which not every device has: on the CPU.
-        sums = ppo_metrics(Samples(*(fetch(torch.cat(column)) for column in zip(*seen, strict=True))), config.clip)
-        self._ranks.add(sums)
-        means = (sums / (samples.num_samples * config.epochs)).tolist()
-        if not all(map(math.isfinite, means)):
+        sums = ppo_metrics(Samples(*(fetch(torch.cat(column)) for column in zip(*seen, strict=True))), coefficients)
+        learner.ranks.add(sums)
+        metrics = dict(zip(METRICS, (sums / round(num_seen)).tolist(), strict=True))
+        if not all(map(math.isfinite, metrics.values())):
             raise NotFiniteError
+        metrics["value_loss"] /= learner.normalisers.deviation**2
+        if target_kl is not None:
+            metrics["passes"] = num_seen / samples.num_samples
         return {
-            **dict(zip(METRICS, means, strict=True)),
+            **metrics,
             "explained_variance": samples.explained_variance,
-            "grad_norm": sum(grad_norms) / len(grad_norms),
-            "learning_rate": learning_rate,
+            "grad_norm": sum(grad_norms) / max(len(grad_norms), 1),
         }
 
     def _shuffle_key(self) -> list[int]:
-        return [int(self._counters[0]), self._ranks.rank]
+        return [int(self._counters[0]), self._learner.ranks.rank]
 
-    def _accumulate(self, observation: Any, minibatch: Minibatch, weight: float) -> Samples:
+    def _accumulate(self, observation: Any, minibatch: Minibatch, coefficients: Coefficients, weight: float) -> Samples:
         """The gradient of one minibatch, into the flat gradient."""
-        config = self._config
+        network_pass = self._learner.network_pass
         if len(minibatch.advantage) == 0:
             # Fewer rows than minibatches: the other ranks have some, and wait for us.
-            self._flat.gradients.zero_()
+            self._learner.flat.gradients.zero_()
             return Samples(*[minibatch.advantage] * 4)
-        parameters, value = self._pass.forward(observation)
+        parameters, value = network_pass.forward(observation)
         parameters_gradient, value_gradient, samples = ppo_gradient(
-            self._distribution,
-            parameters,
-            value,
-            minibatch,
-            clip=config.clip,
-            value_coefficient=config.value_coefficient,
-            entropy_coefficient=config.entropy_coefficient,
-            weight=weight,
+            self._distribution, parameters, value, minibatch, coefficients, weight
         )
-        self._pass.backward(parameters_gradient, value_gradient)
+        network_pass.backward(parameters_gradient, value_gradient)
         return samples
 
-    def _descend(self, learning_rate: float) -> float:
-        """One step of Adam on the gradient of all ranks, its norm clipped; returns the norm before the clip."""
-        gradients = self._flat.gradients
-        self._ranks.add(gradients)
-        norm = float(fetch(torch.linalg.vector_norm(gradients)))
-        if not math.isfinite(norm):
-            raise NotFiniteError  # on all ranks: they have the same gradient
-        if norm > self._config.max_grad_norm:
-            gradients.mul_(self._config.max_grad_norm / norm)
-        self._adam.step(gradients, learning_rate)
-        return norm
+    def _divergence(self, samples: Samples, weight: float) -> float:
+        """The estimate of KL(old, new) of a minibatch, that of all ranks together."""
+        log_ratio = fetch(samples.log_ratio).double()
+        mean = (log_ratio.expm1() - log_ratio).sum(0, keepdim=True).mul_(weight)
+        self._learner.ranks.add(mean)
+        return float(mean)
+
+    def _adapt(self, relative_kl: float) -> None:
+        """Schulman et al. 2017, section 4: keep the divergence near the one that was asked for."""
+        if relative_kl > KL_MARGIN:
+            self._kl_coefficient *= 2.0
+        elif relative_kl < 1.0 / KL_MARGIN:
+            self._kl_coefficient *= 0.5
 
     def parameters(self) -> Array:
-        return fetch(self._flat.values).numpy()
+        return self._learner.parameters()
 
     def state(self) -> Mapping[str, Array]:
-        return {**{name: fetch(tensor).numpy() for name, tensor in self._tensors().items()}, "counters": self._counters}
-
-    def _tensors(self) -> dict[str, Tensor]:
-        values, exp_avg, exp_avg_sq, num_steps = self._adam.tensors()
-        return {"parameters": values, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq, "num_steps": num_steps}
+        return self._learner.state()
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        own = self._tensors()
-        shapes = {**{name: tuple(tensor.shape) for name, tensor in own.items()}, "counters": self._counters.shape}
-        found = {name: np.shape(array) for name, array in state.items()}
-        if shapes != found:
-            raise ValueError(f"this state is of another network or algorithm: wanted {shapes}, found {found}")
-        for name, tensor in own.items():
-            tensor.copy_(move(np.asarray(state[name]), self._device, wait=True))
-        self._counters[...] = state["counters"]
+        self._learner.restore(state)
 
     def join(self, group: TrainerGroup) -> None:
-        devices = [resolve_device(self._config.device, rank) for rank in range(group.size)]
-        if devices[group.rank] != self._device:
-            # Only now do we know our rank: it may have a GPU of its own.
-            state = self.state()
-            self._settle(devices[group.rank])
-            self.restore(state)
-        self._ranks.join(group, backend_for(devices))
-        self._ranks.copy_first((*self._adam.tensors(), torch.from_numpy(self._counters)))
+        self._learner.join(group)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from srl.algorithms.devices import fetch, move, place, resolve_device
 from srl.api.policy import Decision
+from srl.base.state import State
 from srl.base.tree import Array, Tree, map_tree
 from srl.networks.distributions import Distribution
 from srl.networks.flat import FlatParameters
@@ -63,3 +64,9 @@ class TorchPolicy:
     def load(self, parameters: Array, version: int) -> None:
         self._flat.load(move(parameters, self._device, wait=True))
         self.version = version
+
+    def state(self) -> State:
+        return {"generator": self._generator.get_state().numpy().copy()}
+
+    def restore(self, state: State) -> None:
+        self._generator.set_state(torch.from_numpy(state["generator"].copy()))

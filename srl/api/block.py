@@ -64,12 +64,18 @@ class Block:
     """The arrays below `observation`, by the rest of their paths; a bare array has the path ``""``."""
     state: Mapping[str, Array] = field(init=False)
     """The same for what the policy remembers; nothing if it has no memory."""
+    decision: Mapping[str, Array] = field(init=False)
+    """The same for `decision`."""
+    version: Array = field(init=False)  # [T+1, L], as `first`
+    first: Array = field(init=False)
     num_lanes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "observation", self._below("observation"))
-        object.__setattr__(self, "state", self._below(STATE))
-        object.__setattr__(self, "num_lanes", self.arrays["first"].shape[1])
+        for root in ("observation", STATE, "decision"):
+            object.__setattr__(self, root, self._below(root))
+        object.__setattr__(self, "version", self.arrays["version"])
+        object.__setattr__(self, "first", self.arrays["first"])
+        object.__setattr__(self, "num_lanes", self.first.shape[1])
 
     def _below(self, root: str) -> dict[str, Array]:
         return {p.partition("/")[2]: a for p, a in self.arrays.items() if p.partition("/")[0] == root}

@@ -15,7 +15,8 @@ class Resources:
     gpu: float = 0.0
     memory_mb: int = 0
     node: str = ""
-    """Only on hosts whose name matches this pattern, e.g. `gpu*`; empty: on any."""
+    """Only on hosts with a name or label that matches this pattern, e.g. `gpu*`; on Slurm: nodes with this feature.
+    Empty: on any."""
     niceness: int = 0
     """How readily it leaves the core to others (0 to 19), where workers outnumber the cores."""
 

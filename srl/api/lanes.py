@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from srl.api.spaces import Space
+from srl.base.state import State
 from srl.base.tree import Array, Tree
 
 
@@ -37,7 +38,7 @@ class LaneSpec:
         return len(self.teams[team].agents) * self.num_copies
 
 
-@dataclass
+@dataclass(slots=True)
 class Arrival:
     """What a team's lanes received, one entry per lane. Views stay valid until the next call of `step` or `reset`.
 
@@ -85,19 +86,18 @@ class Lanes(Protocol):
 
 
 @runtime_checkable
-class FilmedLanes(Lanes, Protocol):
-    """Lanes of one copy that can be looked at."""
+class ResumableLanes(Protocol):
+    """Lanes that can be saved in the middle of their episodes. Both raise NotResumable where that is not possible."""
 
-    def render(self) -> Array:
-        """The present picture, uint8 [height, width, 3]."""
+    def state(self) -> State:
+        """All that decides what the lanes do from now on, given the same actions."""
+
+    def restore(self, state: State) -> None:
+        """Go on where others stopped; these lanes were just built, by the same config, and never reset."""
 
 
 @runtime_checkable
 class LanesConfig(Protocol):
-    """Names an environment and its options as plain data; an actor builds it.
-
-    A config may have a method ``build_filmed() -> FilmedLanes`` for `srl record`: one copy that draws itself, or
-    ValueError where it cannot. Without it, the lanes that `build(1)` gives are filmed if they have a method `render`.
-    """
+    """Names an environment and its options as plain data; an actor builds it."""
 
     def build(self, num_copies: int) -> Lanes: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from srl.base.state import State
 from srl.base.tree import Array, Tree
 
 Decision: TypeAlias = Mapping[str, Tree]
@@ -28,3 +29,13 @@ class Policy(Protocol):
 
     def load(self, parameters: Array, version: int) -> None:
         """Take over a flat vector of parameters (float32 [P]); it is copied."""
+
+
+@runtime_checkable
+class ResumablePolicy(Protocol):
+    """A policy that can be saved between two decisions, as an exact resume needs it."""
+
+    def state(self) -> State:
+        """All but the parameters that decides what it does next: its random generator."""
+
+    def restore(self, state: State) -> None: ...

@@ -102,7 +102,7 @@ class RequestClient(Protocol):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server gives back for one batch: decisions [B, ...] in the order of the batch's lanes."""
+    """What a server gives back for one batch: decisions [B, ...] by path, in the order of the batch's lanes."""
 
     decision: dict[str, Array]
     version: int

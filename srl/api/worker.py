@@ -11,6 +11,7 @@ from srl.api.parameters import ParameterStore
 from srl.api.transport import Channel, Listener, Message
 from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
+from srl.base.state import State
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,18 @@ class Worker(Protocol):
         """One small piece of work; never sleeps, never waits for another worker."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ResumableWorker(Protocol):
+    """A worker that can be saved between two polls with all that it has under way, as an exact resume needs it. Both
+    raise NotResumable where that is not possible. A worker without these begins anew when its run is resumed."""
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> bool:
+        """Become what another one was; this worker was just built and never polled. False: somebody that it was
+        connected with is not there yet, call again."""
 
 
 @runtime_checkable

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from enum import IntEnum
+from time import monotonic_ns
 
 import numpy as np
 
@@ -63,6 +63,8 @@ class Meter:
 
     def __init__(self, page: memoryview) -> None:
         self._page = page
+        # What the page says too; to look there costs more. Only the worker itself enters phases.
+        self._phase, self._since = page[_PHASE], page[_SINCE]
 
     @classmethod
     def alone(cls) -> Meter:
@@ -71,11 +73,11 @@ class Meter:
 
     def enter(self, phase: Phase) -> None:
         """From now on the worker's time counts for `phase`."""
-        now = time.monotonic_ns()
+        now = monotonic_ns()
         page = self._page
-        page[page[_PHASE]] += now - page[_SINCE]
-        page[_SINCE] = now
-        page[_PHASE] = phase
+        page[self._phase] += now - self._since
+        page[_SINCE] = self._since = now
+        page[_PHASE] = self._phase = phase
 
     def add(self, counter: Counter, amount: int = 1) -> None:
         self._page[counter] += amount
@@ -95,7 +97,7 @@ class Meter:
 
     def seconds(self) -> dict[Phase, float]:
         """Time spent in each phase so far, the running one included."""
-        now = time.monotonic_ns()
+        now = monotonic_ns()
         page = self._page
         spent = {phase: page[phase] * 1e-9 for phase in Phase}
         if page[_SINCE]:
@@ -115,7 +117,8 @@ class Meter:
         """A new incarnation starts here: clear the page."""
         for index in range(len(self._page)):
             self._page[index] = 0
-        self._page[_SINCE] = time.monotonic_ns()
+        self._phase = Phase.BOOT
+        self._page[_SINCE] = self._since = monotonic_ns()
 
 
 class Board:

@@ -8,11 +8,18 @@ from pathlib import Path
 from typing import Any, Union
 
 from srl.api.status import RunStatus
-from srl.api.transport import Channel, ChannelClosed, Listener, Message
+from srl.api.transport import Channel, ChannelClosed, Listener, Message, Transport
+from srl.schedulers.join_secret import read_secret
 from srl.schedulers.runtime import runtime_root, sweep
 from srl.transports.host import HostTransport
+from srl.transports.tcp import TcpTransport
 
 CONTROL = "control"
+ADDRESS = "address"
+SECRET = "secret"
+CLUSTER = "cluster"
+"""Folder of a run directory: how a run that is conducted on another machine is reached."""
+REACH_SECONDS = 3.0
 REPLY_SECONDS = 5.0
 
 
@@ -43,17 +50,19 @@ Messages: Any = Union[AskStatus, AskStop, AskScale, TellStatus, TellResult]
 
 
 class ControlDoor:
-    """The controller's end: polled beside the workers, never waits."""
+    """The controller's end: polled beside the workers, never waits. `remote` is for commands on other machines."""
 
-    def __init__(self, runtime: Path, serve: Callable[[Message], Message]) -> None:
-        self._listener: Listener = HostTransport(runtime).listen(CONTROL, Messages)
-        (runtime / "address").write_text(self._listener.address)
+    def __init__(self, runtime: Path, serve: Callable[[Message], Message], remote: Listener | None = None) -> None:
+        local: Listener = HostTransport(runtime).listen(CONTROL, Messages)
+        (runtime / ADDRESS).write_text(local.address)
+        self._listeners = [local] if remote is None else [local, remote]
         self._serve = serve
         self._channels: list[Channel] = []
 
     def poll(self) -> None:
-        while (channel := self._listener.accept()) is not None:
-            self._channels.append(channel)
+        for listener in self._listeners:
+            while (channel := listener.accept()) is not None:
+                self._channels.append(channel)
         for channel in list(self._channels):
             try:
                 while (received := channel.receive()) is not None:
@@ -66,17 +75,32 @@ class ControlDoor:
     def close(self) -> None:
         for channel in self._channels:
             channel.close()
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
 
 
-def running() -> dict[str, Path]:
-    """The live runs of this user: name and runtime directory."""
+def remote_door(directory: Path, secret: bytes, host: str) -> Listener:
+    """An endpoint for commands on other machines, which find it in a directory that they share with this one."""
+    listener = TcpTransport(secret, CONTROL, host, encrypt=True).listen("the run's door", Messages)
+    partial = directory / f"{ADDRESS}.new"
+    partial.write_text(listener.address)
+    partial.replace(directory / ADDRESS)
+    return listener
+
+
+def running(root: Path | None = None) -> dict[str, Path]:
+    """The live runs of this user: name and the directory in which they are reached. With `root` also those of the
+    runs below it that are conducted on another machine."""
     found: dict[str, Path] = {}
+    for door in sorted(root.glob(f"*/{CLUSTER}/{ADDRESS}")) if root is not None else []:
+        status = ask(door.parent, AskStatus())
+        if isinstance(status, TellStatus):
+            found[status.status.run] = door.parent
     root = runtime_root()
     if root.is_dir():
         sweep(root)
         for directory in sorted(root.iterdir(), key=lambda d: d.stat().st_mtime):
-            if (directory / "address").exists():
+            if (directory / ADDRESS).exists():
                 status = ask(directory, AskStatus())
                 if isinstance(status, TellStatus):
                     found[status.status.run] = directory
@@ -86,14 +110,18 @@ def running() -> dict[str, Path]:
 def ask(runtime: Path, message: Message) -> Message | None:
     """Put one question to a run; None if it does not answer."""
     try:
-        address = (runtime / "address").read_text()
-        channel = HostTransport(runtime).connect(address, Messages)
+        address = (runtime / ADDRESS).read_text()
+        transport: Transport = HostTransport(runtime)
+        if address.startswith("tcp:"):
+            transport = TcpTransport(read_secret(runtime / SECRET), CONTROL, encrypt=True, patience=REACH_SECONDS)
+        channel = transport.connect(address, Messages)
     except (OSError, ChannelClosed):
         return None
     try:
         channel.send(message)
         deadline = time.monotonic() + REPLY_SECONDS
         while time.monotonic() < deadline:
+            channel.flush()
             received = channel.receive()
             if received is not None:
                 return received[0]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -111,6 +112,20 @@ class Gauges:
             return self.first_steps
         versions, steps = zip(*self._learnt_by, strict=True)
         return round(float(np.interp(version, versions, steps)))
+
+    def state(self) -> dict[str, Any]:
+        """The episodes' figures as plain data: a run that is resumed goes on with them."""
+        return {
+            "count": self.episodes,
+            "returns": list(self.returns),
+            "lengths": list(self.lengths),
+            "curve": self._curve,
+            "stride": self._stride,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.add_episodes(state.get("count", 0), state.get("returns", ()), state.get("lengths", ()))
+        self._curve, self._stride = list(state.get("curve", ())), state.get("stride", 1)
 
     def extend_curve(self) -> None:
         """One more point; when there are too many, every second one goes and the next come half as often."""

@@ -12,7 +12,7 @@ from srl.api.control import Done, Episodes, Evaluated, Failure, Figures, Names, 
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.scheduler import Died, Event, Noted, Said, Scheduler
 from srl.api.status import RunStatus
-from srl.api.transport import Message
+from srl.api.transport import Listener, Message
 from srl.api.worker import Place
 from srl.base.clock import Clock, SystemClock
 from srl.base.meter import Counter, Meter
@@ -54,6 +54,7 @@ class Controller:
         on_status: Callable[[RunStatus], None] | None = None,
         clock: Clock | None = None,
         began: float | None = None,
+        remote_door: Listener | None = None,
     ) -> None:
         self._experiment = experiment
         self._scheduler = scheduler
@@ -65,7 +66,7 @@ class Controller:
         self._names = NameTable(self._clock)
         self._names_changed = False
         self.gauges = Gauges(experiment, path)
-        self._door = ControlDoor(runtime, self._serve) if runtime is not None else None
+        self._door = ControlDoor(runtime, self._serve, remote_door) if runtime is not None else None
         self._restarts = 0
         self._messages: deque[str] = deque(maxlen=8)
         self.gauges.began = time.time() if began is None else began

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -14,11 +14,13 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
+from srl.base.state import State
 from srl.base.tree import Array, Tree, leaves
+from srl.environments.capture import capture
 from srl.environments.errors import EnvironmentBroken
 from srl.environments.finite import all_finite, broken_lanes
 from srl.environments.locate import locate
-from srl.environments.pictures import picture
+from srl.environments.reinstate import reinstate
 from srl.environments.seeds import copy_seeds
 from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_leaves
 
@@ -57,16 +59,6 @@ class GymnasiumConfig:
         with suppress(Exception):
             environment.close()
         return PettingZooConfig(self.name, self.kwargs) if found else None
-
-    def build_filmed(self) -> GymnasiumLanes:
-        """One copy that draws itself."""
-        filmed = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
-        try:
-            return GymnasiumLanes(self.name, filmed.make, 1, self.max_episode_steps)
-        except EnvironmentBroken as error:
-            raise ValueError(
-                f"environment {self.name} cannot be filmed with render_mode='rgb_array': {error}"
-            ) from error
 
     def make(self) -> Any:
         """One copy."""
@@ -117,7 +109,7 @@ class GymnasiumLanes:
         self._terminated, self._truncated, self._first = np.zeros((3, num_copies), bool)
         self._ended = np.zeros(num_copies, bool)
         self._elapsed = np.zeros(num_copies, np.int64)  # steps in the episode
-        self._seeds: Iterator[int] = copy_seeds(0)
+        self._seeds = copy_seeds(0)
         self._seed = [0] * num_copies
         self._episodes = [0] * num_copies  # since the copy was seeded
         self._failures_in_a_row = [0] * num_copies
@@ -165,9 +157,11 @@ class GymnasiumLanes:
             truncations |= self._elapsed >= self._limit
         return self._arrival(failures)
 
-    def render(self) -> Array:
-        """The present picture of the first copy."""
-        return picture(self._name, self._bare[0].render)
+    def state(self) -> State:
+        return capture(self)
+
+    def restore(self, state: State) -> None:
+        reinstate(self, state)
 
     def close(self) -> None:
         for environment in self._environments:

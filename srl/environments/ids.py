@@ -27,6 +27,7 @@ EXTRAS = {
     "envs.phys2d": ("jax", 'pip install "gymnasium[jax]"'),
     "envs.tabular": ("jax", 'pip install "gymnasium[jax]"'),
 }
+HIDE_AND_SEEK = "hide-and-seek/"
 MAKE_OPTIONS = ("max_episode_steps", "render_mode")
 """Options that `gymnasium.make` takes before the environment sees them."""
 
@@ -56,7 +57,9 @@ def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesC
     - a function, class or its name, ``package.module:function`` or ``path/to/file.py:function``. It returns a
       `gymnasium.Env`; or takes `num_envs` and returns a `gymnasium.vector.VectorEnv`; or takes `num_copies` and
       returns :class:`srl.api.lanes.Lanes`;
-    - ``envpool:Pong-v5`` or ``pettingzoo:pettingzoo.butterfly.pistonball_v6``.
+    - ``envpool:Pong-v5`` or ``pettingzoo:pettingzoo.butterfly.pistonball_v6``;
+    - ``hide-and-seek/quadrant``, ``hide-and-seek/full`` and the other games of
+      :mod:`srl.environments.hide_and_seek.variants`.
 
     Raises ValueError, with the nearest valid name, where there is no such environment or option.
     """
@@ -72,9 +75,21 @@ def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesC
         from srl.environments.pettingzoo import PettingZooConfig
 
         return PettingZooConfig(rest, kwargs)
+    if environment.startswith(HIDE_AND_SEEK):
+        return _of_hide_and_seek(environment.removeprefix(HIDE_AND_SEEK), kwargs)
     if _names_function(environment):
         return _of_function(environment, kwargs)
     return _of_id(environment, kwargs)
+
+
+def _of_hide_and_seek(variant: str, kwargs: Mapping[str, Any]) -> LanesConfig:
+    from srl.environments.hide_and_seek.extra import check_installed
+    from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
+    from srl.environments.hide_and_seek.variants import game_options
+
+    game_options(variant, kwargs)
+    check_installed(variant)
+    return HideAndSeekConfig(variant, kwargs)
 
 
 def _names_function(name: str) -> bool:

@@ -11,8 +11,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
+from srl.api.lanes import Arrival, LaneSpec, TeamSpec
 from srl.api.spaces import Box
+from srl.base.state import State, generator_state, part, restore_generator, under
 from srl.base.tree import Array, Tree
 from srl.environments import mujoco_bodies, mujoco_tasks
 from srl.environments.finite import all_finite, broken_lanes
@@ -48,12 +49,6 @@ class MujocoConfig:
         task: Task = TASKS[self.name](**self.kwargs)
         return MujocoLanes(self.name, task, self.max_episode_steps, num_copies)
 
-    def build_filmed(self) -> Lanes:
-        """One copy of Gymnasium's own task, which draws itself where MuJoCo can (by EGL, OSMesa or on a display)."""
-        from srl.environments.gymnasium import GymnasiumConfig
-
-        return GymnasiumConfig(self.name, {**self.kwargs, "max_episode_steps": self.max_episode_steps}).build_filmed()
-
 
 def config_of(name: str, kwargs: Mapping[str, Any]) -> MujocoConfig | None:
     """The config for a Gymnasium id; None where it is another environment, or has options that we do not know."""
@@ -74,6 +69,7 @@ class MujocoLanes:
 
         quiet()
         self._mujoco, self._task, self._limit = mujoco, task, max_episode_steps
+        self._saved = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # what decides the next steps, warm start included
         model = mujoco.MjModel.from_xml_path(expand_model_path(task.xml_file))
         self._datas = [mujoco.MjData(model) for _ in range(num_copies)]
         example = self._datas[0]
@@ -132,6 +128,28 @@ class MujocoLanes:
         truncated = self._elapsed >= self._limit if self._limit is not None else np.zeros(len(starting), bool)
         self._ended = terminated | truncated
         return (Arrival(observation, reward, terminated, truncated, ~self._ended, starting, failed, reports),)
+
+    def state(self) -> State:
+        bodies = np.zeros((len(self._datas), self._mujoco.mj_stateSize(self._scene.model, self._saved)))
+        for data, row in zip(self._datas, bodies, strict=True):
+            self._mujoco.mj_getState(self._scene.model, data, row, self._saved)
+        return {
+            "bodies": bodies,
+            **under("now", self._now),
+            "ended": self._ended.copy(),
+            "elapsed": self._elapsed.copy(),
+            "seed": np.array(self._seed),
+            "random": generator_state(self._random),
+        }
+
+    def restore(self, state: State) -> None:
+        for data, row in zip(self._datas, state["bodies"], strict=True):
+            self._mujoco.mj_setState(self._scene.model, data, row, self._saved)
+        for name, values in part(state, "now").items():
+            self._now[name][...] = values
+        self._ended, self._elapsed = state["ended"].copy(), state["elapsed"].copy()
+        self._seed = int(state["seed"])
+        restore_generator(self._random, state["random"])
 
     def close(self) -> None:
         self._datas.clear()

@@ -11,10 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from srl.api.lanes import Arrival, LaneSpec
+from srl.base.state import State
 from srl.base.tree import Array, Tree
+from srl.environments.capture import capture
 from srl.environments.errors import EnvironmentBroken
 from srl.environments.pettingzoo_rows import Rows, make_rows
-from srl.environments.pictures import picture
+from srl.environments.reinstate import reinstate
 from srl.environments.seeds import copy_seeds
 
 MAX_FAILURES_IN_A_ROW = 20
@@ -73,9 +75,11 @@ class PettingZooLanes:
         self._clear()
         return self._arrivals([self._step(copy, native) for copy in range(self.spec.num_copies)])
 
-    def render(self) -> Array:
-        """The present picture of the first copy."""
-        return picture(self._name, self._environments[0].render)
+    def state(self) -> State:
+        return capture(self)
+
+    def restore(self, state: State) -> None:
+        reinstate(self, state)
 
     def close(self) -> None:
         environments, self._environments = self._environments, []

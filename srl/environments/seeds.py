@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 from srl.base.seeding import derive
 
 
-def copy_seeds(seed: int) -> Iterator[int]:
-    """Seeds that never repeat, beginning at a place drawn from `seed`; small enough for any environment's int32."""
-    return itertools.count(derive(seed, "environments") >> 33)
+class CopySeeds(Iterator[int]):
+    """Seeds that never repeat; a plain counter, so that a saved run goes on where it was."""
+
+    def __init__(self, start: int) -> None:
+        self.following = start
+
+    def __next__(self) -> int:
+        self.following += 1
+        return self.following - 1
+
+
+def copy_seeds(seed: int) -> CopySeeds:
+    """Beginning at a place drawn from `seed`; small enough for any environment's int32."""
+    return CopySeeds(derive(seed, "environments") >> 33)

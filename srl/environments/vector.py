@@ -16,12 +16,15 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
+from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.base.state import State
 from srl.base.tree import Array, Tree
 from srl.environments.autoreset import FACTS, WAITING, next_step
+from srl.environments.capture import capture
 from srl.environments.errors import EnvironmentBroken
 from srl.environments.finite import all_finite, broken_lanes, finite_check
 from srl.environments.locate import Factory, locate, parameters_of
+from srl.environments.reinstate import reinstate
 from srl.environments.seeds import copy_seeds
 from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_encoder
 
@@ -40,17 +43,6 @@ class VectorConfig:
 
     def build(self, num_copies: int) -> VectorLanes:
         return VectorLanes(self.name, lambda: next_step(trusting(self.make(num_copies))))
-
-    def build_filmed(self) -> Lanes:
-        """One plain copy that draws itself: vector environments draw all of theirs or none."""
-        if self.located:
-            raise ValueError(
-                f"{self.name} makes vector environments, which cannot be filmed; only what a function that returns a "
-                "gymnasium.Env makes can"
-            )
-        from srl.environments.gymnasium import GymnasiumConfig
-
-        return GymnasiumConfig(self.name, self.kwargs).build_filmed()
 
     def make(self, num_copies: int) -> Any:
         if self.located:
@@ -156,6 +148,12 @@ class VectorLanes:
             arrival.acting &= ~waiting
             arrival.first = arrival.first & ~waiting
             self._ended = self._ended | waiting
+
+    def state(self) -> State:
+        return capture(self)
+
+    def restore(self, state: State) -> None:
+        reinstate(self, state)
 
     def close(self) -> None:
         if self._environment is not None:

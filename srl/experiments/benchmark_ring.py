@@ -15,8 +15,8 @@ from srl.api.policy import Decision
 from srl.api.spaces import Space, array_spec
 from srl.api.trainer import TrainerGroup, TrainResult, Trajectory
 from srl.base.tree import Array, Tree, TreeSpec
+from srl.experiments.actions import random_actions
 from srl.experiments.bench_options import BenchOptions
-from srl.experiments.probe import random_actions
 
 ENV_SECONDS = 0.001
 ANSWER_SECONDS = 0.005

@@ -4,47 +4,67 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from srl.api.transport import Listener
+from srl.controller.commands import remote_door
 from srl.experiments.options import TrainOptions
 from srl.schedulers.agent_messages import AGENTS, Messages, codec
 from srl.schedulers.by_hand import ByHand
 from srl.schedulers.fleet import Hosting
-from srl.schedulers.hosts import HostsScheduler
+from srl.schedulers.hosts import Engine, HostsScheduler
 from srl.schedulers.join_secret import DEFAULT, find_or_make_secret
 from srl.schedulers.memory import RunMemory
 from srl.schedulers.processes import PRELOAD
 from srl.transports.tcp import TcpTransport
 
-DEFAULT_PORT = 0
+
+@dataclass(frozen=True)
+class Ground:
+    """Where a run over hosts stands."""
+
+    engine: Engine
+    join_secret: bytes = field(repr=False)
+    host: str = "127.0.0.1"
+    """The address of this machine at which agents join."""
+    port: int = 0
+    door: Path | None = None
+    """Where commands on other machines find the address of this run."""
+    superseded: Callable[[], bool] = lambda: False
+    """Has somebody else taken this run over? Then we must not touch its directory any more."""
+
+
+def ground_of(options: TrainOptions) -> Ground:
+    host, port = parse_address(options.bind)
+    secret = find_or_make_secret(options.secret_file or DEFAULT)
+    return Ground(ByHand(secret_file=options.secret_file), secret, host, port)
 
 
 def hosts_scheduler(
-    run: str, options: TrainOptions, memory: RunMemory, logs: Path, preload: tuple[str, ...]
+    ground: Ground, run: str, options: TrainOptions, memory: RunMemory, logs: Path, preload: tuple[str, ...]
 ) -> HostsScheduler:
-    host, port = parse_address(options.bind)
-    join_secret = find_or_make_secret(options.secret_file or DEFAULT)
     path = tuple(entry for entry in sys.path if entry)
     hosting = Hosting(run, secrets.token_bytes(32), (*PRELOAD, *preload), path, options.encrypt)
-    listener = TcpTransport(join_secret, AGENTS, host, port, encrypt=True, codec=codec)
-    engine = ByHand(secret_file=options.secret_file)
+    transport = TcpTransport(ground.join_secret, AGENTS, ground.host, ground.port, encrypt=True, codec=codec)
+    listener = transport.listen("the controller", Messages)
     return HostsScheduler(
-        hosting,
-        memory,
-        listener.listen("the controller", Messages),
-        join_secret,
-        engine,
-        options.hosts,
-        logs,
-        options.hosts_timeout,
+        hosting, memory, listener, ground.join_secret, ground.engine, options.hosts, logs, options.hosts_timeout
     )
+
+
+def open_door(ground: Ground | None) -> Listener | None:
+    if ground is None or ground.door is None:
+        return None
+    return remote_door(ground.door, ground.join_secret, ground.host)
 
 
 def parse_address(text: str) -> tuple[str, int]:
     """`10.0.0.1:7700`, or a host alone: then any free port."""
     host, separator, port = text.rpartition(":")
     if not separator:
-        return text, DEFAULT_PORT
+        return text, 0
     if not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"wanted an address like 10.0.0.1:7700, found {text!r}")
     return host, int(port)

@@ -9,13 +9,10 @@ from typing import Any
 from srl.api.parameters import ParameterStore
 from srl.api.status import EvaluationStatus, RunStatus
 from srl.runs import checkpoints
+from srl.runs.checkpoints import Keep
 from srl.runs.directory import RunDirectory
 from srl.runs.sinks import MetricSinks
 from srl.workers.evaluator import EVALUATED
-
-BEST = "best"
-"""Below a run's checkpoints: the parameters with the highest mean return in an evaluation. The optimiser's state of
-that version is gone by the time its score is known, so a run does not resume from there."""
 
 
 class Judge:
@@ -24,11 +21,13 @@ class Judge:
     def __init__(
         self,
         run: RunDirectory,
+        description: Mapping[str, object],
         stores: Mapping[str, ParameterStore],
         sinks: MetricSinks,
         tell: Callable[[str], None],
     ) -> None:
-        self._folder = run.checkpoints / BEST
+        self._folder = run.checkpoints / checkpoints.BEST
+        self._description = description
         self._stores = stores
         self._sinks = sinks
         self._tell = tell
@@ -48,7 +47,8 @@ class Judge:
         arrays: dict[str, Any] = {}
         facts: dict[str, Any] = {
             "policies": {},
-            "score": evaluation.return_mean,
+            checkpoints.SCORE: evaluation.return_mean,
+            "description": self._description,
             "interval": evaluation.return_interval,
             "episodes": evaluation.episodes,
         }
@@ -60,7 +60,7 @@ class Judge:
             arrays[f"{policy}/parameters"] = pulled[1]
             facts["policies"][policy] = {"version": pulled[0], "steps": evaluation.step, "policy": policy}
         try:
-            checkpoints.write(self._folder, evaluation.step, arrays, facts, keep=1)
+            checkpoints.write(self._folder, evaluation.step, arrays, facts, keep=Keep(1))
             self._best = evaluation.return_mean
         except checkpoints.CheckpointError as error:
             self._tell(f"the best parameters were not written: {error}")

@@ -17,7 +17,6 @@ from srl.base.nearest import nearest
 from srl.base.seeding import derive
 from srl.base.statistics import mean_of
 from srl.base.tree import Tree, leaves, map_tree
-from srl.experiments.judging import BEST
 from srl.runs import checkpoints, directory
 from srl.runs.directory import RunDirectory
 
@@ -69,21 +68,38 @@ class TrainedPolicy:
 def load(
     path: str | Path, *, policy: str = "", checkpoint: str | int | Path = "latest", seed: int = 0
 ) -> TrainedPolicy:
-    """The policy of a run (its path, name, a unique beginning of it, or `latest`).
+    """The policy of a run (its path, name, a unique beginning of it, or `latest`), or of a single checkpoint (its
+    directory, wherever it was copied to). Nothing of the machinery that trains is needed, or imported.
 
     `checkpoint` is `latest`, `best`, the number of steps of one that was kept, or its path.
     """
-    run = directory.find(path, ROOT)
-    described = run.read_config()["policies"]
+    source = _source(path, checkpoint)
+    arrays, facts = checkpoints.read(source)
+    described = _described(source, facts)
     name = policy or next(iter(described))
     if name not in described:
-        raise ValueError(f"{run.path} has no policy {name!r}{nearest(name, described)}")
-    arrays, facts = checkpoints.read(choose_checkpoint(run, checkpoint))
+        raise ValueError(f"{source} has no policy {name!r}{nearest(name, described)}")
     observation, action = from_data(described[name]["observation"]), from_data(described[name]["action"])
     built = from_data(described[name]["algorithm"]).build_policy(observation, action, derive(seed, "load", name))
     noted = facts["policies"][name]
     built.load(arrays[f"{name}/parameters"], int(noted["version"]))
     return TrainedPolicy(built, observation, action, noted)
+
+
+def _source(path: str | Path, checkpoint: str | int | Path) -> Path:
+    if checkpoints.is_checkpoint(Path(path)):
+        return Path(path)
+    return choose_checkpoint(directory.find(path, ROOT), checkpoint)
+
+
+def _described(source: Path, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the policies are: a checkpoint knows it itself, so that it can be used wherever it was copied to."""
+    described = facts.get("description")
+    if not isinstance(described, Mapping) or not isinstance(facts.get("policies"), Mapping):
+        raise checkpoints.CheckpointError(
+            f"{source} does not say which policies it holds: it is no checkpoint of a training run"
+        )
+    return described
 
 
 def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
@@ -94,7 +110,7 @@ def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
     if which == "latest":
         return known[-1]
     if which == "best":
-        return checkpoints.latest(run.checkpoints / BEST) or known[-1]
+        return checkpoints.latest(run.checkpoints / checkpoints.BEST) or checkpoints.best(run.checkpoints) or known[-1]
     if isinstance(which, Path) or not str(which).isdigit():
         return Path(str(which))
     steps = {checkpoints.step_of(path): path for path in known}

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from srl.algorithms.a2c import A2CConfig
+from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.ppo import PPOConfig
 from srl.base.nearest import nearest
 
-ALGORITHMS = ("ppo",)
-CLUSTERS = ("hosts",)
+ALGORITHMS = ("ppo", "a2c", "impala")
+CLUSTERS = ("hosts", "slurm")
 """Schedulers whose workers are on several machines, and have cores of their own there."""
 
 
@@ -19,19 +21,23 @@ class TrainOptions:
     """How a policy is trained. What is None is chosen for the environment and the machine."""
 
     algo: str = "ppo"
-    """The algorithm: `ppo`, whose options are below behind its name, or a config of your own as
-    `package.module:Config` or `path/file.py:Config`."""
+    """The algorithm: `ppo`, `a2c` or `impala`, whose options are below behind its name (or behind `--algo.`, whatever
+    it is), or a config of your own as `package.module:Config` or `path/file.py:Config`."""
     steps: int = 1_000_000
     """Agent decisions to learn from."""
     until_return: float | None = None
     """Stop as soon as the mean return of the last 100 episodes reaches this."""
     seed: int = 0
     """Of everything random: environments, networks, exploration."""
-    scheduler: Literal["processes", "inline", "hosts"] = "processes"
+    scheduler: Literal["processes", "inline", "hosts", "slurm"] = "processes"
     """`processes` uses all cores; `inline` runs in one thread and repeats bit for bit; `hosts` also uses other
-    machines, on each of which `srl agent` was started."""
+    machines, on each of which `srl agent` was started; `slurm` submits the run as a job."""
     hosts: int = 1
-    """Machines to wait for before the run begins, this one included; more may join later."""
+    """Machines to wait for before the run begins, with `hosts` this one included; more may join later."""
+    partition: str = ""
+    """Of Slurm; by default the cluster's own default."""
+    slurm_options: tuple[str, ...] = ()
+    """More options of `sbatch`, without the dashes: time=4:00:00 account=me."""
     bind: str = "127.0.0.1"
     """Address of this machine at which agents of others join: HOST or HOST:PORT."""
     secret_file: str = ""
@@ -70,6 +76,10 @@ class TrainOptions:
     """Broken environments per minute and actor before the run gives up."""
     checkpoint_seconds: float = 30.0
     """Seconds between two checkpoints on disk."""
+    keep_last: int = 3
+    """How many of the newest checkpoints are kept. The best one, by evaluation or else by mean return, is kept too."""
+    keep_every: int = 0
+    """Keep also one checkpoint for every so many steps; 0: none."""
     eval_every: int = 0
     """Steps between two evaluations in the background; 0: none. A worker of its own plays whole episodes with the
     newest parameters, and the best ones are kept (`--checkpoint best`)."""
@@ -86,6 +96,8 @@ class TrainOptions:
     """Your own graph: `package.module:function` or `path/file.py:function`. The function gets the standard Experiment
     and returns the one to run, with more workers or other streams."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    a2c: A2CConfig = field(default_factory=A2CConfig)
+    impala: ImpalaConfig = field(default_factory=ImpalaConfig)
     env_args: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment itself."""
     algo_args: Mapping[str, Any] = field(default_factory=dict)
@@ -99,13 +111,17 @@ class TrainOptions:
             )
         if self.algo in ALGORITHMS and self.algo_args:
             raise ValueError(f"options of {self.algo} are given behind its name: --{self.algo}.{min(self.algo_args)}")
-        for name in ("steps", "trainers", "policies", "in_flight"):
+        for name in ("steps", "trainers", "policies", "in_flight", "hosts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
         for name in ("actors", "lanes", "ring", "horizon", "batch"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, found {value}")
+        if self.keep_last < 1:
+            raise ValueError(f"keep_last must be at least 1, found {self.keep_last}")
+        if self.keep_every < 0:
+            raise ValueError(f"keep_every must be a number of steps, or 0 for none, found {self.keep_every}")
         if self.eval_every < 0 or self.eval_episodes < 1:
             raise ValueError(
                 f"eval_every must be 0 (no evaluation) or more, and eval_episodes at least 1; found {self.eval_every} "

@@ -20,10 +20,11 @@ from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.base.config import to_data
 from srl.controller.run import Controller
-from srl.experiments.hosting import hosts_scheduler
+from srl.experiments.hosting import Ground, ground_of, hosts_scheduler, open_door
 from srl.experiments.judging import Judge
 from srl.experiments.options import TrainOptions
-from srl.runs import checkpoints
+from srl.experiments.saving import Restored, Saver
+from srl.runs.checkpoints import Keep
 from srl.runs.directory import RunDirectory
 from srl.runs.foreign_sinks import sinks_of
 from srl.schedulers.inline import InlineScheduler
@@ -61,7 +62,10 @@ class Session:
         on_status: Callable[[RunStatus], None] | None = None,
         began: float | None = None,
         preload: tuple[str, ...] = (),
+        why_not_exact: str = "",
+        ground: Ground | None = None,
     ) -> None:
+        """`ground` is where a run over hosts stands; None: what the options say."""
         self._experiment = experiment
         self._run = run
         self._options = options
@@ -72,39 +76,54 @@ class Session:
             undo.callback(self._memory.close)
             self._runtime = make_runtime(run.name)
             undo.callback(shutil.rmtree, self._runtime, ignore_errors=True)
+            self._ground = ground or (ground_of(options) if options.scheduler == "hosts" else None)
             scheduler = self._scheduler(preload)
             undo.callback(scheduler.close)
+            door = open_door(self._ground)
             self._controller = Controller(
-                experiment, scheduler, str(run.path), self._runtime, self._observe, began=began
+                experiment, scheduler, str(run.path), self._runtime, self._observe, began=began, remote_door=door
             )
             undo.pop_all()
-        self._judge = Judge(run, self._memory.parameters, self._sinks, self._tell)
+        keep = Keep(options.keep_last, options.keep_every)
+        self._saver = Saver(
+            experiment,
+            run.checkpoints,
+            self._memory,
+            scheduler,
+            keep,
+            options.checkpoint_seconds,
+            why_not_exact,
+            self._tell,
+        )
+        self._judge = Judge(run, experiment.description, self._memory.parameters, self._sinks, self._tell)
         self._measured = 0.0
-        self._saved_version = -1
-        self._saved = time.monotonic()
+        self._looked = 0.0
 
     def _scheduler(self, preload: tuple[str, ...]) -> Scheduler:
         if self._options.scheduler == "inline":
             return InlineScheduler(self._memory)
-        if self._options.scheduler == "hosts":
-            return hosts_scheduler(self._run.name, self._options, self._memory, self._run.logs, preload)
+        if self._ground is not None:
+            return hosts_scheduler(self._ground, self._run.name, self._options, self._memory, self._run.logs, preload)
         path = [entry for entry in sys.path if entry]
         return ProcessScheduler(self._run.name, self._memory, self._runtime, self._run.logs, preload, path)
 
-    def restore(self, arrays: dict[str, dict[str, Any]], facts: dict[str, dict[str, Any]]) -> None:
-        """Begin where a checkpoint ended: policy -> its trainer's state and facts."""
-        for policy, state in arrays.items():
-            self._memory.commits[policy].write(int(facts[policy]["version"]), state, facts[policy])
-        self._controller.gauges.first_steps = max(int(fact["steps"]) for fact in facts.values())
-        self._saved_version = self._version()
-        self._controller.gauges.version = self._saved_version
+    def restore(self, restored: Restored) -> None:
+        """Begin where a checkpoint ended."""
+        self._saver.restore(restored)
+        gauges = self._controller.gauges
+        gauges.restore(restored.facts.get("episodes", {}))
+        gauges.first_steps, gauges.version = restored.steps, restored.version
 
     def run(self) -> Outcome:
         with self._signals():
             try:
                 self._controller.start()
                 while self._controller.tick():
-                    self._checkpoint_if_due()
+                    self._yield_to_heirs()
+                    if self._saver.due:
+                        self._save()
+                if self._controller.state != "failed":
+                    self._save()  # while the workers are there: a run of one thread is saved with all they hold
             except KeyboardInterrupt:
                 self._controller.stop("stopped", "interrupted")
             finally:
@@ -123,7 +142,7 @@ class Session:
     def _close_books(self) -> RunStatus:
         """The last figures, the last checkpoint, the last status; a disk that is full costs no more than them."""
         self._observe(self._controller.status())
-        self._save()
+        self._save(whole=False)
         try:
             self._run.write_status(self._controller.status())
         except OSError as error:
@@ -143,35 +162,17 @@ class Session:
             self._controller.stop("finished", f"mean return {status.return_mean:.1f} reached {goal:g}")
         self._on_status(status)
 
-    def _version(self) -> int:
-        return max(snapshot.version for snapshot in self._memory.commits.values())
+    def _yield_to_heirs(self) -> None:
+        """Who was taken for dead, and is not, must not write beside those who took the run over."""
+        if self._ground is not None and time.monotonic() - self._looked >= METRIC_SECONDS:
+            self._looked = time.monotonic()
+            if self._ground.superseded():
+                self._controller.stop("failed", "this run was taken over by a newer attempt")
 
-    def _checkpoint_if_due(self) -> None:
-        if time.monotonic() - self._saved >= self._options.checkpoint_seconds and self._version() > self._saved_version:
-            self._save()
-
-    def _save(self) -> None:
-        """From the committed state that we hold: the trainer is neither asked nor disturbed."""
-        self._saved = time.monotonic()
-        version = self._version()
-        if version <= self._saved_version:
+    def _save(self, whole: bool = True) -> None:
+        if self._ground is not None and self._ground.superseded():
             return
-        arrays: dict[str, Any] = {}
-        facts: dict[str, Any] = {"policies": {}}
-        for policy, snapshot in self._memory.commits.items():
-            committed = snapshot.read()
-            if committed is None:
-                return
-            number, state, noted = committed
-            arrays.update({f"{policy}/{key}": value for key, value in state.items()})
-            facts["policies"][policy] = {**noted, "version": number}
-        facts["return_mean"] = self._controller.status().return_mean
-        step = max(int(fact["steps"]) for fact in facts["policies"].values())
-        try:
-            checkpoints.write(self._run.checkpoints, step, arrays, facts)
-            self._saved_version = version
-        except checkpoints.CheckpointError as error:
-            self._controller.tell(f"no checkpoint was written: {error}")
+        self._saver.save(self._controller.status(), self._controller.gauges.state(), whole)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

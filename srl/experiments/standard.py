@@ -65,7 +65,9 @@ def choose_sizes(options: TrainOptions, probed: Probed, cores: int, inline: bool
     epochs = getattr(algorithm_of(options), "epochs", 1)
     update_us = UPDATE_US["image" if image else "vector"] * epochs
     heavy = probed.step_us > update_us
-    actors = options.actors or (cores if heavy else max(1, cores - 1))
+    # In one thread more actors gain nothing, and runs that shall repeat cannot depend on a measurement.
+    chosen = 1 if options.scheduler == "inline" else cores if heavy else max(1, cores - 1)
+    actors = options.actors or chosen
     ring = options.ring or (1 if inline else 2)
     lanes = options.lanes or ((8 if image else 64) // ring or 1)
     horizon = options.horizon or (128 if image else 32)

@@ -15,14 +15,22 @@ from srl.api.lanes import LanesConfig
 from srl.api.status import RunStatus
 from srl.base.config import from_data
 from srl.base.nearest import nearest
+from srl.base.seeding import derive
+from srl.experiments import saving
+from srl.experiments.compatibility import check_compatible
+from srl.experiments.hosting import Ground
 from srl.experiments.named import anchored, by_name, title_of
 from srl.experiments.options import TrainOptions
-from srl.experiments.probe import probe
+from srl.experiments.probe import Probed, probe
+from srl.experiments.saving import Restored
 from srl.experiments.session import Outcome, RunFailed, Session, describe
+from srl.experiments.slurm_run import follow, refuse_if_going_on, script_of
+from srl.experiments.slurm_run import submit as submit_job
 from srl.experiments.standard import standard_experiment
 from srl.runs import checkpoints, directory
 from srl.runs.directory import RunDirectory
 from srl.runs.foreign_sinks import check_sinks
+from srl.schedulers.slurm import check_slurm
 from srl.terminal.bottleneck import Tuning
 
 ROOT = Path("runs")
@@ -94,7 +102,7 @@ def train(
 
 def tuning_of(options: TrainOptions) -> Tuning:
     """What the live view needs to know to give advice in figures."""
-    num_minibatches = options.ppo.num_minibatches if options.algo == "ppo" else 0
+    num_minibatches = getattr(getattr(options, options.algo, None), "num_minibatches", 0)
     return Tuning(lanes=options.lanes or 0, ring=options.ring or 0, num_minibatches=num_minibatches)
 
 
@@ -115,23 +123,76 @@ def start(
 ) -> Run:
     """Train with options made already."""
     began = time.time() if began is None else began
+    options, environment, probed, experiment = _prepare(env, options)
+    if options.scheduler == "slurm":
+        check_slurm(options.partition)
+    run = _directory(root, name, experiment, options, began)
+    if options.scheduler == "slurm":
+        job = _submit(run, experiment, environment, options)
+        return _finished(follow(run, job, on_status or (lambda status: None)))
+    with run.held():
+        return _conduct(run, experiment, environment, options, on_status, began, None, probed.why_not_resumable)
+
+
+def submit(env: str, options: TrainOptions, name: str | None, root: Path, dry_run: bool = False) -> str:
+    """Hand a run over to Slurm and leave it there. Returns what to tell the user; with `dry_run` the script."""
+    options, environment, _, experiment = _prepare(env, dataclasses.replace(options, scheduler="slurm"))
+    if dry_run:
+        return script_of(RunDirectory(root.resolve() / (name or "NAME")), experiment, options)
+    check_slurm(options.partition)
+    run = _directory(root, name, experiment, options, time.time())
+    job = _submit(run, experiment, environment, options)
+    return f"{run.name} is job {job}; see it with `srl ps`, end it with `srl stop {run.name}`"
+
+
+def _prepare(
+    env: str | Callable[..., Any], options: TrainOptions
+) -> tuple[TrainOptions, LanesConfig, Probed, Experiment]:
+    """Everything that can be wrong is found before a directory is made or a process started."""
     options = anchored(options)
     from srl.environments.ids import lanes_config
 
     check_sinks(options.sinks)
     environment = lanes_config(env, **options.env_args)
     title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
-    # Everything that can be wrong is found before a directory is made or a process started.
-    experiment = standard_experiment(
-        title, environment, probe(environment, options.seed, options.hang_timeout), options
-    )
-    run = (
-        directory.create(root, name)
-        if name
-        else directory.create_default(root, title, title_of(options.algo), options.seed, began)
-    )
-    with run.held():
-        return _conduct(run, experiment, environment, options, on_status, began, None)
+    probed = _look_at(environment, options)
+    return options, environment, probed, standard_experiment(title, environment, probed, options)
+
+
+def _directory(
+    root: Path, name: str | None, experiment: Experiment, options: TrainOptions, began: float
+) -> RunDirectory:
+    if name:
+        return directory.create(root, name)
+    return directory.create_default(root, experiment.environment, title_of(options.algo), options.seed, began)
+
+
+def _submit(run: RunDirectory, experiment: Experiment, environment: LanesConfig, options: TrainOptions) -> str:
+    """The number of the job. What was chosen by this machine's cores is written down: nodes may have others."""
+    actors = next((group.count for group in experiment.groups if group.name == "actors"), options.actors)
+    options = dataclasses.replace(options, actors=actors)
+    run.write_config(describe(dataclasses.replace(experiment, name=run.name), options, environment))
+    return submit_job(run, experiment, options)
+
+
+def conduct_on(
+    run: RunDirectory,
+    ground: Callable[[Experiment, TrainOptions], Ground],
+    on_status: Callable[[RunStatus], None],
+) -> Run:
+    """Conduct a run whose directory was made elsewhere: from its last checkpoint if it has one, else from the start."""
+    began = time.time()
+    config = run.read_config()
+    environment = from_data(config["lanes"])
+    options: TrainOptions = from_data(config["options"])
+    probed = _look_at(environment, options)
+    experiment = standard_experiment(config["environment"], environment, probed, options)
+    newest = checkpoints.latest(run.checkpoints)
+    restored = None
+    if newest is not None:
+        restored, experiment = _go_on(saving.read(newest), config["policies"], experiment, options)
+    place = ground(experiment, options)
+    return _conduct(run, experiment, environment, options, on_status, began, restored, "", place)
 
 
 def resume(
@@ -145,6 +206,9 @@ def resume(
     `run` is its path, its name, a unique beginning of its name, or `latest`.
     """
     found = run if isinstance(run, RunDirectory) else directory.find(run, ROOT)
+    if changes.get("scheduler", found.read_config()["options"]["fields"].get("scheduler")) == "slurm":
+        refuse_if_going_on(found)  # the job itself will hold the directory
+        return _resume(found, steps, on_status, changes)
     with found.held():
         return _resume(found, steps, on_status, changes)
 
@@ -163,17 +227,36 @@ def _resume(
     newest = checkpoints.latest(run.checkpoints)
     if newest is None:
         raise RunFailed(f"{run.path} has no checkpoint to go on from; start it anew with `srl train`")
-    restored = checkpoints.read(newest)
-    done = max(int(facts["steps"]) for facts in restored[1]["policies"].values())
-    if done >= options.steps:
+    restored = saving.read(newest)
+    if restored.steps >= options.steps:
         raise RunFailed(
-            f"{run.name} has {done:,} of {options.steps:,} steps already; ask for more: "
+            f"{run.name} has {restored.steps:,} of {options.steps:,} steps already; ask for more: "
             f"srl resume {run.name} --steps {2 * options.steps}"
         )
-    experiment = standard_experiment(
-        config["environment"], environment, probe(environment, options.seed, options.hang_timeout), options
-    )
-    return _conduct(run, experiment, environment, options, on_status, began, restored)
+    probed = _look_at(environment, options)
+    experiment = standard_experiment(config["environment"], environment, probed, options)
+    restored, experiment = _go_on(restored, config["policies"], experiment, options)
+    if options.scheduler == "slurm":
+        check_slurm(options.partition)
+        job = _submit(run, experiment, environment, options)
+        return _finished(follow(run, job, on_status or (lambda status: None)))
+    return _conduct(run, experiment, environment, options, on_status, began, restored, probed.why_not_resumable)
+
+
+def _go_on(
+    restored: Restored, policies: Mapping[str, Any], experiment: Experiment, options: TrainOptions
+) -> tuple[Restored, Experiment]:
+    """A checkpoint and an experiment as they fit together."""
+    check_compatible(policies, experiment.description, restored)
+    restored = saving.for_graph(restored, experiment, options.scheduler)
+    if restored.workers is None:
+        # Seeds that were not used yet: nobody should live through the run's first episodes again.
+        experiment = dataclasses.replace(experiment, seed=derive(options.seed, "resumed", restored.version))
+    return restored, experiment
+
+
+def _look_at(environment: LanesConfig, options: TrainOptions) -> Probed:
+    return probe(environment, options.seed, options.hang_timeout, resumable=options.scheduler == "inline")
 
 
 def _conduct(
@@ -183,25 +266,17 @@ def _conduct(
     options: TrainOptions,
     on_status: Callable[[RunStatus], None] | None,
     began: float,
-    restored: tuple[dict[str, Any], dict[str, Any]] | None,
+    restored: Restored | None,
+    why_not_exact: str,
+    ground: Ground | None = None,
 ) -> Run:
     experiment = dataclasses.replace(experiment, name=run.name)
     run.write_config(describe(experiment, options, environment))
-    session = Session(experiment, run, options, on_status, began, preload=(type(environment).__module__,))
+    preload = (type(environment).__module__,)
+    session = Session(experiment, run, options, on_status, began, preload, why_not_exact, ground)
     if restored is not None:
-        session.restore(*_by_policy(*restored))
+        session.restore(restored)
     return _finished(session.run())
-
-
-def _by_policy(
-    arrays: dict[str, Any], facts: dict[str, Any]
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """A checkpoint's arrays by policy."""
-    states: dict[str, dict[str, Any]] = {policy: {} for policy in facts["policies"]}
-    for key, value in arrays.items():
-        policy, _, name = key.partition("/")
-        states[policy][name] = value
-    return states, facts["policies"]
 
 
 def _finished(outcome: Outcome) -> Run:

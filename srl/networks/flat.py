@@ -9,7 +9,8 @@ from torch import Tensor, nn
 class FlatParameters:
     """Publishing is one copy, the optimiser one call, the gradient's norm one reduction.
 
-    `values` and `gradients` are float32 [P]; the network's own tensors are views of them from now on.
+    `values` are float32 [P]; the network's own tensors are views of them from now on. Parameters that no gradient moves
+    (a normaliser's statistics) come last: `trainable` are those before them, and `gradients` belong to these.
     """
 
     def __init__(self, network: nn.Module, *, gradients: bool) -> None:
@@ -21,15 +22,17 @@ class FlatParameters:
                 f"a network must hold float32 parameters and no persistent buffers; found {strangers or 'none'}. Only "
                 "parameters travel to policies: make constants non-persistent, and use LayerNorm, not BatchNorm"
             )
-        self.values = torch.cat([tensor.detach().reshape(-1) for tensor in named.values()])
-        self.gradients = torch.zeros_like(self.values) if gradients else self.values.new_zeros(0)
+        tensors = sorted(named.values(), key=lambda tensor: not tensor.requires_grad)
+        self.values = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        self.trainable = self.values[: sum(tensor.numel() for tensor in tensors if tensor.requires_grad)]
+        self.gradients = torch.zeros_like(self.trainable) if gradients else self.values.new_zeros(0)
         offset = 0
-        for tensor in named.values():
+        for tensor in tensors:
             end = offset + tensor.numel()
             tensor.data = self.values[offset:end].view_as(tensor)
-            if gradients:
+            if gradients and tensor.requires_grad:
                 tensor.grad = self.gradients[offset:end].view_as(tensor)
-            else:
+            elif not gradients:
                 tensor.requires_grad_(False)
             offset = end
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from srl.networks.actor_critic import EncodedActorCritic, StackedActorCritic
+from srl.networks.normalise import NormalisedActorCritic
 from srl.networks.recurrent import Sequence, unroll
 
 
@@ -26,6 +27,8 @@ class Pass(Protocol):
 
 def build_pass(network: nn.Module, gradients: Tensor) -> Pass:
     """`gradients` is the flat vector of which the `grad` of every parameter is a view."""
+    if isinstance(network, NormalisedActorCritic):
+        return NormalisedPass(network, build_pass(network.network, gradients))
     if isinstance(network, EncodedActorCritic) and isinstance(network.actor_critic, StackedActorCritic):
         return StackedPass(network.encoder, network.actor_critic)
     return AutogradPass(network, gradients)
@@ -48,6 +51,27 @@ class AutogradPass:
         self._gradients.zero_()
         torch.autograd.backward(self._outputs, (parameters, value))
         self._outputs = ()
+
+
+class NormalisedPass:
+    """Another pass between the normalisers of observations and values. Values and their gradients are on the scale of
+    the rewards here, on that of the network inside."""
+
+    def __init__(self, network: NormalisedActorCritic, inner: Pass) -> None:
+        self._observation = network.observation_normaliser
+        self._value = network.value_normaliser
+        self._inner = inner
+
+    def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
+        if self._observation is not None and isinstance(observation, Sequence):
+            observation = observation._replace(observation=self._observation(observation.observation))
+        elif self._observation is not None:
+            observation = self._observation(observation)
+        parameters, value = self._inner.forward(observation)
+        return parameters, value if self._value is None else self._value(value)
+
+    def backward(self, parameters: Tensor, value: Tensor) -> None:
+        self._inner.backward(parameters, value if self._value is None else value * self._value.scale)
 
 
 class StackedPass:

@@ -1,18 +1,20 @@
 """Checkpoints: arrays and facts of one moment, whole or not there, and known to be unharmed when read.
 
-`checkpoints/0007-step-131072/` holds arrays.safetensors, facts.json and, written last, manifest.json with the size and
-SHA-256 of the others and of itself. The number in front counts writes: the newest has the highest, also when a run
-went back to an older one.
+`checkpoints/0007-step-131072/` holds arrays.safetensors, facts.json, workers.safetensors with all that was under way
+(where a run can be resumed exactly) and, written last, manifest.json with the size and SHA-256 of the others and of
+itself. The number in front counts writes: the newest has the highest, also when a run went back to an older one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,12 @@ from srl.base.tree import Array
 from srl.runs.disk import explain, sync_directory, write_synced
 
 FORMAT = "srl-checkpoint-1"
-ARRAYS, FACTS, MANIFEST = "arrays.safetensors", "facts.json", "manifest.json"
+ARRAYS, FACTS, WORKERS, MANIFEST = "arrays.safetensors", "facts.json", "workers.safetensors", "manifest.json"
+BEST = "best"
+"""A folder below a run's checkpoints, where evaluation keeps the best parameters. The optimiser's state of that version
+is gone by the time its score is known, so a run does not resume from there."""
+SCORE = "score"
+"""The fact by which checkpoints are compared."""
 NAME = re.compile(r"(\d{4,})-step-(\d+)")
 WRITING = re.compile(r"\.(?:writing|removing)-(\d+)-.*")
 
@@ -31,14 +38,52 @@ class CheckpointError(RuntimeError):
     """A checkpoint that cannot be written, found or trusted."""
 
 
-def write(root: Path, step: int, arrays: Mapping[str, Array], facts: Mapping[str, Any], keep: int | None = 3) -> Path:
-    """A new checkpoint below `root`, durable when this returns; of the former ones the last `keep - 1` stay.
+@dataclass(frozen=True)
+class Keep:
+    """Which checkpoints stay when a new one is written: the newest, the best, and one every so many steps."""
 
-    Where it fails, the former checkpoints are as they were. `keep=None` keeps all.
+    last: int | None = 3
+    """So many of the newest; None: all."""
+    every: int = 0
+    """Also the first one at or after every multiple of so many steps; 0: none."""
+    best: bool = True
+    """Also the one with the highest score."""
+
+    def __post_init__(self) -> None:
+        if self.last is not None and self.last < 1:
+            raise ValueError(f"keep_last={self.last}, but the newest checkpoint always stays: use 1 or more")
+        if self.every < 0:
+            raise ValueError(f"keep_every={self.every}; use a number of steps, or 0 for none")
+
+    def spared(self, known: Sequence[Path]) -> set[Path]:
+        """Those of `known` (oldest first) that stay."""
+        if self.last is None:
+            return set(known)
+        spared = set(known[-self.last :])
+        passed = 0
+        for path in known if self.every else ():
+            if (milestone := step_of(path) // self.every) > passed:
+                passed = milestone
+                spared.add(path)
+        winner = best_of(known) if self.best else None
+        return spared | ({winner} if winner is not None else set())
+
+
+def write(
+    root: Path,
+    step: int,
+    arrays: Mapping[str, Array],
+    facts: Mapping[str, Any],
+    keep: Keep = Keep(),  # noqa: B008 (frozen)
+    workers: Mapping[str, Array] | None = None,
+) -> Path:
+    """A new checkpoint below `root`, durable when this returns; of the former ones those stay that `keep` spares.
+
+    Where it fails, the former checkpoints are as they were.
     """
-    if keep is not None and keep < 1:
-        raise ValueError(f"keep={keep}, but the newest checkpoint always stays; use 1 or more, or None for all")
     files = {ARRAYS: _pack(arrays), FACTS: (json.dumps(dict(facts), indent=2) + "\n").encode()}
+    if workers is not None:
+        files[WORKERS] = _pack(workers)
     try:
         root.mkdir(parents=True, exist_ok=True)
         _sweep(root)
@@ -58,8 +103,9 @@ def write(root: Path, step: int, arrays: Mapping[str, Array], facts: Mapping[str
         raise CheckpointError(
             f"cannot write the checkpoint of step {step} below {root}: {explain(error)}; {kept}"
         ) from error
-    if keep is not None:
-        _remove(checkpoints(root)[:-keep])
+    known = checkpoints(root)
+    spared = keep.spared(known)
+    _remove([path for path in known if path not in spared])
     return path
 
 
@@ -71,6 +117,25 @@ def read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         good = last_good(path.parent, besides=path)
         offer = f"the last good one is {good}" if good else f"there is no good one in {path.parent}"
         raise CheckpointError(f"checkpoint {path} cannot be used: {error}; {offer}") from error
+
+
+def read_workers(path: Path) -> dict[str, Array] | None:
+    """What workers had under way, verified; None where it was not kept. Read the checkpoint itself before."""
+    from safetensors.numpy import load
+
+    files = json.loads(_content(path / MANIFEST))["files"]
+    if WORKERS not in files:
+        return None
+    try:
+        content = _verified(path / WORKERS, files[WORKERS]["bytes"], files[WORKERS]["sha256"])
+    except _HarmedError as error:
+        raise CheckpointError(f"checkpoint {path} cannot be resumed from: {error}") from error
+    return {key: _writable(array) for key, array in load(content).items()}
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Does this directory look like one, wherever it lies?"""
+    return (path / MANIFEST).is_file()
 
 
 def checkpoints(root: Path) -> list[Path]:
@@ -85,6 +150,23 @@ def latest(root: Path) -> Path | None:
     """The newest checkpoint, not verified: :func:`read` does that."""
     found = checkpoints(root)
     return found[-1] if found else None
+
+
+def best(root: Path) -> Path | None:
+    """The checkpoint with the highest score, the newest of several; None where none has one. Not verified."""
+    return best_of(checkpoints(root))
+
+
+def best_of(known: Sequence[Path]) -> Path | None:
+    scores: list[tuple[float, int, Path]] = []
+    for path in known:
+        try:
+            score = json.loads((path / FACTS).read_bytes())[SCORE]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # an old or harmed one: who reads it will be told
+        if isinstance(score, (int, float)) and math.isfinite(score):
+            scores.append((score, _serial(path), path))
+    return max(scores)[2] if scores else None
 
 
 def last_good(root: Path, besides: Path | None = None) -> Path | None:

@@ -78,13 +78,14 @@ class Offer:
     cpus: float | None = None
     gpus: float | None = None
     memory_mb: int | None = None
+    labels: tuple[str, ...] = ()
 
     def join(self) -> Join:
         cpus = float(len(os.sched_getaffinity(0))) if self.cpus is None else self.cpus
         memory_mb = psutil.virtual_memory().total >> 20 if self.memory_mb is None else self.memory_mb
         host = self.host or socket.gethostname().split(".")[0]
         gpus = float(_num_gpus()) if self.gpus is None else self.gpus
-        return Join(host, own_version(), time.monotonic_ns(), cpus, gpus, memory_mb)
+        return Join(host, own_version(), time.monotonic_ns(), cpus, gpus, memory_mb, list(self.labels))
 
 
 def _num_gpus() -> int:

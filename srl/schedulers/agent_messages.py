@@ -31,6 +31,8 @@ class Join(Message, frozen=True):
     cpus: float
     gpus: float
     memory_mb: int
+    labels: list[str] = []
+    """What a group may ask for as its `node`, beside the host's name."""
 
 
 class Welcome(Message, frozen=True):

@@ -151,7 +151,7 @@ class Fleet:
             self._news.append(Turned(text))
             return
         name = self._unique(join.host)
-        room = Room(name, join.cpus, join.gpus, join.memory_mb)
+        room = Room(name, join.cpus, join.gpus, join.memory_mb, labels=tuple(join.labels))
         self.hosts[name] = Host(name, channel, room, time.monotonic_ns() - join.now_ns, time.monotonic())
         hosting = self._hosting
         preload, path = list(hosting.preload), list(hosting.path)

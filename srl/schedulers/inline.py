@@ -15,8 +15,10 @@ from typing import Any
 from srl.api.control import Failure, Names, Ready, Register, Stop, ToWorker
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, Event, Said, Usage
-from srl.api.worker import Place, Worker, WorkerConfig
+from srl.api.worker import Place, ResumableWorker, Worker, WorkerConfig
 from srl.base.meter import Meter, Phase
+from srl.base.state import NotResumable, State, part, under
+from srl.base.tree import Array
 from srl.names.table import NameView
 from srl.schedulers.memory import RunMemory
 from srl.transports.inproc import InprocTransport
@@ -33,6 +35,7 @@ class _Resident:
     worker: Worker
     context: WorkerContext
     names: NameView
+    finished: bool = False
 
 
 class InlineScheduler:
@@ -46,6 +49,7 @@ class InlineScheduler:
         self._residents: dict[Place, _Resident] = {}
         self._meters: dict[Place, Meter] = {}
         self._events: deque[Event] = deque()
+        self._saved: dict[str, State] = {}  # of workers that are not restored yet
         self._runtime = tempfile.TemporaryDirectory(prefix="srl-inline-")
 
     def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
@@ -101,15 +105,51 @@ class InlineScheduler:
         resident.context.bells.close()
         self._events.append(Died(place, reason, clean))
 
+    def state(self) -> dict[str, Array]:
+        """All that is under way, between two rounds of polls. Raises NotResumable, naming the worker."""
+        found: dict[str, Array] = {}
+        for place, resident in self._residents.items():
+            if isinstance(resident.worker, ResumableWorker):
+                try:
+                    found.update(under(place.name, resident.worker.state()))
+                except NotResumable as error:
+                    raise type(error)(f"{place.name}: {error}") from error
+        return found
+
+    def restore(self, state: State) -> None:
+        """Go on from a state; before the first worker is started. None of them works until all are restored."""
+        names = {"/".join(key.split("/")[:2]) for key in state}
+        self._saved = {name: part(state, name) for name in names}
+
     def poll(self, timeout: float) -> list[Event]:
+        for place in [place for place, resident in self._residents.items() if resident.finished]:
+            self._end(place, "finished", clean=True)
         for _ in range(ROUNDS):
             if self._events:
                 break  # a name, a failure: the controller must see it before the workers go on
+            restoring = bool(self._saved)
             for place, resident in list(self._residents.items()):
-                self._poll_one(place, resident)
+                if restoring:
+                    self._restore_one(place, resident)
+                elif not resident.finished:
+                    self._poll_one(place, resident)
         events = list(self._events)
         self._events.clear()
         return events
+
+    def _restore_one(self, place: Place, resident: _Resident) -> None:
+        saved = self._saved.get(place.name)
+        if saved is None:
+            return
+        try:
+            if not isinstance(resident.worker, ResumableWorker):
+                raise NotResumable(f"{type(resident.worker).__name__} has no `state` and `restore`")
+            if resident.worker.restore(saved):
+                del self._saved[place.name]
+        except Exception as error:
+            print(traceback.format_exc())
+            self._events.append(Said(place, Failure(f"{place.name} cannot be restored: {error}", fatal=True)))
+            self._end(place, str(error), clean=False)
 
     def _poll_one(self, place: Place, resident: _Resident) -> None:
         resident.context.meter.enter(Phase.OTHER)
@@ -122,8 +162,7 @@ class InlineScheduler:
             self._end(place, str(error), clean=False)
             return
         resident.context.meter.enter(Phase.WAITING)
-        if result.finished:
-            self._end(place, "finished", clean=True)
+        resident.finished = result.finished  # it leaves after this round: until then the run can be saved as a whole
 
     def meter(self, place: Place) -> Meter:
         return self._meters[place]

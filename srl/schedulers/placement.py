@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from srl.api.experiment import Resources
@@ -26,6 +26,7 @@ class Room:
     used_cpus: float = 0.0
     used_gpus: float = 0.0
     used_mb: int = 0
+    labels: tuple[str, ...] = ()
 
     @property
     def free_share(self) -> float:
@@ -42,7 +43,7 @@ class Room:
     def holds(self, wanted: Resources, *, empty: bool = False, stretch: bool = False) -> bool:
         """Is there room, or would there be on an `empty` host? With `stretch` CPUs may be shared."""
         busy = 0 if empty else 1
-        if wanted.node and not fnmatchcase(self.host, wanted.node):
+        if wanted.node and not any(fnmatchcase(name, wanted.node) for name in (self.host, *self.labels)):
             return False
         if not stretch and wanted.cpu > self.cpus - busy * self.used_cpus + EPSILON:
             return False
@@ -77,7 +78,7 @@ def check(rooms: list[Room], wanted: Resources, who: str) -> None:
 
 def check_all(rooms: list[Room], wanted: list[tuple[str, Resources]]) -> None:
     """Raises NoRoom if they do not all fit together. First come, first placed, as it will be done."""
-    trial = [Room(r.host, r.cpus, r.gpus, r.memory_mb, r.used_cpus, r.used_gpus, r.used_mb) for r in rooms]
+    trial = [replace(room) for room in rooms]
     for who, resources in wanted:
         check(trial, resources, who)
     for who, resources in wanted:

@@ -84,17 +84,16 @@ class InlineClient:
     """Answers at once with a policy of its own."""
 
     def __init__(self, policy: Policy, parameters: ParameterStore, meter: Meter) -> None:
-        self._policy = policy
+        self.policy = policy
         self._parameters = parameters
         self._meter = meter
         self._waiting: deque[tuple[int, Sequence[Cell], int]] = deque()
 
     def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> bool:
-        policy = self._policy
-        refresh(policy, self._parameters)
-        if policy.version < max(0, min_version):
+        if not self.may_answer(min_version):
             self._waiting.append((tag, cells, min_version))
             return False
+        policy = self.policy
         self._meter.enter(Phase.INFERENCE)
         rows = gather(cells)
         decision = flat_decision(policy.act(from_leaves(rows.observation), tree_of(rows.state), rows.first))
@@ -103,6 +102,11 @@ class InlineClient:
         else:
             write_decision(cells, decision, policy.version)
         return True
+
+    def may_answer(self, min_version: int) -> bool:
+        """Whether the policy, with the newest parameters, is new enough."""
+        refresh(self.policy, self._parameters)
+        return self.policy.version >= max(0, min_version)
 
     def flush(self) -> None:
         """Nothing to send."""
@@ -223,6 +227,7 @@ class _Asker:
 
     channel: Channel
     arena: Arena | None = None
+    client: str = ""
 
 
 @dataclass(frozen=True)
@@ -267,6 +272,7 @@ class Server:
 
     def _handle(self, asker: _Asker, message: Any, arrays: list[Array], memory: Any) -> None:
         if isinstance(message, Attach):
+            asker.client = message.client
             if memory is not None:
                 asker.arena = Arena(self._stream.spec, memory)
                 memory.close()

@@ -156,11 +156,12 @@ def _more_ring(tuning: Tuning) -> str:
 
 
 def _fewer_minibatches(algorithm: str, tuning: Tuning) -> str:
-    if algorithm not in ("", "ppo"):
+    name = algorithm or "ppo"
+    if name not in ("ppo", "impala"):
         return "a smaller network, or fewer passes over a batch"
-    option = "--ppo.num-minibatches"
+    option = f"--{name}.num-minibatches"
     if tuning.num_minibatches == 1:
-        return "a smaller network, or fewer epochs (--ppo.epochs)"
+        return "a smaller network" if name == "impala" else f"a smaller network, or fewer epochs (--{name}.epochs)"
     return f"{option} {tuning.num_minibatches // 2}" if tuning.num_minibatches else f"a smaller {option}"
 
 

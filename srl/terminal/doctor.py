@@ -24,6 +24,7 @@ EXTRAS = {
     "atari": (("ale_py", "cv2"), "srl[atari]"),
     "mujoco": (("mujoco",), "srl[mujoco]"),
     "pettingzoo": (("pettingzoo",), "srl[pettingzoo]"),
+    "hide-and-seek": (("mujoco", "numba"), "srl[hide-and-seek]"),
     "envpool": (("envpool",), "srl[envpool]"),
     "box2d": (("Box2D",), "gymnasium[box2d]"),
 }

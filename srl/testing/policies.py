@@ -6,6 +6,7 @@ import numpy as np
 
 from srl.api.policy import Decision
 from srl.base.seeding import generator
+from srl.base.state import State, generator_state, restore_generator
 from srl.base.tree import Array, ArraySpec, Tree, TreeSpec, leaves
 
 NUM_ACTIONS = 2
@@ -43,3 +44,9 @@ class CountingPolicy:
     def load(self, parameters: Array, version: int) -> None:
         self.parameters = parameters.copy()
         self.version = version
+
+    def state(self) -> State:
+        return {"generator": generator_state(self._generator)}
+
+    def restore(self, state: State) -> None:
+        restore_generator(self._generator, state["generator"])

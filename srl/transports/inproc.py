@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from srl.api.transport import ChannelClosed, Message
 from srl.base.memory import Memory
+from srl.base.state import NotYet
 from srl.base.tree import Array
 from srl.base.wire import Codec, DecodeError
 from srl.transports.refusals import Refusals
@@ -59,6 +60,16 @@ class InprocChannel:
             self._refusals.add("frame", f"{self.peer}: {error}")
             raise ChannelClosed(f"{self.peer} broke the rules: {error}") from error
         return message, arrays, memory
+
+    def unread(self) -> list[bytes]:
+        """What has arrived and was not received yet, as frames."""
+        if any(memory is not None for _, memory in self._inbox):
+            raise NotYet(f"{self.peer} is just being met")
+        return [bytes(frame) for frame, _ in self._inbox]
+
+    def put_back(self, frames: Sequence[bytes]) -> None:
+        """Have these frames, and no others, waiting to be received."""
+        self._inbox = deque((bytearray(frame), None) for frame in frames)
 
     def flush(self) -> bool:
         if self._closed or self._other is None or self._other._closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections import deque
@@ -11,12 +12,13 @@ from functools import partial
 
 from srl.api.control import Episodes, Notice
 from srl.api.lanes import LanesConfig, LaneSpec
-from srl.api.streams import RequestClient
 from srl.api.worker import IDLE, WORKED, Context, PollResult
 from srl.base.meter import Counter
 from srl.base.seeding import derive
+from srl.base.state import NotYet, State, part, under
 from srl.streams.push import Producer
-from srl.streams.request import InlineClient
+from srl.streams.request import Client, InlineClient
+from srl.streams.resuming import restore_client, restore_producer, save_client, save_producer
 from srl.workers.errors import RunBroken
 from srl.workers.group import LaneGroup
 from srl.workers.own_time import OwnTimeRecorder
@@ -24,6 +26,7 @@ from srl.workers.recording import AlignedRecorder, Recorder
 from srl.workers.roles import Role, assign_teams
 
 REPORT_SECONDS = 0.25
+SLICE_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Actor:
         spec = replace(config.spec, num_copies=config.copies)
         teams = assign_teams(spec, tuple(role.agents for role in config.roles))
         self._producers: list[Producer] = []
-        self._clients: list[RequestClient] = []
+        self._clients: list[InlineClient | Client] = []
         recorders: list[list[Recorder]] = [[] for _ in range(config.ring)]
         for role, members in zip(config.roles, teams, strict=True):
             counts = [spec.num_lanes(team) for team in members]
@@ -72,6 +75,7 @@ class Actor:
                 self._clients,
                 self._meter,
                 context.seed,
+                SLICE_SECONDS if context.threads else math.inf,  # runs that must repeat know no clock
             )
             for slot in range(config.ring)
         ]
@@ -79,7 +83,7 @@ class Actor:
         self._reported = 0.0
         self._started = 0
 
-    def _client(self, role: Role, producer: Producer) -> RequestClient:
+    def _client(self, role: Role, producer: Producer) -> InlineClient | Client:
         if role.inference is not None:
             return role.inference.client(self._context, producer.arena)
         seed = derive(self._context.seed, "policy", role.policy)
@@ -160,6 +164,28 @@ class Actor:
                 lengths += long
             if count:
                 self._context.report(Episodes(count, returns, lengths, role.policy))
+
+    def state(self) -> State:
+        """With every environment in the middle of its episode, and every block as far as it is filled."""
+        if self._started < len(self._groups):
+            raise NotYet("its environments are still being built")
+        parts = {
+            **{f"producer/{role}": save_producer(producer) for role, producer in enumerate(self._producers)},
+            **{f"client/{role}": save_client(client) for role, client in enumerate(self._clients)},
+            **{f"group/{group.tag}": group.state() for group in self._groups},
+        }
+        return {key: value for name, state in parts.items() for key, value in under(name, state).items()}
+
+    def restore(self, state: State) -> bool:
+        ready = True
+        for role, producer in enumerate(self._producers):
+            ready &= restore_producer(producer, part(state, f"producer/{role}"))
+            ready &= restore_client(self._clients[role], producer.arena, part(state, f"client/{role}"))
+        if ready:
+            for group in self._groups:
+                group.restore(part(state, f"group/{group.tag}"))
+            self._started = len(self._groups)
+        return ready
 
     def close(self) -> None:
         for group in self._groups:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from srl.base.state import State
 from srl.base.tree import Array
 
 MAX_REPORTED = 200
@@ -21,25 +22,26 @@ class EpisodeTally:
 
     def count_block(self, reward: Array, acting: Array, ended: Array, cut: Array | None = None) -> None:
         """Take in T steps: reward, acting, ended, all [T, L]. An episode that was `cut` is no whole one: left out."""
-        lanes = np.flatnonzero(ended.any(axis=0))  # those in which something ended; late in training they are few
-        which, time = np.nonzero(np.ascontiguousarray(ended[:, lanes].T))  # by lane, then by time
-        opens = np.ones(len(which), bool)  # the first end of each lane
-        np.not_equal(which[1:], which[:-1], out=opens[1:])
-        closes = np.ones(len(which), bool)  # the last end of each lane
-        closes[:-1] = opens[1:]
-        for running, values, found in (
-            (self._return, reward, self._returns),
-            (self._length, acting, self._lengths),
+        num_steps = len(reward)
+        ends = np.ascontiguousarray(ended.T).ravel()  # by lane, then by time, as all that follows
+        opens = np.empty(len(ends), bool)  # an episode begins or goes on here
+        opens[1:] = ends[:-1]
+        opens[::num_steps] = True
+        begins = np.flatnonzero(opens)  # of the pieces of episodes in this block
+        lasts = np.append(begins[1:], len(ends)) - 1
+        is_whole = ends[lasts]
+        heads = np.flatnonzero(begins % num_steps == 0)  # [L]: each lane's first piece
+        tails = np.append(heads[1:], len(begins)) - 1  # [L]: and its last
+        is_told = is_whole if cut is None else is_whole & ~cut.T.ravel()[lasts]
+        for running, values, kind, found in (
+            (self._return, reward, np.float32, self._returns),
+            (self._length, acting.view(np.uint8), np.int32, self._lengths),
         ):
-            total = np.add.accumulate(values[:, lanes].T.astype(np.float32), axis=1)  # [K, T]
-            at_end = total[which, time]
-            before = np.empty_like(at_end)
-            before[1:] = at_end[:-1]
-            before[opens] = -running[lanes]
-            episodes = at_end - before
-            found.append(episodes if cut is None else episodes[~cut[time, lanes[which]]])
-            running += values.sum(axis=0)
-            running[lanes] = total[:, -1] - at_end[closes]
+            sums = np.add.reduceat(np.ascontiguousarray(values.T).ravel(), begins, dtype=kind).astype(np.float64)
+            sums[heads] += running
+            found.append(sums[is_told])
+            running[...] = sums[tails]
+            running[is_whole[tails]] = 0.0
 
     def count_step(self, lane: int, reward: float, ended: bool) -> None:
         """Take in one decision of one lane (lanes with a time of their own)."""
@@ -69,3 +71,13 @@ class EpisodeTally:
         count = len(returns)
         chosen = np.linspace(0, count - 1, min(count, MAX_REPORTED)).astype(int)
         return count, returns[chosen].tolist(), lengths[chosen].tolist()
+
+    def state(self) -> State:
+        """Running episodes and those not yet told."""
+        told = {"returns": self._returns, "lengths": self._lengths}
+        ended = {name: np.concatenate([np.zeros(0), *found]) for name, found in told.items()}
+        return {"return": self._return.copy(), "length": self._length.copy(), **ended}
+
+    def restore(self, state: State) -> None:
+        self._return[...], self._length[...] = state["return"], state["length"]
+        self._returns, self._lengths = [state["returns"]], [state["lengths"]]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Sequence
 from enum import Enum
 
-from srl.api.lanes import Arrival, Lanes, LanesConfig
+from srl.api.lanes import Arrival, Lanes, LanesConfig, ResumableLanes
 from srl.api.streams import RequestClient
 from srl.base.meter import Counter, Meter, Phase
 from srl.base.seeding import derive
+from srl.base.state import NotResumable, State, pack, part, under, unpack
 from srl.base.tree import Tree
-from srl.workers.recording import Recorder
+from srl.streams.request import InlineClient
+from srl.workers.recording import AlignedRecorder, Recorder
+
+MAX_ROWS = 32
+"""Steps in one poll, where decisions come at once (inline inference): they share what lies around a poll."""
 
 
 class Turn(Enum):
@@ -18,7 +26,10 @@ class Turn(Enum):
 
 
 class LaneGroup:
-    """One slot of an actor's ring. `teams[r]` are the teams of role r, in the order of its recorder's lanes."""
+    """One slot of an actor's ring. `teams[r]` are the teams of role r, in the order of its recorder's lanes.
+
+    `slice_seconds` bounds the time of one `advance`, so that a slow environment does not make its worker deaf.
+    """
 
     def __init__(
         self,
@@ -27,9 +38,10 @@ class LaneGroup:
         num_copies: int,
         teams: list[list[int]],
         recorders: list[Recorder],
-        clients: list[RequestClient],
+        clients: Sequence[RequestClient],
         meter: Meter,
         seed: int,
+        slice_seconds: float = math.inf,
     ) -> None:
         self.tag = tag
         self._environment = environment
@@ -39,12 +51,14 @@ class LaneGroup:
         self._clients = clients
         self._meter = meter
         self._seed = seed
+        self._slice = slice_seconds
         self._num_builds = 0
         self._turn = Turn.ARRIVED
         self._undecided: set[int] = set()
         self.lanes: Lanes | None = None
         self.reports: list[str] = []
         self._alone = teams == [[0]]  # one role, one team: nothing to sort apart
+        self._flows = self._alone and isinstance(clients[0], InlineClient) and recorders[0].is_plain
 
     def start(self) -> None:
         """Build the environment, or build it again, and write its first rows."""
@@ -67,10 +81,13 @@ class LaneGroup:
             for recorder, members in zip(self.recorders, self._teams, strict=True):
                 recorder.arrive([arrivals[team] for team in members])
         for arrival in arrivals:
-            if arrival.failures:
-                self._meter.add(Counter.LANE_FAILURES, len(arrival.failures))
-                self.reports.extend(arrival.failures)
+            self._heed(arrival)
         self._turn = Turn.ARRIVED
+
+    def _heed(self, arrival: Arrival) -> None:
+        if arrival.failures:
+            self._meter.add(Counter.LANE_FAILURES, len(arrival.failures))
+            self.reports.extend(arrival.failures)
 
     @property
     def waiting(self) -> bool:
@@ -78,12 +95,14 @@ class LaneGroup:
         return self._turn is Turn.ASKED
 
     def advance(self) -> bool:
-        """Go as far as possible without new decisions; True if anything was done."""
+        """Go on as far as possible without new decisions, if only for some rows; True if anything was done."""
         if self._turn is Turn.ASKED:
             return False
         for recorder in self.recorders:
             if not recorder.prepare():
                 return False
+        if self._flows and self._flow():
+            return True
         self._turn = Turn.ASKED
         for role, recorder in enumerate(self.recorders):
             cells = recorder.cells()
@@ -91,6 +110,34 @@ class LaneGroup:
                 self._undecided.add(role)
         if not self._undecided:
             self._act()
+        return True
+
+    def _flow(self) -> bool:
+        """The common case in one loop: rows of one team, decided for at once. False: there is none to begin with."""
+        recorder, client = self.recorders[0], self._clients[0]
+        assert isinstance(recorder, AlignedRecorder)
+        assert isinstance(client, InlineClient)
+        assert self.lanes is not None
+        opened = recorder.undecided()
+        if opened is None or not client.may_answer(opened.min_version):
+            return False
+        block, begin, end = opened.block, recorder.row, recorder.horizon
+        observation, first, decision = block.observation[""], block.first, block.decision
+        action, act, step, write = decision["action"], client.policy.act, self.lanes.step, recorder.write
+        enter, inference, env = self._meter.enter, Phase.INFERENCE, Phase.ENV
+        now, until = time.monotonic, time.monotonic() + self._slice
+        for row in range(begin, min(end, begin + MAX_ROWS)):
+            enter(inference)
+            for key, values in act(observation[row], None, first[row]).items():
+                decision[key][row] = values
+            enter(env)
+            (arrival,) = step((action[row],))
+            write(arrival)
+            if arrival.failures or now() > until:
+                break
+        block.version[begin : recorder.row] = client.policy.version
+        enter(Phase.OTHER)
+        self._heed(arrival)
         return True
 
     def decided(self, role: int) -> None:
@@ -119,6 +166,27 @@ class LaneGroup:
         for recorder, members in zip(self.recorders, self._teams, strict=True):
             actions.update(zip(members, recorder.actions(), strict=True))
         return tuple(actions[team] for team in range(len(actions)))
+
+    def state(self) -> State:
+        if not isinstance(self.lanes, ResumableLanes):
+            raise NotResumable(f"{type(self.lanes).__name__} has no `state` and `restore`")
+        facts = [self._seed, self._num_builds, self._turn.name, sorted(self._undecided), self.reports]
+        recorders = {
+            key: value
+            for role, recorder in enumerate(self.recorders)
+            for key, value in under(f"recorder/{role}", recorder.state()).items()
+        }
+        return {"facts": pack(facts), **under("lanes", self.lanes.state()), **recorders}
+
+    def restore(self, state: State) -> None:
+        self._seed, self._num_builds, turn, undecided, self.reports = unpack(state["facts"])
+        self._turn, self._undecided = Turn[turn], set(undecided)
+        for role, recorder in enumerate(self.recorders):
+            recorder.restore(part(state, f"recorder/{role}"))
+        self.lanes = self._environment.build(self._num_copies)
+        if not isinstance(self.lanes, ResumableLanes):
+            raise NotResumable(f"{type(self.lanes).__name__} has no `state` and `restore`")
+        self.lanes.restore(part(state, "lanes"))
 
     def close(self) -> None:
         if self.lanes is not None:

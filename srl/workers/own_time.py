@@ -12,8 +12,10 @@ from srl.api.block import Block
 from srl.api.lanes import Arrival
 from srl.api.streams import Cell, OpenBlock
 from srl.base.meter import Counter, Meter
+from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, from_leaves, leaves
 from srl.streams.push import Producer
+from srl.streams.resuming import open_block
 from srl.workers.episodes import EpisodeTally
 from srl.workers.recording import memory_paths
 
@@ -41,6 +43,8 @@ class OwnTimeRecorder:
     Lanes never wait for admission: an agent that paused would stop its whole game, and with it the lanes whose blocks
     the trainer waits for. So a lane without an admitted block acts on, and is recorded again when it gets one.
     """
+
+    is_plain = False
 
     def __init__(self, producer: Producer, team_lanes: list[int], meter: Meter) -> None:
         self._producer = producer
@@ -157,3 +161,27 @@ class OwnTimeRecorder:
         for number in range(len(self._lanes)):
             self._restart(number)
         self._written.clear()
+
+    def state(self) -> State:
+        lanes = [[-1 if lane.opened is None else lane.opened.block.index, lane.row, lane.acted] for lane in self._lanes]
+        return {
+            "facts": pack({"lanes": lanes, "written": self._written}),
+            **{
+                f"memory/{number}/{path}": values.copy()
+                for number, lane in enumerate(self._lanes)
+                for path, values in lane.memory.items()
+            },
+            **{f"actions/{path}": values.copy() for path, values in self._actions.items()},
+            **under("tally", self.tally.state()),
+        }
+
+    def restore(self, state: State) -> None:
+        facts = unpack(state["facts"])
+        for number, (index, row, acted) in enumerate(facts["lanes"]):
+            lane = self._lanes[number]
+            lane.opened, lane.row, lane.acted = open_block(self._producer, index), row, acted
+            lane.memory = part(state, f"memory/{number}")
+        self._written = facts["written"]
+        for path, values in part(state, "actions").items():
+            self._actions[path][...] = values
+        self.tally.restore(part(state, "tally"))

@@ -13,8 +13,10 @@ from srl.api.streams import Answer, RequestBatch
 from srl.api.worker import IDLE, WORKED, Context, PollResult
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
+from srl.base.state import NotResumable, State, part, under
 from srl.base.tree import from_leaves
 from srl.streams.request import RequestStream, refresh
+from srl.streams.resuming import restore_policy, restore_server, save_policy, save_server
 from srl.streams.rows import flat_decision, tree_of
 
 
@@ -99,6 +101,15 @@ class PolicyWorker:
             self._running.remove(running)
             self._server.reply(running.batch, running.answer.result())
         return bool(finished)
+
+    def state(self) -> State:
+        if self._pool is not None:
+            raise NotResumable("with more than one batch in flight, decisions depend on the threads' order")
+        return {**under("policy", save_policy(self._policies[0])), **under("server", save_server(self._server))}
+
+    def restore(self, state: State) -> bool:
+        restore_policy(self._policies[0], part(state, "policy"))
+        return restore_server(self._server, part(state, "server"))
 
     def close(self) -> None:
         if self._pool is not None:

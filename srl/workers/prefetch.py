@@ -10,7 +10,9 @@ from typing import Protocol
 from srl.api.status import StreamStatus
 from srl.api.trainer import Trajectory
 from srl.api.worker import Context
+from srl.base.state import NotResumable, State
 from srl.streams.push import PushStream
+from srl.streams.resuming import restore_consumer, save_consumer
 from srl.workers.batches import BatchMemory
 from srl.workers.doorbells import Doorbells
 
@@ -32,6 +34,10 @@ class BatchSource(Protocol):
         """The batch was used, and parameters of `version` are published."""
 
     def status(self) -> StreamStatus: ...
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> bool: ...
 
     def close(self) -> None: ...
 
@@ -61,6 +67,12 @@ class DirectBatches:
 
     def status(self) -> StreamStatus:
         return self._consumer.status()
+
+    def state(self) -> State:
+        return save_consumer(self._consumer)
+
+    def restore(self, state: State) -> bool:
+        return restore_consumer(self._consumer, state)
 
     def close(self) -> None:
         self._consumer.close()
@@ -97,6 +109,12 @@ class PrefetchedBatches:
 
     def status(self) -> StreamStatus:
         return self._status
+
+    def state(self) -> State:
+        raise NotResumable("a trainer that gathers in a thread cannot be saved with its batches")
+
+    def restore(self, state: State) -> bool:
+        raise NotResumable("a trainer that gathers in a thread cannot be restored with its batches")
 
     def close(self) -> None:
         self._stopping = True

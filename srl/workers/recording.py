@@ -12,15 +12,21 @@ from srl.api.block import STATE, BlockSpec
 from srl.api.lanes import Arrival
 from srl.api.streams import Cell, OpenBlock
 from srl.base.meter import Counter, Meter
+from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, from_leaves, leaves
 from srl.streams.push import Producer
+from srl.streams.resuming import open_block
 from srl.workers.episodes import EpisodeTally
+
+WRITTEN = ("reward", "terminated", "truncated", "acting", "first", "observation")
 
 
 class Recorder(Protocol):
     """The rows of one role's lanes in one group."""
 
     tally: EpisodeTally
+    is_plain: bool
+    """One team, one array of observations, one of actions, no memory: a group may fill such rows in a loop."""
 
     def arrive(self, arrivals: Sequence[Arrival]) -> None:
         """Write what the environment gave; `arrivals` are those of the role's teams."""
@@ -42,6 +48,11 @@ class Recorder(Protocol):
     def abandon(self) -> None:
         """The environment broke as a whole: forget the unfinished rows."""
 
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None:
+        """Go on where another one stopped; the producer was restored before."""
+
 
 def memory_paths(spec: BlockSpec) -> list[tuple[str, str]]:
     """Of each array of a policy's memory: where a decision leaves it, and where the lane's next row has it."""
@@ -60,11 +71,11 @@ class AlignedRecorder:
         self._producer = producer
         self._meter = meter
         self._spec = producer.arena.spec
-        self._horizon = self._spec.horizon
+        self.horizon = self._spec.horizon
         edges = np.cumsum([0, *team_lanes])
         self._slices = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
         self._opened: OpenBlock | None = None
-        self._row = 0
+        self.row = 0
         self._decided = False
         self._carry = {path: spec.empty(self._spec.lanes) for path, spec in self._spec.arrays()}  # path -> [L, ...]
         self._carry["version"][...] = -1
@@ -73,7 +84,13 @@ class AlignedRecorder:
         self._memory = memory_paths(self._spec)
         self._arrays: dict[str, Array] = {}
         self._whole = len(self._slices) == 1  # one team: rows are written whole
-        self._plain = self._observations == ["observation"]
+        self.is_plain = (
+            self._whole
+            and self._observations == ["observation"]
+            and self._actions == ["decision/action"]
+            and not self._memory
+        )
+        self._written: tuple[Array, ...] = ()  # what the environment fills, if plain
         self._has_facts = False
         self._cut: Array | None = None  # [T+1, L]: where an environment broke; no episode ended there
         self.tally = EpisodeTally(self._spec.lanes)
@@ -82,10 +99,10 @@ class AlignedRecorder:
         if self._opened is None:
             self._write_carry(arrivals)
             return
-        arrays, row = self._arrays, self._row
-        if self._whole and self._plain:
-            self._write_whole(arrivals[0])
+        if self.is_plain:
+            self.write(arrivals[0])
             return
+        arrays, row = self._arrays, self.row
         for arrival, lanes in zip(arrivals, self._slices, strict=True):
             arrays["reward"][row, lanes] = arrival.reward
             arrays["terminated"][row, lanes] = arrival.terminated
@@ -100,25 +117,28 @@ class AlignedRecorder:
                 self._take_facts(arrival)
         for kept, remembered in self._memory:
             arrays[remembered][row + 1] = arrays[kept][row]
-        self._row = row + 1
+        self.row = row + 1
         self._decided = False
 
-    def _write_whole(self, arrival: Arrival) -> None:
-        """The common case, with as few steps as can be: one team, one array of observations."""
-        arrays, row = self._arrays, self._row
-        arrays["reward"][row] = arrival.reward
-        arrays["terminated"][row] = arrival.terminated
-        arrays["truncated"][row] = arrival.truncated
+    def undecided(self) -> OpenBlock | None:
+        """The open block, if its present row needs a decision on which the lanes will act."""
+        return None if self._decided or self.row == self.horizon else self._opened
+
+    def write(self, arrival: Arrival) -> None:
+        """Write what came of the present row's actions, and the next row; of a plain recorder."""
+        reward, terminated, truncated, acting, first, observation = self._written
+        row = self.row
+        reward[row] = arrival.reward
+        terminated[row] = arrival.terminated
+        truncated[row] = arrival.truncated
         if arrival.failed is not None:
             self._erase(self._slices[0], arrival.failed)
         if arrival.facts:
             self._take_facts(arrival)
-        self._row = row = row + 1
-        arrays["acting"][row] = arrival.acting
-        arrays["first"][row] = arrival.first
-        arrays["observation"][row] = arrival.observation
-        for kept, remembered in self._memory:
-            arrays[remembered][row] = arrays[kept][row - 1]
+        self.row = row = row + 1
+        acting[row] = arrival.acting
+        first[row] = arrival.first
+        observation[row] = arrival.observation
         self._decided = False
 
     def _write_carry(self, arrivals: Sequence[Arrival]) -> None:
@@ -132,7 +152,7 @@ class AlignedRecorder:
 
     def _erase(self, lanes: slice, failed: Array) -> None:
         """The step that led here never happened in these lanes: nobody learns from it, and the episode is cut."""
-        arrays, row = self._arrays, self._row
+        arrays, row = self._arrays, self.row
         if self._cut is None:
             self._cut = np.zeros((self._spec.rows, self._spec.lanes), bool)
         for at in range(max(0, row - 1), row + 1):
@@ -156,7 +176,7 @@ class AlignedRecorder:
             if self._opened.alive:
                 return True
             self._keep_row()
-            self._count(self._row)
+            self._count(self.row)
             self._producer.discard(self._opened)
             self._opened = None
         opened = self._producer.open()
@@ -167,24 +187,29 @@ class AlignedRecorder:
                 return False
         self._producer.poll()  # asks for the next admission while this block fills
         self._opened = opened
-        self._arrays = dict(opened.block.arrays)
-        self._row = 0
+        self._enter(opened)
+        self.row = 0
         self._cut = None
         for path, values in self._carry.items():
             self._arrays[path][0] = values
         self._decided = int(self._carry["version"].min()) >= max(0, opened.min_version)
         return True
 
+    def _enter(self, opened: OpenBlock) -> None:
+        self._arrays = dict(opened.block.arrays)
+        if self.is_plain:
+            self._written = tuple(self._arrays[path] for path in WRITTEN)
+
     def _keep_row(self) -> None:
         """Take the present row along into the next block."""
         for path, values in self._carry.items():
-            values[...] = self._arrays[path][self._row]
+            values[...] = self._arrays[path][self.row]
         if not self._decided:
             self._carry["version"][...] = -1
 
     def cells(self) -> list[Cell]:
         assert self._opened is not None
-        return [] if self._decided else [Cell(self._opened.block, self._row)]
+        return [] if self._decided else [Cell(self._opened.block, self.row)]
 
     def min_version(self) -> int:
         assert self._opened is not None
@@ -192,7 +217,7 @@ class AlignedRecorder:
 
     def decided(self) -> bool:
         self._decided = True
-        if self._row < self._horizon:
+        if self.row < self.horizon:
             return True
         assert self._opened is not None
         self._keep_row()
@@ -200,7 +225,7 @@ class AlignedRecorder:
         return False
 
     def _finish(self, opened: OpenBlock) -> None:
-        self._count(self._horizon)
+        self._count(self.horizon)
         self._meter.add(Counter.DECISIONS, int(np.count_nonzero(self._arrays["acting"][:-1])))
         self._opened = None
         self._producer.post(opened)
@@ -215,8 +240,8 @@ class AlignedRecorder:
 
     def actions(self) -> tuple[Tree, ...]:
         if self._whole and len(self._actions) == 1:
-            return (self._arrays[self._actions[0]][self._row],)
-        row = {path: self._arrays[path][self._row] for path in self._actions}
+            return (self._arrays[self._actions[0]][self.row],)
+        row = {path: self._arrays[path][self.row] for path in self._actions}
         if len(row) == 1 and "decision/action" in row:
             return tuple(row["decision/action"][lanes] for lanes in self._slices)
         return tuple(
@@ -226,7 +251,27 @@ class AlignedRecorder:
 
     def abandon(self) -> None:
         if self._opened is not None:
-            self._count(self._row)
+            self._count(self.row)
             self._producer.discard(self._opened)
             self._opened = None
         self.tally.forget(np.arange(self._spec.lanes))
+
+    def state(self) -> State:
+        index = -1 if self._opened is None else self._opened.block.index
+        cut = np.zeros((0, 0), bool) if self._cut is None else self._cut.copy()
+        return {
+            "facts": pack([index, self.row, self._decided, self._has_facts]),
+            "cut": cut,
+            **{f"carry/{path}": values.copy() for path, values in self._carry.items()},
+            **under("tally", self.tally.state()),
+        }
+
+    def restore(self, state: State) -> None:
+        index, self.row, self._decided, self._has_facts = unpack(state["facts"])
+        self._opened = open_block(self._producer, index)
+        if self._opened is not None:
+            self._enter(self._opened)
+        self._cut = state["cut"] if state["cut"].size else None
+        for path, values in part(state, "carry").items():
+            self._carry[path][...] = values
+        self.tally.restore(part(state, "tally"))

@@ -14,6 +14,7 @@ from srl.api.trainer import TrainerGroup
 from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
+from srl.base.state import NotYet, State, part, under
 from srl.streams.push import PushStream
 from srl.workers.errors import RunBroken
 from srl.workers.prefetch import Batch, BatchSource, DirectBatches, PrefetchedBatches
@@ -92,14 +93,21 @@ class TrainerWorker:
     def poll(self) -> PollResult:
         if self._used is not None and not self._hand_back():
             return WORKED  # rank 0 publishes within microseconds
-        if self._steps >= self._config.target_steps:
-            self._context.report(Done(f"{self._steps:,} steps"))
-            return FINISHED
+        if self._done:
+            return self._finish()
         batch = self._batches.poll()
         if batch is None:
             return IDLE
         self._learn(batch)
-        return WORKED
+        return self._finish() if self._used is None and self._done else WORKED
+
+    @property
+    def _done(self) -> bool:
+        return self._steps >= self._config.target_steps
+
+    def _finish(self) -> PollResult:
+        self._context.report(Done(f"{self._steps:,} steps"))
+        return FINISHED
 
     def _learn(self, batch: Batch) -> None:
         meter = self._meter
@@ -171,6 +179,16 @@ class TrainerWorker:
         if self._rank == 0 and now - self._reported > REPORT_SECONDS:
             self._reported = now
             self._context.report(Figures(self._config.policy, figures))
+
+    def state(self) -> State:
+        """What is not in the commit: the stream, and the updates refused in a row."""
+        if self._used is not None:
+            raise NotYet("an update is not published yet")
+        return {"skipped": np.array(self._skipped), **under("batches", self._batches.state())}
+
+    def restore(self, state: State) -> bool:
+        self._skipped = int(state["skipped"])
+        return self._batches.restore(part(state, "batches"))
 
     def close(self) -> None:
         self._batches.close()

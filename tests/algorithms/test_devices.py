@@ -182,8 +182,8 @@ def test_a_trainer_that_gets_another_device_goes_on_as_it_was(monkeypatch: pytes
         trainer.step(batch, 0.0)
     settled = []
     # Another name of the CPU, and so another device as far as a trainer can tell.
-    monkeypatch.setattr("srl.algorithms.ppo_trainer.resolve_device", lambda name, rank=0: torch.device("cpu", 0))
-    monkeypatch.setattr("srl.algorithms.ppo_trainer.place", lambda network, device: settled.append(device) or network)
+    monkeypatch.setattr("srl.algorithms.learner.resolve_device", lambda name, rank=0: torch.device("cpu", 0))
+    monkeypatch.setattr("srl.algorithms.learner.place", lambda network, device: settled.append(device) or network)
     settles.join(TrainerGroup(0, 1, ""))
     assert settled == [torch.device("cpu", 0)]
     for _ in range(2):

@@ -19,7 +19,15 @@ from srl.base.tree import Array
 
 OBSERVATION, ACTION = Box((4,)), Discrete(3)
 # One minibatch: which samples share one is then the same for one trainer and for two.
-CONFIG = PPOConfig(epochs=3, num_minibatches=1, learning_rate=1e-2)
+CONFIG = PPOConfig(
+    epochs=3,
+    num_minibatches=1,
+    learning_rate=1e-2,
+    normalize_observation=True,
+    normalize_return="popart",
+    normalize_advantage="minibatch",
+    target_kl=1.0,
+)
 
 
 RANK = Path(__file__).with_name("rank.py")
@@ -63,6 +71,12 @@ def test_two_ranks_learn_as_one_with_the_whole_batch(tmp_path: Path, whole: Traj
         alone.step(whole, 0.0)
     assert np.abs(alone.parameters() - start).max() > 1e-2
     np.testing.assert_allclose(states[0]["parameters"], alone.parameters(), atol=1e-5)
+    # The statistics are those of all data, whoever saw it.
+    seen = np.tile(np.asarray(whole.observation, np.float64)[:-1][whole.acting[:-1]], (3, 1))
+    _, mean, squares = states[0]["observation_moments"]
+    np.testing.assert_allclose(mean, seen.mean(0), atol=1e-12)
+    np.testing.assert_allclose(squares, ((seen - seen.mean(0)) ** 2).sum(0), rtol=1e-9)
+    np.testing.assert_allclose(states[0]["return_moments"], alone.state()["return_moments"], rtol=1e-5)
 
 
 def test_ranks_skip_together_and_go_on_with_few_rows(tmp_path: Path, whole: Trajectory) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from srl.algorithms.devices import CPU
+from srl.algorithms.estimates import estimate
 from srl.algorithms.group import Ranks
 from srl.algorithms.ppo import PPOConfig
 from srl.algorithms.ppo_batch import PPOBatch
@@ -20,13 +21,17 @@ def numbered_trajectory(rows: int, lanes: int, acting: np.ndarray) -> Trajectory
     return Trajectory(number[..., None], decision, number, ~none, none, acting, none, none.astype(np.int32))
 
 
+def batch_of(trajectory: Trajectory, config: PPOConfig) -> PPOBatch:
+    return PPOBatch(trajectory, estimate(trajectory, config, None), config, Ranks(), CPU)
+
+
 @pytest.mark.parametrize("num_minibatches", [1, 3, 4])
 def test_every_acting_row_comes_once_in_nearly_equal_parts(num_minibatches: int) -> None:
     rng = np.random.default_rng(0)
     acting = rng.random((6, 5)) < 0.7
     acting[-1] = True  # the bootstrap row is never a sample
-    config = PPOConfig(num_minibatches=num_minibatches, normalize_advantage=False)
-    batch = PPOBatch(numbered_trajectory(6, 5, acting), config, Ranks(), CPU)
+    config = PPOConfig(num_minibatches=num_minibatches, normalize_advantage="none")
+    batch = batch_of(numbered_trajectory(6, 5, acting), config)
     parts = list(batch.minibatches(rng))
     assert len(parts) == num_minibatches
     sizes = [len(minibatch.advantage) for _, minibatch, _ in parts]
@@ -41,9 +46,17 @@ def test_every_acting_row_comes_once_in_nearly_equal_parts(num_minibatches: int)
             np.testing.assert_array_equal(np.asarray(column), minibatch.action.numpy())
 
 
+def test_advantages_may_be_normalised_minibatch_by_minibatch() -> None:
+    trajectory = numbered_trajectory(6, 5, np.ones((6, 5), bool))
+    batch = batch_of(trajectory, PPOConfig(num_minibatches=3, normalize_advantage="minibatch"))
+    for _, minibatch, _ in batch.minibatches(np.random.default_rng(0)):
+        number = minibatch.action.numpy().astype(float)
+        np.testing.assert_allclose(minibatch.advantage, (number - number.mean()) / number.std(), rtol=1e-5)
+
+
 def test_advantages_are_normalised_over_the_whole_batch() -> None:
     trajectory = numbered_trajectory(6, 5, np.ones((6, 5), bool))
-    batch = PPOBatch(trajectory, PPOConfig(num_minibatches=5), Ranks(), CPU)
+    batch = batch_of(trajectory, PPOConfig(num_minibatches=5))
     advantage = np.concatenate(
         [np.asarray(part.advantage) for _, part, _ in batch.minibatches(np.random.default_rng(0))]
     )

@@ -1,4 +1,4 @@
-"""The written-out gradient of PPO's loss against autograd, finite differences and hand-worked numbers."""
+"""The written-out gradients of PPO's loss against autograd, finite differences and hand-worked numbers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,33 @@ import pytest
 import torch
 from torch import Tensor
 
-from srl.algorithms.ppo_loss import METRICS, Minibatch, Samples, ppo_gradient, ppo_metrics
+from srl.algorithms.ppo_loss import (
+    METRICS,
+    Coefficients,
+    Minibatch,
+    Samples,
+    policy_objective,
+    ppo_gradient,
+    ppo_metrics,
+)
 from srl.api.spaces import Box, Discrete, MultiDiscrete, Space
 from srl.networks.distributions import Categorical, Distribution, distribution_for
 
-COEFFICIENTS = {"clip": 0.2, "value_coefficient": 0.7, "entropy_coefficient": 0.03}
+BASE = Coefficients(clip=0.2, value=0.7, entropy=0.03)
+VARIANTS = {
+    "ppo": BASE,
+    "dual clip": BASE._replace(dual_clip=1.3),
+    "value clip": BASE._replace(value_clip=0.3),
+    "kl": BASE._replace(kl=0.4),
+    "plain": BASE._replace(clip=None),
+    "all": Coefficients(clip=0.1, value=0.7, entropy=0.03, kl=0.2, dual_clip=1.2, value_clip=0.5),
+}
+variants = pytest.mark.parametrize("coefficients", VARIANTS.values(), ids=VARIANTS)
 
 
-def plain_loss(distribution: Distribution, parameters: Tensor, value: Tensor, minibatch: Minibatch) -> Tensor:
+def plain_loss(
+    distribution: Distribution, parameters: Tensor, value: Tensor, minibatch: Minibatch, c: Coefficients
+) -> Tensor:
     """The loss as papers write it, for autograd."""
     if isinstance(distribution, Categorical):
         torch_distribution: Any = torch.distributions.Categorical(logits=parameters)
@@ -26,10 +45,21 @@ def plain_loss(distribution: Distribution, parameters: Tensor, value: Tensor, mi
         torch_distribution = torch.distributions.Normal(mean, log_std.exp())
         log_prob, entropy = torch_distribution.log_prob(minibatch.action).sum(1), torch_distribution.entropy().sum(1)
     ratio = (log_prob - minibatch.log_prob).exp()
-    clipped = ratio.clamp(1 - COEFFICIENTS["clip"], 1 + COEFFICIENTS["clip"])
-    policy = -torch.min(ratio * minibatch.advantage, clipped * minibatch.advantage)
-    critic = 0.5 * COEFFICIENTS["value_coefficient"] * (value - minibatch.target) ** 2
-    return (policy + critic - COEFFICIENTS["entropy_coefficient"] * entropy).mean()
+    if c.clip is None:
+        objective = minibatch.advantage * log_prob
+    else:
+        clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
+        objective = torch.min(ratio * minibatch.advantage, clipped * minibatch.advantage)
+        if c.dual_clip is not None:
+            least = torch.max(objective, c.dual_clip * minibatch.advantage)
+            objective = torch.where(minibatch.advantage < 0.0, least, objective)
+    critic = (value - minibatch.target) ** 2
+    if c.value_clip is not None:
+        assert minibatch.value is not None
+        near = minibatch.value + (value - minibatch.value).clamp(-c.value_clip, c.value_clip)
+        critic = torch.max(critic, (near - minibatch.target) ** 2)
+    divergence = ratio - 1.0 - ratio.log()
+    return (-objective + 0.5 * c.value * critic - c.entropy * entropy + c.kl * divergence).mean()
 
 
 def random_case(space: Space, rows: int) -> tuple[Distribution, Tensor, Tensor, Minibatch]:
@@ -37,19 +67,20 @@ def random_case(space: Space, rows: int) -> tuple[Distribution, Tensor, Tensor, 
     distribution = distribution_for(space)
     parameters = torch.randn(rows, distribution.num_parameters, dtype=torch.float64)
     action = distribution.sample(parameters, torch.Generator().manual_seed(0))
-    # Ratios on both sides of both bounds, for advantages of both signs.
+    # Ratios on both sides of all bounds, for advantages of both signs.
     log_prob = distribution.log_prob(parameters, action) + 0.4 * torch.randn(rows, dtype=torch.float64)
-    value, advantage, target = torch.randn(3, rows, dtype=torch.float64)
-    return distribution, parameters, value, Minibatch(action, log_prob, advantage, target)
+    value, advantage, target, before = torch.randn(4, rows, dtype=torch.float64)
+    return distribution, parameters, value, Minibatch(action, log_prob, advantage, target, value + 0.5 * before)
 
 
+@variants
 @pytest.mark.parametrize("space", [Discrete(4), Box((3,))], ids=str)
-def test_gradient_is_that_of_autograd(space: Space) -> None:
+def test_gradient_is_that_of_autograd(space: Space, coefficients: Coefficients) -> None:
     distribution, parameters, value, minibatch = random_case(space, 64)
     leaves = parameters.requires_grad_(), value.requires_grad_()
-    wanted = torch.autograd.grad(plain_loss(distribution, *leaves, minibatch), leaves)
+    wanted = torch.autograd.grad(plain_loss(distribution, *leaves, minibatch, coefficients), leaves)
     found = ppo_gradient(
-        distribution, parameters.detach(), value.detach(), minibatch, **COEFFICIENTS, weight=1.0 / len(value)
+        distribution, parameters.detach(), value.detach(), minibatch, coefficients, weight=1.0 / len(value)
     )
     torch.testing.assert_close(found[0], wanted[0])
     torch.testing.assert_close(found[1], wanted[1])
@@ -59,25 +90,41 @@ class LossFunction(torch.autograd.Function):
     """The loss from `ppo_metrics` with the gradient from `ppo_gradient`: do the two belong together?"""
 
     @staticmethod
-    def forward(ctx: Any, parameters: Tensor, value: Tensor, distribution: Any, minibatch: Any) -> Tensor:
+    def forward(ctx: Any, parameters: Tensor, value: Tensor, distribution: Any, minibatch: Any, c: Any) -> Tensor:
         weight = 1.0 / len(value)
-        gradients = ppo_gradient(distribution, parameters, value, minibatch, **COEFFICIENTS, weight=weight)
+        gradients = ppo_gradient(distribution, parameters, value, minibatch, c, weight=weight)
         ctx.save_for_backward(gradients[0], gradients[1])
-        sums = dict(zip(METRICS, ppo_metrics(gradients[2], COEFFICIENTS["clip"]) * weight, strict=True))
-        critic = COEFFICIENTS["value_coefficient"] * sums["value_loss"]
-        return sums["policy_loss"] + critic - COEFFICIENTS["entropy_coefficient"] * sums["entropy"]
+        sums = dict(zip(METRICS, ppo_metrics(gradients[2], c) * weight, strict=True))
+        policy = sums["policy_loss"] + c.kl * sums["approx_kl"] - c.entropy * sums["entropy"]
+        return policy + c.value * sums["value_loss"]
 
     @staticmethod
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
         parameters, value = ctx.saved_tensors
-        return parameters * outer, value * outer, None, None
+        return parameters * outer, value * outer, None, None, None
 
 
+@variants
 @pytest.mark.parametrize("space", [Discrete(3), MultiDiscrete((2, 3)), Box((2,))], ids=str)
-def test_gradcheck_of_the_loss_that_is_reported(space: Space) -> None:
+def test_gradcheck_of_the_loss_that_is_reported(space: Space, coefficients: Coefficients) -> None:
     distribution, parameters, value, minibatch = random_case(space, 16)
     inputs = (parameters.requires_grad_(), value.requires_grad_())
-    assert torch.autograd.gradcheck(lambda *tensors: LossFunction.apply(*tensors, distribution, minibatch), inputs)
+    assert torch.autograd.gradcheck(
+        lambda *tensors: LossFunction.apply(*tensors, distribution, minibatch, coefficients), inputs
+    )
+
+
+def one_sample(ratio: float, advantage: float, **changes: float | None) -> tuple[float, float, Samples]:
+    """The value is 3, was 2, and should be 0. The gradient of the loss with respect to the first of two equal logits:
+    p = 1/2, so d log p(0) / d logits = (1/2, -1/2)."""
+    numbers = (math.log(0.5 / ratio), advantage, 0.0, 2.0)
+    minibatch = Minibatch(torch.tensor([0]), *(torch.tensor([number]) for number in numbers))
+    coefficients = Coefficients(clip=0.2, value=0.5, entropy=0.0)._replace(**changes)  # type: ignore[arg-type]
+    gradient, value_gradient, samples = ppo_gradient(
+        Categorical(2), torch.zeros(1, 2), torch.tensor([3.0]), minibatch, coefficients, weight=1.0
+    )
+    assert gradient[0, 0] == -gradient[0, 1]
+    return gradient[0, 0].item(), value_gradient.item(), samples
 
 
 @pytest.mark.parametrize(
@@ -85,24 +132,44 @@ def test_gradcheck_of_the_loss_that_is_reported(space: Space) -> None:
     [(1.0, 1.0, True), (1.5, 1.0, False), (1.5, -1.0, True), (0.5, -1.0, False), (0.5, 1.0, True)],
 )
 def test_the_clip_stops_only_moves_that_would_profit(ratio: float, advantage: float, moves: bool) -> None:
-    # Two equal logits: p = 1/2, so d log p(0) / d logits = (1/2, -1/2).
-    minibatch = Minibatch(
-        torch.tensor([0]), torch.tensor([math.log(0.5 / ratio)]), torch.tensor([advantage]), torch.tensor([0.0])
-    )
-    gradient, value_gradient, samples = ppo_gradient(
-        Categorical(2),
-        torch.zeros(1, 2),
-        torch.tensor([3.0]),
-        minibatch,
-        clip=0.2,
-        value_coefficient=0.5,
-        entropy_coefficient=0.0,
-        weight=1.0,
-    )
-    expected = -ratio * advantage * 0.5 if moves else 0.0
-    torch.testing.assert_close(gradient, torch.tensor([[expected, -expected]]))
-    assert value_gradient.item() == pytest.approx(1.5)
+    gradient, value_gradient, samples = one_sample(ratio, advantage)
+    assert gradient == pytest.approx(-ratio * advantage * 0.5 if moves else 0.0, rel=1e-6)
+    assert value_gradient == pytest.approx(1.5)
     assert samples.log_ratio.item() == pytest.approx(math.log(ratio), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "moves"), [(2.9, -1.0, True), (3.1, -1.0, False), (0.1, 1.0, True), (3.1, 1.0, False)]
+)
+def test_the_dual_clip_ends_the_flight_from_bad_actions(ratio: float, advantage: float, moves: bool) -> None:
+    gradient, _, samples = one_sample(ratio, advantage, dual_clip=3.0)
+    assert gradient == pytest.approx(-ratio * advantage * 0.5 if moves else 0.0, rel=1e-6)
+    objective = policy_objective(samples.log_ratio, samples.advantage, BASE._replace(dual_clip=3.0))
+    bounded = ratio * advantage if moves else advantage * (3.0 if advantage < 0.0 else 1.2)
+    assert objective.item() == pytest.approx(bounded, rel=1e-6)
+
+
+def test_the_plain_policy_gradient_knows_no_ratio() -> None:
+    for ratio in (0.1, 1.0, 5.0):
+        assert one_sample(ratio, 2.0, clip=None)[0] == pytest.approx(-1.0)
+
+
+def test_the_divergence_pulls_the_ratio_back_to_one() -> None:
+    # d (r - 1 - log r) / d log_prob = r - 1, here weighted by 0.4; the advantage is 0.
+    assert one_sample(1.5, 0.0, kl=0.4)[0] == pytest.approx(0.5 * 0.4 * 0.5, rel=1e-6)
+    assert one_sample(0.5, 0.0, kl=0.4)[0] == pytest.approx(-0.5 * 0.4 * 0.5, rel=1e-6)
+
+
+def test_the_value_clip_stops_only_moves_that_would_profit() -> None:
+    # The value went from 2 to 3, away from its target 0. Kept within 1/2 it would be 2.5: the smaller error.
+    _, gradient, samples = one_sample(1.0, 1.0, value_clip=0.5)
+    assert (gradient, samples.error.item()) == (pytest.approx(0.5 * 3.0), 3.0)
+    # From 2 to 3 with the target 10: 2.5 - 10 is the larger error, and constant.
+    before, target, value = torch.tensor([2.0]), torch.tensor([10.0]), torch.tensor([3.0])
+    minibatch = Minibatch(torch.tensor([0]), torch.zeros(1), torch.zeros(1), target, before)
+    coefficients = Coefficients(clip=0.2, value=0.5, entropy=0.0, value_clip=0.5)
+    _, stopped, clipped = ppo_gradient(Categorical(2), torch.zeros(1, 2), value, minibatch, coefficients, weight=1.0)
+    assert (stopped.item(), clipped.error.item()) == (0.0, -7.5)
 
 
 def test_metrics_by_hand() -> None:
@@ -112,7 +179,7 @@ def test_metrics_by_hand() -> None:
         error=torch.tensor([2.0, -1.0]),
         advantage=torch.tensor([1.0, 2.0]),
     )
-    sums = dict(zip(METRICS, ppo_metrics(samples, clip=0.2).tolist(), strict=True))
+    sums = dict(zip(METRICS, ppo_metrics(samples, BASE).tolist(), strict=True))
     assert sums == pytest.approx(
         {
             "policy_loss": -1.0 - 2.4,

@@ -150,7 +150,9 @@ def test_images_are_trained_on() -> None:
 @pytest.mark.parametrize("action", [Discrete(2), Box((1,))], ids=str)
 def test_a_contextual_bandit_is_solved(action: Space) -> None:
     """The sign of the observation says which of two arms (or which side) pays."""
-    config = PPOConfig(learning_rate=1e-2, anneal=False, entropy_coefficient=0.0, hidden_sizes=(16,))
+    config = PPOConfig(
+        learning_rate=1e-2, learning_rate_schedule="constant", entropy_coefficient=0.0, hidden_sizes=(16,)
+    )
     observation, rng = Box((1,)), np.random.default_rng(0)
     trainer, policy = config.build_trainer(observation, action, 0), config.build_policy(observation, action, 0)
     mean_rewards = []

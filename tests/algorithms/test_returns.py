@@ -1,11 +1,13 @@
-"""Generalised advantages: by hand, at a fixed point, and against a slow reference."""
+"""Generalised advantages and V-trace: by hand, at a fixed point, and against slow references."""
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
+import math
+from typing import NamedTuple
 
-from srl.algorithms.returns import generalised_advantages
+import numpy as np
+
+from srl.algorithms.returns import VTrace, generalised_advantages, vtrace
 from srl.base.tree import Array
 
 
@@ -101,17 +103,111 @@ def slow_advantages(
     return result
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_random_trajectories_agree_with_a_slow_reference(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    rows, lanes = int(rng.integers(2, 30)), int(rng.integers(1, 6))
+class Case(NamedTuple):
+    reward: Array
+    value: Array
+    log_ratio: Array
+    terminated: Array
+    truncated: Array
+    acting: Array
+
+    @property
+    def ends(self) -> tuple[Array, Array, Array]:
+        return self.terminated, self.truncated, self.acting
+
+
+def random_case(rng: np.random.Generator) -> Case:
+    rows, lanes = int(rng.integers(2, 12)), int(rng.integers(1, 4))
     terminated = rng.random((rows, lanes)) < 0.15
     truncated = rng.random((rows, lanes)) < 0.15
     acting = rng.random((rows, lanes)) < 0.95
     acting[1:] &= ~(terminated | truncated)[:-1]
-    reward, value = rng.standard_normal((2, rows, lanes)).astype(np.float32)
-    gamma, gae_lambda = rng.random(2)
-    arguments = (reward, value, terminated, truncated, acting, float(gamma), float(gae_lambda))
-    found = generalised_advantages(*arguments)
+    numbers = rng.standard_normal((3, rows, lanes)).astype(np.float32)
+    numbers[:, ~acting] *= rng.choice([1.0, 1e6])  # what nobody acted on is anything; its value may bootstrap
+    numbers[1] = np.clip(numbers[1], -9.0, 9.0)
+    return Case(*numbers, terminated, truncated, acting)
+
+
+def assert_close(found: Array, wanted: Array) -> None:
+    """Up to the last digit of float32: 1e-6 of numbers of the size of 1."""
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, slow_advantages(*arguments), atol=1e-5)
+    np.testing.assert_allclose(found, wanted, rtol=1e-7, atol=1e-6)
+
+
+def test_advantages_agree_with_a_slow_reference_in_ten_thousand_cases() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(10_000):
+        case = random_case(rng)
+        gamma, gae_lambda = rng.random(2).tolist()
+        found = generalised_advantages(case.reward, case.value, *case.ends, gamma, gae_lambda)
+        assert_close(found, slow_advantages(case.reward, case.value, *case.ends, gamma, gae_lambda))
+
+
+def slow_vtrace(case: Case, gamma: float, gae_lambda: float, rho_clip: float, c_clip: float) -> VTrace:
+    """Remark 1 of the paper, lane by lane in float64: the sum over all later steps of an episode, written out."""
+    steps, lanes = case.reward.shape[0] - 1, case.reward.shape[1]
+    target, advantage, weight = np.zeros((3, steps, lanes))
+    for lane in range(lanes):
+        reward, value, log_ratio = (part[:, lane].astype(float).tolist() for part in case[:3])
+        terminated, truncated, acting = (part[:, lane].tolist() for part in case[3:])
+        for s in reversed(range(steps)):
+            weight[s, lane] = min(rho_clip, math.exp(log_ratio[s]) if acting[s] else 1.0)
+            target[s, lane] = value[s]
+            if not acting[s]:
+                continue
+            product, t = 1.0, s
+            while True:
+                bootstrap = 0.0 if terminated[t] else gamma * value[t + 1]
+                rho = min(rho_clip, math.exp(log_ratio[t]))
+                target[s, lane] += product * rho * (reward[t] + bootstrap - value[t])
+                if terminated[t] or truncated[t] or t + 1 == steps or not acting[t + 1]:
+                    break
+                product *= gamma * gae_lambda * min(c_clip, math.exp(log_ratio[t]))
+                t += 1
+            goes_on = t > s
+            after = gae_lambda * (target[s + 1, lane] - value[s + 1]) + value[s + 1] if goes_on else value[s + 1]
+            advantage[s, lane] = reward[s] + (0.0 if terminated[s] else gamma * after) - value[s]
+    return VTrace(target, advantage, weight)
+
+
+def test_vtrace_agrees_with_a_slow_reference_in_ten_thousand_cases() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(10_000):
+        case = random_case(rng)
+        gamma, gae_lambda = rng.random(2).tolist()
+        rho_clip, c_clip = rng.uniform(0.5, 2.0, 2).tolist()
+        options = {"gamma": gamma, "gae_lambda": gae_lambda, "rho_clip": rho_clip, "c_clip": c_clip}
+        for found, wanted in zip(vtrace(*case, **options), slow_vtrace(case, **options), strict=True):
+            assert_close(found, wanted)
+
+
+def test_vtrace_by_hand() -> None:
+    # Ratios 2, 1/2 and 1; deltas 1, 2 and 3 as above; gamma = 1/2, lambda = 1.
+    log_ratio = np.log(column(2, 0.5, 1, 1))
+    traced = vtrace(REWARD, VALUE, log_ratio, NEVER, NEVER, ALWAYS, gamma=0.5)
+    assert traced.weight[:, 0].tolist() == [1, 0.5, 1]
+    # v - V: 3;  0.5 * 2 + 0.5 * 0.5 * 3 = 1.75;  1 * 1 + 0.5 * 1 * 1.75 = 1.875
+    assert traced.target[:, 0].tolist() == [4 + 1.875, 8 + 1.75, 16 + 3]
+    # delta + gamma * (v - V of the next row)
+    assert traced.advantage[:, 0].tolist() == [1 + 1.75 / 2, 2 + 3 / 2, 3]
+    # A higher bound lets the first sample count twice, and pass twice as much on: 2 * 1 + 0.5 * 2 * 1.75
+    wide = vtrace(REWARD, VALUE, log_ratio, NEVER, NEVER, ALWAYS, gamma=0.5, rho_clip=4.0, c_clip=4.0)
+    assert wide.weight[0, 0] == 2
+    assert wide.target[0, 0] == 4 + 2 + 1.75
+
+
+def test_vtrace_of_data_that_is_not_old_is_gae() -> None:
+    case = random_case(np.random.default_rng(5))
+    options = {"gamma": 0.9, "gae_lambda": 0.8}
+    traced = vtrace(case.reward, case.value, np.zeros_like(case.value), *case.ends, **options)
+    advantage = generalised_advantages(case.reward, case.value, *case.ends, **options)
+    np.testing.assert_array_equal(traced.advantage, advantage)
+    np.testing.assert_allclose(traced.target, advantage + case.value[:-1], rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(traced.weight, 1.0)
+
+
+def test_a_ratio_where_nobody_acted_never_leaks() -> None:
+    log_ratio = np.zeros_like(VALUE)
+    log_ratio[2] = np.nan
+    traced = vtrace(REWARD, VALUE, log_ratio, flags(0, 1, 0, 0), NEVER, flags(1, 1, 0, 1), gamma=0.5)
+    assert np.isfinite(np.stack(traced)).all()

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from srl.algorithms.devices import CPU
+from srl.algorithms.estimates import evaluate_anew
 from srl.algorithms.ppo import PPOConfig
 from srl.algorithms.sequences import Chunks, whole_lanes
 from srl.api.spaces import Box, Dict, Discrete, Space
@@ -152,3 +153,38 @@ def test_a_policy_without_a_state_begins_anew() -> None:
     again = policy.act(observation, empty["state"], np.array([True, False]))
     np.testing.assert_array_equal(np.asarray(again["state"])[0], np.asarray(empty["state"])[0])
     assert (np.asarray(again["state"])[1] != np.asarray(empty["state"])[1]).any()
+
+
+@pytest.mark.parametrize("correction", ["none", "vtrace"])
+@pytest.mark.parametrize("network", ["gru", "own"])
+def test_normalisers_and_corrections_work_with_a_memory(own: str, network: str, correction: str) -> None:
+    config = PPOConfig(
+        memory="gru" if network == "gru" else "none",
+        network=f"{own}:build" if network == "own" else "",
+        memory_size=8,
+        chunk=6,
+        epochs=1,
+        num_minibatches=1,
+        normalize_observation=True,
+        normalize_return="popart",
+        normalize_advantage="minibatch",
+        correction=correction,
+    )
+    batch, _ = played(config, Box((4,)), rows=12, lanes=5)
+    trainer = config.build_trainer(Box((4,)), Discrete(3), 0)
+    metrics = trainer.step(batch, 0.0).metrics
+    assert abs(metrics["approx_kl"]) < 1e-6  # before its first step the policy is the one that decided
+    count, mean, _ = trainer.state()["observation_moments"]
+    assert (count == batch.num_decisions).all()
+    np.testing.assert_allclose(mean, np.asarray(batch.observation)[:-1][batch.acting[:-1]].mean(0), atol=1e-6)
+
+
+def test_a_batch_is_evaluated_anew_lane_by_lane() -> None:
+    config = PPOConfig(memory="lstm", memory_size=8)
+    batch, parameters = played(config, Box((4,)), rows=6, lanes=5)
+    network, distribution = config.build_network(Box((4,)), Discrete(3), 7)
+    flat = FlatParameters(network, gradients=True)
+    flat.load(torch.from_numpy(parameters))
+    fresh = evaluate_anew(build_pass(network, flat.gradients), distribution, batch, CPU, num_parts=2)
+    np.testing.assert_allclose(fresh.value, np.asarray(batch.decision["value"]), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(fresh.log_prob, np.asarray(batch.decision["log_prob"]), rtol=0, atol=1e-5)

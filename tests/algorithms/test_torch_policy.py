@@ -49,6 +49,18 @@ def test_a_decision_is_made_of_the_arrays_that_were_announced(observation: Space
 
 
 @pytest.mark.parametrize(("observation", "action"), PAIRS, ids=str)
+def test_normalisers_are_the_same_in_acting_and_training(observation: Space, action: Space) -> None:
+    """After an update, whose statistics come to the policy with the parameters."""
+    config = PPOConfig(epochs=1, num_minibatches=1, normalize_observation=True, normalize_return="popart")
+    trainer = config.build_trainer(observation, action, 3)
+    trainer.step(random_trajectory(config, observation, action, trainer, rows=9, lanes=8, seed=4), 0.0)
+    batch = random_trajectory(config, observation, action, trainer, rows=9, lanes=8, seed=5)
+    metrics = trainer.step(batch, 0.0).metrics
+    assert abs(metrics["approx_kl"]) < 1e-5
+    assert metrics["clip_fraction"] == 0.0
+
+
+@pytest.mark.parametrize(("observation", "action"), PAIRS, ids=str)
 def test_training_recomputes_the_log_prob_and_value_of_acting(observation: Space, action: Space) -> None:
     config = PPOConfig()
     trainer = config.build_trainer(observation, action, 3)

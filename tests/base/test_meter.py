@@ -14,7 +14,7 @@ from srl.base.meter import Board, Counter, Meter, Phase
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Nanoseconds that the test moves by hand."""
     now = [1_000_000_000]
-    monkeypatch.setattr(meters.time, "monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(meters, "monotonic_ns", lambda: now[0])
     return now
 
 

@@ -242,3 +242,12 @@ def test_one_synchronous_actor_in_a_process_of_its_own_gives_the_same_bits(
 ) -> None:
     asynchronous = trained(tmp_path, "processes", scheduler="processes", max_lag=0, ring=1, seed=3)
     assert_equal_bits(asynchronous, inline_run)
+
+
+@pytest.mark.parametrize("algorithm", ["impala"])
+def test_so_do_other_algorithms_with_their_normalisers(algorithm: str, tmp_path: Path) -> None:
+    normalised = {"normalize_observation": True, "normalize_return": "popart"}
+    options = {"algo": algorithm, algorithm: normalised, "max_lag": 0, "ring": 1, "seed": 3}
+    runs = [trained(tmp_path, kind, scheduler=kind, **options) for kind in ("inline", "processes")]
+    assert_equal_bits(*runs)
+    assert {"policy/observation_moments", "policy/return_moments"} <= set(runs[0])

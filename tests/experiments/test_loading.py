@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from srl.experiments.judging import BEST
 from srl.experiments.loading import choose_checkpoint
 from srl.runs import checkpoints
 from srl.runs.directory import create
@@ -20,6 +19,6 @@ def test_a_checkpoint_is_chosen_by_age_by_score_by_step_and_by_path(tmp_path: Pa
     assert choose_checkpoint(run, 100) == choose_checkpoint(run, "100") == choose_checkpoint(run, first) == first
     with pytest.raises(ValueError, match=r"no checkpoint of step 150 is kept in .*; there are 100, 200"):
         choose_checkpoint(run, 150)
-    best = checkpoints.write(run.checkpoints / BEST, 150, {"a": np.zeros(1)}, {})
+    best = checkpoints.write(run.checkpoints / checkpoints.BEST, 150, {"a": np.zeros(1)}, {})
     assert choose_checkpoint(run, "best") == best
     assert choose_checkpoint(run, "latest") == second

@@ -16,7 +16,18 @@ import numpy as np
 import pytest
 
 from srl.base.tree import Array
-from srl.runs.checkpoints import CheckpointError, checkpoints, last_good, latest, read, step_of, write
+from srl.runs.checkpoints import (
+    CheckpointError,
+    Keep,
+    best,
+    checkpoints,
+    last_good,
+    latest,
+    read,
+    read_workers,
+    step_of,
+    write,
+)
 
 ARRAYS: dict[str, Array] = {
     "policy/weight": np.arange(12, dtype=np.float32).reshape(3, 4).T,  # not contiguous
@@ -45,9 +56,39 @@ def test_the_last_ones_are_kept_and_the_newest_is_the_last_written(tmp_path: Pat
         write(tmp_path, step, ARRAYS, {})
     assert [step_of(path) for path in checkpoints(tmp_path)] == [30, 40, 15]
     assert latest(tmp_path) == last_good(tmp_path) == tmp_path / "0005-step-15"
-    write(tmp_path, 15, ARRAYS, {}, keep=1)
+    write(tmp_path, 15, ARRAYS, {}, keep=Keep(1))
     assert [path.name for path in tmp_path.iterdir()] == ["0006-step-15"]
     assert latest(tmp_path / "elsewhere") is None
+
+
+def test_the_best_and_one_for_every_so_many_steps_are_kept_too(tmp_path: Path) -> None:
+    for step, score in ((10, 1.0), (20, 9.0), (35, 2.0), (48, float("nan")), (52, 3.0), (70, None), (90, 4.0)):
+        write(tmp_path, step, {}, {"score": score}, Keep(last=2, every=25))
+    assert [step_of(path) for path in checkpoints(tmp_path)] == [20, 35, 52, 70, 90]
+    assert best(tmp_path) == tmp_path / "0002-step-20"
+    write(tmp_path, 95, {}, {"score": 9.0}, Keep(last=1))
+    assert [step_of(path) for path in checkpoints(tmp_path)] == [95]  # of equal ones the newest is the best
+    assert best(tmp_path / "elsewhere") is None
+
+
+@pytest.mark.parametrize(("options", "text"), [({"last": 0}, "keep_last=0"), ({"every": -1}, "keep_every=-1")])
+def test_what_cannot_be_kept_is_refused(options: dict[str, int], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        Keep(**options)
+
+
+def test_what_workers_held_lies_in_a_file_of_its_own(tmp_path: Path) -> None:
+    path = write(tmp_path, 1, ARRAYS, {}, workers={"actors/0/block": np.ones(3, np.float32)})
+    assert read(path)[0].keys() == ARRAYS.keys()
+    workers = read_workers(path)
+    assert workers is not None
+    np.testing.assert_array_equal(workers["actors/0/block"], np.ones(3, np.float32))
+    assert read_workers(write(tmp_path, 2, ARRAYS, {})) is None
+    content = bytearray((path / "workers.safetensors").read_bytes())
+    content[-1] ^= 1
+    (path / "workers.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"workers.safetensors is corrupt"):
+        read_workers(path)
 
 
 @pytest.mark.parametrize("name", ["arrays.safetensors", "facts.json", "manifest.json"])
@@ -114,8 +155,6 @@ def test_leftovers_of_a_dead_writer_are_ignored_and_swept(tmp_path: Path) -> Non
 def test_only_numbers_can_be_kept(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'names' of object is not possible"):
         write(tmp_path, 1, {"names": np.array(["a", None])}, {})
-    with pytest.raises(ValueError, match="keep=0"):
-        write(tmp_path, 1, {}, {}, keep=0)
     assert not list(tmp_path.iterdir())
 
 
@@ -161,10 +200,10 @@ import sys
 from pathlib import Path
 import numpy as np
 from srl.base.tree import Array
-from srl.runs.checkpoints import write
+from srl.runs.checkpoints import Keep, write
 print("ready", flush=True)
 for step in range(1, 10**6):
-    write(Path(sys.argv[1]), step, {"a": np.full(300_000, step, np.float32)}, {"step": step}, keep=2)
+    write(Path(sys.argv[1]), step, {"a": np.full(300_000, step, np.float32)}, {"step": step}, keep=Keep(2))
     print(step, flush=True)
 """
 

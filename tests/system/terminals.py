@@ -77,6 +77,10 @@ class Terminal:
         """A command from its beginning to its end."""
         return self.start(*arguments).end()
 
+    def run_program(self, *arguments: str) -> Ended:
+        """The same for another program."""
+        return self.launch(list(arguments)).end()
+
     def processes(self) -> list[psutil.Process]:
         """Every living process that descends from this terminal's commands, orphans included."""
         mark = f"SRL_TERMINAL={self.runtime}".encode()

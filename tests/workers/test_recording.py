@@ -12,6 +12,7 @@ import pytest
 from srl.api.control import Episodes
 from srl.base.meter import Counter
 from srl.testing.rigs import ActorRig, Rows, one_lane
+from srl.workers import group
 
 TRACER = "srl.testing.environments:tracer"
 FAULTY = "srl.testing.environments:faulty"
@@ -102,8 +103,23 @@ def test_the_last_decision_is_taken_over_if_it_is_new_enough(rig: Callable[..., 
     first, second = one.blocks(2)
     check_joints([first, second])
     assert (second["version"][0] == 0).all()
-    policy = one.actor._clients[0]._policy
+    policy = one.actor._clients[0].policy
     assert len(policy.batches) <= 1 + 3 * len(one.actor._groups) * 3  # one decision for each row, none asked twice
+
+
+@pytest.mark.parametrize("max_lag", [0, 2])
+def test_rows_filled_in_a_loop_are_those_filled_one_by_one(rig: Callable[..., ActorRig], max_lag: int) -> None:
+    found = []
+    for flows in (True, False):
+        one = rig(TRACER, copies=2, horizon=7, length=5, max_lag=max_lag)
+        assert one.actor._groups[0]._flows
+        one.actor._groups[0]._flows = flows
+        one.publish(0)
+        found.append(one.blocks(1))
+    for fast, slow in zip(*found, strict=True):
+        assert fast.keys() == slow.keys()
+        for path, array in fast.items():
+            np.testing.assert_array_equal(array, slow[path], path)
 
 
 def test_the_last_decision_is_asked_anew_if_the_bound_demands_it(rig: Callable[..., ActorRig]) -> None:
@@ -132,11 +148,14 @@ def test_blocks_mix_versions_only_within_the_bound(rig: Callable[..., ActorRig])
 
 
 @pytest.mark.parametrize("noticed", ["at once", "when the block is full"])
-def test_a_dead_trainer_costs_the_block_but_no_episode(rig: Callable[..., ActorRig], noticed: str) -> None:
+def test_a_dead_trainer_costs_the_block_but_no_episode(
+    rig: Callable[..., ActorRig], noticed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "MAX_ROWS", 1)
     one = rig(TRACER, copies=1, horizon=8, length=3)
     one.publish(0)
     one.blocks(1)
-    while one.actor._groups[0].recorders[0]._row != 5:
+    while one.actor._groups[0].recorders[0].row != 5:
         one.play(1)
     one.episodes()
     before = one.actor._groups[0].recorders[0]._arrays["observation"][5, 0].copy()

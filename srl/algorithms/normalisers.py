@@ -1,0 +1,96 @@
+"""What a trainer does with the normalisers of its network: statistics in float64, written into the parameters."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from srl.algorithms.devices import move
+from srl.algorithms.group import Ranks
+from srl.algorithms.moments import Moments
+from srl.api.trainer import Trajectory
+from srl.base.tree import Array, leaves
+from srl.networks.normalise import NormalisedActorCritic, ObservationNormaliser, ValueNormaliser, value_head
+
+POPART_WINDOW = 1e6
+"""About so many returns decide the scale of values under PopArt; older ones belong to older policies."""
+
+
+class Observations:
+    """Statistics of the observations that were acted on. They change *after* an update: what the update learns from
+    was decided with the old ones, and the ratio of probabilities is to begin at 1."""
+
+    def __init__(self, module: ObservationNormaliser) -> None:
+        self._module = module
+        self.moments = Moments(sum(module.sizes.values()))
+
+    def fold(self, batch: Trajectory, ranks: Ranks) -> None:
+        acting = batch.acting[:-1]
+        parts = dict(leaves(batch.observation))
+        columns = [parts[path][:-1][acting].reshape(-1, size) for path, size in self._module.sizes.items()]
+        if columns:
+            self.moments.fold(np.concatenate(columns, 1), ranks)
+            _write(self._module.mean, self.moments.mean)
+            _write(self._module.scale, 1.0 / self.moments.deviation)
+
+
+class Returns:
+    """Statistics of the values' targets. They change *before* an update, which then learns on their scale.
+
+    If the last layer is known, it changes along, so that every value stays what it was (PopArt, van Hasselt et al.
+    2016, eq. 8 and 9).
+    """
+
+    def __init__(self, module: ValueNormaliser, head: tuple[Tensor, Tensor] | None, window: float) -> None:
+        self._module = module
+        self._head = head
+        self.moments = Moments(1, window)
+
+    @property
+    def deviation(self) -> float:
+        return float(self.moments.deviation[0])
+
+    def fold(self, target: Array, ranks: Ranks) -> None:
+        """Targets [N] of this rank."""
+        before_mean, before_deviation = float(self.moments.mean[0]), self.deviation
+        self.moments.fold(target[:, None], ranks)
+        mean, deviation = float(self.moments.mean[0]), self.deviation
+        if self._head is not None:
+            weight, bias = self._head
+            weight.mul_(before_deviation / deviation)
+            bias.mul_(before_deviation / deviation).add_((before_mean - mean) / deviation)
+        _write(self._module.mean, self.moments.mean)
+        _write(self._module.scale, self.moments.deviation)
+
+
+class Normalisers:
+    """Those that a network has."""
+
+    def __init__(self, network: nn.Module, normalize_return: str) -> None:
+        self.observations: Observations | None = None
+        self.returns: Returns | None = None
+        if isinstance(network, NormalisedActorCritic):
+            if network.observation_normaliser is not None:
+                self.observations = Observations(network.observation_normaliser)
+            if network.value_normaliser is not None:
+                is_popart = normalize_return == "popart"
+                head = value_head(network.network) if is_popart else None
+                self.returns = Returns(network.value_normaliser, head, POPART_WINDOW if is_popart else math.inf)
+
+    @property
+    def deviation(self) -> float:
+        """Of the returns, by which values are scaled."""
+        return 1.0 if self.returns is None else self.returns.deviation
+
+    def state(self) -> dict[str, Array]:
+        """float64 arrays, changed in place: a restart needs them beside the parameters."""
+        parts = {"observation_moments": self.observations, "return_moments": self.returns}
+        return {name: part.moments.state for name, part in parts.items() if part is not None}
+
+
+def _write(parameter: Tensor, numbers: Array) -> None:
+    with torch.no_grad():
+        parameter.copy_(move(numbers.astype(np.float32), parameter.device, wait=True))

@@ -1,0 +1,56 @@
+"""Hide-and-seek (Baker et al. 2019) on current MuJoCo: the game, its harder maps, and its transfer tasks.
+
+In SRL it is reached by its ids, ``hide-and-seek/quadrant`` and so on. Everybody else has :func:`parallel_env`, a
+PettingZoo parallel environment, :func:`env`, the same with turns, and, for the tasks of one agent,
+:class:`TransferTask`, a Gymnasium environment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from srl.environments.hide_and_seek.lanes import HideAndSeekConfig, HideAndSeekLanes
+from srl.environments.hide_and_seek.options import GameOptions
+from srl.environments.hide_and_seek.variants import VARIANTS
+
+if TYPE_CHECKING:
+    from srl.environments.hide_and_seek.parallel import HideAndSeek
+    from srl.environments.hide_and_seek.single import TransferTask
+
+__all__ = [
+    "VARIANTS",
+    "GameOptions",
+    "HideAndSeek",
+    "HideAndSeekConfig",
+    "HideAndSeekLanes",
+    "TransferTask",
+    "env",
+    "parallel_env",
+]
+
+
+def parallel_env(variant: str = "quadrant", render_mode: str | None = None, **options: Any) -> HideAndSeek:
+    """A game by its name as a PettingZoo parallel environment."""
+    from srl.environments.hide_and_seek.parallel import HideAndSeek
+
+    return HideAndSeek(variant, render_mode, **options)
+
+
+def env(variant: str = "quadrant", render_mode: str | None = None, **options: Any) -> Any:
+    """The same game as a PettingZoo AEC environment."""
+    from pettingzoo.utils.conversions import parallel_to_aec
+
+    return parallel_to_aec(parallel_env(variant, render_mode, **options))
+
+
+def __getattr__(name: str) -> Any:
+    """The classes that need PettingZoo or Gymnasium are imported when they are asked for."""
+    if name == "HideAndSeek":
+        from srl.environments.hide_and_seek.parallel import HideAndSeek
+
+        return HideAndSeek
+    if name == "TransferTask":
+        from srl.environments.hide_and_seek.single import TransferTask
+
+        return TransferTask
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,164 @@
+"""Hide-and-seek as lanes: a team of hiders, a team of seekers, each agent of each world a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+
+from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.api.spaces import MultiDiscrete
+from srl.base.tree import Array, Tree
+from srl.environments.errors import EnvironmentBroken
+from srl.environments.hide_and_seek.dice import Dice
+from srl.environments.hide_and_seek.extra import check_installed
+from srl.environments.hide_and_seek.options import GameOptions, least
+from srl.environments.hide_and_seek.variants import game_options
+from srl.environments.seeds import copy_seeds
+
+MAX_FAILURES_IN_A_ROW = 20
+
+
+@dataclass(frozen=True)
+class HideAndSeekConfig:
+    """A game by its name, ``quadrant`` or another of :data:`.variants.VARIANTS`, some of its options changed."""
+
+    variant: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, num_copies: int) -> HideAndSeekLanes:
+        check_installed(self.variant)
+        return HideAndSeekLanes(f"hide-and-seek/{self.variant}", game_options(self.variant, self.options), num_copies)
+
+
+class HideAndSeekLanes:
+    """`num_copies` worlds in this process. One that comes apart is laid out anew and costs its own lanes only.
+
+    Each copy draws from a generator of its own: what happens in it does not depend on how many others there are.
+    """
+
+    def __init__(self, name: str, options: GameOptions, num_copies: int) -> None:
+        from srl.environments.hide_and_seek.game import ACTIONS, Game
+
+        self._options, self._num = options, num_copies
+        self.game = game = Game(options, num_copies)
+        worlds = game.worlds
+        sizes = (("hider", worlds.num_hiders, options.num_hiders), ("seeker", worlds.num_seekers, options.num_seekers))
+        teams = [
+            TeamSpec(
+                name=f"{role}s",
+                agents=tuple(f"{role}_{index}" for index in range(number)),
+                observation=game.observation.space,
+                action=MultiDiscrete(ACTIONS),
+                aligned=least(count) == number,
+            )
+            for role, number, count in sizes
+            if number
+        ]
+        self.spec = LaneSpec(name, num_copies, tuple(teams))
+        edges = np.cumsum([0, *(len(team.agents) for team in teams)]).tolist()
+        self._parts = [slice(low, high) for low, high in pairwise(edges)]  # of agents, by team
+        # Views of the game's own arrays, agent by agent: nothing is copied.
+        self._observations: list[Tree] = [
+            {name: _flat(array[part]) for name, array in game.observation.arrays.items()} for part in self._parts
+        ]
+        self._ended = np.zeros(num_copies, bool)
+        self._failures_in_a_row = np.zeros(num_copies, np.int64)
+        self._dice = [Dice(np.random.default_rng(0))] * num_copies
+        self._seeds: list[int] = [0] * num_copies
+
+    def reset(self, seed: int) -> tuple[Arrival, ...]:
+        self._seeds = list(islice(copy_seeds(seed), self._num))
+        self._dice = [Dice(np.random.default_rng(one)) for one in self._seeds]
+        everywhere = np.ones(self._num, bool)
+        self._ended = ~everywhere
+        self._failures_in_a_row[:] = 0
+        self.game.begin(range(self._num), self._dice)
+        self.game.look()
+        self.game.describe()
+        reward = np.zeros((self._num, self._options.most_agents))
+        return self._arrivals(reward, self._ended, self._ended, everywhere, {}, {})
+
+    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+        game, starting = self.game, self._ended
+        chosen = np.concatenate([np.asarray(tree).reshape(-1, self._num, 5) for tree in actions])  # [A, N, 5]
+        failures = game.step(chosen.transpose(1, 0, 2), ~starting, self._dice)
+        if failures:
+            starting = self._replace(failures, starting)
+        if starting.any():
+            game.begin(np.flatnonzero(starting).tolist(), self._dice)
+        reward, terminated = game.judge(~starting)
+        game.describe()
+        truncated = ~starting & ~terminated & (game.steps >= self._options.horizon)
+        self._ended = terminated | truncated
+        facts = game.facts() if self._ended.any() else {}
+        return self._arrivals(reward, terminated, truncated, starting, facts, failures)
+
+    def close(self) -> None:
+        self.game.close()
+
+    def _replace(self, failures: dict[int, str], starting: Array) -> Array:
+        """Worlds that broke start anew; told apart from those that cannot do anything else."""
+        broken = np.zeros(self._num, bool)
+        broken[list(failures)] = True
+        early = self.game.steps <= 1
+        self._failures_in_a_row = np.where(broken, np.where(early, self._failures_in_a_row, 0) + 1, 0)
+        for world, what in failures.items():
+            failures[world] = self._report(world, what)
+            if self._failures_in_a_row[world] >= MAX_FAILURES_IN_A_ROW:
+                raise EnvironmentBroken(f"{failures[world]}\nIt broke {MAX_FAILURES_IN_A_ROW} times in a row")
+        return starting | broken
+
+    def _report(self, world: int, what: str) -> str:
+        return (
+            f"environment {self.spec.environment}, copy {world}, seed {self._seeds[world]}, "
+            f"step {self.game.steps[world]}: broke and was laid out anew:\n{what}"
+        )
+
+    def _arrivals(
+        self,
+        reward: Array,  # [N, A]
+        terminated: Array,  # [N], as the rest
+        truncated: Array,
+        starting: Array,
+        facts: Mapping[str, Array],
+        failures: Mapping[int, str],
+    ) -> tuple[Arrival, ...]:
+        present = self.game.worlds.present.T  # [E, N]
+        failed = None
+        if failures:
+            failed = np.zeros(self._num, bool)
+            failed[list(failures)] = True
+        arrivals: list[Arrival] = []
+        acting = ~(terminated | truncated)
+        for part, observation in zip(self._parts, self._observations, strict=True):
+            here = present[part]  # [agents, N]
+            arrival = Arrival(
+                observation,
+                _flat(reward.T[part].astype(np.float32)),
+                terminated=(here & terminated).reshape(-1),
+                truncated=(here & truncated).reshape(-1),
+                acting=(here & acting).reshape(-1),
+                first=(here & starting).reshape(-1),
+                failed=None if failed is None else np.tile(failed, len(here)),
+                failures=tuple(failures.values()) if not arrivals else (),
+            )
+            if facts:
+                arrival.facts = self._facts(facts, part)
+            arrivals.append(arrival)
+        return tuple(arrivals)
+
+    def _facts(self, facts: Mapping[str, Array], part: slice) -> dict[str, Array]:
+        agents = part.stop - part.start
+        found = {name: np.tile(values, agents).astype(np.float32) for name, values in facts.items()}
+        found["return"] = _flat(self.game.statistics.returns.T[part].astype(np.float32))
+        found["length"] = np.tile(self.game.steps, agents)
+        return found
+
+
+def _flat(array: Array) -> Array:
+    """[agents, N, ...] as lanes: all worlds of the first agent come first."""
+    return array.reshape(-1, *array.shape[2:])

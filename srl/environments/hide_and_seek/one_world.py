@@ -1,0 +1,91 @@
+"""One world that is stepped and reset by hand: what the PettingZoo and the Gymnasium environment share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from srl.api.spaces import Box
+from srl.base.tree import Array
+from srl.environments.errors import EnvironmentBroken
+from srl.environments.hide_and_seek.dice import Dice
+from srl.environments.hide_and_seek.extra import check_installed
+from srl.environments.hide_and_seek.variants import game_options
+
+MOVES = np.ones(1, bool)
+
+
+class OneWorld:
+    def __init__(self, variant: str, render_mode: str | None, options: Mapping[str, Any]) -> None:
+        """`options` of the game; and `view` (map or camera) and `picture_size` of its pictures."""
+        check_installed(variant)
+        from srl.environments.hide_and_seek.game import ACTIONS, Game
+        from srl.environments.hide_and_seek.pictures import SIZE, Painter
+
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode must be 'rgb_array' or None, not {render_mode!r}")
+        options = dict(options)
+        painter = Painter(options.pop("view", "map"), options.pop("picture_size", SIZE))
+        self._painter = painter if render_mode is not None else None
+        self._actions = ACTIONS
+        self.game = game = Game(game_options(variant, options), 1)
+        worlds = game.worlds
+        hiders, seekers = range(worlds.num_hiders), range(worlds.num_seekers)
+        self.names = (*(f"hider_{index}" for index in hiders), *(f"seeker_{index}" for index in seekers))
+        self._generator: np.random.Generator | None = None
+        self._dice: list[Dice] = []
+
+    def observation_space(self) -> gym_spaces.Dict:
+        found: dict[str, gym_spaces.Space[Any]] = {}
+        for name, item in self.game.observation.space.items.items():
+            assert isinstance(item, Box)
+            found[name] = gym_spaces.Box(item.low, item.high, item.shape, np.dtype(item.dtype))
+        return gym_spaces.Dict(found)
+
+    def action_space(self) -> gym_spaces.MultiDiscrete:
+        return gym_spaces.MultiDiscrete(self._actions)
+
+    def present(self) -> list[str]:
+        return [name for name, here in zip(self.names, self.game.worlds.present[0], strict=False) if here]
+
+    def reset(self, seed: int | None) -> None:
+        """Without a seed the next world of the same sequence."""
+        if seed is not None or self._generator is None:
+            self._generator = np.random.default_rng(seed)
+            self._dice = [Dice(self._generator)]
+        self.game.begin([0], self._dice)
+        self.game.look()
+        self.game.describe()
+
+    def step(self, actions: Array) -> tuple[Array, bool, bool, dict[str, float]]:
+        """`actions` [A, 5] -> reward [A], terminated, truncated, and facts about the episode where it ends."""
+        if not self._dice:
+            raise RuntimeError("call reset before the first step")
+        if ((actions < 0) | (actions >= self._actions)).any():
+            raise ValueError(f"actions must be whole numbers from 0 to below {self._actions}, not {actions.tolist()}")
+        failures = self.game.step(actions[None], MOVES, self._dice)
+        if failures:
+            raise EnvironmentBroken(failures[0])
+        reward, terminated = self.game.judge(MOVES)
+        self.game.describe()
+        truncated = not terminated[0] and int(self.game.steps[0]) >= self.game.options.horizon
+        facts: dict[str, float] = {}
+        if terminated[0] or truncated:
+            facts = {name: float(values[0]) for name, values in self.game.facts().items()}
+        return reward[0].astype(np.float32), bool(terminated[0]), truncated, facts
+
+    def observe(self, agent: str) -> dict[str, Array]:
+        index = self.names.index(agent)
+        return {name: array[index, 0].copy() for name, array in self.game.observation.arrays.items()}
+
+    def render(self) -> Array | None:
+        """[size, size, 3] uint8."""
+        return None if self._painter is None else self._painter.picture(self.game, 0)
+
+    def close(self) -> None:
+        if self._painter is not None:
+            self._painter.close()
+        self.game.close()

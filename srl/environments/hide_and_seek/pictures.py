@@ -1,0 +1,34 @@
+"""Pictures of a world, by whichever way is wanted."""
+
+from __future__ import annotations
+
+from srl.base.nearest import nearest
+from srl.base.tree import Array
+from srl.environments.hide_and_seek.camera import Camera
+from srl.environments.hide_and_seek.drawing import draw_map
+from srl.environments.hide_and_seek.game import Game
+
+VIEWS = ("map", "camera")
+SIZE = 640
+
+
+class Painter:
+    """Draws a map from above, which works everywhere, or what MuJoCo's camera sees."""
+
+    def __init__(self, view: str = "map", size: int = SIZE) -> None:
+        if view not in VIEWS:
+            raise ValueError(f"no view {view!r}{nearest(view, VIEWS)}")
+        if size < 64:
+            raise ValueError(f"a picture needs at least 64 pixels along a side, not {size}")
+        self._size = size
+        self._camera = Camera(size) if view == "camera" else None
+
+    def picture(self, game: Game, world: int) -> Array:
+        """[size, size, 3] uint8."""
+        if self._camera is not None:
+            return self._camera.picture(game, world)
+        return draw_map(game, world, self._size)
+
+    def close(self) -> None:
+        if self._camera is not None:
+            self._camera.close()

@@ -1,0 +1,56 @@
+"""The games that have names."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from srl.base.nearest import nearest
+from srl.environments.hide_and_seek.options import GameOptions
+
+_FULL = GameOptions()
+_QUADRANT = GameOptions(
+    scenario="quadrant",
+    num_boxes=2,
+    num_elongated=0,
+    num_ramps=1,
+    lock_ramps=False,
+    horizon=80,
+    bounds=(0.1, 0.1, 5.9, 5.9),
+    penalize_objects_out=True,
+    hiders_start="uniform",
+    seekers_start="outside",
+)
+_LARGE = dataclasses.replace(_FULL, num_hiders=(1, 3), num_seekers=(1, 3), max_others=5)
+_ALONE = GameOptions(
+    num_hiders=1, num_seekers=0, num_elongated=0, num_ramps=0, preparation=0.0, bounds=None, hiders_start="uniform"
+)
+
+VARIANTS: Mapping[str, GameOptions] = {
+    "quadrant": _QUADRANT,
+    "full": _FULL,
+    "reproduce": _LARGE,
+    "large": dataclasses.replace(_LARGE, scale=1.5, horizon=360),
+    "larger": dataclasses.replace(_LARGE, scale=2.0, horizon=480),
+    "food": dataclasses.replace(_FULL, num_food=4, num_food_clusters=1, reward="joint_mean"),
+    "lock-and-return": dataclasses.replace(
+        _ALONE, task="lock-and-return", num_rooms=6, random_rooms=False, num_boxes=1, horizon=120
+    ),
+    "sequential-lock": dataclasses.replace(
+        _ALONE, task="sequential-lock", scenario="var_tri", door_size=0, num_boxes=4, num_ramps=3, horizon=120
+    ),
+    "blueprint": dataclasses.replace(_ALONE, task="blueprint", scenario="empty", num_boxes=8, horizon=150),
+    "shelter": dataclasses.replace(_ALONE, task="shelter", scenario="empty", num_boxes=8, num_elongated=3, horizon=240),
+}
+
+
+def game_options(variant: str, options: Mapping[str, Any]) -> GameOptions:
+    """The options of a named game with some of them changed; ValueError, with the nearest name, for wrong ones."""
+    if variant not in VARIANTS:
+        raise ValueError(f"no game hide-and-seek/{variant}{nearest(variant, VARIANTS)}")
+    known = [field.name for field in dataclasses.fields(GameOptions)]
+    for name in options:
+        if name not in known:
+            raise ValueError(f"environment hide-and-seek/{variant} has no option {name!r}{nearest(name, known)}")
+    return dataclasses.replace(VARIANTS[variant], **options)

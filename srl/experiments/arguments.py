@@ -1,0 +1,46 @@
+"""The command line's words for the options of the chosen algorithm: `--algo impala --algo.gamma 0.9`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from srl.experiments.options import ALGORITHMS
+
+PREFIX = "--algo."
+
+
+def chosen_algorithm(arguments: Sequence[str]) -> str:
+    """What `--algo` says, or the default."""
+    chosen = ALGORITHMS[0]
+    for i, argument in enumerate(arguments):
+        if argument == "--algo" and i + 1 < len(arguments):
+            chosen = arguments[i + 1]
+        elif argument.startswith("--algo="):
+            chosen = argument.partition("=")[2]
+    return chosen
+
+
+def spell_out(arguments: Sequence[str]) -> list[str]:
+    """`--algo.gamma 0.9` as the parser knows it: `--impala.gamma 0.9`, or `--algo-arg gamma=0.9` for an algorithm of
+    the user's own. ValueError for an option of another algorithm."""
+    algorithm = chosen_algorithm(arguments)
+    for word in arguments:
+        owner, dot, rest = word.removeprefix("--").partition(".")
+        if word.startswith("--") and dot and owner in ALGORITHMS and owner != algorithm:
+            option = rest.partition("=")[0]
+            raise ValueError(
+                f"--{owner}.{option} is an option of {owner}, but the algorithm is {algorithm}: --algo.{option}"
+            )
+    if algorithm in ALGORITHMS:
+        named = f"--{algorithm}."
+        return [named + word.removeprefix(PREFIX) if word.startswith(PREFIX) else word for word in arguments]
+    spelt: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word.startswith(PREFIX):
+            name, separator, value = word.removeprefix(PREFIX).partition("=")
+            value = value if separator else next(words, "")
+            spelt += ["--algo-arg", f"{name.replace('-', '_')}={value}"]
+        else:
+            spelt.append(word)
+    return spelt

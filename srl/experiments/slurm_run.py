@@ -1,0 +1,218 @@
+"""A run on Slurm: submitted as one job from the user's machine, followed from there, conducted inside the job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from srl.api.experiment import Experiment
+from srl.api.status import RunStatus
+from srl.controller.commands import ADDRESS, CLUSTER, SECRET, AskStatus, AskStop, TellStatus, ask
+from srl.experiments.hosting import Ground
+from srl.experiments.options import TrainOptions
+from srl.experiments.session import Outcome, RunFailed
+from srl.runs.directory import RunDirectory, RunDirectoryError
+from srl.schedulers import slurm
+from srl.schedulers.join_secret import find_or_make_secret, read_secret
+from srl.schedulers.slurm_engine import SlurmEngine, nodes_of_job, own_address, requeue
+
+JOB = "job"
+SCRIPT = "job.sh"
+OUTCOME = "outcome.json"
+ATTEMPT = "attempt"
+LOG = "slurm.log"
+FOLLOW_SECONDS = 0.5
+QUEUE_SECONDS = 2.0
+LEAVE_SECONDS = 30.0
+PREDECESSOR_SECONDS = 60.0
+"""How long a new attempt waits for one that was taken for dead to let go of the run directory."""
+
+
+class _End(msgspec.Struct):
+    state: str
+    reason: str
+
+
+def script_of(run: RunDirectory, experiment: Experiment, options: TrainOptions) -> str:
+    """The batch script of a run."""
+    parts = slurm.components(experiment.groups, options.hosts)
+    command = [sys.executable, "-m", "srl.experiments.slurm_run", str(run.path)]
+    return slurm.batch_script(run.name, parts, run.logs / LOG, command, options.partition, options.slurm_options)
+
+
+def submit(run: RunDirectory, experiment: Experiment, options: TrainOptions) -> str:
+    """Hand a run whose config is written over to Slurm; returns the job's number."""
+    cluster = run.path / CLUSTER
+    cluster.mkdir(mode=0o700, exist_ok=True)
+    for name in (OUTCOME, ADDRESS):
+        (cluster / name).unlink(missing_ok=True)
+    find_or_make_secret(cluster / SECRET)
+    script = cluster / SCRIPT
+    script.write_text(script_of(run, experiment, options))
+    job = slurm.submit(script)
+    (cluster / JOB).write_text(job)
+    return job
+
+
+def refuse_if_going_on(run: RunDirectory) -> None:
+    if ask(run.path / CLUSTER, AskStatus()) is not None:
+        raise RunDirectoryError(f"{run.name} is going on as a job of Slurm; end it with `srl stop {run.name}`")
+
+
+def follow(run: RunDirectory, job: str, on_status: Callable[[RunStatus], None]) -> Outcome:
+    """Show how it goes until it is over. An interrupt stops the run, as it would one of this machine."""
+    cluster = run.path / CLUSTER
+    status = RunStatus(run.name, "", "", str(run.path))
+    asked_queue = 0.0
+    message = f"job {job} was submitted"
+    with _stopping_at_interrupt(cluster, job):
+        while not (cluster / OUTCOME).exists():
+            answer = ask(cluster, AskStatus()) if (cluster / ADDRESS).exists() else None
+            if isinstance(answer, TellStatus):
+                status = answer.status
+            elif time.monotonic() - asked_queue > QUEUE_SECONDS:
+                asked_queue = time.monotonic()
+                state, reason = slurm.job_state(job)
+                message = f"job {job}: {state.lower()}" + (f" ({reason})" if reason not in ("", "None") else "")
+                if state in ("", "FAILED", "CANCELLED", "TIMEOUT", "COMPLETED", "NODE_FAIL", "OUT_OF_MEMORY"):
+                    break
+                status = msgspec.structs.replace(status, messages=[message])
+            on_status(status)
+            time.sleep(FOLLOW_SECONDS)
+    return _outcome(run, message, status)
+
+
+def _outcome(run: RunDirectory, message: str, status: RunStatus) -> Outcome:
+    try:
+        end = msgspec.json.decode((run.path / CLUSTER / OUTCOME).read_bytes(), type=_End)
+    except FileNotFoundError:
+        words = _tail(run.logs / LOG)
+        raise RunFailed(f"{message}, before the run was over. Its log {run.logs / LOG} ends:\n{words}") from None
+    return Outcome(end.state, end.reason, run.read_status() or status, run.path)
+
+
+def _tail(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()[-2000:]
+    except OSError:
+        return "(there is none)"
+
+
+@contextmanager
+def _stopping_at_interrupt(cluster: Path, job: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if ask(cluster, AskStop()) is None:
+            slurm.cancel(job)
+            raise
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while not (cluster / OUTCOME).exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+# Inside the job
+
+
+def conduct(path: Path) -> int:
+    """The life of the batch step: begin the run, or go on with it where an earlier attempt ended."""
+    from srl.experiments.train import conduct_on
+
+    run = RunDirectory(path)
+    cluster = run.path / CLUSTER
+    attempt = _begin_attempt(cluster)
+
+    def superseded() -> bool:
+        return _attempt(cluster) != attempt
+
+    def ground(experiment: Experiment, options: TrainOptions) -> Ground:
+        labels = [part.constraint for part in slurm.components(experiment.groups, options.hosts)]
+        nodes = nodes_of_job(os.environ, labels)
+        engine = SlurmEngine(nodes, run.logs, cluster / SECRET)
+        secret = read_secret(cluster / SECRET)
+        return Ground(engine, secret, own_address(os.environ), 0, cluster, superseded)
+
+    again = [False]
+
+    def on_notice(number: int, frame: Any) -> None:
+        again[0] = True
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGUSR1, on_notice)
+    with _held(run):
+        end = _run(lambda: conduct_on(run, ground, _Messages().print))
+    if superseded():
+        return 0
+    (cluster / ADDRESS).unlink(missing_ok=True)
+    if again[0] and end.state == "stopped":
+        print("the job's time is up: it asks to be queued again", flush=True)
+        requeue()
+        return 0
+    (cluster / OUTCOME).write_bytes(msgspec.json.encode(end))
+    (cluster / SECRET).unlink(missing_ok=True)
+    return 0 if end.state == "finished" else 1
+
+
+def _run(go: Callable[[], Any]) -> _End:
+    try:
+        ended = go()
+        return _End(ended.state, ended.reason)
+    except (RunFailed, ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError) as error:
+        print(f"srl: {error}", flush=True)
+        return _End("failed", str(error))
+
+
+def _attempt(cluster: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (cluster / ATTEMPT).read_text()
+    return ""
+
+
+def _begin_attempt(cluster: Path) -> str:
+    """A mark that no other attempt at this run has: whoever finds another one there has been replaced."""
+    attempt = f"{os.environ.get('SLURM_JOB_ID', '0')}.{os.environ.get('SLURM_RESTART_COUNT', '0')}.{time.time_ns()}"
+    partial = cluster / f"{ATTEMPT}.new"
+    partial.write_text(attempt)
+    partial.replace(cluster / ATTEMPT)
+    return attempt
+
+
+@contextmanager
+def _held(run: RunDirectory) -> Iterator[None]:
+    deadline = time.monotonic() + PREDECESSOR_SECONDS
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(run.held())
+                break
+            except RunDirectoryError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+        yield
+
+
+class _Messages:
+    """The job's log gets the run's messages; figures are in metrics.jsonl."""
+
+    def __init__(self) -> None:
+        self._printed: set[str] = set()
+
+    def print(self, status: RunStatus) -> None:
+        for text in status.messages:
+            if text not in self._printed:
+                self._printed.add(text)
+                print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(conduct(Path(sys.argv[1])))

@@ -1,0 +1,114 @@
+"""Normalisation inside the network: observations are scaled on the way in, values on the way out.
+
+The statistics are parameters that no gradient moves. They lie in the flat vector with all others, so that they travel,
+are saved and exported with the policy; only a trainer changes them (`srl.algorithms.normalisers`). What a network
+learnt on one scale is then never used on another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from srl.api.spaces import Box, Dict, Space
+from srl.base.tree import SEPARATOR
+from srl.networks.actor_critic import SharedActorCritic, SplitActorCritic, StackedActorCritic
+from srl.networks.recurrent import state_size_of
+
+CLIP = 10.0
+"""Normalised observations are kept within so many deviations of the mean."""
+
+
+def normalised_leaves(space: Space, path: str = "") -> dict[str, int]:
+    """Path and size of each part of an observation that is normalised, in sorted order: arrays of real numbers. Bytes
+    are pixels, which encoders scale; integers are choices and masks."""
+    if isinstance(space, Dict):
+        parts = [
+            normalised_leaves(space.items[name], f"{path}{SEPARATOR}{name}" if path else name)
+            for name in sorted(space.items)
+        ]
+        return {name: size for part in parts for name, size in part.items()}
+    real = isinstance(space, Box) and space.dtype.startswith("float")
+    return {path: math.prod(space.shape)} if real and isinstance(space, Box) else {}
+
+
+class ObservationNormaliser(nn.Module):
+    """(observation - mean) * scale, clipped, for every part that `normalised_leaves` names; the rest passes."""
+
+    def __init__(self, space: Space) -> None:
+        super().__init__()
+        self.sizes = normalised_leaves(space)
+        size = sum(self.sizes.values())
+        self.mean = nn.Parameter(torch.zeros(size), requires_grad=False)
+        self.scale = nn.Parameter(torch.ones(size), requires_grad=False)
+        ends = torch.tensor([0, *self.sizes.values()]).cumsum(0).tolist()
+        self._slices = {path: slice(ends[i], ends[i + 1]) for i, path in enumerate(self.sizes)}
+
+    def forward(self, observation: Any) -> Any:
+        return self._normalise(observation, "")
+
+    def _normalise(self, observation: Any, path: str) -> Any:
+        if isinstance(observation, Mapping):
+            return {
+                name: self._normalise(part, f"{path}{SEPARATOR}{name}" if path else name)
+                for name, part in observation.items()
+            }
+        part = self._slices.get(path)
+        if part is None:
+            return observation
+        flat = observation.reshape(-1, part.stop - part.start)
+        scaled = (flat - self.mean[part]).mul_(self.scale[part]).clamp_(-CLIP, CLIP)
+        return scaled.float().reshape(observation.shape)
+
+
+class ValueNormaliser(nn.Module):
+    """A network's value v becomes mean + scale * v."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(1), requires_grad=False)
+        self.scale = nn.Parameter(torch.ones(1), requires_grad=False)
+
+    def forward(self, value: Tensor) -> Tensor:
+        return torch.addcmul(self.mean, value, self.scale)
+
+
+class NormalisedActorCritic(nn.Module):
+    """Any actor-critic between normalisers; either may be missing. What it gets and returns beside observations,
+    parameters and values (a memory) passes."""
+
+    def __init__(
+        self, network: nn.Module, observation: ObservationNormaliser | None, value: ValueNormaliser | None
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.state_size = state_size_of(network)
+        self.observation_normaliser = observation
+        self.value_normaliser = value
+
+    def forward(self, observation: Any, *memory: Tensor) -> tuple[Tensor, ...]:
+        if self.observation_normaliser is not None:
+            observation = self.observation_normaliser(observation)
+        parameters, value, *rest = self.network(observation, *memory)
+        return parameters, value if self.value_normaliser is None else self.value_normaliser(value), *rest
+
+
+def value_head(network: nn.Module) -> tuple[Tensor, Tensor]:
+    """Weight and bias of the layer that puts out the value: those of our networks, or of a `value` that is a
+    torch.nn.Linear. ValueError if there is none."""
+    for module in network.modules():
+        if isinstance(module, StackedActorCritic):
+            return module.value_weight.data, module.value_bias.data
+        if isinstance(module, (SharedActorCritic, SplitActorCritic)):
+            return module.value.weight.data, module.value.bias.data
+    last = getattr(network, "value", None)
+    if isinstance(last, nn.Linear) and last.bias is not None:
+        return last.weight.data, last.bias.data
+    raise ValueError(
+        f"PopArt rescales the layer that puts out the value, and {type(network).__name__} does not say which it is; "
+        "call it `value`, a torch.nn.Linear with a bias, or use normalize_return 'running'"
+    )

@@ -1,0 +1,179 @@
+"""Slurm from inside a job: an agent on each of its nodes, started again when it ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from srl.schedulers.agent import JoinError, Offer, Unreachable, keep_joining
+from srl.schedulers.join_secret import read_secret
+from srl.schedulers.slurm import SlurmError, ask
+
+FIRST_RETRY_SECONDS = 2.0
+MAX_RETRY_SECONDS = 30.0
+GRACE_SECONDS = 5.0
+LOOK_SECONDS = 2.0
+PATIENCE_SECONDS = 600.0
+MAX_REPORTS = 2
+"""Of a node that is gone, the first failures are told."""
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    cpus: int
+    label: str
+    """What groups may ask for as their `node`."""
+    component: int | None
+    """None: the job has only one."""
+
+
+def nodes_of_job(environment: Mapping[str, str], labels: Sequence[str]) -> list[Node]:
+    """The nodes that Slurm gave us, by the variables that it sets; `labels` are those of the job's components."""
+    size = environment.get("SLURM_HET_SIZE")
+    found = []
+    for number in range(int(size)) if size else [None]:
+        tail = "" if number is None else f"_HET_GROUP_{number}"
+        names = ask("scontrol", "show", "hostnames", environment[f"SLURM_JOB_NODELIST{tail}"]).split()
+        cpus = int(environment.get(f"SLURM_CPUS_PER_TASK{tail}", "1"))
+        found += [Node(name, cpus, labels[number or 0], number) for name in names]
+    return found
+
+
+def own_address(environment: Mapping[str, str]) -> str:
+    """Where the other nodes reach this one."""
+    name = environment.get("SLURMD_NODENAME", "")
+    described = ask("scontrol", "--oneliner", "show", "node", name).split()
+    fields = dict(word.split("=", 1) for word in described if "=" in word)
+    where = fields.get("NodeAddr", name)
+    try:
+        return socket.gethostbyname(where)
+    except OSError as error:
+        raise SlurmError(f"the address of this node, {where}, cannot be resolved: {error}") from error
+
+
+@dataclass
+class _Step:
+    node: Node
+    process: subprocess.Popen[bytes] | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+    began: float = 0.0
+
+
+class SlurmEngine:
+    """One job step for each node, so that the loss of one does not touch the others."""
+
+    def __init__(self, nodes: list[Node], logs: Path, secret_file: Path) -> None:
+        self._steps = [_Step(node) for node in nodes]
+        self._logs = logs
+        self._secret_file = secret_file
+        self._address = ""
+
+    def start(self, address: str, secret: bytes) -> None:
+        self._address = address
+        for step in self._steps:
+            self._launch(step)
+
+    def _log(self, step: _Step) -> Path:
+        return self._logs / f"agent-{step.node.name}.log"
+
+    def _launch(self, step: _Step) -> None:
+        node = step.node
+        het = [] if node.component is None else [f"--het-group={node.component}"]
+        command = [
+            *("srun", *het, "--nodes=1", "--ntasks=1", f"--nodelist={node.name}", f"--cpus-per-task={node.cpus}"),
+            *("--overlap", "--input=none", "--kill-on-bad-exit=0", "--quiet"),
+            *(sys.executable, "-m", "srl.schedulers.slurm_engine", self._address, str(self._secret_file)),
+            *(node.name, str(node.cpus), node.label),
+        ]
+        with self._log(step).open("ab") as log:
+            step.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        step.began = time.monotonic()
+
+    def poll(self) -> str | None:
+        problem = None
+        now = time.monotonic()
+        for step in self._steps:
+            if step.process is None:
+                if now >= step.retry_at:
+                    self._launch(step)
+            elif step.process.poll() is not None:
+                status, step.process = step.process.returncode, None
+                step.failures = 1 if now - step.began > MAX_RETRY_SECONDS else step.failures + 1
+                step.retry_at = now + min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** (step.failures - 1))
+                if step.failures <= MAX_REPORTS:
+                    problem = f"the agent on {step.node.name} ended with code {status}: {self._last_words(step)}"
+        return problem
+
+    def _last_words(self, step: _Step) -> str:
+        try:
+            lines = self._log(step).read_text(errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        return lines[-1][:300] if lines else "it said nothing"
+
+    def hint(self, address: str) -> str:
+        return f"look at the agents' logs in {self._logs}"
+
+    def close(self) -> None:
+        deadline = time.monotonic() + GRACE_SECONDS
+        for step in self._steps:
+            if step.process is None:
+                continue
+            try:
+                step.process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                step.process.terminate()
+                step.process.wait()
+
+
+def requeue(environment: Mapping[str, str] = os.environ) -> None:
+    """Ask Slurm to run this job again: it goes on from its last checkpoint."""
+    ask("scontrol", "requeue", environment["SLURM_JOB_ID"])
+
+
+def lost_controller(job: str) -> bool:
+    """Did Slurm take the node away on which the controller ran? It lets such a job live, without a head."""
+    try:
+        described = ask("scontrol", "--oneliner", "show", "job", job).split()
+        fields = dict(word.split("=", 1) for word in described if "=" in word)
+        nodes = ask("scontrol", "show", "hostnames", fields["NodeList"]).split()
+    except (SlurmError, KeyError):
+        return False
+    return fields.get("BatchHost", "") not in nodes
+
+
+def main(address: str, secret_file: str, host: str, cpus: str, label: str = "") -> int:
+    """The agent of a node. When the controller cannot be reached any more it is Slurm that says whether it is gone;
+    then the job is queued again by whoever is left."""
+    job = os.environ["SLURM_JOB_ID"]
+    offer = Offer(host, float(cpus), labels=(label,) if label else ())
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            return keep_joining(address, read_secret(secret_file), offer, LOOK_SECONDS, _say)
+        except Unreachable as error:
+            _say(str(error))
+            if lost_controller(job):
+                _say("the controller's node is lost: the job is queued again")
+                requeue()
+                return 1
+        except JoinError as error:
+            _say(str(error))
+            return 2
+    return 1
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

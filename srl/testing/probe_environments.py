@@ -1,0 +1,174 @@
+"""Environments whose values and best actions are known: small enough that an algorithm learns them within seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+
+from srl.base.tree import Array
+
+if TYPE_CHECKING:
+    from srl.testing.probe_games import TurnBonus
+
+Step = tuple[Array, float, bool, bool, dict[str, Any]]
+
+
+class _Probe(gymnasium.Env[Array, int]):  # type: ignore[misc]
+    """Observations are a few numbers between -1 and 1; actions are 0 and 1."""
+
+    size = 1
+
+    def __init__(self) -> None:
+        self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (self.size,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self.t = 0
+        self.cue = 1.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        self.cue = float(self.np_random.choice((-1.0, 1.0)))
+        return self.observe(), {}
+
+    def observe(self) -> Array:
+        return np.zeros(1, np.float32)
+
+    def give(self, reward: float, terminated: bool = False, truncated: bool = False) -> Step:
+        return self.observe(), reward, terminated, truncated, {}
+
+
+class ConstantReward(_Probe):
+    """One step that earns 1: the value is 1."""
+
+    def step(self, action: int) -> Step:
+        return self.give(1.0, terminated=True)
+
+
+class SeenReward(_Probe):
+    """One step that earns what was seen, 1 or -1: so is the value."""
+
+    def observe(self) -> Array:
+        return np.array([self.cue], np.float32)
+
+    def step(self, action: int) -> Step:
+        return self.give(self.cue, terminated=True)
+
+
+class DelayedReward(_Probe):
+    """Two steps, seen as -1 and 1; the second earns 1: the values are the discount and 1."""
+
+    def observe(self) -> Array:
+        return np.array([-1.0 if self.t == 0 else 1.0], np.float32)
+
+    def step(self, action: int) -> Step:
+        self.t += 1
+        return self.give(float(self.t == 2), terminated=self.t == 2)
+
+
+class ChosenReward(_Probe):
+    """One step: action 1 earns 1, action 0 earns -1."""
+
+    def step(self, action: int) -> Step:
+        return self.give(1.0 if action == 1 else -1.0, terminated=True)
+
+
+class CreditedReward(_Probe):
+    """The first of two actions must answer what was seen (1: action 1, -1: action 0); the second step pays for it."""
+
+    size = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.right = False
+
+    def observe(self) -> Array:
+        return np.array([self.cue if self.t == 0 else 0.0, float(self.t > 0)], np.float32)
+
+    def step(self, action: int) -> Step:
+        if self.t == 0:
+            self.right = (action == 1) == (self.cue > 0)
+        self.t += 1
+        earned = (1.0 if self.right else -1.0) if self.t == 2 else 0.0
+        return self.give(earned, terminated=self.t == 2)
+
+
+class Endless(_Probe):
+    """Every step earns `reward` and looks the same; a time limit cuts episodes: its value is reward / (1 - discount)."""
+
+    def __init__(self, length: int = 5, reward: float = 0.2, terminates: bool = False) -> None:
+        super().__init__()
+        self.length, self.reward, self.terminates = length, reward, terminates
+
+    def step(self, action: int) -> Step:
+        self.t += 1
+        ended = self.t >= self.length
+        return self.give(self.reward, terminated=ended and self.terminates, truncated=ended and not self.terminates)
+
+
+class Remembered(_Probe):
+    """What was seen at first must be answered at the end, when it is no longer to be seen."""
+
+    size = 2
+
+    def __init__(self, length: int = 3) -> None:
+        super().__init__()
+        self.length = length
+
+    def observe(self) -> Array:
+        return np.array([self.cue if self.t == 0 else 0.0, float(self.t == self.length - 1)], np.float32)
+
+    def step(self, action: int) -> Step:
+        self.t += 1
+        last = self.t == self.length
+        return self.give(float(last and (action == 1) == (self.cue > 0)), terminated=last)
+
+
+class Leaking(_Probe):
+    """Answer what the episode before showed: nobody can, unless memory leaks from one episode into the next."""
+
+    size = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = 1.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        self.before = self.cue
+        return super().reset(seed=seed)
+
+    def observe(self) -> Array:
+        return np.array([0.0 if self.t == 0 else self.cue], np.float32)
+
+    def step(self, action: int) -> Step:
+        self.t += 1
+        answered = float(self.t == 1 and (action == 1) == (self.before > 0))
+        return self.give(answered, terminated=self.t == 2)
+
+
+class Masked(gymnasium.Env[Any, int]):  # type: ignore[misc]
+    """Three actions, of which action 2 earns most and is forbidden (key `action_mask`): taking it earns -1 instead."""
+
+    def __init__(self) -> None:
+        seen = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        mask = gymnasium.spaces.Box(0, 1, (3,), np.int8)
+        self.observation_space = gymnasium.spaces.Dict({"observation": seen, "action_mask": mask})
+        self.action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._observe(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._observe(), (0.0, 1.0, -1.0)[int(action)], True, False, {}
+
+    def _observe(self) -> Any:
+        return {"observation": np.zeros(1, np.float32), "action_mask": np.array([1, 1, 0], np.int8)}
+
+
+def turn_bonus(**kwargs: Any) -> TurnBonus:
+    """Needs the extra `pettingzoo`."""
+    from srl.testing.probe_games import TurnBonus
+
+    return TurnBonus(**kwargs)

@@ -1,0 +1,164 @@
+"""A2C and IMPALA: what they are in terms of PPO, and corrections for data that is old."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from trajectories import random_trajectory
+
+from srl.algorithms.a2c import A2CConfig
+from srl.algorithms.estimates import Fresh, estimate
+from srl.algorithms.impala import ImpalaConfig
+from srl.algorithms.learning import LearningConfig
+from srl.algorithms.ppo import PPOConfig
+from srl.api.spaces import Box, Discrete, Space
+from srl.api.trainer import Trainer, Trajectory
+from srl.base.tree import Array
+
+OBSERVATION, ACTION = Box((4,)), Discrete(3)
+CONFIGS: list[LearningConfig] = [
+    A2CConfig(),
+    ImpalaConfig(),
+    ImpalaConfig(normalize_observation=True, normalize_return="popart"),
+    PPOConfig(correction="vtrace", value_clip=0.2, dual_clip=3.0, normalize_advantage="minibatch"),
+    PPOConfig(correction="clip", kl_coefficient=0.1, adapt_kl=0.01, target_kl=0.05),
+]
+
+
+def batch_for(trainer: Trainer, action: Space = ACTION, seed: int = 2) -> Trajectory:
+    return random_trajectory(PPOConfig(), OBSERVATION, action, trainer, rows=17, lanes=16, seed=seed)
+
+
+def plain_trainer(seed: int = 0) -> Trainer:
+    return PPOConfig().build_trainer(OBSERVATION, ACTION, seed)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
+def test_a_restored_trainer_goes_on_bit_by_bit(config: LearningConfig) -> None:
+    batches = [batch_for(plain_trainer(seed), seed=seed) for seed in range(4)]
+    trainer, other = (config.build_trainer(OBSERVATION, ACTION, seed) for seed in (1, 77))
+    for batch in batches[:2]:
+        assert not trainer.step(batch, 0.0).skipped
+    saved = {name: array.copy() for name, array in trainer.state().items()}
+    other.restore(saved)
+    for batch in batches[2:]:
+        for each in (trainer, other):
+            assert not each.step(batch, 0.5).skipped
+    for name, array in trainer.state().items():
+        assert other.state()[name].tobytes() == array.tobytes(), name
+        assert saved[name].shape == array.shape, name
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
+@pytest.mark.parametrize("where", ["observation", "reward", "log_prob"])
+def test_a_number_that_is_not_finite_never_reaches_the_weights(config: LearningConfig, where: str) -> None:
+    trainer = config.build_trainer(OBSERVATION, ACTION, 1)
+    batch = batch_for(plain_trainer())
+    before = {name: array.copy() for name, array in trainer.state().items() if name != "counters"}
+    t, lane = np.argwhere(batch.acting[:-1])[40]
+    poisoned = {"observation": batch.observation, "reward": batch.reward, "log_prob": batch.decision["log_prob"]}
+    np.asarray(poisoned[where])[t, lane] = np.nan
+    assert trainer.step(batch, 0.0).skipped
+    for name, array in before.items():
+        assert trainer.state()[name].tobytes() == array.tobytes(), name
+
+
+def stepped(config: LearningConfig, batch: Trajectory) -> Array:
+    trainer = config.build_trainer(OBSERVATION, ACTION, 0)
+    assert not trainer.step(batch, 0.0).skipped
+    return trainer.parameters().copy()
+
+
+def test_a2c_on_its_own_data_is_the_plain_policy_gradient() -> None:
+    batch = batch_for(plain_trainer())
+    config = A2CConfig()
+    plain = dataclasses.replace(config.as_ppo(), surrogate="plain")
+    assert config.as_ppo().surrogate == "clip"
+    np.testing.assert_allclose(stepped(config, batch), stepped(plain, batch), atol=1e-6)
+
+
+@pytest.mark.parametrize("correction", ["clip", "vtrace"])
+def test_data_that_is_not_old_needs_no_correction(correction: str) -> None:
+    """Adam's first step hardly tells a gradient's size, so let it make several."""
+    batch = batch_for(plain_trainer())
+    base = PPOConfig(epochs=3, num_minibatches=1)
+    corrected = dataclasses.replace(base, correction=correction)  # type: ignore[arg-type]
+    np.testing.assert_allclose(stepped(corrected, batch), stepped(base, batch), atol=2e-5)
+
+
+def test_a_correction_weighs_old_samples_and_counts_ratios_from_the_present_policy() -> None:
+    batch = batch_for(plain_trainer())
+    old = np.asarray(batch.decision["log_prob"])
+    fresh = Fresh(old + np.log(np.float32(0.25)), np.zeros_like(old))
+    fresh.log_prob[0] = old[0] + np.log(np.float32(4.0))
+    for correction in ("clip", "vtrace"):
+        config = PPOConfig(correction=correction, rho_clip=2.0)  # type: ignore[arg-type]
+        estimates = estimate(batch, config, fresh)
+        assert estimates.weight is not None
+        acting = batch.acting[1:-1]
+        np.testing.assert_allclose(estimates.weight[0], 2.0, rtol=1e-5)
+        np.testing.assert_allclose(estimates.weight[1:][acting], 0.25, rtol=1e-5)
+        np.testing.assert_array_equal(estimates.log_prob, fresh.log_prob[:-1])
+        np.testing.assert_array_equal(estimates.value, 0.0)
+
+
+def test_impala_is_vtrace_and_the_plain_policy_gradient_once() -> None:
+    ppo = ImpalaConfig(gamma=0.5, c_clip=2.0).as_ppo()
+    assert (ppo.correction, ppo.surrogate, ppo.epochs) == ("vtrace", "plain", 1)
+    assert (ppo.gamma, ppo.c_clip, ppo.normalize_advantage) == (0.5, 2.0, "none")
+
+
+def test_a_large_divergence_ends_the_update_early() -> None:
+    config = PPOConfig(learning_rate=0.05, epochs=10, num_minibatches=4, target_kl=0.01)
+    trainer = config.build_trainer(OBSERVATION, ACTION, 0)
+    metrics = trainer.step(batch_for(trainer), 0.0).metrics
+    steps = int(trainer.state()["num_steps"])
+    assert 1 <= steps < 20
+    assert metrics["passes"] == pytest.approx((steps + 1) / 4, abs=0.02)
+
+
+def test_the_weight_of_the_divergence_follows_it() -> None:
+    weights = []
+    for wanted in (1e-9, 1e9):
+        config = PPOConfig(kl_coefficient=0.3, adapt_kl=wanted)
+        trainer = config.build_trainer(OBSERVATION, ACTION, 0)
+        for _ in range(2):
+            trainer.step(batch_for(trainer), 0.0)
+        weights.append(float(trainer.state()["kl_coefficient"][0]))
+    assert weights == [pytest.approx(1.2), pytest.approx(0.075)]
+
+
+def test_clip_and_entropy_follow_their_schedules() -> None:
+    config = PPOConfig(
+        clip=0.2,
+        clip_schedule="linear",
+        clip_final=0.1,
+        entropy_coefficient=0.01,
+        entropy_schedule="cosine",
+        learning_rate=1e-3,
+        learning_rate_final=5e-4,
+    )
+    trainer = config.build_trainer(OBSERVATION, ACTION, 0)
+    coefficients = trainer._coefficients(0.5)  # type: ignore[attr-defined]
+    assert (coefficients.clip, coefficients.entropy) == (pytest.approx(0.15), pytest.approx(0.005))
+    assert trainer.step(batch_for(trainer), 0.5).metrics["learning_rate"] == pytest.approx(7.5e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (PPOConfig, {"dual_clip": 1.0}),
+        (PPOConfig, {"value_clip": 0.0}),
+        (PPOConfig, {"adapt_kl": 0.01}),
+        (PPOConfig, {"target_kl": -1.0}),
+        (PPOConfig, {"clip_final": -0.1}),
+        (A2CConfig, {"gamma": 2.0}),
+        (ImpalaConfig, {"rho_clip": 0.0}),
+        (ImpalaConfig, {"num_minibatches": 0}),
+    ],
+)
+def test_impossible_options_are_refused_by_name(kind: type[LearningConfig], options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        kind(**options)  # type: ignore[arg-type]

@@ -1,0 +1,161 @@
+import numpy as np
+import pytest
+
+from srl.base.tree import leaves
+from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
+from srl.environments.hide_and_seek.scripted import BusyPlayers, RandomPlayers
+from srl.environments.hide_and_seek.variants import VARIANTS
+from srl.testing.check_lanes import check_lanes
+
+
+def build(variant="quadrant", num=2, **options):
+    return HideAndSeekConfig(variant, options).build(num)
+
+
+def by_team(lanes, actions):
+    """Actions [N, A, 5] as lanes want them."""
+    hiders = lanes.game.worlds.num_hiders
+    swapped = np.ascontiguousarray(actions.transpose(1, 0, 2))
+    return tuple(part.reshape(-1, 5) for part in (swapped[:hiders], swapped[hiders:]) if len(part))
+
+
+@pytest.mark.parametrize("variant", sorted(VARIANTS))
+def test_every_game_keeps_the_contract_of_lanes(variant):
+    found = check_lanes(build(variant, horizon=12), steps=40)
+    assert [str(finding) for finding in found] == []
+
+
+def rollout(num, seed, steps=100, **options):
+    """All that the first copy saw and earned."""
+    lanes = build("full", num, horizon=45, **options)
+    arrivals = lanes.reset(seed)
+    random = np.random.default_rng(1)
+    actions = random.integers(0, (11, 11, 11, 2, 2), (steps, 4, 5))
+    rows = []
+    for action in actions:
+        everybody = np.repeat(action[None], num, axis=0)
+        arrivals = lanes.step(by_team(lanes, everybody))
+        for arrival in arrivals:
+            rows += [leaf[0].copy() for _, leaf in leaves(arrival.observation)] + [arrival.reward[0].copy()]
+    lanes.close()
+    return rows
+
+
+def test_the_same_seed_and_actions_give_the_same_rollout_however_many_copies_there_are():
+    once, again, more = rollout(1, 7), rollout(1, 7), rollout(3, 7)
+    for one, other, third in zip(once, again, more, strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(one, third)
+    assert any(not np.array_equal(a, b) for a, b in zip(once, rollout(1, 8), strict=True))
+
+
+def test_an_episode_ends_by_truncation_and_tells_its_facts():
+    lanes = build("quadrant", 3, horizon=10)
+    lanes.reset(0)
+    players = RandomPlayers(lanes.game, 0)
+    for step in range(1, 23):
+        hiders, seekers = lanes.step(by_team(lanes, players.act()))
+        assert hiders.truncated.all() == (step in (10, 21))
+        assert hiders.first.all() == (step in (11, 22))
+        assert not hiders.terminated.any()
+        assert (hiders.acting == ~hiders.truncated).all()
+        if step in (10, 21):
+            assert hiders.facts["length"].tolist() == [10] * 6
+            np.testing.assert_array_equal(hiders.facts["return"], -seekers.facts["return"])
+            assert set(np.abs(hiders.facts["return"])) <= {0, 2, 4, 6}
+            assert len(hiders.facts["max_box_move_prep"]) == 6
+        else:
+            assert hiders.facts == {}
+    lanes.close()
+
+
+def test_lanes_are_ordered_by_agent_then_by_copy():
+    lanes = build("quadrant", 3)
+    (hiders, seekers) = lanes.reset(0)
+    q = lanes.game.worlds.q
+    np.testing.assert_allclose(
+        hiders.observation["observation_self"][:, :2], q[:, :2, :2].swapaxes(0, 1).reshape(-1, 2)
+    )
+    np.testing.assert_allclose(seekers.observation["observation_self"][3:, :2], q[:, 3, :2])
+    lanes.close()
+
+
+def test_team_sizes_may_be_drawn_for_each_episode():
+    lanes = build("full", 16, num_hiders=(1, 3), num_seekers=2, horizon=4)
+    assert [team.aligned for team in lanes.spec.teams] == [False, True]
+    lanes.reset(0)
+    players = RandomPlayers(lanes.game, 0)
+    sizes = set()
+    for _ in range(12):
+        hiders, _ = lanes.step(by_team(lanes, players.act()))
+        here = lanes.game.worlds.present[:, :3]
+        sizes |= set(here.sum(axis=1).tolist())
+        assert not hiders.acting[~here.T.reshape(-1)].any()
+        assert not hiders.reward[~here.T.reshape(-1)].any()
+    assert sizes == {1, 2, 3}
+    lanes.close()
+
+
+def test_a_world_that_comes_apart_costs_its_own_lanes_only():
+    lanes = build("quadrant", 3)
+    lanes.reset(0)
+    players = RandomPlayers(lanes.game, 0)
+    lanes.step(by_team(lanes, players.act()))
+    lanes.game.worlds._scene(1).qvel[0] = 1e4
+    hiders, seekers = lanes.step(by_team(lanes, players.act()))
+    for arrival in (hiders, seekers):
+        assert arrival.failed.tolist() == [False, True, False] * 2
+        assert arrival.first.tolist() == [False, True, False] * 2
+        assert not arrival.reward[arrival.failed].any()
+    assert "hide-and-seek/quadrant, copy 1, seed" in hiders.failures[0]
+    assert seekers.failures == ()
+    hiders, _ = lanes.step(by_team(lanes, players.act()))
+    assert hiders.failed is None
+    lanes.close()
+
+
+def soak(variant, num, steps, players, **options):
+    lanes = build(variant, num, **options)
+    lanes.reset(11)
+    who = players(lanes.game, 11)
+    worlds = lanes.game.worlds
+    fastest, episodes, outside = 0.0, 0, 0
+    for _ in range(steps):
+        arrivals = lanes.step(by_team(lanes, who.act()))
+        assert arrivals[0].failed is None
+        fastest = max(fastest, float(np.abs(worlds.v[:, :, :3]).max()))
+        episodes += int(arrivals[0].truncated.sum()) // worlds.num_hiders
+        walled = np.array([layout.num_outer > 0 for layout in worlds.layouts])
+        centre = worlds.q[:, :, :2] + worlds.half[:, :, :2]
+        out = ((centre < 0) | (centre > lanes.game.options.floor)).any(axis=2) & worlds.present
+        outside += int(out[walled].sum())
+        assert (worlds.q[:, :, 2] > -0.1).all()
+    lanes.close()
+    return fastest, episodes, outside
+
+
+@pytest.mark.parametrize("players", [BusyPlayers, RandomPlayers])
+def test_nothing_flies_away_or_leaves_a_walled_floor(players):
+    fastest, episodes, outside = soak("quadrant", 8, 82, players)
+    assert episodes == 8
+    assert 5 < fastest < 50
+    assert outside == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("variant", "options", "episodes"),
+    [
+        ("quadrant", {}, 60),
+        ("full", {}, 60),
+        ("full", {"num_boxes": 9, "num_hiders": 3, "num_seekers": 3}, 60),
+        ("larger", {"num_hiders": 2, "num_seekers": 2, "horizon": 240}, 20),
+    ],
+)
+def test_two_hundred_episodes_of_busy_play_stay_together(variant, options, episodes):
+    horizon = options.get("horizon", VARIANTS[variant].horizon)
+    fastest, finished, outside = soak(variant, 20, (horizon + 1) * episodes // 20, BusyPlayers, **options)
+    assert finished == episodes
+    assert fastest < 50
+    assert outside == 0

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from srl.api.experiment import Resources, WorkerGroup
+from srl.schedulers.slurm import Component, SlurmError, batch_script, check_slurm, components
+from srl.schedulers.slurm_engine import Node, lost_controller, nodes_of_job
+
+
+def group(name: str, count: int, **needs: object) -> WorkerGroup:
+    return WorkerGroup(name, None, count, Resources(**needs))  # type: ignore[arg-type]
+
+
+def test_groups_that_need_the_same_kind_of_node_share_a_component() -> None:
+    assert components([group("trainers", 1), group("actors", 6)], 3) == [Component(3, 3)]
+
+
+def test_a_group_with_gpus_gets_a_node_of_its_own_and_the_others_the_rest() -> None:
+    groups = [group("trainers", 1, gpu=1, cpu=4), group("policies", 2, gpu=0.5), group("actors", 8, memory_mb=100)]
+    assert components(groups, 3) == [Component(1, 6, gpus=2), Component(2, 4, memory_mb=400)]
+
+
+def test_more_kinds_of_nodes_than_hosts_are_refused() -> None:
+    groups = [group("trainers", 1, gpu=1), group("actors", 2), group("heavy", 1, node="bigmem")]
+    with pytest.raises(ValueError, match="at least --hosts 3"):
+        components(groups, 2)
+    assert [part.constraint for part in components(groups, 3)] == ["", "", "bigmem"]
+
+
+def test_the_script_of_a_heterogeneous_job_says_everything_once() -> None:
+    parts = [Component(1, 4, gpus=1), Component(2, 8, memory_mb=100, constraint="fast")]
+    text = batch_script("r", parts, Path("/runs/r/log"), ["python", "-m", "x", "a b"], "gpu", ["time=1:00"])
+    first, second = text.split("#SBATCH hetjob\n")
+    assert first.startswith("#!/bin/bash\n#SBATCH --job-name=srl-r\n#SBATCH --output=/runs/r/log\n")
+    for line in ("--requeue", "--no-kill", "--nodes=1", "--cpus-per-task=4", "--gres=gpu:1", "--partition=gpu"):
+        assert f"#SBATCH {line}\n" in first
+    assert second == (
+        "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=8\n#SBATCH --mem=100\n"
+        "#SBATCH --constraint=fast\n#SBATCH --partition=gpu\n#SBATCH --time=1:00\nexec python -m x 'a b'\n"
+    )
+
+
+def put(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_a_missing_engine_and_a_missing_partition_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SlurmError, match="Slurm is not installed here"):
+        check_slurm("")
+    put(tmp_path, "sbatch", "")
+    put(tmp_path, "sinfo", "echo main; echo gpu")
+    check_slurm("gpu")
+    with pytest.raises(SlurmError, match="no partition 'gpus'; did you mean 'gpu'"):
+        check_slurm("gpus")
+    put(tmp_path, "sinfo", "echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(SlurmError, match="Unable to contact"):
+        check_slurm("")
+
+
+def test_nodes_are_read_from_what_slurm_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    put(tmp_path, "scontrol", 'test "$3" = "a[1-2]" && echo a1 && echo a2 || echo "$3"')
+    plain = {"SLURM_JOB_NODELIST": "a[1-2]", "SLURM_CPUS_PER_TASK": "3"}
+    assert nodes_of_job(plain, ["x"]) == [Node("a1", 3, "x", None), Node("a2", 3, "x", None)]
+    het = {
+        "SLURM_HET_SIZE": "2",
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "g",
+        "SLURM_CPUS_PER_TASK_HET_GROUP_0": "4",
+        "SLURM_JOB_NODELIST_HET_GROUP_1": "a[1-2]",
+        "SLURM_CPUS_PER_TASK_HET_GROUP_1": "2",
+    }
+    assert nodes_of_job(het, ["", "fast"]) == [Node("g", 4, "", 0), Node("a1", 2, "fast", 1), Node("a2", 2, "fast", 1)]
+
+
+def test_a_job_without_its_batch_node_has_lost_its_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    for nodes, lost in {"a b": False, "b c": True}.items():
+        text = f'case "$*" in *job*) echo "NodeList=x BatchHost=a";; *) for n in {nodes}; do echo $n; done;; esac'
+        put(tmp_path, "scontrol", text)
+        assert lost_controller("7") is lost
+    put(tmp_path, "scontrol", "exit 1")
+    assert not lost_controller("7")  # Slurm does not answer: that says nothing

@@ -1,0 +1,186 @@
+"""A run that was interrupted ends, bit for bit, where an uninterrupted one does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from terminals import Terminal, wait_for
+
+import srl
+from srl.runs import checkpoints
+from srl.testing.algorithms import CountingConfig
+
+GAMES = "pettingzoo:srl.testing.environments"
+
+
+def state_of(path: Path) -> dict[str, np.ndarray]:
+    newest = checkpoints.latest(path / "checkpoints")
+    assert newest is not None
+    return dict(checkpoints.read(newest)[0])
+
+
+def assert_equal_bits(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    assert set(one) == set(other)
+    for key in one:
+        assert one[key].tobytes() == other[key].tobytes(), key
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("environment", "agents", "options"),
+    [
+        ("CartPole-v1", 1, {}),
+        ("srl.testing.environments:tracer", 1, {}),
+        (f"{GAMES}:turn_game", 2, {"inference": "host", "roles": ("agent_0=first", "agent_1=second")}),
+        pytest.param("CartPole-v1", 4, {"max_lag": 0, "ring": 2, "actors": 2}, marks=SLOW),
+        pytest.param("CartPole-v1", 2, {"inference": "host", "ring": 2}, marks=SLOW),
+        pytest.param(f"{GAMES}:turn_game", 2, {}, marks=SLOW),
+        pytest.param(f"{GAMES}:dying_team", 2, {}, marks=SLOW),
+    ],
+)
+def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(
+    tmp_path: Path, environment: str, agents: int, options: dict[str, Any]
+) -> None:
+    if environment.startswith("pettingzoo"):
+        pytest.importorskip("pettingzoo")
+    batch = 2 * 4 * agents  # lanes x horizon
+    options = {"scheduler": "inline", "seed": 3, "lanes": 2, "horizon": 4, "root": tmp_path, **options}
+    options |= {"checkpoint_seconds": 1.0, "ppo": {"epochs": 1, "num_minibatches": 1, "anneal": False}}
+    whole = srl.train(environment, name="whole", steps=230 * batch, **options)
+    halved = srl.train(environment, name="halved", steps=20 * batch, **options)
+    resumed = srl.resume(halved.path, steps=230 * batch)
+    assert resumed.status.messages == []
+    assert resumed.status.version >= halved.status.version + 200
+    assert_equal_bits(state_of(whole.path), state_of(resumed.path))
+
+
+def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint_exactly(terminal: Terminal) -> None:
+    options = ("--scheduler", "inline", "--steps", "40000", "--lanes", "8", "--horizon", "16", "--seed", "5")
+    options += ("--ppo.epochs", "1", "--ppo.num-minibatches", "1")
+    assert terminal.train("CartPole-v1", *options, name="whole").end().code == 0
+    command = terminal.train("CartPole-v1", *options, "--checkpoint-seconds", "0.1", name="killed")
+    kept = terminal.root / "killed" / "checkpoints"
+    wait_for(lambda: len(checkpoints.checkpoints(kept)) >= 2, "two checkpoints")
+    command.signal(9)
+    assert command.end().code == -9
+    ended = terminal.run("resume", str(terminal.root / "killed"))
+    assert ended.code == 0, ended.text
+    assert_equal_bits(state_of(terminal.root / "whole"), state_of(terminal.root / "killed"))
+    status = json.loads((terminal.root / "killed" / "status.json").read_text())
+    assert status["steps"] >= 40000
+    assert status["episodes"] > 100
+
+
+def small(root: Path, **options: Any) -> srl.Run:
+    sizes = {"steps": 256, "lanes": 4, "horizon": 16, "scheduler": "inline", "name": "run", "root": root}
+    return srl.train(options.pop("env", "CartPole-v1"), **{**sizes, **options})
+
+
+def test_an_environment_that_cannot_be_saved_is_told_and_begins_anew(tmp_path: Path) -> None:
+    pytest.importorskip("ale_py")
+    run = small(tmp_path, env="ALE/Pong-v5", lanes=2, horizon=8, steps=16)
+    assert any("will begin its episodes anew" in text and "ALE/Pong-v5" in text for text in run.status.messages)
+    resumed = srl.resume(run.path, steps=32)
+    assert any(text.startswith("episodes begin anew: ALE/Pong-v5") for text in resumed.status.messages)
+    assert resumed.status.version > run.status.version
+
+
+def test_other_sizes_go_on_but_not_exactly(tmp_path: Path) -> None:
+    run = small(tmp_path)
+    resumed = srl.resume(run.path, steps=512, lanes=8)
+    assert resumed.status.messages[0].startswith("episodes begin anew: workers, streams or their sizes are other ones")
+    assert resumed.status.version > run.status.version
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"ppo": {"hidden_sizes": (32,)}}, r"hidden_sizes was \[64, 64\], now \[32\]"),
+        ({"roles": ("agent=other",)}, "has the policies policy; with the roles asked for there would be other"),
+        ({"algo": CountingConfig()}, r"algorithm was PPOConfig\(.*, now CountingConfig\("),
+    ],
+)
+def test_an_incompatible_change_names_the_field_and_both_values(
+    tmp_path: Path, changes: dict[str, Any], text: str
+) -> None:
+    run = small(tmp_path)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=text):
+        srl.resume(run.path, steps=512, **changes)
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+
+
+def test_an_environment_of_other_spaces_is_refused(tmp_path: Path) -> None:
+    run = small(tmp_path)
+    config = json.loads((run.path / "config.json").read_text())
+    config["lanes"]["fields"]["name"] = "Acrobot-v1"
+    config["lanes"]["type"] = "srl.environments.gymnasium:GymnasiumConfig"
+    (run.path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(
+        ValueError, match=r"trained with action space\.n 2; the environment now has 3|observation space"
+    ):
+        srl.resume(run.path, steps=512)
+
+
+def test_harmless_changes_are_allowed(tmp_path: Path) -> None:
+    run = small(tmp_path)
+    assert srl.resume(run.path, steps=512, ppo={"learning_rate": 1e-4}).state == "finished"
+
+
+def test_a_foreign_or_harmed_checkpoint_is_an_error_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    run = small(tmp_path)
+    newest = checkpoints.latest(run.path / "checkpoints")
+    assert newest is not None
+    (newest / "arrays.safetensors").write_bytes(b"PK\x03\x04 something of another library")
+    before = sorted(path.name for path in (run.path / "checkpoints").iterdir())
+    with pytest.raises(checkpoints.CheckpointError, match=r"arrays.safetensors has \d+ bytes instead of"):
+        srl.resume(run.path, steps=512)
+    with pytest.raises(checkpoints.CheckpointError, match="bytes instead of"):
+        srl.load(newest)
+    foreign = checkpoints.write(tmp_path / "foreign", 1, {"weights": np.zeros(3)}, {"made": "elsewhere"})
+    with pytest.raises(checkpoints.CheckpointError, match="no checkpoint of a training run"):
+        srl.load(foreign)
+    assert sorted(path.name for path in (run.path / "checkpoints").iterdir()) == before
+
+
+LOAD = """
+import sys
+import srl
+policy = srl.load(sys.argv[1])
+assert policy.act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
+assert policy.facts["steps"] >= 256
+wrong = [name for name in sys.modules if name.split(".")[:1] in (["zmq"], ["gymnasium"]) or name.split(".")[:2] in
+         [["srl", part] for part in ("workers", "schedulers", "controller", "streams", "transports", "environments")]]
+assert not wrong, wrong
+"""
+
+
+def test_a_checkpoint_copied_elsewhere_is_a_policy_without_the_machinery(tmp_path: Path) -> None:
+    run = small(tmp_path)
+    newest = checkpoints.latest(run.path / "checkpoints")
+    assert newest is not None
+    shutil.copytree(newest, tmp_path / "mine")
+    shutil.rmtree(run.path)
+    done = subprocess.run([sys.executable, "-c", LOAD, str(tmp_path / "mine")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_checkpoints_are_kept_as_the_options_say(terminal: Terminal) -> None:
+    options = ("--steps", "20000", "--checkpoint-seconds", "0", "--keep-last", "1", "--keep-every", "6000")
+    sizes = ("--scheduler", "inline", "--lanes", "8", "--horizon", "16")
+    ended = terminal.train("CartPole-v1", *options, *sizes).end()
+    assert ended.code == 0, ended.text
+    steps = [checkpoints.step_of(path) for path in checkpoints.checkpoints(terminal.root / "run" / "checkpoints")]
+    assert {step // 6000 for step in steps} >= {1, 2, 3}
+    assert 4 <= len(steps) <= 5  # three milestones, the newest, and the best, which may be one of them
+    assert steps[-1] >= 20000
+    assert terminal.train("CartPole-v1", "--keep-last", "0", name="none").end().code == 2

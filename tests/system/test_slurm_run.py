@@ -1,0 +1,87 @@
+"""A run on Slurm, whose commands are played by a script here. With a real one: `make test-cluster`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import fake_slurm
+import pytest
+from terminals import Terminal, wait_for
+
+from srl.runs import checkpoints
+
+SMALL = ("--lanes", "8", "--horizon", "16", "--hosts", "2", "--actors", "3", "--checkpoint-seconds", "1")
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    fake_slurm.install(tmp_path / "slurm")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'slurm'}:{os.environ['PATH']}")
+    return tmp_path / "slurm"
+
+
+@pytest.mark.slow
+def test_a_job_is_followed_resized_stopped_and_resumed_where_its_node_was_lost(
+    terminal: Terminal, engine: Path
+) -> None:
+    root = ("--root", str(terminal.root))
+    submitted = terminal.run("submit", "CartPole-v1", *root, "--name", "run", "--steps", "1000000000", *SMALL)
+    assert "run is job 7" in submitted.out, submitted.text
+
+    def status() -> str:
+        return terminal.run("ps", *root).out
+
+    wait_for(lambda: "trainers/0" in (text := status()) and "running" in text and "n1" in text, "workers on both nodes")
+    run = terminal.root / "run"
+    secret = (run / "cluster" / "secret").read_bytes()
+    assert (run / "cluster" / "secret").stat().st_mode & 0o777 == 0o600
+    for process in terminal.processes():
+        for what in ("cmdline", "environ"):
+            assert secret not in Path(f"/proc/{process.pid}/{what}").read_bytes()
+    refused = terminal.run("scale", "run", "actors=+9", *root)
+    assert refused.code == 2
+    assert "no room is left" in refused.err
+    assert "actors: 3 -> 2" in terminal.run("scale", "run", "actors=2", *root).out
+    wait_for(lambda: checkpoints.latest(run / "checkpoints"), "a checkpoint")
+
+    terminal.run_program("scancel", "7")  # the power fails; then Slurm begins the job anew
+    before = checkpoints.latest(run / "checkpoints")
+    assert before is not None
+    terminal.run_program("sbatch", "--parsable", str(run / "cluster" / "job.sh"))
+    wait_for(lambda: checkpoints.latest(run / "checkpoints") != before, "it goes on")
+    newest = checkpoints.latest(run / "checkpoints")
+    assert newest is not None
+    assert (
+        checkpoints.read(newest)[1]["policies"]["policy"]["version"]
+        > checkpoints.read(before)[1]["policies"]["policy"]["version"]
+    )
+    again = terminal.run("resume", "run", *root)
+    assert again.code == 2
+    assert "going on as a job" in again.err
+
+    stopped = terminal.run("stop", "run", *root)
+    assert (stopped.code, stopped.out) == (0, "run has stopped\n"), stopped.text
+    wait_for(lambda: (run / "cluster" / "outcome.json").exists(), "the job is over")
+    assert not (run / "cluster" / "secret").exists()
+    shown = terminal.run("logs", "run", *root).out
+    assert "slurm: host n1 joined" in shown
+    assert "agent-n1: n1 serves run" in shown
+    assert "no log of 'actor'" in terminal.run("logs", "run", "actor", *root).err
+
+
+def test_training_on_slurm_is_watched_to_its_end(terminal: Terminal, engine: Path) -> None:
+    ended = terminal.train("CartPole-v1", *SMALL, "--scheduler", "slurm", "--steps", "3000").end()
+    assert ended.code == 0, ended.text
+    assert "finished" in ended.out
+
+
+def test_bad_requests_are_said_before_anything_is_submitted(terminal: Terminal, engine: Path) -> None:
+    wrong = terminal.train("CartPole-v1", *SMALL, "--scheduler", "slurm", "--partition", "mian").end()
+    assert wrong.code == 2
+    assert "no partition 'mian'; did you mean 'main'" in wrong.err
+    assert not (terminal.root / "run").exists()
+    script = terminal.run("submit", "CartPole-v1", *SMALL, "--dry-run").out
+    assert "#SBATCH --nodes=2\n" in script
+    assert "srl.experiments.slurm_run" in script
+    assert not (engine / "pid").exists()
