@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from srl.algorithms.a2c import A2CConfig as A2CConfig
     from srl.algorithms.impala import ImpalaConfig as ImpalaConfig
+    from srl.algorithms.ppg import PPGConfig as PPGConfig
     from srl.algorithms.ppo import PPOConfig as PPOConfig
     from srl.api.experiment import Experiment as Experiment
     from srl.environments.ids import lanes_config as lanes_config
@@ -26,6 +27,7 @@ _PLACES = {
     "A2CConfig": "srl.algorithms.a2c",
     "Experiment": "srl.api.experiment",
     "ImpalaConfig": "srl.algorithms.impala",
+    "PPGConfig": "srl.algorithms.ppg",
     "PPOConfig": "srl.algorithms.ppo",
     "Run": "srl.experiments.train",
     "RunFailed": "srl.experiments.session",

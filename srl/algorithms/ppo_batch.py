@@ -29,6 +29,7 @@ class PPOBatch:
     def __init__(
         self, batch: Trajectory, estimates: Estimates, config: PPOConfig, ranks: Ranks, device: torch.device
     ) -> None:
+        self.all_targets = estimates.target  # [T, B]
         rows = np.flatnonzero(batch.acting[:-1])
         parts = config.num_minibatches
         self._bounds = [len(rows) * i // parts for i in range(parts + 1)]

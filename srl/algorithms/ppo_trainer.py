@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from srl.algorithms.auxiliary import AuxiliaryPhase
 from srl.algorithms.devices import fetch
 from srl.algorithms.estimates import estimate, evaluate_anew
 from srl.algorithms.finite import NotFiniteError
@@ -28,8 +29,18 @@ KL_MARGIN = 1.5
 
 
 class PPOTrainer:
-    def __init__(self, config: PPOConfig, network: nn.Module, distribution: Distribution, seed: int) -> None:
+    """With a `phase`, it is PPG."""
+
+    def __init__(
+        self,
+        config: PPOConfig,
+        network: nn.Module,
+        distribution: Distribution,
+        seed: int,
+        phase: AuxiliaryPhase | None = None,
+    ) -> None:
         self._config = config
+        self._phase = phase
         self._distribution = distribution
         self._counters = np.array([seed, 0], np.int64)  # seed of the shuffles, updates done
         self._kl_coefficient = np.array([config.kl_coefficient])
@@ -67,10 +78,15 @@ class PPOTrainer:
         )
         if samples.num_samples == 0:
             return {"learning_rate": learning_rate}
-        metrics = self._descend(samples, self._coefficients(progress), learning_rate)
+        shuffle = np.random.Generator(np.random.Philox(key=self._shuffle_key(), counter=[0, 0, 0, self._counters[1]]))
+        metrics = self._descend(samples, self._coefficients(progress), learning_rate, shuffle)
         if normalisers.observations is not None:
             with np.errstate(all="ignore"):
                 normalisers.observations.fold(batch, learner.ranks)
+        if self._phase is not None:
+            self._phase.keep(batch, samples.all_targets)
+            if self._phase.is_due(int(self._counters[1])):
+                metrics |= self._phase.run(learner, learning_rate, int(self._counters[1]), shuffle)
         if config.adapt_kl is not None:
             metrics["kl_coefficient"] = float(self._kl_coefficient[0])
             self._adapt(metrics["approx_kl"] / config.adapt_kl)
@@ -97,13 +113,14 @@ class PPOTrainer:
             value_clip=None if config.value_clip is None else config.value_clip * deviation,
         )
 
-    def _descend(self, samples: PPOBatch, coefficients: Coefficients, learning_rate: float) -> dict[str, float]:
+    def _descend(
+        self, samples: PPOBatch, coefficients: Coefficients, learning_rate: float, shuffle: np.random.Generator
+    ) -> dict[str, float]:
         """All gradient steps of an update."""
         learner, target_kl = self._learner, self._config.target_kl
         seen: list[Samples] = []
         num_seen = 0.0
         grad_norms: list[float] = []
-        shuffle = np.random.Generator(np.random.Philox(key=self._shuffle_key(), counter=[0, 0, 0, self._counters[1]]))
         passes = (samples.minibatches(shuffle) for _ in range(self._config.epochs))
         for observation, minibatch, weight in chain.from_iterable(passes):
             seen.append(self._accumulate(observation, minibatch, coefficients, weight))
@@ -165,6 +182,12 @@ class PPOTrainer:
 
     def restore(self, state: Mapping[str, Array]) -> None:
         self._learner.restore(state)
+        self._forget()
 
     def join(self, group: TrainerGroup) -> None:
         self._learner.join(group)
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._phase is not None:
+            self._phase.forget()

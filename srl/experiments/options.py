@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 from srl.algorithms.a2c import A2CConfig
 from srl.algorithms.impala import ImpalaConfig
+from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo import PPOConfig
 from srl.base.nearest import nearest
 
-ALGORITHMS = ("ppo", "a2c", "impala")
+ALGORITHMS = ("ppo", "a2c", "impala", "ppg")
 CLUSTERS = ("hosts", "slurm")
 """Schedulers whose workers are on several machines, and have cores of their own there."""
 
@@ -21,8 +22,8 @@ class TrainOptions:
     """How a policy is trained. What is None is chosen for the environment and the machine."""
 
     algo: str = "ppo"
-    """The algorithm: `ppo`, `a2c` or `impala`, whose options are below behind its name (or behind `--algo.`, whatever
-    it is), or a config of your own as `package.module:Config` or `path/file.py:Config`."""
+    """The algorithm: `ppo`, `a2c`, `impala` or `ppg`, whose options are below behind its name (or behind `--algo.`,
+    whatever it is), or a config of your own as `package.module:Config` or `path/file.py:Config`."""
     steps: int = 1_000_000
     """Agent decisions to learn from."""
     until_return: float | None = None
@@ -98,6 +99,7 @@ class TrainOptions:
     ppo: PPOConfig = field(default_factory=PPOConfig)
     a2c: A2CConfig = field(default_factory=A2CConfig)
     impala: ImpalaConfig = field(default_factory=ImpalaConfig)
+    ppg: PPGConfig = field(default_factory=PPGConfig)
     env_args: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment itself."""
     algo_args: Mapping[str, Any] = field(default_factory=dict)

@@ -72,11 +72,14 @@ class SharedActorCritic(nn.Module):
         self.policy = nn.Linear(num_features, num_outputs - num_free)
         self.value = nn.Linear(num_features, 1)
         self.free = nn.Parameter(torch.zeros(num_free)) if num_free else None
+        self.detach_value = False
+        """The value's gradient ends at its own layer; the features are the policy's."""
         orthogonal_layers(POLICY_GAIN, self.policy)
         orthogonal_layers(VALUE_GAIN, self.value)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        return _with_free(self.policy(features), self.free), self.value(features)[:, 0]
+        value = self.value(features.detach() if self.detach_value else features)
+        return _with_free(self.policy(features), self.free), value[:, 0]
 
 
 class SplitActorCritic(nn.Module):

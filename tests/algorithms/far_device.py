@@ -113,7 +113,16 @@ def far_device() -> Iterator[FarDevice]:
     device = FarDevice()
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        for module in ("estimates", "learner", "normalisers", "ppo_batch", "ppo_trainer", "sequences", "torch_policy"):
+        for module in (
+            "auxiliary",
+            "estimates",
+            "learner",
+            "normalisers",
+            "ppo_batch",
+            "ppo_trainer",
+            "sequences",
+            "torch_policy",
+        ):
             for name in ("place", "move", "fetch"):
                 patch.setattr(f"srl.algorithms.{module}.{name}", getattr(device, name), raising=False)
         stack.enter_context(_Operations(device))

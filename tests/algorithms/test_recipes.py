@@ -1,4 +1,4 @@
-"""A2C and IMPALA: what they are in terms of PPO, and corrections for data that is old."""
+"""A2C, IMPALA and PPG: what they are in terms of PPO, and corrections for data that is old."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from srl.algorithms.a2c import A2CConfig
 from srl.algorithms.estimates import Fresh, estimate
 from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.learning import LearningConfig
+from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo import PPOConfig
 from srl.api.spaces import Box, Discrete, Space
 from srl.api.trainer import Trainer, Trajectory
@@ -23,6 +24,7 @@ CONFIGS: list[LearningConfig] = [
     ImpalaConfig(),
     ImpalaConfig(normalize_observation=True, normalize_return="popart"),
     PPOConfig(correction="vtrace", value_clip=0.2, dual_clip=3.0, normalize_advantage="minibatch"),
+    PPGConfig(auxiliary_every=2, auxiliary_epochs=2, num_minibatches=4),
     PPOConfig(correction="clip", kl_coefficient=0.1, adapt_kl=0.01, target_kl=0.05),
 ]
 
@@ -155,6 +157,8 @@ def test_clip_and_entropy_follow_their_schedules() -> None:
         (PPOConfig, {"target_kl": -1.0}),
         (PPOConfig, {"clip_final": -0.1}),
         (A2CConfig, {"gamma": 2.0}),
+        (PPGConfig, {"auxiliary_every": 0}),
+        (PPGConfig, {"towers": "separate"}),
         (ImpalaConfig, {"rho_clip": 0.0}),
         (ImpalaConfig, {"num_minibatches": 0}),
     ],
@@ -162,3 +166,46 @@ def test_clip_and_entropy_follow_their_schedules() -> None:
 def test_impossible_options_are_refused_by_name(kind: type[LearningConfig], options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         kind(**options)  # type: ignore[arg-type]
+
+
+def test_the_auxiliary_phase_learns_values_and_keeps_decisions() -> None:
+    """Every update of this one is followed by a phase; the clone coefficient decides how far decisions move in it."""
+    figures = {}
+    for clone in (0.0, 100.0):
+        config = PPGConfig(auxiliary_every=1, auxiliary_epochs=20, clone_coefficient=clone, learning_rate=3e-3)
+        trainer = config.build_trainer(OBSERVATION, ACTION, 0)
+        batch = random_trajectory(config, OBSERVATION, ACTION, trainer, rows=17, lanes=16, seed=2)
+        figures[clone] = trainer.step(batch, 0.0).metrics
+    for metrics in figures.values():
+        assert metrics["auxiliary_value_loss"] < 0.9 * metrics["value_loss"]
+    assert figures[100.0]["auxiliary_kl"] < 0.5 * figures[0.0]["auxiliary_kl"]
+
+
+def test_outside_of_the_phase_values_do_not_change_the_features() -> None:
+    batch = batch_for(plain_trainer())
+    batch.reward[:] = 0.0  # no advantage, no policy gradient; the values are all that is to be learnt
+    np.asarray(batch.decision["value"])[:] = 0.0
+    config = PPGConfig(auxiliary_every=100, entropy_coefficient=0.0, epochs=1, normalize_advantage="none")
+    moved = []
+    for kind in (config, PPOConfig(towers="shared", entropy_coefficient=0.0, epochs=1, normalize_advantage="none")):
+        trainer = kind.build_trainer(OBSERVATION, ACTION, 0)
+        before = trainer.parameters().copy()
+        trainer.step(batch, 0.0)
+        moved.append(int((trainer.parameters() != before).sum()))
+    assert moved[0] == 64 + 1  # the value's own layer
+    assert moved[1] > 1000
+
+
+def test_batches_for_the_phase_are_copies_and_a_restart_forgets_them() -> None:
+    config = PPGConfig(auxiliary_every=2, auxiliary_epochs=1)
+    one, two = (config.build_trainer(OBSERVATION, ACTION, 0) for _ in range(2))
+    batches = [batch_for(plain_trainer(seed), seed=seed) for seed in range(2)]
+    one.step(batches[0], 0.0)
+    two.step(dataclasses.replace(batches[0], observation=np.array(batches[0].observation)), 0.0)
+    np.asarray(batches[0].observation)[:] = 1e9  # the worker fills its memory anew
+    for trainer in (one, two):
+        assert "auxiliary_kl" in trainer.step(batches[1], 0.0).metrics
+    assert one.parameters().tobytes() == two.parameters().tobytes()
+    one.step(batches[1], 0.0)
+    one.restore({name: array.copy() for name, array in one.state().items()})
+    assert "auxiliary_kl" in one.step(batches[1], 0.0).metrics  # of one batch instead of two

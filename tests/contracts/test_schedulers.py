@@ -244,7 +244,9 @@ def test_one_synchronous_actor_in_a_process_of_its_own_gives_the_same_bits(
     assert_equal_bits(asynchronous, inline_run)
 
 
-@pytest.mark.parametrize("algorithm", ["impala"])
+@pytest.mark.parametrize(
+    "algorithm", ["impala", pytest.param("ppg", marks=pytest.mark.slow), pytest.param("a2c", marks=pytest.mark.slow)]
+)
 def test_so_do_other_algorithms_with_their_normalisers(algorithm: str, tmp_path: Path) -> None:
     normalised = {"normalize_observation": True, "normalize_return": "popart"}
     options = {"algo": algorithm, algorithm: normalised, "max_lag": 0, "ring": 1, "seed": 3}
