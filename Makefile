@@ -21,11 +21,15 @@ $(READY): pyproject.toml
 train: setup  ## Train CartPole to its limit, with the live view
 	$(BIN)/srl train CartPole-v1 --until-return 475
 
+# Much of a test is waiting for processes to start, so that one more than there are cores is best on two cores.
+TEST_PROCESSES ?= 3
+PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
+
 test: setup  ## Run the tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: setup  ## Run the tests, also those that take long
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 check: setup  ## Lint and type-check
 	$(BIN)/ruff check .

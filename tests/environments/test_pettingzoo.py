@@ -238,6 +238,7 @@ def test_other_objects_are_refused():
         build("srl.testing.environments:tracer")
 
 
+@pytest.mark.filterwarnings("ignore:The old environment creation API")  # PettingZoo's tests use it themselves
 def test_agents_must_be_known_beforehand():
     with pytest.raises(ValueError, match="no `possible_agents`"):
         build("pettingzoo.test.example_envs.generated_agents_parallel_v0:parallel_env")

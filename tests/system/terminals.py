@@ -20,6 +20,11 @@ SRL = str(Path(sys.executable).parent / "srl")
 PATIENCE = 60.0
 """Seconds until something counts as not going to happen. How fast things are is a matter of benchmarks, not of tests:
 they run on machines that are slow and busy."""
+GENTLE = (
+    *("srl.testing.environments:slow", "--env-arg", "seconds=0.002", "--actors", "1", "--lanes", "4"),
+    *("--horizon", "16", "--ppo.num-minibatches", "1"),
+)
+"""A run that mostly sleeps and leaves the cores to what is tried on it: for faults that need no speed to show."""
 Found = TypeVar("Found")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from terminals import Command, Terminal, kill, wait_for, wait_until_gone, worker
+from terminals import GENTLE, Command, Terminal, kill, wait_for, wait_until_gone, worker
 
 BROKEN = str(Path(__file__).with_name("broken.py"))
 LONG = ("--steps", "1000000000")
@@ -60,8 +60,8 @@ def test_a_killed_worker_is_replaced_and_no_update_is_lost(
 
 
 def test_the_death_of_the_zygote_costs_workers_not_updates(terminal: Terminal) -> None:
-    command = terminal.train("CartPole-v1", *LONG)
-    before = command.wait_for_steps(10_000)
+    command = terminal.train(*GENTLE, *LONG)
+    before = command.wait_for_steps(200)
     command.zygote().kill()
     after = samples_flow_again(command, before, "trainers/0")
     assert worker(after, "actors/0")["incarnation"] == 1
@@ -69,8 +69,8 @@ def test_the_death_of_the_zygote_costs_workers_not_updates(terminal: Terminal) -
 
 
 def test_when_one_of_two_trainers_is_killed_both_begin_again_from_the_last_update(terminal: Terminal) -> None:
-    command = terminal.train("CartPole-v1", *LONG, "--trainers", "2")
-    before = command.wait_for_steps(10_000)
+    command = terminal.train(*GENTLE, *LONG, "--trainers", "2")
+    before = command.wait_for_steps(200)
     kill(worker(before, "trainers/1")["pid"])
     after = samples_flow_again(command, before, "trainers/1")
     assert worker(after, "trainers/0")["incarnation"] == 1
@@ -80,7 +80,7 @@ def test_when_one_of_two_trainers_is_killed_both_begin_again_from_the_last_updat
 
 
 def test_a_run_that_lost_workers_finishes_and_has_learnt_every_step_once(terminal: Terminal) -> None:
-    command = terminal.train("CartPole-v1", "--steps", "400000", "--scheduler", "processes")
+    command = terminal.train("CartPole-v1", "--steps", "150000", "--scheduler", "processes")
     for victim in ("trainers/0", "actors/0"):
         status = command.wait_for_steps(10_000)
         kill(worker(status, victim)["pid"])
@@ -146,7 +146,7 @@ def test_a_second_ctrl_c_leaves_at_once(terminal: Terminal, tmp_path: Path) -> N
         command.signal(signal.SIGINT)
         time.sleep(0.3)  # two signals at once are one
     ended = command.end()
-    assert ended.code == 130
+    assert ended.code in (130, -signal.SIGINT)  # the latter if a third one came as it was leaving
     assert "srl resume" not in ended.out, ended.out
 
 

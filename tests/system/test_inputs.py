@@ -8,13 +8,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from terminals import Ended, Terminal, wait_for, worker
+from terminals import GENTLE, Ended, Terminal, wait_for, worker
 
+import srl
 from srl.cli import main
 from srl.runs import checkpoints
 
 BROKEN = str(Path(__file__).with_name("broken.py"))
-SMALL = ("--lanes", "4", "--horizon", "16", "--actors", "1")
+SMALL = ("--lanes", "4", "--horizon", "16", "--actors", "1", "--ppo.num-minibatches", "1")
 
 
 def refused(ended: Ended, *texts: str, code: int = 2) -> None:
@@ -23,6 +24,16 @@ def refused(ended: Ended, *texts: str, code: int = 2) -> None:
     assert "Traceback" not in ended.text, ended.text
     for text in texts:
         assert text in ended.err, ended.text
+
+
+def call(capfd: pytest.CaptureFixture[str], *arguments: str) -> Ended:
+    """A command in this process, which saves the start of another."""
+    capfd.readouterr()
+    try:
+        code = main(list(arguments))
+    except SystemExit as left:  # options that do not exist
+        code = int(left.code or 0)
+    return Ended(code, *capfd.readouterr())
 
 
 @pytest.mark.parametrize(
@@ -50,15 +61,11 @@ def refused(ended: Ended, *texts: str, code: int = 2) -> None:
 def test_what_cannot_work_is_refused_before_anything_is_made(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], texts: list[str]
 ) -> None:
-    try:
-        code = main(["train", *arguments, "--root", str(tmp_path / "runs")])
-    except SystemExit as left:  # options that do not exist
-        code = left.code
-    shown = capfd.readouterr()
-    assert code == 2, shown
+    ended = call(capfd, "train", *arguments, "--root", str(tmp_path / "runs"))
+    assert ended.code == 2, ended
     for text in texts:
-        assert text in shown.err, shown.err
-    assert "Traceback" not in shown.err or "fault=raise_in_reset" in arguments  # the environment's own
+        assert text in ended.err, ended.err
+    assert "Traceback" not in ended.err or "fault=raise_in_reset" in arguments  # the environment's own
     assert not list(tmp_path.iterdir())
 
 
@@ -80,7 +87,7 @@ def test_the_command_itself_says_no_more_than_what_is_wrong(
 
 
 def test_a_broken_environment_costs_its_lane_and_is_counted(terminal: Terminal, tmp_path: Path) -> None:
-    arguments = ("--env-arg", "fault=raise nan shape", "--env-arg", f"once={tmp_path}", "--steps", "5000")
+    arguments = ("--env-arg", "fault=raise nan shape", "--env-arg", f"once={tmp_path}", "--steps", "2000")
     ended = terminal.train(f"{BROKEN}:make", *SMALL, *arguments).end()
     assert ended.code == 0, ended.text
     assert "restarted workers 0, failed lanes 3" in ended.out, ended.out
@@ -91,7 +98,7 @@ def test_a_broken_environment_costs_its_lane_and_is_counted(terminal: Terminal, 
 def test_an_environment_that_hangs_or_ends_its_process_costs_a_restart(terminal: Terminal, tmp_path: Path) -> None:
     faults = ["hang", "exit", "system_exit", "segfault"]
     arguments = ("--env-arg", f"fault={' '.join(faults)}", "--env-arg", f"once={tmp_path}", "--hang-timeout", "3")
-    ended = terminal.train(f"{BROKEN}:make", *SMALL, *arguments, "--steps", "5000").end()
+    ended = terminal.train(f"{BROKEN}:make", *SMALL, *arguments, "--steps", "2000").end()
     assert ended.code == 0, ended.text
     assert f"restarted workers {len(faults)}, failed lanes 0" in ended.out, ended.out
     for text in ("stuck in phase env", "exited with code 0", "exited with code 1", "SIGSEGV"):
@@ -128,19 +135,21 @@ def test_a_run_that_does_not_exist_is_named(terminal: Terminal, command: str) ->
     refused(ended, "no run 'ruxner'", "runner")
 
 
-def test_a_corrupt_checkpoint_is_named_and_the_last_good_one_offered(terminal: Terminal) -> None:
-    assert terminal.train("CartPole-v1", "--steps", "5000").end().code == 0
-    root = str(terminal.root)
-    assert terminal.run("resume", "run", "--steps", "10000", "--root", root).code == 0
-    good, newest = checkpoints.checkpoints(terminal.root / "run" / "checkpoints")[-2:]
+def test_a_corrupt_checkpoint_is_named_and_the_last_good_one_offered(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = srl.train("CartPole-v1", steps=2000, root=tmp_path, name="run", scheduler="inline")
+    srl.resume(run.path, steps=4000)
+    root = str(tmp_path)
+    good, newest = checkpoints.checkpoints(run.path / "checkpoints")[-2:]
     content = bytearray((newest / "arrays.safetensors").read_bytes())
     content[len(content) // 2] ^= 1
     (newest / "arrays.safetensors").write_bytes(content)
     for command in (("resume", "run", "--steps", "20000"), ("eval", "run")):
-        refused(terminal.run(*command, "--root", root), str(newest), "corrupt", str(good), code=1)
+        refused(call(capfd, *command, "--root", root), str(newest), "corrupt", str(good), code=1)
     shutil.rmtree(good.parent)
-    refused(terminal.run("resume", "run", "--steps", "20000", "--root", root), "no checkpoint", code=1)
-    refused(terminal.run("eval", "run", "--root", root), "no checkpoint")
+    refused(call(capfd, "resume", "run", "--steps", "20000", "--root", root), "no checkpoint", code=1)
+    refused(call(capfd, "eval", "run", "--root", root), "no checkpoint")
 
 
 def test_memory_that_does_not_suffice_is_an_error_that_says_how_much_and_what_to_do(terminal: Terminal) -> None:
@@ -157,7 +166,7 @@ def test_a_full_disk_costs_checkpoints_not_the_run(terminal: Terminal) -> None:
     terminal.root.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", terminal.root], check=True)
     try:
-        command = terminal.train("CartPole-v1", "--steps", "1000000000", "--checkpoint-seconds", "0.5")
+        command = terminal.train(*GENTLE, "--steps", "1000000000", "--checkpoint-seconds", "0.5")
         folder = terminal.root / "run" / "checkpoints"
         wait_for(lambda: checkpoints.checkpoints(folder), "a first checkpoint")
         subprocess.run(["dd", "if=/dev/zero", f"of={terminal.root}/filler", "bs=4k"], capture_output=True, check=False)
@@ -165,7 +174,7 @@ def test_a_full_disk_costs_checkpoints_not_the_run(terminal: Terminal) -> None:
         good = checkpoints.last_good(folder)
         assert good is not None
         worker(status, "actors/0")
-        command.wait_for_steps(status["steps"] + 50_000)
+        command.wait_for_steps(status["steps"] + 500)
         (terminal.root / "filler").unlink()
         wait_for(lambda: checkpoints.last_good(folder) != good, "a checkpoint after the repair")
         subprocess.run(["dd", "if=/dev/zero", f"of={terminal.root}/filler", "bs=4k"], capture_output=True, check=False)
