@@ -60,7 +60,8 @@ def on_cpu(algorithm: AlgorithmConfig) -> AlgorithmConfig:
 
 
 def choose_sizes(options: TrainOptions, probed: Probed, cores: int, inline: bool) -> Sizes:
-    """Light environments leave a core to the trainer; heavy ones take all of them."""
+    """Light environments leave a core to the trainer; heavy ones take all of them. In one thread a second actor brings
+    nothing, and a number that hung on how fast this machine is just now would keep runs from being repeated."""
     image = any(_has_image(team.observation) for team in probed.spec.teams)
     epochs = getattr(algorithm_of(options), "epochs", 1)
     update_us = UPDATE_US["image" if image else "vector"] * epochs

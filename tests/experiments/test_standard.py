@@ -1,6 +1,8 @@
-"""The standard recipe: where policies compute."""
+"""The standard recipe: where policies compute, and how many workers there are."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from srl.base.config import from_data
 from srl.environments.ids import lanes_config
 from srl.experiments.options import TrainOptions
 from srl.experiments.probe import probe
-from srl.experiments.standard import on_cpu, standard_experiment
+from srl.experiments.standard import choose_sizes, on_cpu, standard_experiment
 from srl.testing.algorithms import CountingConfig
 from srl.workers.actor import ActorConfig
 from srl.workers.policy import PolicyWorkerConfig
@@ -45,3 +47,13 @@ def test_trainers_and_policy_workers_use_the_device_and_actors_the_cpu(
 def test_an_algorithm_without_a_device_is_left_as_it_is() -> None:
     config = CountingConfig()
     assert on_cpu(config) is config
+
+
+def test_how_fast_a_step_seems_decides_the_number_of_actors_but_not_of_runs_that_can_be_repeated() -> None:
+    probed = probe(lanes_config("CartPole-v1"), 0)
+    fast, slow = replace(probed, step_us=1.0), replace(probed, step_us=1e6)
+    actors = {
+        scheduler: [choose_sizes(TrainOptions(scheduler=scheduler), seen, 4, True).actors for seen in (fast, slow)]  # type: ignore[arg-type]
+        for scheduler in ("processes", "inline")
+    }
+    assert actors == {"processes": [3, 4], "inline": [1, 1]}
