@@ -95,7 +95,7 @@ class CreditedReward(_Probe):
 
 
 class Endless(_Probe):
-    """Every step earns `reward` and looks the same; a time limit cuts episodes: its value is reward / (1 - discount)."""
+    """Every step earns `reward` and looks the same; a time limit cuts episodes. The value: reward / (1 - discount)."""
 
     def __init__(self, length: int = 5, reward: float = 0.2, terminates: bool = False) -> None:
         super().__init__()

@@ -54,7 +54,10 @@ def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(
         pytest.importorskip("pettingzoo")
     batch = 2 * 4 * agents  # lanes x horizon
     options = {"scheduler": "inline", "seed": 3, "lanes": 2, "horizon": 4, "root": tmp_path, **options}
-    options |= {"checkpoint_seconds": 1.0, "ppo": {"epochs": 1, "num_minibatches": 1, "anneal": False}}
+    options |= {
+        "checkpoint_seconds": 1.0,
+        "ppo": {"epochs": 1, "num_minibatches": 1, "learning_rate_schedule": "constant"},
+    }
     whole = srl.train(environment, name="whole", steps=230 * batch, **options)
     halved = srl.train(environment, name="halved", steps=20 * batch, **options)
     resumed = srl.resume(halved.path, steps=230 * batch)
