@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from srl.algorithms.ppo import PPOConfig as PPOConfig
     from srl.api.experiment import Experiment as Experiment
     from srl.environments.ids import lanes_config as lanes_config
+    from srl.experiments.exporting import export as export
     from srl.experiments.loading import evaluate as evaluate
     from srl.experiments.loading import load as load
     from srl.experiments.options import TrainOptions as TrainOptions
     from srl.experiments.plotting import plot as plot
+    from srl.experiments.recording import record as record
     from srl.experiments.session import RunFailed as RunFailed
     from srl.experiments.train import Run as Run
     from srl.experiments.train import resume as resume
@@ -33,9 +35,11 @@ _PLACES = {
     "RunFailed": "srl.experiments.session",
     "TrainOptions": "srl.experiments.options",
     "evaluate": "srl.experiments.loading",
+    "export": "srl.experiments.exporting",
     "lanes_config": "srl.environments.ids",
     "load": "srl.experiments.loading",
     "plot": "srl.experiments.plotting",
+    "record": "srl.experiments.recording",
     "resume": "srl.experiments.train",
     "train": "srl.experiments.train",
 }

@@ -14,7 +14,7 @@ import tyro
 from tyro.conf import Fixed, OmitArgPrefixes, Positional, Suppress, UseAppendAction, arg, subcommand
 
 from srl.cli_cluster import Agent, Logs
-from srl.cli_looking import ROOT, Eval, Plot
+from srl.cli_looking import ROOT, Eval, Export, Plot, Record
 from srl.experiments.arguments import chosen_algorithm, spell_out
 from srl.experiments.bench_options import BenchOptions
 from srl.experiments.options import ALGORITHMS, TrainOptions
@@ -230,7 +230,9 @@ def _narrowed(command: type[Train], algorithm: str) -> type[Train]:
 Commands = Union[
     Annotated[Resume, subcommand("resume")],
     Annotated[Eval, subcommand("eval")],
+    Annotated[Record, subcommand("record")],
     Annotated[Plot, subcommand("plot")],
+    Annotated[Export, subcommand("export")],
     Annotated[Ps, subcommand("ps")],
     Annotated[Stop, subcommand("stop")],
     Annotated[Scale, subcommand("scale")],

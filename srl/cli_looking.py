@@ -1,4 +1,4 @@
-"""The commands that look at what was trained: `srl eval` and `srl plot`."""
+"""The commands that look at what was trained: `srl eval`, `record`, `plot` and `export`."""
 
 from __future__ import annotations
 
@@ -103,4 +103,80 @@ class Plot:
         if self.out is not None:
             save(draw(groups, bands, self.metric, self.x, self.title), self.out)
             print(f"{self.out} written")
+        return 0
+
+
+@dataclass(frozen=True)
+class Record:
+    """Film a trained policy: an mp4 or a gif.
+
+    Examples:
+      srl record latest
+      srl record runs/pong --out pong.gif --episodes 2 --checkpoint best
+    """
+
+    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
+    """Its path, its name, a unique beginning of its name, or `latest`."""
+    out: Path | None = None
+    """The film, .mp4 or .gif; by default film.mp4 in the run's directory."""
+    episodes: int = 1
+    """So many episodes."""
+    max_frames: int = 3000
+    """At most so many pictures."""
+    fps: int = 30
+    """Pictures per second."""
+    sample: bool = False
+    """Draw actions as in training, instead of the likeliest."""
+    checkpoint: str = "latest"
+    """Which checkpoint: `latest`, `best`, the number of its steps, or its path."""
+    seed: int = 0
+    """Of the environment, and of drawn actions."""
+    root: Path = ROOT
+    """Directory below which runs are kept."""
+
+    def run(self) -> int:
+        from srl.experiments.recording import record
+        from srl.runs.directory import find
+
+        film = record(
+            find(self.run_name, self.root).path,
+            self.out,
+            episodes=self.episodes,
+            max_frames=self.max_frames,
+            fps=self.fps,
+            greedy=not self.sample,
+            seed=self.seed,
+            checkpoint=self.checkpoint,
+        )
+        told = ", ".join(f"{value:.1f}" for value in film.returns) or "none ended"
+        print(f"{film.path} written: {film.frames} frames; returns of its episodes: {told}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a trained policy as ONNX, which runs without srl and without torch.
+
+    Observations in; likeliest action, distribution parameters and value out. Normalisers and masks are included.
+    """
+
+    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
+    """Its path, its name, a unique beginning of its name, or `latest`."""
+    out: Path | None = None
+    """The file; by default policy.onnx in the run's directory."""
+    policy: str = ""
+    """Which policy, where a run has several."""
+    checkpoint: str = "latest"
+    """Which checkpoint: `latest`, `best`, the number of its steps, or its path."""
+    root: Path = ROOT
+    """Directory below which runs are kept."""
+
+    def run(self) -> int:
+        from srl.experiments.exporting import export
+        from srl.runs.directory import find
+
+        done = export(find(self.run_name, self.root).path, self.out, policy=self.policy, checkpoint=self.checkpoint)
+        print(f"{done.path} written: {', '.join(done.inputs)} -> {', '.join(done.outputs)}")
+        checked = "onnxruntime gives the same actions as the policy"
+        print(checked if done.checked else "not checked: onnxruntime is not installed")
         return 0

@@ -97,7 +97,19 @@ class ResumableLanes(Protocol):
 
 
 @runtime_checkable
+class FilmedLanes(Lanes, Protocol):
+    """Lanes of one copy that can be looked at."""
+
+    def render(self) -> Array:
+        """The present picture, uint8 [height, width, 3]."""
+
+
+@runtime_checkable
 class LanesConfig(Protocol):
-    """Names an environment and its options as plain data; an actor builds it."""
+    """Names an environment and its options as plain data; an actor builds it.
+
+    A config may have a method ``build_filmed() -> FilmedLanes`` for `srl record`: one copy that draws itself, or
+    ValueError where it cannot. Without it, the lanes that `build(1)` gives are filmed if they have a method `render`.
+    """
 
     def build(self, num_copies: int) -> Lanes: ...

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from srl.api.lanes import Lanes
 from srl.base.nearest import nearest
 from srl.base.tree import Array
 from srl.environments.autoreset import FACTS
@@ -56,6 +57,35 @@ class AtariConfig:
     def build(self, num_copies: int) -> VectorLanes:
         return VectorLanes(self.name, lambda: AtariVector(self, num_copies))
 
+    def build_filmed(self) -> Lanes:
+        """One copy in colour. ALE's vector environment does not draw, so Gymnasium's wrappers prepare what the policy
+        sees, in the same way."""
+        from srl.environments.gymnasium import GymnasiumLanes
+
+        return GymnasiumLanes(self.name, self._make_filmed, 1)
+
+    def _make_filmed(self) -> Any:
+        from ale_py.env import AtariEnv
+        from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+
+        game = AtariEnv(
+            game=self.game,
+            frameskip=1,
+            repeat_action_probability=self.repeat_action_probability,
+            full_action_space=self.full_action_space,
+            max_num_frames_per_episode=self.max_num_frames_per_episode,
+            render_mode="rgb_array",
+        )
+        prepared = AtariPreprocessing(
+            game,
+            noop_max=self.noop_max,
+            frame_skip=self.frameskip,
+            screen_size=(self.img_width, self.img_height),
+            grayscale_obs=self.grayscale,
+        )
+        fires = self.use_fire_reset and game.get_action_meanings()[FIRE:][:1] == ["FIRE"]
+        return FrameStackObservation(FireFirst(prepared) if fires else prepared, self.stack_num, padding_type="zero")
+
 
 def game_of(name: str) -> str | None:
     """The ROM behind a Gymnasium id, or None where the id is no Atari game."""
@@ -82,6 +112,15 @@ def config_of(name: str, kwargs: Mapping[str, Any]) -> AtariConfig | None:
     spec = gymnasium.registry.get(name) or gymnasium.registry[f"ALE/{name}"]
     registered = {key: spec.kwargs[key] for key in ("repeat_action_probability", "full_action_space")}
     return AtariConfig(spec.id, game, **{**registered, **kwargs})
+
+
+class FireFirst(gymnasium.Wrapper):  # type: ignore[misc]
+    """Presses fire at the start of a game that waits for it."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.env.reset(seed=seed, options=options)
+        observation, _, _, _, info = self.env.step(FIRE)
+        return observation, info
 
 
 class AtariVector:

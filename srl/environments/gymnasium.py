@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -20,6 +20,7 @@ from srl.environments.capture import capture
 from srl.environments.errors import EnvironmentBroken
 from srl.environments.finite import all_finite, broken_lanes
 from srl.environments.locate import locate
+from srl.environments.pictures import picture
 from srl.environments.reinstate import reinstate
 from srl.environments.seeds import copy_seeds
 from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_leaves
@@ -59,6 +60,16 @@ class GymnasiumConfig:
         with suppress(Exception):
             environment.close()
         return PettingZooConfig(self.name, self.kwargs) if found else None
+
+    def build_filmed(self) -> GymnasiumLanes:
+        """One copy that draws itself."""
+        filmed = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
+        try:
+            return GymnasiumLanes(self.name, filmed.make, 1, self.max_episode_steps)
+        except EnvironmentBroken as error:
+            raise ValueError(
+                f"environment {self.name} cannot be filmed with render_mode='rgb_array': {error}"
+            ) from error
 
     def make(self) -> Any:
         """One copy."""
@@ -162,6 +173,10 @@ class GymnasiumLanes:
 
     def restore(self, state: State) -> None:
         reinstate(self, state)
+
+    def render(self) -> Array:
+        """The present picture of the first copy."""
+        return picture(self._name, self._bare[0].render)
 
     def close(self) -> None:
         for environment in self._environments:

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
 from srl.api.spaces import Box
 from srl.base.state import State, generator_state, part, restore_generator, under
 from srl.base.tree import Array, Tree
@@ -48,6 +48,12 @@ class MujocoConfig:
     def build(self, num_copies: int) -> MujocoLanes:
         task: Task = TASKS[self.name](**self.kwargs)
         return MujocoLanes(self.name, task, self.max_episode_steps, num_copies)
+
+    def build_filmed(self) -> Lanes:
+        """One copy of Gymnasium's own task, which draws itself where MuJoCo can (by EGL, OSMesa or on a display)."""
+        from srl.environments.gymnasium import GymnasiumConfig
+
+        return GymnasiumConfig(self.name, {**self.kwargs, "max_episode_steps": self.max_episode_steps}).build_filmed()
 
 
 def config_of(name: str, kwargs: Mapping[str, Any]) -> MujocoConfig | None:

@@ -8,7 +8,7 @@ import pkgutil
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -39,6 +39,14 @@ class PettingZooConfig:
 
     def build(self, num_copies: int) -> Lanes:
         return lanes_of(self.name, self.make, num_copies)
+
+    def build_filmed(self) -> PettingZooLanes:
+        """One copy that draws itself."""
+        filmed = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
+        try:
+            return lanes_of(self.name, filmed.make, 1)
+        except TypeError as error:
+            raise ValueError(f"{self.name} cannot be filmed with render_mode='rgb_array': {error}") from error
 
     def make(self) -> Any:
         """One bare ParallelEnv or AECEnv."""

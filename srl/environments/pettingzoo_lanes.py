@@ -16,6 +16,7 @@ from srl.base.tree import Array, Tree
 from srl.environments.capture import capture
 from srl.environments.errors import EnvironmentBroken
 from srl.environments.pettingzoo_rows import Rows, make_rows
+from srl.environments.pictures import picture
 from srl.environments.reinstate import reinstate
 from srl.environments.seeds import copy_seeds
 
@@ -80,6 +81,10 @@ class PettingZooLanes:
 
     def restore(self, state: State) -> None:
         reinstate(self, state)
+
+    def render(self) -> Array:
+        """The present picture of the first copy."""
+        return picture(self._name, self._environments[0].render)
 
     def close(self) -> None:
         environments, self._environments = self._environments, []

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
 from srl.base.state import State
 from srl.base.tree import Array, Tree
 from srl.environments.autoreset import FACTS, WAITING, next_step
@@ -43,6 +43,17 @@ class VectorConfig:
 
     def build(self, num_copies: int) -> VectorLanes:
         return VectorLanes(self.name, lambda: next_step(trusting(self.make(num_copies))))
+
+    def build_filmed(self) -> Lanes:
+        """One plain copy that draws itself: vector environments draw all of theirs or none."""
+        if self.located:
+            raise ValueError(
+                f"{self.name} makes vector environments, which cannot be filmed; only what a function that returns a "
+                "gymnasium.Env makes can"
+            )
+        from srl.environments.gymnasium import GymnasiumConfig
+
+        return GymnasiumConfig(self.name, self.kwargs).build_filmed()
 
     def make(self, num_copies: int) -> Any:
         if self.located:

@@ -1,0 +1,108 @@
+"""A trained network as ONNX: what a policy's greedy `act` computes, for runtimes that know neither torch nor srl."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from srl.api.spaces import Space, array_spec
+from srl.base.tree import Array, from_leaves, leaves
+from srl.networks.distributions import Distribution
+from srl.networks.flat import FlatParameters
+from srl.networks.recurrent import forget, state_size_of
+
+OBSERVATION, STATE, FIRST, NEXT_STATE = "observation", "state", "first", "next_state"
+ROWS = 2
+"""Of the example batch: an axis of 1 would be taken for a constant."""
+
+
+class GreedyModule(nn.Module):
+    """Observations (one tensor for each leaf), and for a policy with a memory `state` and `first` ->
+    action, distribution parameters, value, and the new state. Normalisers and masks are part of the network."""
+
+    def __init__(self, network: nn.Module, distribution: Distribution, paths: tuple[str, ...]) -> None:
+        super().__init__()
+        self.network = network
+        self._distribution = distribution
+        self._paths = paths
+        self._remembers = state_size_of(network) > 0
+
+    def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        observation = from_leaves({path: inputs[input_name(path)] for path in self._paths})
+        if not self._remembers:
+            parameters, value = self.network(observation)
+            return self._outputs(parameters, value)
+        parameters, value, state = self.network(observation, forget(inputs[STATE], inputs[FIRST]))
+        return {**self._outputs(parameters, value), NEXT_STATE: state}
+
+    def _outputs(self, parameters: Tensor, value: Tensor) -> dict[str, Tensor]:
+        action = self._distribution.mode(parameters)
+        named = dict(leaves(action)) if isinstance(action, Mapping) else {"": action}
+        actions = {f"action/{path}" if path else "action": tensor for path, tensor in named.items()}
+        return {**actions, "parameters": parameters, "value": value}
+
+
+def input_name(path: str) -> str:
+    """`observation`, or `observation/camera` for a leaf of a Dict space."""
+    return f"{OBSERVATION}/{path}" if path else OBSERVATION
+
+
+def write_onnx(
+    network: nn.Module,
+    distribution: Distribution,
+    observation: Space,
+    parameters: Array,
+    path: Path,
+    facts: Mapping[str, str],
+) -> tuple[list[str], list[str]]:
+    """Write the network with these parameters; `facts` go into the file. Returns the names of inputs and outputs."""
+    FlatParameters(network, gradients=False).load(torch.from_numpy(parameters.copy()))
+    # Parameters are views of one flat vector now; the exporter wants tensors of their own.
+    for parameter in network.parameters():
+        parameter.data = parameter.data.clone()
+    specs = dict(leaves(array_spec(observation)))
+    module = GreedyModule(network.eval(), distribution, tuple(specs)).eval()
+    example = {input_name(name): torch.from_numpy(spec.empty(ROWS)) for name, spec in specs.items()}
+    size = state_size_of(network)
+    if size:
+        example |= {STATE: torch.zeros(ROWS, size), FIRST: torch.ones(ROWS, dtype=torch.bool)}
+    with torch.no_grad():
+        outputs = list(module(example))
+    with _quiet():
+        program = torch.onnx.export(
+            module,
+            kwargs={"inputs": example},
+            dynamo=True,
+            dynamic_shapes={"inputs": {name: {0: torch.export.Dim("batch")} for name in example}},
+            input_names=list(example),
+            output_names=outputs,
+            verbose=False,
+            optimize=True,
+        )
+        assert program is not None
+        program.model.metadata_props.update(facts)
+        program.save(str(path), external_data=False)
+    return list(example), outputs
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter speaks of its steps, and of libraries that we do not use."""
+    loggers = [logging.getLogger("torch.onnx"), logging.getLogger("onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
