@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup train test test-all check format bench clean
+.PHONY: help setup train test test-all test-cluster check format bench clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,9 @@ test: setup  ## Run the tests
 
 test-all: setup  ## Run the tests, also those that take long
 	$(PYTEST)
+
+test-cluster: setup  ## Run the tests of clusters that take long; Ray's need `pip install ray`
+	$(BIN)/python -m pytest tests/schedulers tests/system/test_hosts.py tests/system/test_slurm_run.py tests/system/test_ray.py
 
 check: setup  ## Lint and type-check
 	$(BIN)/ruff check .

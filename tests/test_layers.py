@@ -29,7 +29,8 @@ MAY_IMPORT = {
     "runs": FOUNDATION,
     "terminal": FOUNDATION | {"runs"},
 }
-UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml"}
+UNSAFE_MODULES = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "joblib", "jsonpickle"}
+UNSAFE_CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "torch.jit.load", "torch.package", "os.system"}
 
 
 def modules() -> Iterator[tuple[str, Path, ast.Module]]:
@@ -85,14 +86,24 @@ def test_nothing_unpickles_or_evaluates_data() -> None:
     for _, path, tree in modules():
         where = path.relative_to(PACKAGE)
         found += [f"{where}: {name}" for name in imports(tree) if name.split(".")[0] in UNSAFE_MODULES]
+        found += [
+            f"{where}: from torch import {alias.name}"  # under another name it would not be found below
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module == "torch"
+            for alias in node.names
+            if alias.name == "load"
+        ]
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call):
                 continue
             called = ast.unparse(node.func)
-            if called in {"eval", "exec", "torch.load", "__import__"} or called.endswith("yaml.load"):
+            if called in UNSAFE_CALLS or called.endswith("yaml.load"):
                 found.append(f"{where}:{node.lineno}: {called}")
-            if any(keyword.arg == "allow_pickle" for keyword in node.keywords):
-                found.append(f"{where}:{node.lineno}: allow_pickle")
+            found += [
+                f"{where}:{node.lineno}: {keyword.arg}"
+                for keyword in node.keywords
+                if keyword.arg in ("allow_pickle", "weights_only", "shell")
+            ]
     assert found == []
 
 

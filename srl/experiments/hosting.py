@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from srl.api.experiment import WorkerGroup
 from srl.api.transport import Listener
 from srl.controller.commands import remote_door
 from srl.experiments.options import TrainOptions
@@ -18,7 +19,11 @@ from srl.schedulers.hosts import Engine, HostsScheduler
 from srl.schedulers.join_secret import DEFAULT, find_or_make_secret
 from srl.schedulers.memory import RunMemory
 from srl.schedulers.processes import PRELOAD
+from srl.schedulers.ray_engine import RayEngine
+from srl.schedulers.slurm import components
 from srl.transports.tcp import TcpTransport
+
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,15 @@ class Ground:
     """Has somebody else taken this run over? Then we must not touch its directory any more."""
 
 
-def ground_of(options: TrainOptions) -> Ground:
+def ground_of(options: TrainOptions, groups: Sequence[WorkerGroup]) -> Ground | None:
+    """None: the run stays on this machine."""
+    if options.scheduler == "ray":
+        engine = RayEngine(options.address, components(groups, options.hosts))
+        host, port = parse_address(options.bind)
+        host = engine.own_host if host == LOOPBACK else host
+        return Ground(engine, secrets.token_bytes(32), host, port)
+    if options.scheduler != "hosts":
+        return None
     host, port = parse_address(options.bind)
     secret = find_or_make_secret(options.secret_file or DEFAULT)
     return Ground(ByHand(secret_file=options.secret_file), secret, host, port)

@@ -13,7 +13,7 @@ from srl.algorithms.ppo import PPOConfig
 from srl.base.nearest import nearest
 
 ALGORITHMS = ("ppo", "a2c", "impala", "ppg")
-CLUSTERS = ("hosts", "slurm")
+CLUSTERS = ("hosts", "ray", "slurm")
 """Schedulers whose workers are on several machines, and have cores of their own there."""
 
 
@@ -30,11 +30,14 @@ class TrainOptions:
     """Stop as soon as the mean return of the last 100 episodes reaches this."""
     seed: int = 0
     """Of everything random: environments, networks, exploration."""
-    scheduler: Literal["processes", "inline", "hosts", "slurm"] = "processes"
+    scheduler: Literal["processes", "inline", "hosts", "ray", "slurm"] = "processes"
     """`processes` uses all cores; `inline` runs in one thread and repeats bit for bit; `hosts` also uses other
-    machines, on each of which `srl agent` was started; `slurm` submits the run as a job."""
+    machines, on each of which `srl agent` was started; `ray` uses the nodes of a Ray cluster; `slurm` submits the run
+    as a job."""
     hosts: int = 1
     """Machines to wait for before the run begins, with `hosts` this one included; more may join later."""
+    address: str = ""
+    """Of Ray's head, HOST:PORT; by default the cluster that this machine belongs to."""
     partition: str = ""
     """Of Slurm; by default the cluster's own default."""
     slurm_options: tuple[str, ...] = ()

@@ -76,7 +76,7 @@ class Session:
             undo.callback(self._memory.close)
             self._runtime = make_runtime(run.name)
             undo.callback(shutil.rmtree, self._runtime, ignore_errors=True)
-            self._ground = ground or (ground_of(options) if options.scheduler == "hosts" else None)
+            self._ground = ground or ground_of(options, experiment.groups)
             scheduler = self._scheduler(preload)
             undo.callback(scheduler.close)
             door = open_door(self._ground)

@@ -30,6 +30,7 @@ from srl.experiments.standard import standard_experiment
 from srl.runs import checkpoints, directory
 from srl.runs.directory import RunDirectory
 from srl.runs.foreign_sinks import check_sinks
+from srl.schedulers.ray_engine import check_ray
 from srl.schedulers.slurm import check_slurm
 from srl.terminal.bottleneck import Tuning
 
@@ -126,6 +127,8 @@ def start(
     options, environment, probed, experiment = _prepare(env, options)
     if options.scheduler == "slurm":
         check_slurm(options.partition)
+    elif options.scheduler == "ray":
+        check_ray(options.address)
     run = _directory(root, name, experiment, options, began)
     if options.scheduler == "slurm":
         job = _submit(run, experiment, environment, options)
