@@ -25,6 +25,8 @@ class Episodes(Message, frozen=True):
     returns: list[float]
     lengths: list[float]
     role: str = ""
+    facts: dict[str, float] = {}
+    """What the environment told of them (`Arrival.facts`), means over the `count` episodes."""
 
 
 class Evaluated(Message, frozen=True):

@@ -66,7 +66,8 @@ class Arrival:
     facts: Mapping[str, Array] = field(default_factory=dict)
     """Facts about the episodes that ended here, each [L]: `return` and `length` override what the actor counts from
     rewards (an adapter that clips rewards knows the true return). A `return` of NaN: this was no whole episode (a lost
-    life that counts as an end), leave it out of statistics."""
+    life that counts as an end), leave it out of statistics. All others appear in the metrics as `episodes/NAME`, means
+    over about 100 episodes; NaN there: nothing to tell of this one."""
 
 
 @runtime_checkable

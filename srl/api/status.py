@@ -78,6 +78,8 @@ class RunStatus(msgspec.Struct, frozen=True):
     return_mean: float | None = None
     """Mean over the last 100 episodes."""
     length_mean: float | None = None
+    facts: dict[str, float] = {}
+    """What environments told of their episodes, means over about the last 100."""
     evaluation: EvaluationStatus | None = None
     return_curve: list[float] = []
     """Evenly spread over the run so far, at most 200 points."""

@@ -70,6 +70,7 @@ class Gauges:
         self._stride = 1
         self._skipped = 0
         self.figures: dict[str, float] = {}
+        self.facts: dict[str, float] = {}
         self.version = 0
         self._lag_max = 0
         self.began = 0.0
@@ -88,6 +89,13 @@ class Gauges:
         self.episodes += count
         self.returns.extend(returns)
         self.lengths.extend(lengths)
+
+    def add_facts(self, count: int, facts: Mapping[str, float]) -> None:
+        """What environments told of `count` episodes: means that forget as the window of returns does."""
+        share = min(1.0, count / EPISODE_WINDOW)
+        for name, mean in facts.items():
+            before = self.facts.get(name, mean)
+            self.facts[name] = before + share * (mean - before)
 
     def add_evaluation(self, versions: dict[str, int], returns: Sequence[float], lengths: Sequence[float]) -> None:
         former = self.evaluation
@@ -170,6 +178,7 @@ class Gauges:
             episodes=self.episodes,
             return_mean=sum(self.returns) / len(self.returns) if self.returns else None,
             length_mean=sum(self.lengths) / len(self.lengths) if self.lengths else None,
+            facts=dict(self.facts),
             evaluation=self.evaluation,
             return_curve=list(self._curve),
             metrics=dict(self.figures),

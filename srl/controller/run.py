@@ -158,6 +158,7 @@ class Controller:
         self._names.renew(seat.place.name)
         if isinstance(message, Episodes):
             self.gauges.add_episodes(message.count, message.returns, message.lengths)
+            self.gauges.add_facts(message.count, message.facts)
         elif isinstance(message, Evaluated):
             self.gauges.add_evaluation(message.versions, message.returns, message.lengths)
         elif isinstance(message, Figures):

@@ -213,6 +213,7 @@ def metrics_of(status: RunStatus) -> dict[str, float]:
     if status.return_mean is not None and status.length_mean is not None:
         metrics["episodes/return_mean"] = status.return_mean
         metrics["episodes/length_mean"] = status.length_mean
+    metrics.update({f"episodes/{name}": value for name, value in status.facts.items()})
     for name, value in status.metrics.items():
         metrics[f"algorithm/{name}"] = value
     for worker in status.workers:

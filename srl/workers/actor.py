@@ -157,13 +157,19 @@ class Actor:
     def _report(self) -> None:
         for position, role in enumerate(self._config.roles):
             count, returns, lengths = 0, [], []
+            facts: dict[str, tuple[float, int]] = {}
             for group in self._groups:
-                more, some, long = group.recorders[position].tally.drain()
+                tally = group.recorders[position].tally
+                for name, (total, number) in tally.drain_facts().items():
+                    sum_before, number_before = facts.get(name, (0.0, 0))
+                    facts[name] = (sum_before + total, number_before + number)
+                more, some, long = tally.drain()
                 count += more
                 returns += some
                 lengths += long
             if count:
-                self._context.report(Episodes(count, returns, lengths, role.policy))
+                means = {name: total / number for name, (total, number) in facts.items() if number}
+                self._context.report(Episodes(count, returns, lengths, role.policy, means))
 
     def state(self) -> State:
         """With every environment in the middle of its episode, and every block as far as it is filled."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from srl.base.state import State
@@ -9,6 +11,8 @@ from srl.base.tree import Array
 
 MAX_REPORTED = 200
 """Episodes named in one report; beyond that a sample, evenly spread."""
+COUNTED = ("return", "length")
+"""Facts that have their own way; the others become means."""
 
 
 class EpisodeTally:
@@ -19,6 +23,7 @@ class EpisodeTally:
         self._length = np.zeros(num_lanes, np.float64)
         self._returns: list[Array] = []
         self._lengths: list[Array] = []
+        self._facts: dict[str, tuple[float, int]] = {}  # name -> sum and count
 
     def count_block(self, reward: Array, acting: Array, ended: Array, cut: Array | None = None) -> None:
         """Take in T steps: reward, acting, ended, all [T, L]. An episode that was `cut` is no whole one: left out."""
@@ -56,6 +61,15 @@ class EpisodeTally:
         self._returns.append(np.array([total]))
         self._lengths.append(np.array([length]))
 
+    def note(self, facts: Mapping[str, Array], ended: Array) -> None:
+        """Take in what an environment tells of the episodes that `ended` [L] beyond returns and lengths."""
+        for name, values in facts.items():
+            if name not in COUNTED:
+                told = values[ended]
+                told = told[np.isfinite(told)]
+                total, count = self._facts.get(name, (0.0, 0))
+                self._facts[name] = (total + float(told.sum()), count + len(told))
+
     def forget(self, lanes: Array) -> None:
         """These lanes were restarted in the middle of an episode."""
         self._return[lanes] = 0.0
@@ -71,6 +85,11 @@ class EpisodeTally:
         count = len(returns)
         chosen = np.linspace(0, count - 1, min(count, MAX_REPORTED)).astype(int)
         return count, returns[chosen].tolist(), lengths[chosen].tolist()
+
+    def drain_facts(self) -> dict[str, tuple[float, int]]:
+        """Sum and count of each fact since the last call."""
+        facts, self._facts = self._facts, {}
+        return facts
 
     def state(self) -> State:
         """Running episodes and those not yet told."""

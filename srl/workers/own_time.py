@@ -66,6 +66,8 @@ class OwnTimeRecorder:
             failed = np.zeros_like(ended) if arrival.failed is None else arrival.failed
             for index in np.flatnonzero(failed):
                 self._restart(lanes.start + int(index))
+            if arrival.facts:
+                self.tally.note(arrival.facts, ended)
             for index in np.flatnonzero(arrival.acting | ended):
                 self._write(lanes.start + int(index), int(index), arrival)
 

@@ -170,6 +170,7 @@ class AlignedRecorder:
             for lane in np.flatnonzero(ended):
                 if np.isfinite(arrival.facts["return"][lane]):
                     self.tally.record(float(arrival.facts["return"][lane]), float(lengths[lane]))
+        self.tally.note(arrival.facts, ended)
 
     def prepare(self) -> bool:
         if self._opened is not None:

@@ -119,3 +119,11 @@ def test_an_evaluation_stands_at_the_step_of_its_version_and_the_best_is_remembe
     assert found is not None
     assert (found.count, found.step, found.return_mean, found.return_interval) == (2, 2000, 8.0, None)
     assert (found.best_return, found.best_step, found.length_mean) == (15.0, 500, 4.0)
+
+
+def test_facts_about_episodes_become_means_that_forget(gauges: Gauges) -> None:
+    gauges.add_facts(1, {"seen": 1.0})
+    gauges.add_facts(50, {"seen": 0.0})
+    assert gauges.facts == {"seen": 0.5}
+    gauges.add_facts(100, {"seen": 3.0})
+    assert gauges.facts == {"seen": 3.0}

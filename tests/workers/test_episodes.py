@@ -81,3 +81,12 @@ def test_blocks_give_what_a_slow_loop_gives(data: Any, num_steps: int, num_lanes
         count, returns, lengths = tally.drain()
         assert count == len(wanted)
         assert list(zip(returns, lengths, strict=True)) == wanted
+
+
+def test_facts_of_episodes_that_ended_become_sums_and_counts() -> None:
+    tally = EpisodeTally(3)
+    ended = np.array([True, False, True])
+    tally.note({"return": np.ones(3), "height": np.array([1.0, 50.0, 4.0]), "rare": np.array([2.0, 0, np.nan])}, ended)
+    tally.note({"height": np.array([3.0, 50.0, 50.0])}, np.array([True, False, False]))
+    assert tally.drain_facts() == {"height": (8.0, 3), "rare": (2.0, 1)}
+    assert tally.drain_facts() == {}

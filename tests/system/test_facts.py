@@ -1,0 +1,27 @@
+"""What an environment tells of its episodes is found in the metrics of a run."""
+
+import json
+
+import pytest
+
+import srl
+
+
+@pytest.mark.parametrize("sizes", [{}, {"num_hiders": [1, 2]}])
+def test_statistics_of_hide_and_seek_are_among_the_metrics(tmp_path, sizes):
+    """Also those of lanes that keep their own time, because teams are drawn for each episode."""
+    pytest.importorskip("mujoco")
+    pytest.importorskip("numba")
+    options = {"horizon": 10, "num_seekers": 1, **sizes}
+    srl.train(
+        "hide-and-seek/quadrant",
+        steps=400,
+        lanes=4,
+        horizon=20,
+        env_args=options,
+        scheduler="inline",
+        root=tmp_path,
+    )
+    rows = [json.loads(line) for line in next(tmp_path.rglob("metrics.jsonl")).read_text().splitlines()]
+    assert 0 <= rows[-1]["episodes/seen_share"] <= 1
+    assert "episodes/box_lock_share_prep" in rows[-1]
