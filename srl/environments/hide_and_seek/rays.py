@@ -62,8 +62,8 @@ def _hit(
 
 
 @compiled
-def _wall_hit(wall: Array, ox: float, oy: float, oz: float, dx: float, dy: float, dz: float) -> float:
-    return box(ox - wall[0], oy - wall[1], oz - wall[4], dx, dy, dz, wall[2], wall[3], wall[4])
+def _wall_hit(walls: Array, w: int, ox: float, oy: float, oz: float, dx: float, dy: float, dz: float) -> float:
+    return box(ox - walls[w, 0], oy - walls[w, 1], oz - walls[w, 4], dx, dy, dz, walls[w, 2], walls[w, 3], walls[w, 4])
 
 
 @compiled
@@ -81,7 +81,7 @@ def _blocked(
 ) -> bool:  # fmt: skip
     """Whether anything but two entities is met before `limit`."""
     for w in range(num_walls):
-        if _wall_hit(walls[w], ox, oy, oz, dx, dy, dz) < limit:
+        if _wall_hit(walls, w, ox, oy, oz, dx, dy, dz) < limit:
             return True
     for e in range(len(centre)):
         if e in (without, target) or not present[e]:
@@ -140,18 +140,27 @@ def _scan_rectangle(
 
 
 @compiled
+def _scan_face(best: Array, ahead: float, aside: float, half: float, across: Array, along: Array) -> None:
+    """Shorten the rays that meet the face of a wall before which an agent stands: what misses it misses the wall."""
+    for k in range(NUM_RAYS):
+        if across[k] * ahead > 0.0:
+            hit = ahead / across[k]
+            if abs(hit * along[k] - aside) <= half and hit < best[k]:
+                best[k] = hit
+
+
+@compiled
 def _scan_walls(best: Array, walls: Array, num_walls: int, ox: float, oy: float, oz: float) -> None:
     for w in range(num_walls):
         if not 0.0 <= oz <= 2.0 * walls[w, 4]:
             continue
         x, y, hx, hy = walls[w, 0] - ox, walls[w, 1] - oy, walls[w, 2], walls[w, 3]
-        if abs(x) > hx and abs(y) > hy:  # seen over a corner: a narrow view
+        if abs(x) > hx and abs(y) <= hy:
+            _scan_face(best, x - math.copysign(hx, x), y, hy, COSINES, SINES)
+        elif abs(y) > hy and abs(x) <= hx:
+            _scan_face(best, y - math.copysign(hy, y), x, hx, SINES, COSINES)
+        else:
             _scan_rectangle(best, x, y, 1.0, 0.0, -hx, hx, -hy, hy)
-            continue
-        for k in range(NUM_RAYS):
-            hit = box(-x, -y, 0.0, COSINES[k], SINES[k], 0.0, hx, hy, 1.0)
-            if hit < best[k]:
-                best[k] = hit
 
 
 @compiled
@@ -215,15 +224,17 @@ def perceive(
     centre, turn = np.empty((num_entities, 3)), np.empty((num_entities, 2))
     best = np.empty(NUM_RAYS)
     for n in range(len(q)):
+        # Views cost as much as a ray: one of each for a world.
+        half_n, present_n, walls_n, pillar_n = half[n], present[n], walls[n], pillar[n]
         for e in range(num_entities):
             for axis in range(3):
-                centre[e, axis] = q[n, e, axis] + half[n, e, axis]
+                centre[e, axis] = q[n, e, axis] + half_n[e, axis]
             turn[e, 0], turn[e, 1] = math.cos(q[n, e, 3]), math.sin(q[n, e, 3])
         for a in range(num_agents):
-            if not present[n, a]:
+            if not present_n[a]:
                 lidar[a, n], sees[n, a], sees_food[n, a], reach[n, a] = 0.0, False, False, MISS
                 continue
-            _scan(a, num_agents, num_ramps, centre, turn, half[n], present[n], walls[n], num_walls[n], pillar[n], best)
+            _scan(a, num_agents, num_ramps, centre, turn, half_n, present_n, walls_n, num_walls[n], pillar_n, best)
             for k in range(NUM_RAYS):
                 lidar[a, n, k, 0] = best[k]
             ox, oy, oz = centre[a, 0], centre[a, 1], centre[a, 2]
@@ -231,11 +242,11 @@ def perceive(
                 if e >= num_agents:
                     is_ramp = e < num_agents + num_ramps
                     far = MISS
-                    if present[n, e]:
-                        far = _distance(a, e, is_ramp, centre, turn, half[n])
+                    if present_n[e]:
+                        far = _distance(a, e, is_ramp, centre, turn, half_n)
                     reach[n, a, e - num_agents] = far
                 sees[n, a, e] = False
-                if e == a or not present[n, e]:
+                if e == a or not present_n[e]:
                     continue
                 # The cone is measured between lower corners, as the original does.
                 if not _in_cone(turn[a, 0], turn[a, 1], q[n, e, 0] - q[n, a, 0], q[n, e, 1] - q[n, a, 1]):
@@ -246,18 +257,18 @@ def perceive(
                     ty += turn[e, 0] * CENTROID_Y
                     tz += CENTROID_Z
                 dx, dy, dz = tx - ox, ty - oy, tz - oz
-                first = _hit(e, num_agents, num_ramps, centre, turn, half[n], ox, oy, oz, dx, dy, dz)
+                first = _hit(e, num_agents, num_ramps, centre, turn, half_n, ox, oy, oz, dx, dy, dz)
                 sees[n, a, e] = first < MISS and not _blocked(
-                    a, e, first, num_agents, num_ramps, centre, turn, half[n], present[n], walls[n], num_walls[n],
-                    pillar[n], ox, oy, oz, dx, dy, dz,
+                    a, e, first, num_agents, num_ramps, centre, turn, half_n, present_n, walls_n, num_walls[n],
+                    pillar_n, ox, oy, oz, dx, dy, dz,
                 )  # fmt: skip
             for f in range(food.shape[1]):
                 sees_food[n, a, f] = False
                 if _in_cone(turn[a, 0], turn[a, 1], food[n, f, 0] - q[n, a, 0], food[n, f, 1] - q[n, a, 1]):
                     dx, dy, dz = food[n, f, 0] - ox, food[n, f, 1] - oy, food[n, f, 2] - oz
                     sees_food[n, a, f] = not _blocked(
-                        a, a, 1.0, num_agents, num_ramps, centre, turn, half[n], present[n], walls[n], num_walls[n],
-                        pillar[n], ox, oy, oz, dx, dy, dz,
+                        a, a, 1.0, num_agents, num_ramps, centre, turn, half_n, present_n, walls_n, num_walls[n],
+                    pillar_n, ox, oy, oz, dx, dy, dz,
                     )  # fmt: skip
 
 
