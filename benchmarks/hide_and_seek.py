@@ -1,7 +1,7 @@
 """Environment steps per second of hide-and-seek, and where the time goes: `python benchmarks/hide_and_seek.py`.
 
-Each setting is measured in turns, several times; the best and the median of the turns are given, because other work on
-a machine only ever makes a turn slower. CPU seconds are those of this process, which uses one core.
+A turn is a whole episode of all lanes, reset and preparation included. Settings take turns, several times; the best and
+the median are given, because other work on a machine only ever makes a turn slower. CPU seconds are those of this process, which uses one core.
 """
 
 from __future__ import annotations
@@ -77,6 +77,11 @@ class Run:
         self.clock.watch(self.lanes, "step", "all")
         self.turns: list[tuple[float, float, dict[str, float]]] = []  # rate by CPU time, by wall time, us of the parts
 
+    def restart(self) -> None:
+        self.lanes.reset(0)
+        self.turns.clear()
+        self.held = self.decisions = 0
+
     def turn(self, steps: int) -> None:
         self.clock.seconds.clear()
         wall = 0.0
@@ -96,17 +101,16 @@ class Run:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=81, help="steps of all lanes in a turn; 81 is a quadrant episode")
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--only", default="", help="settings whose title has this in it")
     options = parser.parse_args()
     runs = [Run(setting) for setting in SETTINGS if options.only in setting.title]
     for run in runs:
-        run.turn(5)  # what is compiled, cached or touched first does not count
-        run.turns.clear()
+        run.turn(2)  # what is compiled, cached or touched first does not count
+        run.restart()
     for _ in range(options.turns):
         for run in runs:
-            run.turn(options.steps)
+            run.turn(run.game.options.horizon + 1)
     print(f"{'':<30}{'env steps per s (CPU)':>24}{'wall':>8}{'bar':>7}   us: physics  rays  rules  reset   grabs")
     for run in runs:
         by_cpu = [turn[0] for turn in run.turns]

@@ -16,7 +16,7 @@ from srl.environments.errors import EnvironmentBroken
 from srl.environments.hide_and_seek.dice import Dice
 from srl.environments.hide_and_seek.extra import check_installed
 from srl.environments.hide_and_seek.options import GameOptions, least
-from srl.environments.hide_and_seek.variants import game_options
+from srl.environments.hide_and_seek.variants import game_options, picture_options
 from srl.environments.seeds import copy_seeds
 
 MAX_FAILURES_IN_A_ROW = 20
@@ -31,7 +31,9 @@ class HideAndSeekConfig:
 
     def build(self, num_copies: int) -> HideAndSeekLanes:
         check_installed(self.variant)
-        return HideAndSeekLanes(f"hide-and-seek/{self.variant}", game_options(self.variant, self.options), num_copies)
+        options = game_options(self.variant, self.options)
+        pictures = picture_options(self.options)
+        return HideAndSeekLanes(f"hide-and-seek/{self.variant}", options, num_copies, pictures)
 
 
 class HideAndSeekLanes:
@@ -40,9 +42,13 @@ class HideAndSeekLanes:
     Each copy draws from a generator of its own: what happens in it does not depend on how many others there are.
     """
 
-    def __init__(self, name: str, options: GameOptions, num_copies: int) -> None:
+    def __init__(
+        self, name: str, options: GameOptions, num_copies: int, pictures: Mapping[str, Any] | None = None
+    ) -> None:
         from srl.environments.hide_and_seek.game import ACTIONS, Game
+        from srl.environments.hide_and_seek.pictures import Painter
 
+        self._painter = Painter(**(pictures or {}))
         self._options, self._num = options, num_copies
         self.game = game = Game(options, num_copies)
         worlds = game.worlds
@@ -97,7 +103,12 @@ class HideAndSeekLanes:
         facts = game.facts() if self._ended.any() else {}
         return self._arrivals(reward, terminated, truncated, starting, facts, failures)
 
+    def render(self) -> Array:
+        """The first copy as a picture [size, size, 3] uint8: what `srl record` films."""
+        return self._painter.picture(self.game, 0)
+
     def close(self) -> None:
+        self._painter.close()
         self.game.close()
 
     def _replace(self, failures: dict[int, str], starting: Array) -> Array:

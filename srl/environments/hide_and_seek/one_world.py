@@ -13,22 +13,21 @@ from srl.base.tree import Array
 from srl.environments.errors import EnvironmentBroken
 from srl.environments.hide_and_seek.dice import Dice
 from srl.environments.hide_and_seek.extra import check_installed
-from srl.environments.hide_and_seek.variants import game_options
+from srl.environments.hide_and_seek.variants import game_options, picture_options
 
 MOVES = np.ones(1, bool)
 
 
 class OneWorld:
     def __init__(self, variant: str, render_mode: str | None, options: Mapping[str, Any]) -> None:
-        """`options` of the game; and `view` (map or camera) and `picture_size` of its pictures."""
+        """`options` are those of the game and of its pictures."""
         check_installed(variant)
         from srl.environments.hide_and_seek.game import ACTIONS, Game
-        from srl.environments.hide_and_seek.pictures import SIZE, Painter
+        from srl.environments.hide_and_seek.pictures import Painter
 
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode must be 'rgb_array' or None, not {render_mode!r}")
-        options = dict(options)
-        painter = Painter(options.pop("view", "map"), options.pop("picture_size", SIZE))
+        painter = Painter(**picture_options(options))
         self._painter = painter if render_mode is not None else None
         self._actions = ACTIONS
         self.game = game = Game(game_options(variant, options), 1)

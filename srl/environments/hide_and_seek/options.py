@@ -91,11 +91,11 @@ class GameOptions:
         for name in ("horizon", "num_rooms", "min_room_size", "substeps", "num_food_clusters", "food_health"):
             _at_least(name, getattr(self, name), 1)
         for name in ("preparation", "door_dropout", "outside_walls"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
+            if not (_is_number(value := getattr(self, name)) and 0 <= value <= 1):
+                raise ValueError(f"{name} must be between 0 and 1, not {value!r}")
         for name in ("scale", "timestep", "together_radius", "food_radius", "food_together_radius"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise ValueError(f"{name} must be a positive number, not {getattr(self, name)}")
+            if not (_is_number(value := getattr(self, name)) and value > 0):
+                raise ValueError(f"{name} must be a positive number, not {value!r}")
         self._check_together()
 
     def _check_together(self) -> None:
@@ -160,6 +160,10 @@ def least(count: Count) -> int:
 
 def most(count: Count) -> int:
     return count if isinstance(count, int) else count[1]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _among(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -9,19 +9,19 @@ from srl.environments.hide_and_seek.drawing import draw_map
 from srl.environments.hide_and_seek.game import Game
 
 VIEWS = ("map", "camera")
-SIZE = 640
+SIZE, LARGEST = 640, 1280
 
 
 class Painter:
     """Draws a map from above, which works everywhere, or what MuJoCo's camera sees."""
 
-    def __init__(self, view: str = "map", size: int = SIZE) -> None:
+    def __init__(self, view: str = "map", picture_size: int = SIZE) -> None:
         if view not in VIEWS:
             raise ValueError(f"no view {view!r}{nearest(view, VIEWS)}")
-        if size < 64:
-            raise ValueError(f"a picture needs at least 64 pixels along a side, not {size}")
-        self._size = size
-        self._camera = Camera(size) if view == "camera" else None
+        if not 64 <= picture_size <= LARGEST:
+            raise ValueError(f"picture_size must be from 64 to {LARGEST} pixels along a side, not {picture_size}")
+        self._size = picture_size
+        self._camera = Camera(picture_size) if view == "camera" else None
 
     def picture(self, game: Game, world: int) -> Array:
         """[size, size, 3] uint8."""

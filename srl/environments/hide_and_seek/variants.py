@@ -45,12 +45,21 @@ VARIANTS: Mapping[str, GameOptions] = {
 }
 
 
+PICTURE_OPTIONS = ("view", "picture_size")
+"""Options of a game's pictures, which may stand among the others: `map` or `camera`, and pixels along a side."""
+
+
+def picture_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in PICTURE_OPTIONS}
+
+
 def game_options(variant: str, options: Mapping[str, Any]) -> GameOptions:
     """The options of a named game with some of them changed; ValueError, with the nearest name, for wrong ones."""
     if variant not in VARIANTS:
         raise ValueError(f"no game hide-and-seek/{variant}{nearest(variant, VARIANTS)}")
-    known = [field.name for field in dataclasses.fields(GameOptions)]
+    fields = [field.name for field in dataclasses.fields(GameOptions)]
+    known = (*fields, *PICTURE_OPTIONS)
     for name in options:
         if name not in known:
             raise ValueError(f"environment hide-and-seek/{variant} has no option {name!r}{nearest(name, known)}")
-    return dataclasses.replace(VARIANTS[variant], **options)
+    return dataclasses.replace(VARIANTS[variant], **{name: options[name] for name in options if name in fields})

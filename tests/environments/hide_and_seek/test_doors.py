@@ -148,6 +148,15 @@ def test_a_map_shows_every_game(variant):
     game.close()
 
 
+def test_lanes_give_pictures_too():
+    lanes = lanes_config("hide-and-seek/full", picture_size=100).build(1)
+    lanes.reset(0)
+    assert lanes.render().shape == (100, 100, 3)
+    lanes.close()
+    with pytest.raises(ValueError, match="picture_size must be from 64 to 1280"):
+        lanes_config("hide-and-seek/full", picture_size=10).build(1)
+
+
 def test_without_a_render_mode_there_is_no_picture():
     game = parallel_env("quadrant")
     game.reset(seed=0)

@@ -234,6 +234,8 @@ def test_an_impossible_layout_says_what_does_not_fit():
         ({"bounds": (1, 1, 0, 0)}, "bounds must be x0, y0, x1, y1"),
         ({"scale": 0.1}, "makes a floor of 3 cells"),
         ({"task": "shelter"}, "a task for one hider"),
+        ({"scale": "big"}, "scale must be a positive number, not 'big'"),
+        ({"num_hiders": "two"}, "num_hiders must be a number of at least 0 or a pair"),
         ({"horizon": 0}, "horizon must be a whole number of at least 1"),
     ],
 )
