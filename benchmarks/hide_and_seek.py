@@ -1,7 +1,8 @@
 """Environment steps per second of hide-and-seek, and where the time goes: `python benchmarks/hide_and_seek.py`.
 
 A turn is a whole episode of all lanes, reset and preparation included. Settings take turns, several times; the best and
-the median are given, because other work on a machine only ever makes a turn slower. CPU seconds are those of this process, which uses one core.
+the median are given, because other work on a machine only ever makes a turn slower. CPU seconds are those of this
+process, which uses one core.
 """
 
 from __future__ import annotations
