@@ -17,6 +17,7 @@ from srl.base.state import State, generator_state, part, restore_generator, unde
 from srl.base.tree import Array, Tree
 from srl.environments import mujoco_bodies, mujoco_tasks
 from srl.environments.finite import all_finite, broken_lanes
+from srl.environments.mujoco_clock import stop_clock
 from srl.environments.mujoco_log import quiet
 from srl.environments.mujoco_tasks import Scene, Task
 from srl.environments.seeds import copy_seeds
@@ -74,6 +75,7 @@ class MujocoLanes:
         from gymnasium.envs.mujoco.mujoco_env import expand_model_path
 
         quiet()
+        stop_clock()
         self._mujoco, self._task, self._limit = mujoco, task, max_episode_steps
         self._saved = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # what decides the next steps, warm start included
         model = mujoco.MjModel.from_xml_path(expand_model_path(task.xml_file))

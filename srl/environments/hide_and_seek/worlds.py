@@ -12,7 +12,7 @@ from srl.base.tree import Array
 from srl.environments.hide_and_seek.layout import BOX_HALF_SIZES, Layout
 from srl.environments.hide_and_seek.options import GameOptions, most
 from srl.environments.hide_and_seek.scene import AGENT_RADIUS, RAMP_HALF, Scene, SceneKind, scene_kind
-from srl.environments.hide_and_seek.timers import stop_clock
+from srl.environments.mujoco_clock import stop_clock
 from srl.environments.mujoco_log import quiet
 
 MAX_SPEED = 50.0
