@@ -6,7 +6,8 @@ import contextlib
 import json
 import sys
 import time
-from dataclasses import dataclass, field, make_dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
@@ -15,12 +16,13 @@ from tyro.conf import Fixed, OmitArgPrefixes, Positional, Suppress, UseAppendAct
 
 from srl.cli_cluster import Agent, Logs
 from srl.cli_looking import ROOT, Eval, Export, Plot, Record
-from srl.experiments.arguments import chosen_algorithm, spell_out
+from srl.experiments.arguments import chosen_algorithm, given_on, spell_out
 from srl.experiments.bench_options import BenchOptions
 from srl.experiments.options import ALGORITHMS, TrainOptions
 
 if TYPE_CHECKING:
     from srl.api.status import RunStatus
+    from srl.experiments.preparing import Prepared
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,25 @@ class Train:
     algo_arg: UseAppendAction[tuple[str, ...]] = ()
     """An option of an algorithm of your own, as NAME=VALUE."""
     options: Annotated[TrainOptions, arg(name="")] = field(default_factory=TrainOptions)
+    given: Annotated[frozenset[str], Fixed, Suppress] = frozenset()
+    """The options that stood on the command line: a recipe leaves them alone."""
 
     def run(self) -> int:
-        from srl.experiments.train import start
+        from srl.experiments.train import launch
 
-        options = self._options()
-        return _conduct(options, lambda observe: start(self.env, options, self.name, self.root, observe, _began()))
+        prepared = self._prepare(self._options())
+        return _conduct(prepared.options, lambda observe: launch(prepared, self.name, self.root, observe, _began()))
+
+    def _prepare(self, options: TrainOptions) -> Prepared:
+        from srl.experiments.preparing import prepare
+
+        prepared = prepare(self.env, options, self.given)
+        print(prepared.recipe, flush=True)
+        return prepared
 
     def _options(self) -> TrainOptions:
-        given = {"env_args": _parse_arguments(self.env_arg), "algo_args": _parse_arguments(self.algo_arg)}
-        return TrainOptions(**{**vars(self.options), **given})  # not the parser's subclass of it: see _narrowed
+        pairs = {"env_args": _parse_arguments(self.env_arg), "algo_args": _parse_arguments(self.algo_arg)}
+        return TrainOptions(**{**vars(self.options), **pairs})  # not the parser's subclass of it: see _narrowed
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,8 @@ class Submit(Train):
     def run(self) -> int:
         from srl.experiments.train import submit
 
-        print(submit(self.env, self._options(), self.name, self.root, self.dry_run))
+        prepared = self._prepare(replace(self._options(), scheduler="slurm"))
+        print(submit(prepared, self.name, self.root, self.dry_run))
         return 0
 
 
@@ -217,14 +229,19 @@ class Doctor:
         return 0 if healthy(facts) else 1
 
 
-def _narrowed(command: type[Train], algorithm: str) -> type[Train]:
-    """`Train` or `Submit` as its parser and its help should be: with the options of one algorithm, not of all."""
+def _narrowed(command: type[Train], words: Sequence[str]) -> type[Train]:
+    """`Train` or `Submit` as its parser and its help should be: with the options of one algorithm, not of all; and
+    knowing which of them are given."""
+    algorithm = chosen_algorithm(words)
     others = [(name, type(getattr(TrainOptions(), name))) for name in ALGORITHMS if name != algorithm]
     hidden: list[Any] = [(name, Annotated[kind, Fixed, Suppress], field(default_factory=kind)) for name, kind in others]
     options = make_dataclass("TrainOptions", hidden, bases=(TrainOptions,), frozen=True)
-    narrowed = ("options", Annotated[options, arg(name="")], field(default_factory=options))
+    narrowed: list[Any] = [
+        ("options", Annotated[options, arg(name="")], field(default_factory=options)),
+        ("given", Annotated[frozenset[str], Fixed, Suppress], field(default=given_on(words))),
+    ]
     named = {"__doc__": command.__doc__}
-    return make_dataclass(command.__name__, [narrowed], bases=(command,), frozen=True, namespace=named)
+    return make_dataclass(command.__name__, narrowed, bases=(command,), frozen=True, namespace=named)
 
 
 Commands = Union[
@@ -247,9 +264,8 @@ Commands = Union[
 def parse(arguments: list[str]) -> Any:
     """The command that was meant, ready to `run`."""
     words = spell_out(arguments)
-    algorithm = chosen_algorithm(words)
-    train: Any = Annotated[_narrowed(Train, algorithm), subcommand("train")]
-    submit: Any = Annotated[_narrowed(Submit, algorithm), subcommand("submit")]
+    train: Any = Annotated[_narrowed(Train, words), subcommand("train")]
+    submit: Any = Annotated[_narrowed(Submit, words), subcommand("submit")]
     return tyro.cli(Union[train, submit, Commands], prog="srl", args=words, description="ReaLly Scalable RL.")
 
 

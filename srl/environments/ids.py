@@ -26,6 +26,7 @@ EXTRAS = {
     "envs.box2d": ("Box2D", 'pip install "gymnasium[box2d]"'),
     "envs.phys2d": ("jax", 'pip install "gymnasium[jax]"'),
     "envs.tabular": ("jax", 'pip install "gymnasium[jax]"'),
+    "minigrid": ("minigrid", 'pip install "srl[minigrid]"'),
 }
 HIDE_AND_SEEK = "hide-and-seek/"
 MAKE_OPTIONS = ("max_episode_steps", "render_mode")
@@ -116,7 +117,7 @@ def _of_function(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
 
 
 def _of_id(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
-    from srl.environments import atari, mujoco
+    from srl.environments import atari, minigrid, mujoco
 
     module, _, last = name.rpartition(":")
     if module:
@@ -129,6 +130,8 @@ def _of_id(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
     _check_extra(name, str(spec.vector_entry_point or spec.entry_point))
     if (native := mujoco.config_of(spec.id, kwargs)) is not None:
         return native
+    if str(spec.entry_point).startswith(minigrid.ENTRY_POINTS):
+        return GymnasiumConfig(minigrid.FACTORY, {"id": spec.id, **kwargs}, located=True)
     is_atari = spec.entry_point == atari.ENTRY_POINT  # As RAM: the vector environment knows pictures only.
     vector = spec.vector_entry_point is not None and not spec.additional_wrappers and not is_atari
     entry_point = spec.vector_entry_point if vector else spec.entry_point

@@ -44,3 +44,13 @@ def spell_out(arguments: Sequence[str]) -> list[str]:
         else:
             spelt.append(word)
     return spelt
+
+
+def given_on(words: Sequence[str]) -> frozenset[str]:
+    """The names of the options on a command line: `--ppo.no-normalize-observation` gives `ppo.normalize_observation`."""
+    names: set[str] = set()
+    for word in words:
+        if word.startswith("--"):
+            owner, dot, name = word[2:].partition("=")[0].replace("-", "_").rpartition(".")
+            names.add(owner + dot + name.removeprefix("no_"))
+    return frozenset(names)

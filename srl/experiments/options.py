@@ -11,6 +11,7 @@ from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo import PPOConfig
 from srl.base.nearest import nearest
+from srl.experiments.recipes import AUTO, NAMES
 
 ALGORITHMS = ("ppo", "a2c", "impala", "ppg")
 CLUSTERS = ("hosts", "ray", "slurm")
@@ -24,6 +25,10 @@ class TrainOptions:
     algo: str = "ppo"
     """The algorithm: `ppo`, `a2c`, `impala` or `ppg`, whose options are below behind its name (or behind `--algo.`,
     whatever it is), or a config of your own as `package.module:Config` or `path/file.py:Config`."""
+    recipe: str = AUTO
+    """Tuned values for the options that you do not give. `auto`: those of the environment's family (classic control,
+    Box2D, MuJoCo, Atari, MiniGrid, or what its spaces look like); `none`: the defaults shown here; or a recipe by its
+    name, e.g. `mujoco` for a simulation of your own. See docs/howto/recipes.md."""
     steps: int = 1_000_000
     """Agent decisions to learn from."""
     until_return: float | None = None
@@ -116,6 +121,8 @@ class TrainOptions:
             )
         if self.algo in ALGORITHMS and self.algo_args:
             raise ValueError(f"options of {self.algo} are given behind its name: --{self.algo}.{min(self.algo_args)}")
+        if self.recipe not in NAMES:
+            raise ValueError(f"no recipe {self.recipe!r}{nearest(self.recipe, NAMES)}")
         for name in ("steps", "trainers", "policies", "in_flight", "hosts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")

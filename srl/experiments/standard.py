@@ -62,7 +62,7 @@ def on_cpu(algorithm: AlgorithmConfig) -> AlgorithmConfig:
 def choose_sizes(options: TrainOptions, probed: Probed, cores: int, inline: bool) -> Sizes:
     """Light environments leave a core to the trainer; heavy ones take all of them. In one thread a second actor brings
     nothing, and a number that hung on how fast this machine is just now would keep runs from being repeated."""
-    image = any(_has_image(team.observation) for team in probed.spec.teams)
+    image = any(has_image(team.observation) for team in probed.spec.teams)
     epochs = getattr(algorithm_of(options), "epochs", 1)
     update_us = UPDATE_US["image" if image else "vector"] * epochs
     heavy = probed.step_us > update_us
@@ -75,9 +75,9 @@ def choose_sizes(options: TrainOptions, probed: Probed, cores: int, inline: bool
     return Sizes(actors, lanes, ring, horizon, options.batch)
 
 
-def _has_image(space: Space) -> bool:
+def has_image(space: Space) -> bool:
     if isinstance(space, Dict):
-        return any(_has_image(item) for item in space.items.values())
+        return any(has_image(item) for item in space.items.values())
     return isinstance(space, Box) and len(space.shape) == 3 and min(sorted(space.shape)[1:]) >= 36
 
 

@@ -17,11 +17,13 @@ from srl.base.config import from_data
 from srl.base.nearest import nearest
 from srl.base.seeding import derive
 from srl.experiments import saving
+from srl.experiments.choosing import given_in
 from srl.experiments.compatibility import check_compatible
 from srl.experiments.hosting import Ground
-from srl.experiments.named import anchored, by_name, title_of
+from srl.experiments.named import by_name, title_of
 from srl.experiments.options import TrainOptions
-from srl.experiments.probe import Probed, probe
+from srl.experiments.preparing import Prepared, look_at, prepare
+from srl.experiments.recipes import NONE
 from srl.experiments.saving import Restored
 from srl.experiments.session import Outcome, RunFailed, Session, describe
 from srl.experiments.slurm_run import follow, refuse_if_going_on, script_of
@@ -90,15 +92,16 @@ def train(
     ``if __name__ == "__main__":``.
     """
     _refuse_in_worker()
-    merged = make_options(**options)
+    prepared = prepare(env, make_options(**options), given_in(by_name(options)))
     if verbose and on_status is None:
         from srl.terminal.watch import watching
 
-        with watching(tuning_of(merged)) as (observe, finish):
-            run = start(env, merged, name, Path(root), observe)
+        print(prepared.recipe)
+        with watching(tuning_of(prepared.options)) as (observe, finish):
+            run = launch(prepared, name, Path(root), observe)
             finish(run.status)
             return run
-    return start(env, merged, name, Path(root), on_status)
+    return launch(prepared, name, Path(root), on_status)
 
 
 def tuning_of(options: TrainOptions) -> Tuning:
@@ -122,9 +125,21 @@ def start(
     on_status: Callable[[RunStatus], None] | None,
     began: float | None = None,
 ) -> Run:
-    """Train with options made already."""
+    """Train with exactly these options, without a recipe."""
+    complete = dataclasses.replace(options, recipe=NONE)
+    return launch(prepare(env, complete, ()), name, root, on_status, began)
+
+
+def launch(
+    prepared: Prepared,
+    name: str | None,
+    root: Path,
+    on_status: Callable[[RunStatus], None] | None,
+    began: float | None = None,
+) -> Run:
+    """Train what is prepared."""
     began = time.time() if began is None else began
-    options, environment, probed, experiment = _prepare(env, options)
+    options, environment, experiment = prepared.options, prepared.environment, prepared.experiment
     if options.scheduler == "slurm":
         check_slurm(options.partition)
     elif options.scheduler == "ray":
@@ -134,32 +149,18 @@ def start(
         job = _submit(run, experiment, environment, options)
         return _finished(follow(run, job, on_status or (lambda status: None)))
     with run.held():
-        return _conduct(run, experiment, environment, options, on_status, began, None, probed.why_not_resumable)
+        return _conduct(run, experiment, environment, options, on_status, began, None, prepared.why_not_resumable)
 
 
-def submit(env: str, options: TrainOptions, name: str | None, root: Path, dry_run: bool = False) -> str:
+def submit(prepared: Prepared, name: str | None, root: Path, dry_run: bool = False) -> str:
     """Hand a run over to Slurm and leave it there. Returns what to tell the user; with `dry_run` the script."""
-    options, environment, _, experiment = _prepare(env, dataclasses.replace(options, scheduler="slurm"))
+    options, environment, experiment = prepared.options, prepared.environment, prepared.experiment
     if dry_run:
         return script_of(RunDirectory(root.resolve() / (name or "NAME")), experiment, options)
     check_slurm(options.partition)
     run = _directory(root, name, experiment, options, time.time())
     job = _submit(run, experiment, environment, options)
     return f"{run.name} is job {job}; see it with `srl ps`, end it with `srl stop {run.name}`"
-
-
-def _prepare(
-    env: str | Callable[..., Any], options: TrainOptions
-) -> tuple[TrainOptions, LanesConfig, Probed, Experiment]:
-    """Everything that can be wrong is found before a directory is made or a process started."""
-    options = anchored(options)
-    from srl.environments.ids import lanes_config
-
-    check_sinks(options.sinks)
-    environment = lanes_config(env, **options.env_args)
-    title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
-    probed = _look_at(environment, options)
-    return options, environment, probed, standard_experiment(title, environment, probed, options)
 
 
 def _directory(
@@ -188,7 +189,7 @@ def conduct_on(
     config = run.read_config()
     environment = from_data(config["lanes"])
     options: TrainOptions = from_data(config["options"])
-    probed = _look_at(environment, options)
+    probed = look_at(environment, options)
     experiment = standard_experiment(config["environment"], environment, probed, options)
     newest = checkpoints.latest(run.checkpoints)
     restored = None
@@ -236,7 +237,7 @@ def _resume(
             f"{run.name} has {restored.steps:,} of {options.steps:,} steps already; ask for more: "
             f"srl resume {run.name} --steps {2 * options.steps}"
         )
-    probed = _look_at(environment, options)
+    probed = look_at(environment, options)
     experiment = standard_experiment(config["environment"], environment, probed, options)
     restored, experiment = _go_on(restored, config["policies"], experiment, options)
     if options.scheduler == "slurm":
@@ -256,10 +257,6 @@ def _go_on(
         # Seeds that were not used yet: nobody should live through the run's first episodes again.
         experiment = dataclasses.replace(experiment, seed=derive(options.seed, "resumed", restored.version))
     return restored, experiment
-
-
-def _look_at(environment: LanesConfig, options: TrainOptions) -> Probed:
-    return probe(environment, options.seed, options.hang_timeout, resumable=options.scheduler == "inline")
 
 
 def _conduct(

@@ -1,0 +1,47 @@
+"""From the name of an environment and some options to all that a run needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from srl.api.experiment import Experiment
+from srl.api.lanes import LanesConfig
+from srl.experiments.choosing import apply, recipe_for, told
+from srl.experiments.named import anchored
+from srl.experiments.options import TrainOptions
+from srl.experiments.probe import Probed, probe
+from srl.experiments.standard import standard_experiment
+from srl.runs.foreign_sinks import check_sinks
+
+
+@dataclass(frozen=True)
+class Prepared:
+    options: TrainOptions
+    """With the recipe's values."""
+    environment: LanesConfig
+    experiment: Experiment
+    recipe: str
+    """A line about it, for people."""
+    why_not_resumable: str
+
+
+def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collection[str]) -> Prepared:
+    """Look at the environment, and take its recipe for the options whose names are not among `given`. Everything that
+    can be wrong is found here, before a directory is made or a process started."""
+    from srl.environments.ids import lanes_config
+
+    options = anchored(options)
+    check_sinks(options.sinks)
+    environment = lanes_config(env, **options.env_args)
+    title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
+    probed = look_at(environment, options)
+    recipe = recipe_for(environment, probed.spec, options.recipe)
+    options = apply(recipe, options, given)
+    experiment = standard_experiment(title, environment, probed, options)
+    return Prepared(options, environment, experiment, told(recipe, options), probed.why_not_resumable)
+
+
+def look_at(environment: LanesConfig, options: TrainOptions) -> Probed:
+    return probe(environment, options.seed, options.hang_timeout, resumable=options.scheduler == "inline")

@@ -1,0 +1,150 @@
+"""Recipes: the options that a family of environments learns well with, each value with its reason.
+
+`srl train` looks its environment up here. What the user gave is never touched; the run's config.json holds what came
+out. Values are the published ones of the field (the PPO paper, Huang et al.'s "37 implementation details", the tuned
+settings of RL Zoo), fitted to SRL's lanes; docs/results.md says which of them have been measured here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+AUTO, NONE = "auto", "none"
+
+
+@dataclass(frozen=True)
+class Setting:
+    option: str
+    """As `srl.train` knows it; of the algorithm if it begins with `algo.`."""
+    value: Any
+    why: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str
+    about: str
+    patterns: tuple[str, ...] = ()
+    """Ids or entry points, with `*` for any text. The first recipe that fits is taken."""
+    task: tuple[Setting, ...] = ()
+    """What the environment asks of every algorithm."""
+    ppo: tuple[Setting, ...] = ()
+    """What PPO does with it; other algorithms want other sizes and steps."""
+
+
+def _normalised(why: str) -> tuple[Setting, ...]:
+    return (
+        Setting("algo.normalize_observation", True, why),
+        Setting("algo.normalize_return", "running", "rewards of any size: the critic learns values of deviation 1"),
+    )
+
+
+def _sizes(lanes: int, horizon: int, batch: int, why: str) -> tuple[Setting, ...]:
+    return (Setting("lanes", lanes, why), Setting("horizon", horizon, why), Setting("batch", batch, why))
+
+
+def _updates(epochs: int, num_minibatches: int, learning_rate: float) -> tuple[Setting, ...]:
+    return (
+        Setting("algo.epochs", epochs, "passes over each batch"),
+        Setting("algo.num_minibatches", num_minibatches, "gradient steps per pass"),
+        Setting("algo.learning_rate", learning_rate, "falls linearly to 0 by default"),
+    )
+
+
+_NO_ENTROPY = Setting("algo.entropy_coefficient", 0.0, "the Gaussian's own width explores; a bonus keeps it too wide")
+_CONTINUOUS = (*_normalised("positions, angles and speeds of very different size"), _NO_ENTROPY)
+
+RECIPES = (
+    Recipe(
+        "acrobot",
+        "Acrobot: few rewards to tell actions apart until the goal is first reached",
+        ("Acrobot-v1",),
+        task=(
+            Setting("algo.normalize_observation", True, "speeds are up to 28, sines and cosines up to 1"),
+            Setting("algo.entropy_coefficient", 0.0, "random pushing reaches the goal often enough"),
+        ),
+    ),
+    Recipe(
+        "pendulum",
+        "Pendulum: dense costs of up to 16 a step, and what matters is near",
+        ("Pendulum-v1",),
+        task=(
+            Setting("algo.gamma", 0.9, "a swing pays off within some ten steps"),
+            Setting("algo.normalize_return", "running", "costs of up to 16 a step"),
+            _NO_ENTROPY,
+        ),
+        ppo=(
+            *_sizes(16, 64, 1024, "many small batches: it is learnt in 100 thousand steps or so"),
+            *_updates(10, 16, 1e-3),
+        ),
+    ),
+    Recipe(
+        "mountain-car",
+        "MountainCar: nothing but -1 a step until the goal is first reached, by swinging",
+        ("MountainCar-v0",),
+        task=(
+            *_normalised("speeds are a hundredth of the positions"),
+            Setting("algo.gae_lambda", 0.98, "the goal is a hundred steps behind the swing that reached it"),
+        ),
+        ppo=_sizes(16, 128, 2048, "long pieces: the goal is a hundred steps away"),
+    ),
+    Recipe(
+        "classic-control",
+        "Gymnasium's classic control: what CartPole, on which the defaults were tuned, does best with",
+        ("gymnasium.envs.classic_control.*",),
+    ),
+    Recipe(
+        "lunar-lander",
+        "LunarLander: the reward for landing is hundreds of steps away",
+        ("LunarLander-v*", "LunarLanderContinuous-v*"),
+        task=(
+            Setting("algo.gamma", 0.999, "an episode has up to 1000 steps, and landing is at its end"),
+            Setting("algo.gae_lambda", 0.98, "for the same reason"),
+            Setting("algo.normalize_return", "running", "returns go from -500 to 300"),
+        ),
+        ppo=(*_sizes(16, 128, 4096, "pieces long enough for a landing"), *_updates(4, 64, 3e-4)),
+    ),
+    Recipe(
+        "bipedal-walker",
+        "BipedalWalker: walking, with -100 for falling",
+        ("BipedalWalker-v*", "BipedalWalkerHardcore-v*"),
+        task=(*_CONTINUOUS, Setting("algo.gamma", 0.999, "an episode has up to 1600 steps")),
+        ppo=(*_sizes(32, 128, 8192, "falls are rare and costly: large batches"), *_updates(10, 128, 3e-4)),
+    ),
+    Recipe(
+        "mujoco",
+        "MuJoCo: locomotion and reaching with Gaussian actions",
+        ("gymnasium.envs.mujoco.*", "gymnasium_robotics.*"),
+        task=_CONTINUOUS,
+        ppo=(
+            *_sizes(8, 128, 2048, "the PPO paper's batches of 2048; a machine with many cores wants a larger --batch"),
+            *_updates(10, 32, 3e-4),
+        ),
+    ),
+    Recipe(
+        "atari",
+        "Atari games as pictures",
+        ("ale_py.*", "ALE/*"),
+        ppo=(
+            *_sizes(8, 128, 1024, "8 games of 128 steps, as in the PPO paper"),
+            *_updates(4, 4, 2.5e-4),
+            Setting("algo.clip", 0.1, "as in the PPO paper: half of what vectors bear"),
+            Setting("algo.value_clip", 0.1, "as in its published implementation"),
+        ),
+    ),
+    Recipe(
+        "minigrid",
+        "MiniGrid: small views, one reward at the end",
+        ("minigrid.*", "srl.environments.minigrid:*"),
+        ppo=(
+            *_sizes(16, 128, 2048, "pieces as long as many episodes, as the only reward is at their end"),
+            *_updates(4, 8, 2.5e-4),
+        ),
+    ),
+    # The last two are taken by what the environment is, not by its name.
+    Recipe("continuous", "unknown environment with real-valued actions", task=_CONTINUOUS, ppo=_updates(10, 32, 3e-4)),
+    Recipe("image", "unknown environment with pictures", ppo=_updates(4, 4, 2.5e-4)),
+    Recipe("default", "unknown environment: the options' own defaults"),
+)
+NAMES = (AUTO, NONE, *(recipe.name for recipe in RECIPES))
