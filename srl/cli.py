@@ -54,14 +54,13 @@ class Train:
         from srl.experiments.train import launch
 
         prepared = self._prepare(self._options())
+        print(prepared.recipe, flush=True)
         return _conduct(prepared.options, lambda observe: launch(prepared, self.name, self.root, observe, _began()))
 
     def _prepare(self, options: TrainOptions) -> Prepared:
         from srl.experiments.preparing import prepare
 
-        prepared = prepare(self.env, options, self.given)
-        print(prepared.recipe, flush=True)
-        return prepared
+        return prepare(self.env, options, self.given)
 
     def _options(self) -> TrainOptions:
         pairs = {"env_args": _parse_arguments(self.env_arg), "algo_args": _parse_arguments(self.algo_arg)}
@@ -79,6 +78,7 @@ class Submit(Train):
         from srl.experiments.train import submit
 
         prepared = self._prepare(replace(self._options(), scheduler="slurm"))
+        print(prepared.recipe, file=sys.stderr)  # what follows may be a script for a file
         print(submit(prepared, self.name, self.root, self.dry_run))
         return 0
 

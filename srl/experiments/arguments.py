@@ -47,7 +47,7 @@ def spell_out(arguments: Sequence[str]) -> list[str]:
 
 
 def given_on(words: Sequence[str]) -> frozenset[str]:
-    """The names of the options on a command line: `--ppo.no-normalize-observation` gives `ppo.normalize_observation`."""
+    """The names of the options among them: `--ppo.no-normalize-observation` gives `ppo.normalize_observation`."""
     names: set[str] = set()
     for word in words:
         if word.startswith("--"):

@@ -1,0 +1,85 @@
+"""One run of Stable-Baselines3's PPO for benchmarks/learning.py, which starts it: runs without srl.
+
+    python learning_sb3.py ENVIRONMENT SETTINGS_AS_JSON SEED DIRECTORY
+
+Leaves config.json and metrics.jsonl in DIRECTORY, as SRL does, so that `srl plot` can draw both.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+
+BEGAN = time.time()
+
+
+class Record(BaseCallback):  # type: ignore[misc]
+    """The mean return of the last 100 episodes, before every update and at the end."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = path.open("w", buffering=1)
+        self._returns: deque[float] = deque(maxlen=100)
+
+    def _on_step(self) -> bool:
+        self._returns.extend(float(info["episode"]["r"]) for info in self.locals["infos"] if "episode" in info)
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if self._returns:
+            record = {
+                "step": self.num_timesteps,
+                "time/elapsed": time.time() - BEGAN,
+                "episodes/return_mean": sum(self._returns) / len(self._returns),
+            }
+            self._file.write(json.dumps(record) + "\n")
+
+    def _on_training_end(self) -> None:
+        self._on_rollout_end()
+        self._file.close()
+
+
+def scheduled(start: float, schedule: str) -> Any:
+    """A constant, or a function of the share of the run that is left."""
+    return (lambda left: start * left) if schedule == "linear" else start
+
+
+def main(environment: str, settings: dict[str, Any], seed: int, path: Path) -> None:
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)  # more are slower with networks this small
+    lanes = make_vec_env(environment, n_envs=settings["lanes"], seed=seed)
+    if settings["normalize"]:
+        lanes = VecNormalize(lanes, gamma=settings["gamma"])
+    model = PPO(
+        "MlpPolicy",
+        lanes,
+        n_steps=settings["horizon"],
+        batch_size=settings["minibatch"],
+        n_epochs=settings["epochs"],
+        learning_rate=scheduled(settings["learning_rate"], settings["learning_rate_schedule"]),
+        clip_range=scheduled(settings["clip"], settings["clip_schedule"]),
+        gamma=settings["gamma"],
+        gae_lambda=settings["gae_lambda"],
+        ent_coef=settings["entropy"],
+        seed=seed,
+        device="cpu",
+    )
+    config = {"environment": environment, "options": {"algo": "sb3-ppo", "seed": seed, **settings}}
+    (path / "config.json").write_text(json.dumps(config))
+    model.learn(settings["steps"], callback=Record(path / "metrics.jsonl"))
+    lanes.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

@@ -1,0 +1,160 @@
+"""Recipes: which one an environment gets, and that it never touches what the user gave."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+import srl
+from srl.base.config import from_data
+from srl.cli import main, parse
+from srl.experiments.arguments import given_on
+from srl.experiments.choosing import apply, given_in
+from srl.experiments.named import by_name
+from srl.experiments.options import ALGORITHMS, TrainOptions
+from srl.experiments.preparing import Prepared, prepare
+from srl.experiments.recipes import RECIPES
+from srl.experiments.train import make_options
+
+BY_NAME = {recipe.name: recipe for recipe in RECIPES}
+QUICK = {"scheduler": "inline", "steps": 1, "sinks": ()}
+
+
+class Continuous(gymnasium.Env[Any, Any]):  # type: ignore[misc]
+    """An environment of nobody's family."""
+
+    def __init__(self) -> None:
+        self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+def prepared(environment: Any, **options: Any) -> Prepared:
+    return prepare(environment, make_options(**options), given_in(by_name(options)))
+
+
+def saved_options(run: Path) -> TrainOptions:
+    options: TrainOptions = from_data(json.loads((run / "config.json").read_text())["options"])
+    return options
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ("CartPole-v1", "classic-control"),
+        ("Acrobot-v1", "acrobot"),
+        ("Pendulum-v1", "pendulum"),
+        ("MountainCar-v0", "mountain-car"),
+        ("HalfCheetah-v5", "mujoco"),
+        ("ALE/Pong-v5", "atari"),
+        ("PongNoFrameskip-v4", "atari"),
+        ("FrozenLake-v1", "default"),
+        (Continuous, "continuous"),
+    ],
+)
+def test_an_environment_gets_the_recipe_of_its_family(environment: Any, name: str) -> None:
+    found = prepared(environment)
+    assert found.options.recipe == name
+    assert found.recipe.startswith(f"recipe {name}")
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_recipe_names_options_that_there_are(name: str, algo: str) -> None:
+    apply(BY_NAME[name], TrainOptions(algo=algo), ())
+
+
+def test_cartpole_keeps_the_defaults() -> None:
+    assert prepared("CartPole-v1").options == TrainOptions(recipe="classic-control")
+
+
+def test_the_run_shows_the_recipe_and_what_was_given_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--steps", "1", "--scheduler", "inline", "--root", str(tmp_path), "--name", "run", "--sinks"]
+    words += ["--lanes", "2", "--horizon=16", "--batch", "32", "--ppo.epochs", "1", "--ppo.no-normalize-observation"]
+    assert main(["train", "Pendulum-v1", "--recipe", "mujoco", *words]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe")]
+    assert "recipe mujoco" in line
+    assert "num_minibatches 32" in line
+    assert "normalize_observation" not in line
+    options = saved_options(tmp_path / "run")
+    assert (options.recipe, options.lanes, options.horizon, options.batch) == ("mujoco", 2, 16, 32)
+    assert (options.ppo.epochs, options.ppo.num_minibatches, options.ppo.learning_rate) == (1, 32, 3e-4)
+    assert (options.ppo.normalize_observation, options.ppo.normalize_return) == (False, "running")
+
+
+def test_a_value_given_that_is_the_default_wins_too() -> None:
+    """Of two that look the same afterwards, one was asked for."""
+    command = parse(["train", "Pendulum-v1", "--ppo.gamma", "0.99"])
+    assert "ppo.gamma" in command.given
+    assert prepare(command.env, command.options, command.given).options.ppo.gamma == 0.99
+    assert prepared("Pendulum-v1").options.ppo.gamma == 0.9
+    assert prepared("Pendulum-v1", ppo={"gamma": 0.99}).options.ppo.gamma == 0.99
+
+
+def test_from_python_a_whole_config_is_left_alone(tmp_path: Path) -> None:
+    config = srl.PPOConfig(num_minibatches=1, epochs=1)
+    run = srl.train("Pendulum-v1", algo=config, lanes=3, horizon=8, root=tmp_path, name="run", **QUICK)
+    options = saved_options(run.path)
+    assert options.recipe == "pendulum"
+    assert options.ppo == config
+    assert options.batch is None, "the recipe's batch is not made of blocks of 3 x 8"
+
+
+def test_no_recipe_on_demand() -> None:
+    found = prepared("Acrobot-v1", recipe="none")
+    assert found.options == TrainOptions(recipe="none")
+    assert "none" in found.recipe
+
+
+def test_an_unknown_recipe_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "CartPole-v1", "--recipe", "mujco"]) == 2
+    assert "no recipe 'mujco'; did you mean 'mujoco'?" in capsys.readouterr().err
+
+
+def test_sizes_that_do_not_go_with_the_users_are_dropped() -> None:
+    def sizes(options: TrainOptions) -> tuple[int | None, ...]:
+        return options.lanes, options.horizon, options.batch
+
+    recipe = BY_NAME["mujoco"]
+    assert sizes(apply(recipe, TrainOptions(), ())) == (8, 128, 2048)
+    assert sizes(apply(recipe, TrainOptions(lanes=12), {"lanes"})) == (12, 128, None)
+    assert sizes(apply(recipe, TrainOptions(lanes=4), {"lanes"})) == (4, 128, 2048)
+    assert sizes(apply(recipe, TrainOptions(batch=500), {"batch"})) == (None, None, 500)
+    assert sizes(apply(recipe, TrainOptions(trainers=4), {"trainers"})) == (8, 128, None)
+
+
+def test_other_algorithms_take_what_the_task_asks_for_only() -> None:
+    options = apply(BY_NAME["mujoco"], TrainOptions(algo="a2c"), ())
+    assert options.a2c == replace(
+        srl.A2CConfig(), normalize_observation=True, normalize_return="running", entropy_coefficient=0.0
+    )
+    assert (options.lanes, options.batch) == (None, None)
+    own = apply(BY_NAME["mujoco"], TrainOptions(algo="file.py:Mine"), ())
+    assert own == TrainOptions(algo="file.py:Mine", recipe="mujoco")
+
+
+def test_given_options_are_read_off_the_command_line() -> None:
+    words = ["train", "E", "--lanes", "3", "--max-lag=0", "--ppo.no-normalize-observation", "--ppo.gae-lambda", "-0.9"]
+    assert given_on(words) == {"lanes", "max_lag", "ppo.normalize_observation", "ppo.gae_lambda"}
+
+
+def test_minigrid_is_readable_and_has_its_recipe() -> None:
+    pytest.importorskip("minigrid")
+    found = prepared("minigrid:MiniGrid-Empty-5x5-v0")
+    assert found.options.recipe == "minigrid"
+    lanes = found.environment.build(2)
+    arrival = lanes.reset(0)[0]
+    lanes.close()
+    assert arrival.observation.shape == (2, 49 * 21 + 4)
+    assert arrival.observation.sum(axis=1).tolist() == [49 * 3 + 1] * 2, "one kind, colour and state for each cell"
