@@ -85,7 +85,8 @@ def _fitting(options: TrainOptions, own: Mapping[str, Any], given: Collection[st
     if None in (lanes, horizon, batch) or batch % (lanes * horizon * options.trainers) == 0:
         return options
     dropped = ("lanes", "horizon") if "batch" in given else ("batch",)
-    return dataclasses.replace(options, **{name: None for name in dropped if name in own})
+    left: dict[str, Any] = {name: None for name in dropped if name in own}
+    return dataclasses.replace(options, **left)
 
 
 def told(recipe: Recipe | None, options: TrainOptions) -> str:
