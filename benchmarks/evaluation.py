@@ -66,7 +66,8 @@ def measure(workload: str, every: int, share: float, seconds: float, count: int)
     windows = Windows(3.0, seconds, count)
     with tempfile.TemporaryDirectory(prefix="srl-bench-") as root:
         start(env, options, "bench", Path(root), windows, time.time())
-    ratios = [beside / alone for beside, alone in zip(windows.rates[False], windows.rates[True], strict=True)]
+    pairs = zip(windows.rates[False], windows.rates[True], strict=True)
+    ratios = [beside / alone for beside, alone in pairs if alone > 0]  # a slow update may fall into no window at all
     ratio = mean_of(ratios)
     return {
         "workload": workload,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from srl.experiments.plotting import plot as plot
     from srl.experiments.recording import record as record
     from srl.experiments.session import RunFailed as RunFailed
+    from srl.experiments.sweep import sweep as sweep
     from srl.experiments.train import Run as Run
     from srl.experiments.train import resume as resume
     from srl.experiments.train import train as train
@@ -41,6 +42,7 @@ _PLACES = {
     "plot": "srl.experiments.plotting",
     "record": "srl.experiments.recording",
     "resume": "srl.experiments.train",
+    "sweep": "srl.experiments.sweep",
     "train": "srl.experiments.train",
 }
 

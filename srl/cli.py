@@ -34,6 +34,7 @@ class Train:
       srl train ALE/Pong-v5 --steps 10000000
       srl train my_package.my_module:make_env --env-arg difficulty=3 --ppo.learning-rate 1e-3
       srl train pettingzoo:butterfly.pistonball_v6 --lanes 8
+      srl train CartPole-v1 --seeds 5
     """
 
     env: Positional[str]
@@ -46,6 +47,8 @@ class Train:
     """An option of the environment, as NAME=VALUE; values are read as JSON where they can be."""
     algo_arg: UseAppendAction[tuple[str, ...]] = ()
     """An option of an algorithm of your own, as NAME=VALUE."""
+    seeds: str | None = None
+    """Train with several seeds: a number of them (5 means 0 to 4), or a list such as 3,5,8. One directory holds all."""
     options: Annotated[TrainOptions, arg(name="")] = field(default_factory=TrainOptions)
     given: Annotated[frozenset[str], Fixed, Suppress] = frozenset()
     """The options that stood on the command line: a recipe leaves them alone."""
@@ -55,12 +58,29 @@ class Train:
 
         prepared = self._prepare(self._options())
         print(prepared.recipe, flush=True)
+        if self.seeds is not None:
+            return self._sweep(prepared.options)
         return _conduct(prepared.options, lambda observe: launch(prepared, self.name, self.root, observe, _began()))
 
     def _prepare(self, options: TrainOptions) -> Prepared:
         from srl.experiments.preparing import prepare
 
         return prepare(self.env, options, self.given)
+
+    def _sweep(self, options: TrainOptions) -> int:
+        from rich.console import Console
+
+        from srl.experiments.sweep import parse_seeds, start_sweep
+        from srl.experiments.train import tuning_of
+        from srl.terminal.tables import sweep_table
+        from srl.terminal.watch import watching
+
+        seeds = parse_seeds(self.seeds or "")
+        with watching(tuning_of(options)) as (observe, _):
+            done = start_sweep(self.env, seeds, options, self.name, self.root, observe)
+        Console().print(sweep_table(done.statuses, done.returns))
+        print(f"\ncurves with their interval: srl plot {done.path}")
+        return 0 if len(done.statuses) == len(seeds) else 130
 
     def _options(self) -> TrainOptions:
         pairs = {"env_args": _parse_arguments(self.env_arg), "algo_args": _parse_arguments(self.algo_arg)}
@@ -77,6 +97,8 @@ class Submit(Train):
     def run(self) -> int:
         from srl.experiments.train import submit
 
+        if self.seeds is not None:
+            raise ValueError("`srl submit` hands over one run; use --seeds with `srl train`, or submit each --seed")
         prepared = self._prepare(replace(self._options(), scheduler="slurm"))
         print(prepared.recipe, file=sys.stderr)  # what follows may be a script for a file
         print(submit(prepared, self.name, self.root, self.dry_run))

@@ -63,7 +63,7 @@ class RunDirectory:
 
     def log(self, worker: str) -> Path:
         """`actors/0` logs into logs/actors-0.log."""
-        return self.logs / f"{_slug(worker)}.log"
+        return self.logs / f"{slug(worker)}.log"
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -123,8 +123,8 @@ def check_name(name: str) -> str:
 
 def default_name(environment: str, algorithm: str, seed: int, wall: float) -> str:
     """`CartPole-v1-ppo-1-20260131-235959`; whatever a file name should not hold becomes a dash."""
-    tail = f"-{_slug(algorithm)[:16]}-{seed}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(wall))}"
-    return f"{_slug(environment)[: 64 - len(tail)]}{tail}"
+    tail = f"-{slug(algorithm)[:16]}-{seed}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(wall))}"
+    return f"{slug(environment)[: 64 - len(tail)]}{tail}"
 
 
 def create(root: Path, name: str) -> RunDirectory:
@@ -234,7 +234,8 @@ def find(what: str | Path, root: Path) -> RunDirectory:
     raise RunDirectoryError(f"no run {text!r} in {root}{nearest(text, [run.name for run in runs])}")
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
+    """The text as a part of a file name."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._") or "run"
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from srl.api.status import RunStatus, WorkerStatus
+from srl.base.statistics import Mean
 from srl.terminal.figures import count, duration, figure, percent, rate
 from srl.terminal.frame import STATES, stacked
 
@@ -24,6 +25,16 @@ def ps_table(runs: Sequence[RunStatus], workers: bool = True) -> RenderableType:
         if workers and status.workers and status.state in ("starting", "running"):
             parts += [Text(), _workers(status)]
     return Group(*parts)
+
+
+def sweep_table(statuses: Mapping[int, RunStatus], returns: Mean) -> RenderableType:
+    """Seed by seed, and the mean with its interval."""
+    table = _table(">SEED", "STATE", ">STEPS", ">RETURN", ">TIME")
+    for seed, status in statuses.items():
+        state = Text(status.state, STATES.get(status.state, "yellow"))
+        table.add_row(str(seed), state, count(status.steps), figure(status.return_mean), duration(status.elapsed))
+    interval = f" ± {figure(returns.interval)} (95 % interval over {returns.count} seeds)" if returns.count > 1 else ""
+    return Group(table, Text(), Text(f"return {figure(returns.value)}{interval}", "bold"))
 
 
 def _runs(runs: Sequence[RunStatus]) -> Table:

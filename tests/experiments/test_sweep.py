@@ -1,0 +1,60 @@
+"""Seed sweeps, one after the other and side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import srl
+from srl.cli import main
+from srl.experiments import sweep as module
+from srl.experiments.options import TrainOptions
+from srl.experiments.sweep import parse_seeds, side_by_side
+
+
+def test_seeds_are_a_number_or_a_list() -> None:
+    assert parse_seeds("3") == parse_seeds(3) == (0, 1, 2)
+    assert parse_seeds("3,5,8") == parse_seeds([3, 5, 8]) == (3, 5, 8)
+    for wrong in ("many", "0", "1,1", ""):
+        with pytest.raises(ValueError, match="seeds"):
+            parse_seeds(wrong)
+
+
+def test_as_many_runs_go_on_at_once_as_there_are_cores_for() -> None:
+    assert side_by_side(TrainOptions(), 5, 8) == 1  # by default a run takes all cores
+    assert side_by_side(TrainOptions(actors=1), 5, 8) == 4
+    assert side_by_side(TrainOptions(scheduler="inline"), 5, 8) == 5
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_sweep_trains_every_seed_and_tells_mean_and_interval(
+    tmp_path: Path, cores: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "num_cores", lambda: cores)
+    words = ["train", "CartPole-v1", "--seeds", "4,7", "--steps", "12000", "--scheduler", "inline", "--name", "mine"]
+    assert main([*words, "--root", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "95 % interval over 2 seeds" in shown
+    assert "srl plot" in shown
+    seeds = [
+        json.loads((tmp_path / "mine" / f"mine-{seed}" / "config.json").read_text())["options"]["fields"]["seed"]
+        for seed in (4, 7)
+    ]
+    assert seeds == [4, 7]
+    if cores == 1:
+        figure = srl.plot(tmp_path / "mine")
+        assert "2 seeds" in figure.axes[0].lines[0].get_label()
+
+
+def test_a_run_that_fails_is_named_and_ends_the_others(tmp_path: Path) -> None:
+    options = TrainOptions(scheduler="inline", batch=7)  # no whole blocks
+    with pytest.raises(srl.RunFailed, match="seed 3 failed"):
+        module._in_processes("CartPole-v1", [3], options, tmp_path, 2)
+
+
+def test_a_misspelt_environment_leaves_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no environment"):
+        srl.sweep("CartPol-v1", 2, root=tmp_path)
+    assert not list(tmp_path.iterdir())
