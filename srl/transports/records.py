@@ -83,7 +83,9 @@ class EncryptedSeal(AuthenticatedSeal):
         length = LENGTH.pack(size)
         if size < STREAM_BYTES:
             frame = buffers[0] if len(buffers) == 1 else b"".join(buffers)
-            return [length, self._one_shot.encrypt(self._next_nonce(), frame, length)]
+            sealed = self._room(STREAM_BYTES + TAG_BYTES)[: size + TAG_BYTES]
+            self._one_shot.encrypt_into(self._next_nonce(), frame, length, sealed)
+            return [length, sealed]
         encryptor = Cipher(self._algorithm, GCM(self._next_nonce())).encryptor()
         encryptor.authenticate_additional_data(length)
         sealed = self._room(size + BLOCK_BYTES)
@@ -106,8 +108,11 @@ class EncryptedSeal(AuthenticatedSeal):
         nonce = self._next_nonce()
         try:
             if len(sealed) < STREAM_BYTES:
-                frame = self._one_shot.decrypt(nonce, record[LENGTH.size :], length)
-                return memoryview(bytearray(frame))  # the receiver may write into its arrays
+                frame: memoryview = np.empty(
+                    len(sealed), np.uint8
+                ).data  # the receiver's own: it may write into its arrays
+                self._one_shot.decrypt_into(nonce, record[LENGTH.size :], length, frame)
+                return frame
             decryptor = Cipher(self._algorithm, GCM(nonce, bytes(tag))).decryptor()
             decryptor.authenticate_additional_data(length)
             # In place: the record is ours alone, and its tag gives the cipher the room it wants behind the frame.
