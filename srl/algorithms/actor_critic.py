@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from srl.api.policy import Policy
-from srl.api.spaces import Box, Space, array_spec
+from srl.api.spaces import Box, Dict, Space, array_spec
 from srl.base.tree import ArraySpec, TreeSpec
 from srl.networks.options import NetworkOptions
-from srl.networks.support import check_action_space
+from srl.networks.support import check_action_space, split_mask
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,7 +38,8 @@ class ActorCriticConfig(NetworkOptions):
     trainers its own as long as there are enough. Actors that decide themselves (inline inference) do so on the CPU."""
 
     def check(self, observation: Space, action: Space) -> None:
-        check_action_space(action)
+        check_action_space(action, self)
+        split_mask(observation, action, self.mask_key)
         if self.device not in ("auto", "cpu"):
             from srl.algorithms.devices import resolve_device
 
@@ -50,10 +51,8 @@ class ActorCriticConfig(NetworkOptions):
             FlatParameters(network, gradients=False)
 
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
-        # A Box action is kept as the network drew it, unclipped and in float32, whatever the space says.
-        spec = ArraySpec(action.shape, "float32") if isinstance(action, Box) else array_spec(action)
         decision: dict[str, TreeSpec] = {
-            "action": spec,
+            "action": _action_spec(action),
             "log_prob": ArraySpec((), "float32"),
             "value": ArraySpec((), "float32"),
         }
@@ -76,10 +75,11 @@ class ActorCriticConfig(NetworkOptions):
     def build_network(self, observation: Space, action: Space, seed: int) -> tuple[nn.Module, Distribution]:
         """The network, and the distribution whose parameters it puts out."""
         from srl.networks.build import build_network
-        from srl.networks.distributions import distribution_for
+        from srl.networks.heads import distribution_for
 
-        distribution = distribution_for(action)
-        network = build_network(observation, action, distribution, self, seed)
+        distribution = distribution_for(action, self)
+        seen, masked = split_mask(observation, action, self.mask_key)
+        network = build_network(seen, action, distribution, self, seed)
         if self.normalize_observation or self.normalize_return != "none":
             from srl.networks.normalise import NormalisedActorCritic, ObservationNormaliser, ValueNormaliser, value_head
 
@@ -87,7 +87,18 @@ class ActorCriticConfig(NetworkOptions):
                 value_head(network)
             network = NormalisedActorCritic(
                 network,
-                ObservationNormaliser(observation) if self.normalize_observation else None,
+                ObservationNormaliser(seen) if self.normalize_observation else None,
                 ValueNormaliser() if self.normalize_return != "none" else None,
             )
+        if masked:
+            from srl.networks.masks import MaskedActorCritic
+
+            network = MaskedActorCritic(network, self.mask_key, distribution)
         return network, distribution
+
+
+def _action_spec(action: Space) -> TreeSpec:
+    """Box actions are kept as the network drew them, unclipped and in float32, whatever the space says."""
+    if isinstance(action, Dict):
+        return {name: _action_spec(item) for name, item in sorted(action.items.items())}
+    return ArraySpec(action.shape, "float32") if isinstance(action, Box) else array_spec(action)

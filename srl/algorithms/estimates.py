@@ -11,7 +11,7 @@ import torch
 from srl.algorithms.devices import fetch, move
 from srl.algorithms.ppo import PPOConfig
 from srl.algorithms.returns import generalised_advantages, vtrace
-from srl.algorithms.sequences import merge, whole_lanes
+from srl.algorithms.sequences import action_rows, merge, whole_lanes
 from srl.api.trainer import Trajectory
 from srl.base.tree import Array, map_tree
 from srl.networks.distributions import Distribution
@@ -39,7 +39,7 @@ def evaluate_anew(
     """Log-probabilities and values by the present network, the bootstrap row among them. `num_parts` bounds the memory
     that this takes: some rows at a time, or some lanes if the network has a memory."""
     num_rows, num_lanes = batch.acting.shape
-    action = np.asarray(batch.decision["action"])
+    action = action_rows(batch.decision["action"])
     results: list[torch.Tensor] = []
     parts = [(slice(None), lanes) for lanes in _slices(num_lanes, num_parts)]
     if batch.state is None:

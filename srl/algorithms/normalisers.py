@@ -13,6 +13,7 @@ from srl.algorithms.group import Ranks
 from srl.algorithms.moments import Moments
 from srl.api.trainer import Trajectory
 from srl.base.tree import Array, leaves
+from srl.networks.masks import MaskedActorCritic
 from srl.networks.normalise import NormalisedActorCritic, ObservationNormaliser, ValueNormaliser, value_head
 
 POPART_WINDOW = 1e6
@@ -72,6 +73,8 @@ class Normalisers:
     def __init__(self, network: nn.Module, normalize_return: str) -> None:
         self.observations: Observations | None = None
         self.returns: Returns | None = None
+        if isinstance(network, MaskedActorCritic):
+            network = network.network
         if isinstance(network, NormalisedActorCritic):
             if network.observation_normaliser is not None:
                 self.observations = Observations(network.observation_normaliser)

@@ -15,7 +15,7 @@ from srl.algorithms.estimates import Estimates
 from srl.algorithms.group import Ranks
 from srl.algorithms.ppo import PPOConfig
 from srl.algorithms.ppo_loss import Minibatch
-from srl.algorithms.sequences import Chunks
+from srl.algorithms.sequences import Chunks, action_rows
 from srl.api.trainer import Trajectory
 from srl.base.tree import Array, map_tree
 
@@ -46,7 +46,7 @@ class PPOBatch:
         columns = [log_prob, advantage, self.target]
         if config.value_clip is not None:
             columns.append(value)
-        action = _merge_time(np.asarray(batch.decision["action"]))
+        action = _merge_time(action_rows(batch.decision["action"]))
         self._is_scalar = action.ndim == 1
         action = action.reshape(len(action), math.prod(action.shape[1:]))[rows]  # [N, d]
         self._device = device

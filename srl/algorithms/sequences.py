@@ -11,7 +11,7 @@ import torch
 
 from srl.algorithms.devices import move
 from srl.api.trainer import Trajectory
-from srl.base.tree import Array, map_tree
+from srl.base.tree import Array, Tree, leaves, map_tree
 from srl.networks.recurrent import Sequence
 
 
@@ -83,3 +83,12 @@ def state_of(batch: Trajectory) -> Array:
 def merge(array: Array) -> Array:
     """[T, B, ...] -> [T*B, ...]; a view if the array is contiguous."""
     return array.reshape(-1, *array.shape[2:])
+
+
+def action_rows(action: Tree) -> Array:
+    """Actions as one array [T, B, ...]; those of several parts side by side as real numbers [T, B, actions], as
+    `srl.networks.composite.Composite` takes them."""
+    if not isinstance(action, Mapping):
+        return np.asarray(action)
+    parts = [np.asarray(leaf, np.float32) for _, leaf in leaves(action)]
+    return np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=2)

@@ -49,7 +49,7 @@ class TorchPolicy:
                     action = self._distribution.sample(parameters, self._generator)
                 log_prob = self._distribution.log_prob(parameters, action)
         decision: dict[str, Tree] = {
-            "action": fetch(action).numpy(),
+            "action": map_tree(lambda tensor: fetch(tensor).numpy(), action),
             "log_prob": fetch(log_prob).numpy(),
             "value": fetch(value).numpy(),
         }

@@ -54,3 +54,13 @@ def array_spec(space: Space) -> TreeSpec:
     if isinstance(space, MultiDiscrete):
         return ArraySpec((len(space.nvec),), "int64")
     return {name: array_spec(item) for name, item in sorted(space.items.items())}
+
+
+def choice_sizes(action: Space) -> tuple[int, ...]:
+    """The number of alternatives of every choice in an action, in the order of the parts' names; a mask of actions has
+    one number for each alternative, in this order."""
+    if isinstance(action, Dict):
+        return tuple(size for name in sorted(action.items) for size in choice_sizes(action.items[name]))
+    if isinstance(action, Discrete):
+        return (action.n,)
+    return tuple(action.nvec) if isinstance(action, MultiDiscrete) else ()

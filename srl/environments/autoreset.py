@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from srl.base.tree import Array
@@ -84,6 +85,8 @@ class FromSameStep:
         self.single_observation_space = environment.single_observation_space
         self.single_action_space = environment.single_action_space
         space = environment.single_action_space
+        if isinstance(space, (spaces.Dict, spaces.Tuple)):
+            raise ValueError(f"autoreset mode SAME_STEP with actions {space} is not supported; offer NEXT_STEP")
         low, high = getattr(space, "low", None), getattr(space, "high", None)
         self._neutral = getattr(space, "start", 0) if low is None else np.clip(np.zeros_like(low), low, high)
         self._forget()

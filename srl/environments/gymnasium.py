@@ -14,16 +14,18 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
+from srl.api.spaces import Dict, choice_sizes
 from srl.base.state import State
 from srl.base.tree import Array, Tree, leaves
 from srl.environments.capture import capture
 from srl.environments.errors import EnvironmentBroken
 from srl.environments.finite import all_finite, broken_lanes
 from srl.environments.locate import locate
+from srl.environments.masks import MASK_KEY, OBSERVATION, from_info, gives_mask, mask_check, may_have_mask, with_mask
 from srl.environments.pictures import picture
 from srl.environments.reinstate import reinstate
 from srl.environments.seeds import copy_seeds
-from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_leaves
+from srl.environments.spaces import from_gymnasium, lane_decoder, observation_buffers, observation_leaves
 
 MAX_FAILURES_IN_A_ROW = 20
 """A copy that broke so often without one good step between is beyond repair."""
@@ -39,11 +41,13 @@ class GymnasiumConfig:
     """`name` names a function rather than an id."""
     max_episode_steps: int | None = None
     """Truncate episodes here, beside what the environment does itself."""
+    info_mask: bool | None = None
+    """Its infos have a mask of the actions. None: make one more copy to find out."""
 
     def build(self, num_copies: int) -> Lanes:
         if self.located and (game := self._multi_agent()) is not None:
             return game.build(num_copies)
-        return GymnasiumLanes(self.name, self.make, num_copies, self.max_episode_steps)
+        return GymnasiumLanes(self.name, self.make, num_copies, self.max_episode_steps, self.info_mask)
 
     def _multi_agent(self) -> LanesConfig | None:
         """Only the thing that a function returns shows whether it is Gymnasium's or PettingZoo's."""
@@ -65,7 +69,7 @@ class GymnasiumConfig:
         """One copy that draws itself."""
         filmed = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
         try:
-            return GymnasiumLanes(self.name, filmed.make, 1, self.max_episode_steps)
+            return GymnasiumLanes(self.name, filmed.make, 1, self.max_episode_steps, self.info_mask)
         except EnvironmentBroken as error:
             raise ValueError(
                 f"environment {self.name} cannot be filmed with render_mode='rgb_array': {error}"
@@ -97,7 +101,12 @@ class GymnasiumLanes:
     """Copies of one environment in this process. A copy that breaks is replaced and costs its own lane only."""
 
     def __init__(
-        self, name: str, make: Callable[[], Any], num_copies: int, max_episode_steps: int | None = None
+        self,
+        name: str,
+        make: Callable[[], Any],
+        num_copies: int,
+        max_episode_steps: int | None = None,
+        info_mask: bool | None = None,
     ) -> None:
         self._name, self._make = name, make
         self._limit = max_episode_steps
@@ -112,10 +121,18 @@ class GymnasiumLanes:
         example = self._bare[0]
         observation = from_gymnasium(example.observation_space, "observation")
         action = from_gymnasium(example.action_space, "action")
+        native = observation
+        self._num_choices = 0  # in the infos' masks
+        if may_have_mask(native, action) and (gives_mask(make) if info_mask is None else info_mask):
+            observation = with_mask(native, action)
+            self._num_choices = sum(choice_sizes(action))
+        self._check_masks = mask_check(observation, action)
         self.spec = LaneSpec(name, num_copies, (TeamSpec("agent", ("agent",), observation, action),))
-        self._decode = action_decoder(example.action_space)
+        self._decode = lane_decoder(example.action_space)
         self._observation = observation_buffers(observation, num_copies)  # [L, ...]
-        self._write = _writer(example.observation_space, self._observation)
+        buffers: Any = self._observation
+        bare = self._num_choices and not isinstance(native, Dict)
+        self._write = _writer(example.observation_space, buffers[OBSERVATION] if bare else buffers)
         self._reward = np.zeros(num_copies, np.float32)
         self._terminated, self._truncated, self._first = np.zeros((3, num_copies), bool)
         self._ended = np.zeros(num_copies, bool)
@@ -134,34 +151,38 @@ class GymnasiumLanes:
         for copy, environment in enumerate(self._bare):
             self._seed[copy], self._episodes[copy] = next(self._seeds), 0
             try:
-                observation, _ = environment.reset(seed=self._seed[copy])
+                observation, info = environment.reset(seed=self._seed[copy])
                 self._write(copy, observation)
+                if self._num_choices:
+                    self._write_mask(copy, info)
             except Exception:
                 failures[copy] = traceback.format_exc()
         return self._arrival(failures)
 
     def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
         rewards, terminations, truncations, write = self._reward, self._terminated, self._truncated, self._write
-        starting = self._ended
+        starting, masked = self._ended, self._num_choices > 0
         self._begin()
         self._first[:] = starting
         self._elapsed += 1
         self._elapsed[starting] = 0
         failures: dict[int, str] = {}
-        copies = zip(self._bare, self._decode(actions[0]), starting.tolist(), strict=True)  # type: ignore[arg-type]
+        copies = zip(self._bare, self._decode(actions[0]), starting.tolist(), strict=True)
         for copy, (environment, action, start) in enumerate(copies):
             try:
                 if start:
                     self._episodes[copy] += 1
-                    observation, _ = environment.reset()
+                    observation, info = environment.reset()
                 else:
-                    observation, reward, terminated, truncated, _ = environment.step(action)
+                    observation, reward, terminated, truncated, info = environment.step(action)
                     rewards[copy] = reward
                     if terminated:
                         terminations[copy] = True
                     if truncated:
                         truncations[copy] = True
                 write(copy, observation)
+                if masked:
+                    self._write_mask(copy, info)
             except Exception:
                 failures[copy] = traceback.format_exc()
         if self._limit is not None:
@@ -192,6 +213,9 @@ class GymnasiumLanes:
     def _arrival(self, failures: dict[int, str]) -> tuple[Arrival, ...]:
         if not (all_finite(self._reward) and all_finite(self._observation)):
             failures = broken_lanes(self._observation, self._reward) | failures
+        if self._check_masks is not None:
+            acting = ~(self._terminated | self._truncated)
+            failures = self._check_masks(self._observation, acting) | failures
         failed: Array | None = None
         reports: tuple[str, ...] = ()
         if failures:
@@ -204,6 +228,9 @@ class GymnasiumLanes:
             self._observation, self._reward, self._terminated, self._truncated, ~ended, self._first, failed, reports
         )
         return (arrival,)
+
+    def _write_mask(self, copy: int, info: Mapping[str, Any]) -> None:
+        self._observation[MASK_KEY][copy] = from_info(info, self._num_choices)  # type: ignore[index]
 
     def _add(self, environment: Any) -> None:
         self._environments.append(environment)
@@ -231,8 +258,10 @@ class GymnasiumLanes:
             environment = self._make()
             self._environments[copy] = environment
             self._bare[copy], _ = unwrapped(environment)
-            observation, _ = self._bare[copy].reset(seed=seed)
+            observation, info = self._bare[copy].reset(seed=seed)
             self._write(copy, observation)
+            if self._num_choices:
+                self._write_mask(copy, info)
         except Exception as error:
             raise EnvironmentBroken(
                 f"{facts}: broke, and so did its replacement ({error!r}). First:\n{report}"

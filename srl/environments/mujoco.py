@@ -111,7 +111,7 @@ class MujocoLanes:
 
     def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
         starting = self._ended
-        action = self._decode(actions[0]).astype(np.float64)  # type: ignore[arg-type]
+        action = self._decode(actions[0]).astype(np.float64)
         failures = self._simulate(action, starting.tolist())
         self._elapsed += 1
         if starting.any():

@@ -72,7 +72,7 @@ class PettingZooLanes:
         return self._arrivals([self._start(copy) for copy in range(self.spec.num_copies)])
 
     def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
-        native = [rows.decode(np.asarray(tree)) for rows, tree in zip(self._rows, actions, strict=True)]
+        native = [rows.decode(tree) for rows, tree in zip(self._rows, actions, strict=True)]
         self._clear()
         return self._arrivals([self._step(copy, native) for copy in range(self.spec.num_copies)])
 

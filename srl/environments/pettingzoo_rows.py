@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from srl.api.lanes import Arrival, TeamSpec
-from srl.base.tree import Array, Tree, assign, leaves, map_tree
-from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_encoder
+from srl.base.tree import Tree, assign, leaves, map_tree
+from srl.environments.masks import mask_check
+from srl.environments.spaces import from_gymnasium, lane_decoder, observation_buffers, observation_encoder
 
 
 class AgentFault(Exception):
@@ -35,7 +36,8 @@ class Rows:
             aligned=aligned,
         )
         self._encode: Callable[[Any], Tree] = observation_encoder(observation_space)
-        self.decode: Callable[[Array], Array] = action_decoder(action_space)
+        self.decode: Callable[[Tree], Any] = lane_decoder(action_space)
+        self._check_masks = mask_check(self.team.observation, self.team.action)
         self._observation = observation_buffers(self.team.observation, num_copies)  # [copies, ...]
         self._reward = np.zeros(num_copies, np.float32)
         # One memory for all that `clear` sets back: terminated, truncated, acting, first, failed.
@@ -53,11 +55,19 @@ class Rows:
     def open(self, copy: int, observation: Any) -> None:
         self._write(copy, observation)
         self._acting[copy] = self._first[copy] = True
+        self._check_choices(copy)
 
     def turn(self, copy: int, observation: Any, reward: Any) -> None:
         self._write(copy, observation)
         self._reward[copy] = self.number(reward)
         self._acting[copy] = True
+        self._check_choices(copy)
+
+    def _check_choices(self, copy: int) -> None:
+        if self._check_masks is not None:
+            row = map_tree(lambda array: array[copy : copy + 1], self._observation)
+            for what in self._check_masks(row, np.ones(1, bool)).values():
+                raise AgentFault(f"agent {self.agent!r}: {what}")
 
     def end(self, copy: int, observation: Any, reward: Any, terminated: bool, truncated: bool) -> None:
         if observation is not None:  # some environments show nothing to the dead: the last observation stays
@@ -101,7 +111,7 @@ class Rows:
         assign(map_tree(lambda array: array[copy, ...], self._observation), tree)
 
 
-def action_of(actions: Array, copy: int) -> Any:
+def action_of(actions: Any, copy: int) -> Any:
     """One copy's native action, in memory that the environment may change."""
     action = actions[copy]
     return action.copy() if isinstance(action, np.ndarray) else action

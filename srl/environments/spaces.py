@@ -10,20 +10,18 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from srl.api.spaces import Bound, Box, Dict, Discrete, MultiDiscrete, Space, array_spec
-from srl.base.tree import SEPARATOR, Array, Tree, from_leaves, map_tree
+from srl.base.tree import SEPARATOR, Array, Tree, from_leaves, leaves, map_tree
 
 Key: TypeAlias = Any
 
-OBSERVATIONS = "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple"
-ACTIONS = "Box, Discrete, MultiDiscrete and MultiBinary"
+SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple"
 # Dtypes that travel as they are; the rest become the nearest one that every network and wire knows.
 NARROWED = {"float64": "float32", "float16": "float32", "bool": "uint8", "uint16": "int32", "uint32": "int64"}
 KEPT = {"float32", "uint8", "int8", "int16", "int32", "int64"}
 
 
 def from_gymnasium(space: Any, role: str) -> Space:
-    """Our words for a native space. `role` is "observation" or "action": it stands in messages, and only
-    observations may be composed of several spaces."""
+    """Our words for a native space. `role` is "observation" or "action": it stands in messages."""
     if isinstance(space, gym_spaces.Box):
         return _box(space, role)
     if isinstance(space, gym_spaces.Discrete):
@@ -32,10 +30,9 @@ def from_gymnasium(space: Any, role: str) -> Space:
         return MultiDiscrete(tuple(int(n) for n in space.nvec.ravel()))
     if isinstance(space, gym_spaces.MultiBinary):
         return MultiDiscrete((2,) * int(np.prod(space.shape)))
-    if role == "observation" and isinstance(space, (gym_spaces.Dict, gym_spaces.Tuple)):
+    if isinstance(space, (gym_spaces.Dict, gym_spaces.Tuple)):
         return Dict({_key(key, space): from_gymnasium(item, role) for key, item in _items(space)})
-    supported = OBSERVATIONS if role == "observation" else ACTIONS
-    raise ValueError(f"{role} space {space} is not supported; supported are {supported}: wrap the environment")
+    raise ValueError(f"{role} space {space} is not supported; supported are {SUPPORTED}: wrap the environment")
 
 
 def _box(space: Any, role: str) -> Box:
@@ -129,12 +126,12 @@ def observation_buffers(space: Space, *leading: int) -> Tree:
 
 def observation_encoder(space: Any) -> Callable[..., Tree]:
     """A function ``(native, *leading) -> tree``: a native observation, or a batch of them, as our arrays."""
-    leaves = observation_leaves(space)
-    if len(leaves) == 1 and not leaves[0].path:
-        return _bare_encoder(leaves[0])
+    parts = observation_leaves(space)
+    if len(parts) == 1 and not parts[0].path:
+        return _bare_encoder(parts[0])
 
     def encode(native: Any, *leading: int) -> Tree:
-        tree: Tree = from_leaves({leaf.path: leaf.encode(leaf.find(native), *leading) for leaf in leaves})
+        tree: Tree = from_leaves({leaf.path: leaf.encode(leaf.find(native), *leading) for leaf in parts})
         return tree
 
     return encode
@@ -152,13 +149,15 @@ def _bare_encoder(leaf: ObservationLeaf) -> Callable[..., Array]:
     return encode
 
 
-def action_decoder(space: Any) -> Callable[[Array], Array]:
-    """A function from our actions [L, ...] to native ones [L, ...].
+def action_decoder(space: Any) -> Callable[[Any], Any]:
+    """A function from our actions [L, ...] to native ones [L, ...]; for a Dict or Tuple, a dictionary or tuple of such.
 
     Box actions are clipped to their bounds here and nowhere else: a log-probability is that of the unclipped action,
     the environment gets the clipped one.
     """
     from_gymnasium(space, "action")
+    if isinstance(space, (gym_spaces.Dict, gym_spaces.Tuple)):
+        return _composite_decoder(space)
     if isinstance(space, gym_spaces.Box):
         return _box_decoder(space)
     start, shape, dtype = _start(space), tuple(space.shape), np.dtype(space.dtype)
@@ -171,6 +170,32 @@ def action_decoder(space: Any) -> Callable[[Array], Array]:
         return (native if start is None else native + start).astype(dtype, copy=False)
 
     return decode
+
+
+def lane_decoder(space: Any) -> Callable[[Any], Any]:
+    """The same, but one native action after the other, for copies that are stepped one by one."""
+    decode = action_decoder(space)
+    if not isinstance(space, (gym_spaces.Dict, gym_spaces.Tuple)):
+        return decode
+
+    def decode_lanes(actions: Any) -> list[Any]:
+        batch = decode(actions)
+        return [_lane(batch, lane) for lane in range(len(next(leaves(actions))[1]))]
+
+    return decode_lanes
+
+
+def _lane(batch: Any, lane: int) -> Any:
+    if isinstance(batch, dict):
+        return {key: _lane(part, lane) for key, part in batch.items()}
+    return tuple(_lane(part, lane) for part in batch) if isinstance(batch, tuple) else batch[lane]
+
+
+def _composite_decoder(space: Any) -> Callable[[Any], Any]:
+    parts = [(key, _key(key, space), action_decoder(item)) for key, item in _items(space)]
+    if isinstance(space, gym_spaces.Dict):
+        return lambda actions: {key: decode(actions[name]) for key, name, decode in parts}
+    return lambda actions: tuple(decode(actions[name]) for _, name, decode in parts)
 
 
 def _box_decoder(space: Any) -> Callable[[Array], Array]:

@@ -17,6 +17,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
+from srl.api.spaces import choice_sizes
 from srl.base.state import State
 from srl.base.tree import Array, Tree
 from srl.environments.autoreset import FACTS, WAITING, next_step
@@ -24,6 +25,7 @@ from srl.environments.capture import capture
 from srl.environments.errors import EnvironmentBroken
 from srl.environments.finite import all_finite, broken_lanes, finite_check
 from srl.environments.locate import Factory, locate, parameters_of
+from srl.environments.masks import MASK_KEY, OBSERVATION, from_info, gives_mask, mask_check, may_have_mask, with_mask
 from srl.environments.reinstate import reinstate
 from srl.environments.seeds import copy_seeds
 from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_encoder
@@ -40,9 +42,14 @@ class VectorConfig:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     located: bool = False
     """`name` names a function rather than an id."""
+    info_mask: bool | None = None
+    """Its infos have a mask of the actions. None: make one more copy to find out."""
 
     def build(self, num_copies: int) -> VectorLanes:
-        return VectorLanes(self.name, lambda: next_step(trusting(self.make(num_copies))))
+        def find_mask() -> bool:
+            return gives_mask(lambda: next_step(self.make(1))) if self.info_mask is None else self.info_mask
+
+        return VectorLanes(self.name, lambda: next_step(trusting(self.make(num_copies))), find_mask)
 
     def build_filmed(self) -> Lanes:
         """One plain copy that draws itself: vector environments draw all of theirs or none."""
@@ -53,7 +60,7 @@ class VectorConfig:
             )
         from srl.environments.gymnasium import GymnasiumConfig
 
-        return GymnasiumConfig(self.name, self.kwargs).build_filmed()
+        return GymnasiumConfig(self.name, self.kwargs, info_mask=self.info_mask).build_filmed()
 
     def make(self, num_copies: int) -> Any:
         if self.located:
@@ -104,7 +111,8 @@ class VectorLanes:
     Its copies cannot be replaced one by one: when one of them breaks, all are, and every lane is reported as failed.
     """
 
-    def __init__(self, name: str, make: Callable[[], Any]) -> None:
+    def __init__(self, name: str, make: Callable[[], Any], find_mask: Callable[[], bool] = lambda: False) -> None:
+        """`find_mask` says whether the infos have a mask of the actions."""
         try:
             environment = make()
         except Exception as error:
@@ -113,6 +121,11 @@ class VectorLanes:
         self._num_lanes = int(environment.num_envs)
         observation = from_gymnasium(environment.single_observation_space, "observation")
         action = from_gymnasium(environment.single_action_space, "action")
+        self._num_choices = 0  # in the infos' masks
+        if may_have_mask(observation, action) and find_mask():
+            observation = with_mask(observation, action)
+            self._num_choices = sum(choice_sizes(action))
+        self._check_masks = mask_check(observation, action)
         self.spec = LaneSpec(name, self._num_lanes, (TeamSpec("agent", ("agent",), observation, action),))
         self._encode = observation_encoder(environment.single_observation_space)
         self._decode = action_decoder(environment.single_action_space)
@@ -133,8 +146,10 @@ class VectorLanes:
     def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
         self._steps += 1
         try:
-            native, reward, terminated, truncated, info = self._environment.step(self._decode(actions[0]))  # type: ignore[arg-type]
+            native, reward, terminated, truncated, info = self._environment.step(self._decode(actions[0]))
             observation = self._encode(native, self._num_lanes)
+            if self._num_choices:
+                observation = self._with_mask(observation, info)
             if reward.dtype is not FLOAT32:
                 reward = reward.astype(FLOAT32)
         except EnvironmentBroken:
@@ -144,11 +159,18 @@ class VectorLanes:
         if not self._finite(observation, reward):
             broken = broken_lanes(observation, reward)
             return self._replace("\n".join(f"lane {lane}: {what}" for lane, what in broken.items()))
+        if self._check_masks is not None and (stuck := self._check_masks(observation, ~(terminated | truncated))):
+            return self._replace("\n".join(f"lane {lane}: {what}" for lane, what in stuck.items()))
         first, self._ended = self._ended, terminated | truncated
         arrival = Arrival(observation, reward, terminated, truncated, ~self._ended, first)
         if info:
             self._heed(info, arrival)
         return (arrival,)
+
+    def _with_mask(self, observation: Tree, info: Mapping[str, Any]) -> Tree:
+        mask = from_info(info, self._num_choices, self._num_lanes)
+        parts = observation if isinstance(observation, Mapping) else {OBSERVATION: observation}
+        return {**parts, MASK_KEY: mask}
 
     def _heed(self, info: Mapping[str, Any], arrival: Arrival) -> None:
         """Take what our own shims say beside the arrays; other infos are nobody's."""
@@ -174,13 +196,17 @@ class VectorLanes:
 
     def _restart(self, seed: int) -> Arrival:
         self._seed, self._steps = seed, 0
-        native, _ = self._environment.reset(seed=seed)
+        native, info = self._environment.reset(seed=seed)
         observation = self._encode(native, self._num_lanes)
+        if self._num_choices:
+            observation = self._with_mask(observation, info)
         self._ended = np.zeros(self._num_lanes, bool)
         nothing, everyone = np.zeros(self._num_lanes, bool), np.ones(self._num_lanes, bool)
         reward = np.zeros(self._num_lanes, np.float32)
         if not all_finite(observation):
             raise ValueError("; ".join(broken_lanes(observation, reward).values()))
+        if self._check_masks is not None and (stuck := self._check_masks(observation, everyone)):
+            raise ValueError("; ".join(f"lane {lane}: {what}" for lane, what in stuck.items()))
         return Arrival(observation, reward, nothing, nothing, everyone, everyone)
 
     def _replace(self, report: str) -> tuple[Arrival, ...]:

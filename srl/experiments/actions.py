@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from srl.api.lanes import LaneSpec
-from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from srl.base.tree import Tree
+from srl.api.lanes import Arrival, LaneSpec
+from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, choice_sizes
+from srl.base.tree import Array, Tree
+from srl.environments.masks import MASK_KEY, allowed_choices
 
 
-def some_actions(spec: LaneSpec, generator: np.random.Generator) -> tuple[Tree, ...]:
-    """One random action for every lane of every team."""
-    return tuple(random_actions(team.action, spec.num_lanes(index), generator) for index, team in enumerate(spec.teams))
+def some_actions(spec: LaneSpec, generator: np.random.Generator, arrivals: tuple[Arrival, ...]) -> tuple[Tree, ...]:
+    """One random action for every lane of every team, of those that the masks of what arrived allow."""
+    return tuple(
+        random_actions(team.action, spec.num_lanes(index), generator, _mask(arrivals[index]))
+        for index, team in enumerate(spec.teams)
+    )
 
 
-def random_actions(space: Space, num_lanes: int, generator: np.random.Generator) -> Tree:
-    """Uniform actions [L, ...]."""
+def has_masks(arrivals: tuple[Arrival, ...]) -> bool:
+    return any(_mask(arrival) is not None for arrival in arrivals)
+
+
+def _mask(arrival: Arrival) -> Array | None:
+    """What is allowed, [L, choices]."""
+    tree = arrival.observation
+    return allowed_choices(tree, len(arrival.acting)) if isinstance(tree, Mapping) and MASK_KEY in tree else None
+
+
+def random_actions(space: Space, num_lanes: int, generator: np.random.Generator, allowed: Array | None = None) -> Tree:
+    """Uniform actions [L, ...], of those that are `allowed` [L, choices]."""
+    sizes = choice_sizes(space)
+    if allowed is None or allowed.shape[1] != sum(sizes):
+        allowed = np.ones((num_lanes, sum(sizes)), bool)
     if isinstance(space, Discrete):
-        return generator.integers(0, space.n, num_lanes)
+        chosen: Array = np.argmax(generator.random(allowed.shape) * allowed, axis=1)
+        return chosen
     if isinstance(space, MultiDiscrete):
-        return generator.integers(0, np.array(space.nvec), (num_lanes, len(space.nvec)))
+        draws, ends = generator.random(allowed.shape) * allowed, np.cumsum([0, *sizes])
+        return np.stack([np.argmax(draws[:, a:b], axis=1) for a, b in pairwise(ends)], axis=1)
     if isinstance(space, Dict):
-        return {name: random_actions(item, num_lanes, generator) for name, item in space.items.items()}
+        parts: dict[str, Tree] = {}
+        start = 0
+        for name, item in sorted(space.items.items()):
+            end = start + sum(choice_sizes(item))
+            parts[name] = random_actions(item, num_lanes, generator, allowed[:, start:end])
+            start = end
+        return parts
     low, high = _bounds(space, space.low), _bounds(space, space.high)
     low, high = np.where(np.isfinite(low), low, -1.0), np.where(np.isfinite(high), high, 1.0)
     return generator.uniform(low, high, (num_lanes, *space.shape)).astype(space.dtype)

@@ -11,7 +11,7 @@ from srl.api.lanes import LanesConfig
 from srl.experiments.choosing import apply, recipe_for, told
 from srl.experiments.named import anchored
 from srl.experiments.options import TrainOptions
-from srl.experiments.probe import Probed, probe
+from srl.experiments.probe import Probed, probe, settled
 from srl.experiments.standard import standard_experiment
 from srl.runs.foreign_sinks import check_sinks
 
@@ -37,6 +37,7 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     environment = lanes_config(env, **options.env_args)
     title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
     probed = look_at(environment, options)
+    environment = settled(environment, probed.spec)
     recipe = recipe_for(environment, probed.spec, options.recipe)
     options = apply(recipe, options, given)
     experiment = standard_experiment(title, environment, probed, options)

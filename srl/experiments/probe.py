@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from srl.api.lanes import LanesConfig, LaneSpec
+from srl.api.spaces import Dict
 from srl.base.config import from_data, to_data
-from srl.experiments.actions import some_actions
+from srl.environments.masks import MASK_KEY
+from srl.experiments.actions import has_masks, some_actions
 from srl.experiments.repeating import why_not_resumable
 from srl.experiments.trial import in_child, may_fork
 
@@ -49,20 +52,33 @@ def _probe(environment: LanesConfig, seed: int, resumable: bool) -> Probed:
     lanes, copies = environment.build(1), 1
     try:
         generator = np.random.default_rng(seed)
-        lanes.reset(seed)
-        lanes.step(some_actions(lanes.spec, generator))
+        lanes.step(some_actions(lanes.spec, generator, lanes.reset(seed)))
         if time.perf_counter() - began < CHEAP_SECONDS:  # many together show what a vectorised environment really costs
             lanes.close()
             lanes, copies = environment.build(MANY_COPIES), MANY_COPIES
-            lanes.reset(seed)
+        arrivals = lanes.reset(seed)
         spec = lanes.spec
-        actions = some_actions(spec, generator)
+        actions = some_actions(spec, generator, arrivals)
+        masked = has_masks(arrivals)
         began, steps = time.perf_counter(), 0
         while steps == 0 or time.perf_counter() - began < PROBE_SECONDS:
-            lanes.step(actions)
+            arrivals = lanes.step(actions)
             steps += copies
+            if masked:
+                actions = some_actions(spec, generator, arrivals)
         step_us = (time.perf_counter() - began) / steps * 1e6
         why_not = why_not_resumable(environment, seed) if resumable else ""
         return Probed(replace(spec, num_copies=1), step_us, why_not)
     finally:
         lanes.close()
+
+
+def settled(environment: LanesConfig, spec: LaneSpec) -> LanesConfig:
+    """The config, told whether infos have masks, so that actors need not find out."""
+    config: Any = environment
+    if getattr(config, "info_mask", False) is not None:
+        return environment
+    seen = [team.observation for team in spec.teams]
+    masked = any(isinstance(space, Dict) and MASK_KEY in space.items for space in seen)
+    found: LanesConfig = replace(config, info_mask=masked)
+    return found

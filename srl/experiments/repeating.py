@@ -22,33 +22,34 @@ def why_not_resumable(environment: LanesConfig, seed: int) -> str:
     try:
         if not (isinstance(one, ResumableLanes) and isinstance(other, ResumableLanes)):
             return f"{one.spec.environment}: {type(one).__name__} has no `state` and `restore`"
-        one.reset(seed)
         generator = np.random.default_rng(seed)
-        _play(one, generator)
+        arrivals = _play(one, one.reset(seed), generator)
         try:
             other.restore(one.state())
         except NotResumable as error:
             return f"{one.spec.environment}: {error}"
-        differing = _compare(one, other, generator)
+        differing = _compare(one, other, arrivals, generator)
         return f"{one.spec.environment}: {differing}" if differing else ""
     finally:
         one.close()
         other.close()
 
 
-def _play(lanes: Lanes, generator: np.random.Generator) -> None:
+def _play(lanes: Lanes, arrivals: tuple[Arrival, ...], generator: np.random.Generator) -> tuple[Arrival, ...]:
     until = time.monotonic() + TRIAL_SECONDS
     for _ in range(STEPS):
-        lanes.step(some_actions(lanes.spec, generator))
+        arrivals = lanes.step(some_actions(lanes.spec, generator, arrivals))
         if time.monotonic() > until:
-            return
+            break
+    return arrivals
 
 
-def _compare(one: Lanes, other: Lanes, generator: np.random.Generator) -> str:
+def _compare(one: Lanes, other: Lanes, arrivals: tuple[Arrival, ...], generator: np.random.Generator) -> str:
     until = time.monotonic() + 2 * TRIAL_SECONDS
     for step in range(STEPS):
-        actions = some_actions(one.spec, generator)
-        for left, right in zip(one.step(actions), other.step(actions), strict=True):
+        actions = some_actions(one.spec, generator, arrivals)
+        arrivals = one.step(actions)
+        for left, right in zip(arrivals, other.step(actions), strict=True):
             if differing := _difference(left, right):
                 return f"its restored copy shows another {differing} {step + 1} steps later"
         if time.monotonic() > until:

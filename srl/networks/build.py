@@ -49,7 +49,8 @@ def default_network(observation: Space, distribution: Distribution, options: Net
 def build_network(
     observation: Space, action: Space, distribution: Distribution, options: NetworkOptions, seed: int
 ) -> nn.Module:
-    """The same seed gives the same weights; torch's global generator is left as it was."""
+    """`observation` is what the network sees, without a mask. The same seed gives the same weights; torch's global
+    generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if not options.network:

@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from srl.api.spaces import Box, Discrete, MultiDiscrete, Space
-from srl.networks.support import check_action_space
-
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+FORBIDDEN = -1e9
+"""Logit of a choice that is masked: its probability is exactly 0 in float32, and nothing becomes NaN, not even where
+all choices are forbidden, as in rows in which nobody acts."""
+SMALLEST = 1e-38
+"""Of the uniform numbers behind a draw: log(0) would make a forbidden choice as likely as an allowed one."""
 
 
 class Evaluation(NamedTuple):
     log_prob: Tensor  # [B]
     entropy: Tensor  # [B]
-    saved: tuple[Tensor, ...]
+    saved: tuple[Any, ...]
     """What `gradient` needs."""
 
 
@@ -37,15 +39,26 @@ class Distribution(Protocol):
     def num_free(self) -> int:
         """So many of them, the last ones, may be the same for every observation (a free log-std)."""
 
-    def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
+    @property
+    def num_choices(self) -> int:
+        """How long a mask is; 0 if there is nothing to forbid."""
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in an action."""
+
+    def mask(self, parameters: Tensor, allowed: Tensor) -> Tensor:
+        """The parameters, with no probability left for choices that are not `allowed` [B, num_choices]."""
+
+    def sample(self, parameters: Tensor, generator: torch.Generator) -> Any:
         """[B, n] -> actions [B, ...] as the space stores them. The generator lives where the parameters do."""
 
-    def mode(self, parameters: Tensor) -> Tensor: ...
+    def mode(self, parameters: Tensor) -> Any: ...
 
-    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+    def log_prob(self, parameters: Tensor, action: Any) -> Tensor:
         """[B, n], [B, ...] -> [B]"""
 
-    def evaluate(self, parameters: Tensor, action: Tensor) -> Evaluation: ...
+    def evaluate(self, parameters: Tensor, action: Any) -> Evaluation: ...
 
     def gradient(self, evaluation: Evaluation, log_prob: Tensor, entropy: float) -> Tensor:
         """Gradient [B, n] with respect to the parameters, given that with respect to each row's log-probability [B]
@@ -54,7 +67,7 @@ class Distribution(Protocol):
 
 def gumbel_argmax(logits: Tensor, generator: torch.Generator) -> Tensor:
     """Draws from softmax(logits) along axis 0, [n, B] -> [B]: argmax of logits + Gumbel noise."""
-    uniform = _room_for(logits).uniform_(generator=generator)
+    uniform = _room_for(logits).uniform_(SMALLEST, 1.0, generator=generator)
     return argmax(logits - uniform.log_().neg_().log_())
 
 
@@ -74,6 +87,14 @@ class Categorical:
 
     num_parameters: int
     num_free: int = 0
+    action_size: int = 1
+
+    @property
+    def num_choices(self) -> int:
+        return self.num_parameters
+
+    def mask(self, parameters: Tensor, allowed: Tensor) -> Tensor:
+        return parameters.masked_fill(~allowed, FORBIDDEN)
 
     def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
         return gumbel_argmax(parameters.t(), generator)
@@ -111,6 +132,17 @@ class MultiCategorical:
     @property
     def num_parameters(self) -> int:
         return sum(self.nvec)
+
+    @property
+    def num_choices(self) -> int:
+        return sum(self.nvec)
+
+    @property
+    def action_size(self) -> int:
+        return len(self.nvec)
+
+    def mask(self, parameters: Tensor, allowed: Tensor) -> Tensor:
+        return parameters.masked_fill(~allowed, FORBIDDEN)
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, ...]:
         return torch.split(parameters, list(self.nvec), dim=1)
@@ -151,10 +183,20 @@ class DiagonalGaussian:
     """
 
     shape: tuple[int, ...]
+    free_std: bool = True
+    """The standard deviations are the same for every observation."""
+    num_choices: int = 0
 
     @property
     def num_free(self) -> int:
+        return math.prod(self.shape) if self.free_std else 0
+
+    @property
+    def action_size(self) -> int:
         return math.prod(self.shape)
+
+    def mask(self, parameters: Tensor, allowed: Tensor) -> Tensor:
+        return parameters
 
     @property
     def num_parameters(self) -> int:
@@ -198,14 +240,3 @@ class DiagonalGaussian:
         if entropy != 0.0:
             log_std.add_(entropy)
         return torch.cat((weighted.mul_(precision), log_std)).t()
-
-
-def distribution_for(action: Space) -> Distribution:
-    """The distribution over an action space; ValueError if there is none."""
-    check_action_space(action)
-    if isinstance(action, Discrete):
-        return Categorical(action.n)
-    if isinstance(action, MultiDiscrete):
-        return MultiCategorical(tuple(action.nvec))
-    assert isinstance(action, Box)
-    return DiagonalGaussian(tuple(action.shape))

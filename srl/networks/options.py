@@ -27,6 +27,13 @@ class NetworkOptions:
     block shorter than this is one chunk."""
     burn_in: int = 0
     """With a memory: rows before each chunk, if its block has them, that are only run through to freshen the memory."""
+    box: Literal["clipped", "squashed"] = "clipped"
+    """Box actions: Gaussian, and clipped by the environment's adapter, or squashed by tanh into finite bounds."""
+    std: Literal["free", "state"] = "free"
+    """Their standard deviations: the same for every observation, or put out by the network."""
+    mask_key: str = "action_mask"
+    """Part of a Dict observation that says which choices are allowed (not 0): one number for each choice of a Discrete,
+    of all of a MultiDiscrete, or of all such parts in the order of their names. It is not shown to the network."""
     network: str = ""
     """Your own network: `package.module:function` or `path/file.py:function`. The function gets the observation and the
     action space and returns a torch.nn.Module: observation tree [B, ...] -> (distribution parameters [B, n], value

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from srl.networks.actor_critic import EncodedActorCritic, StackedActorCritic
+from srl.networks.masks import MaskedActorCritic
 from srl.networks.normalise import NormalisedActorCritic
 from srl.networks.recurrent import Sequence, unroll
 
@@ -29,6 +30,8 @@ def build_pass(network: nn.Module, gradients: Tensor) -> Pass:
     """`gradients` is the flat vector of which the `grad` of every parameter is a view."""
     if isinstance(network, NormalisedActorCritic):
         return NormalisedPass(network, build_pass(network.network, gradients))
+    if isinstance(network, MaskedActorCritic):
+        return MaskedPass(network, build_pass(network.network, gradients))
     if isinstance(network, EncodedActorCritic) and isinstance(network.actor_critic, StackedActorCritic):
         return StackedPass(network.encoder, network.actor_critic)
     return AutogradPass(network, gradients)
@@ -72,6 +75,27 @@ class NormalisedPass:
 
     def backward(self, parameters: Tensor, value: Tensor) -> None:
         self._inner.backward(parameters, value if self._value is None else value * self._value.scale)
+
+
+class MaskedPass:
+    """Another pass, whose choices are masked. What is forbidden has no gradient: backwards there is nothing to do."""
+
+    def __init__(self, network: MaskedActorCritic, inner: Pass) -> None:
+        self._network = network
+        self._inner = inner
+
+    def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
+        if isinstance(observation, Sequence):
+            rest, allowed = self._network.split(observation.observation)
+            allowed = allowed.index_select(0, observation.rows)
+            parameters, value = self._inner.forward(observation._replace(observation=rest))
+        else:
+            rest, allowed = self._network.split(observation)
+            parameters, value = self._inner.forward(rest)
+        return self._network.distribution.mask(parameters, allowed), value
+
+    def backward(self, parameters: Tensor, value: Tensor) -> None:
+        self._inner.backward(parameters, value)
 
 
 class StackedPass:

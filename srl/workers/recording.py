@@ -81,6 +81,7 @@ class AlignedRecorder:
         self._carry["version"][...] = -1
         self._observations = [path for path in self._carry if path.split("/")[0] == "observation"]
         self._actions = [path for path in self._carry if path.startswith("decision/action")]
+        self._bare = self._actions == ["decision/action"]
         self._memory = memory_paths(self._spec)
         self._arrays: dict[str, Array] = {}
         self._whole = len(self._slices) == 1  # one team: rows are written whole
@@ -240,10 +241,10 @@ class AlignedRecorder:
             self.tally.count_block(arrays["reward"][:rows], arrays["acting"][:rows], ended, cut)
 
     def actions(self) -> tuple[Tree, ...]:
-        if self._whole and len(self._actions) == 1:
-            return (self._arrays[self._actions[0]][self.row],)
+        if self._whole and self._bare:
+            return (self._arrays["decision/action"][self.row],)
         row = {path: self._arrays[path][self.row] for path in self._actions}
-        if len(row) == 1 and "decision/action" in row:
+        if self._bare:
             return tuple(row["decision/action"][lanes] for lanes in self._slices)
         return tuple(
             from_leaves({path.removeprefix("decision/action/"): leaf[lanes] for path, leaf in row.items()})

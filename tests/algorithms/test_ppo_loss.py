@@ -19,7 +19,8 @@ from srl.algorithms.ppo_loss import (
     ppo_metrics,
 )
 from srl.api.spaces import Box, Discrete, MultiDiscrete, Space
-from srl.networks.distributions import Categorical, Distribution, distribution_for
+from srl.networks.distributions import Categorical, Distribution
+from srl.networks.heads import distribution_for
 
 BASE = Coefficients(clip=0.2, value=0.7, entropy=0.03)
 VARIANTS = {

@@ -15,8 +15,8 @@ from srl.api.policy import Policy
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, array_spec
 from srl.base.tree import ArraySpec, leaves, map_tree
 from srl.networks.build import build_network
-from srl.networks.distributions import distribution_for
 from srl.networks.flat import FlatParameters
+from srl.networks.heads import distribution_for
 from srl.networks.options import NetworkOptions
 
 PAIRS: list[tuple[Space, Space]] = [

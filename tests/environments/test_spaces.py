@@ -4,7 +4,13 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete
-from srl.environments.spaces import action_decoder, from_gymnasium, observation_encoder, observation_leaves
+from srl.environments.spaces import (
+    action_decoder,
+    from_gymnasium,
+    lane_decoder,
+    observation_encoder,
+    observation_leaves,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +45,23 @@ def test_a_space_that_cannot_be_served_is_named_with_what_can(role):
         from_gymnasium(spaces.Text(3), role)
 
 
-def test_composed_actions_are_refused():
-    with pytest.raises(ValueError, match="action space Dict"):
-        from_gymnasium(spaces.Dict(a=spaces.Discrete(2)), "action")
+def test_composed_actions_become_native_ones_for_all_lanes_or_one_by_one():
+    native = spaces.Dict(
+        aim=spaces.Box(-1.0, 1.0, (2,)), key=spaces.Tuple((spaces.Discrete(3, start=5), spaces.MultiBinary(2)))
+    )
+    assert from_gymnasium(native, "action") == Dict(
+        {"aim": Box((2,), "float32", -1.0, 1.0), "key": Dict({"0": Discrete(3), "1": MultiDiscrete((2, 2))})}
+    )
+    ours = {
+        "aim": np.array([[0.5, 9.0], [-9.0, 0.0]], np.float32),
+        "key": {"0": np.array([0, 2]), "1": np.array([[0, 1], [1, 1]])},
+    }
+    batch = action_decoder(native)(ours)
+    np.testing.assert_array_equal(batch["aim"], [[0.5, 1.0], [-1.0, 0.0]])
+    np.testing.assert_array_equal(batch["key"][0], [5, 7])
+    for lane, action in enumerate(lane_decoder(native)(ours)):
+        assert native.contains(action), action
+        assert action["key"][0] == [5, 7][lane]
 
 
 def test_a_key_that_would_be_a_path_is_refused():

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from srl.networks.distributions import Categorical, DiagonalGaussian, distribution_for
+from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, choice_sizes
+from srl.base.tree import leaves
+from srl.networks.distributions import Categorical, DiagonalGaussian
+from srl.networks.heads import distribution_for
+from srl.networks.options import NetworkOptions
 
 SPACES: list[Space] = [Discrete(2), Discrete(5), MultiDiscrete((2, 3, 4)), Box((3,)), Box((2, 2))]
 
@@ -111,10 +115,140 @@ def test_huge_and_masked_logits_stay_finite() -> None:
     assert gradient[1, 1] == 0.0
 
 
-@pytest.mark.parametrize(
-    "space", [Dict({"a": Discrete(2)}), Box((2,), "int64"), Box((0,)), MultiDiscrete(()), Discrete(0)], ids=str
-)
+@pytest.mark.parametrize("space", [Dict({}), Box((2,), "int64"), Box((0,)), MultiDiscrete(()), Discrete(0)], ids=str)
 def test_an_unsupported_action_space_is_named(space: Space) -> None:
-    with pytest.raises(ValueError, match="supported are Discrete, MultiDiscrete and Box") as caught:
+    with pytest.raises(ValueError, match="supported are Discrete, MultiDiscrete, Box") as caught:
         distribution_for(space)
     assert str(space) in str(caught.value)
+
+
+HYBRID = Dict({"aim": Box((2,)), "key": Dict({"one": Discrete(3), "two": MultiDiscrete((2, 2))}), "push": Box((1,))})
+
+
+def test_a_composite_is_the_sum_of_its_parts() -> None:
+    options = NetworkOptions()
+    distribution = distribution_for(HYBRID, options)
+    assert (distribution.num_parameters, distribution.num_free, distribution.num_choices) == (13, 3, 7)
+    parameters = torch.randn(6, 13, dtype=torch.float64)
+    action = distribution.sample(parameters, torch.Generator().manual_seed(0))
+    assert action["key"]["two"].shape == (6, 2)
+    # aim's means, the logits of one and two, push's mean; then the deviations of aim and push
+    pieces = {
+        ("aim",): (Box((2,)), torch.cat((parameters[:, :2], parameters[:, 10:12]), 1)),
+        ("key", "one"): (Discrete(3), parameters[:, 2:5]),
+        ("key", "two"): (MultiDiscrete((2, 2)), parameters[:, 5:9]),
+        ("push",): (Box((1,)), torch.cat((parameters[:, 9:10], parameters[:, 12:]), 1)),
+    }
+    log_prob, entropy = torch.zeros(2, 6, dtype=torch.float64)
+    rows = []
+    for path, (space, piece) in pieces.items():
+        part = action
+        for key in path:
+            part = part[key]
+        evaluation = distribution_for(space).evaluate(piece, part)
+        log_prob, entropy = log_prob + evaluation.log_prob, entropy + evaluation.entropy
+        rows.append(part.reshape(6, -1).double())
+    packed = torch.cat(rows, 1)
+    for given in (action, packed):
+        evaluation = distribution.evaluate(parameters, given)
+        torch.testing.assert_close(evaluation.log_prob, log_prob)
+        torch.testing.assert_close(evaluation.entropy, entropy)
+        torch.testing.assert_close(distribution.log_prob(parameters, given), log_prob)
+
+
+@pytest.mark.parametrize(
+    ("space", "options"),
+    [
+        (HYBRID, NetworkOptions()),
+        (HYBRID, NetworkOptions(std="state")),
+        (Box((3,), low=-2.0, high=(1.0, 2.0, 5.0)), NetworkOptions(box="squashed")),
+        (Dict({"a": Box((2,), low=0.0, high=1.0), "b": Discrete(2)}), NetworkOptions(box="squashed", std="state")),
+    ],
+    ids=["hybrid", "state", "squashed", "both"],
+)
+def test_gradients_are_those_of_finite_differences(space: Space, options: NetworkOptions) -> None:
+    distribution = distribution_for(space, options)
+    parameters = 0.5 * torch.randn(4, distribution.num_parameters, dtype=torch.float64)
+    action = distribution.sample(parameters, torch.Generator().manual_seed(2))
+    factor = torch.randn(4, dtype=torch.float64)
+
+    def loss(at: Tensor) -> Tensor:
+        evaluation = distribution.evaluate(at, action)
+        return evaluation.log_prob * factor + evaluation.entropy * 0.7
+
+    found = distribution.gradient(distribution.evaluate(parameters, action), factor, 0.7)
+    step = 1e-6
+    for column in range(distribution.num_parameters):
+        shift = torch.zeros_like(parameters)
+        shift[:, column] = step
+        wanted = (loss(parameters + shift) - loss(parameters - shift)) / (2 * step)
+        torch.testing.assert_close(found[:, column], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_squashed_gaussian_is_torchs_transformed_one() -> None:
+    space = Box((2,), low=(-2.0, 0.0), high=(2.0, 1.0))
+    distribution = distribution_for(space, NetworkOptions(box="squashed"))
+    parameters = torch.randn(200, 4, dtype=torch.float64)
+    action = distribution.sample(parameters, torch.Generator().manual_seed(0))
+    low, high = torch.tensor(space.low), torch.tensor(space.high)
+    assert ((action >= low) & (action <= high)).all()
+    transforms = [
+        torch.distributions.transforms.TanhTransform(cache_size=1),
+        torch.distributions.transforms.AffineTransform((low + high) / 2, (high - low) / 2),
+    ]
+    mean, log_std = parameters.chunk(2, 1)
+    wanted = torch.distributions.TransformedDistribution(torch.distributions.Normal(mean, log_std.exp()), transforms)
+    inside = ((action - low) / (high - low) - 0.5).abs().amax(1) < 0.499
+    torch.testing.assert_close(
+        distribution.log_prob(parameters, action)[inside], wanted.log_prob(action).sum(1)[inside], rtol=1e-5, atol=1e-5
+    )
+    # The entropy is the mean of -log p over many draws.
+    one = torch.tensor([[0.3, -0.5, math.log(0.6), math.log(1.2)]], dtype=torch.float64).expand(100_000, 4)
+    drawn = distribution.log_prob(one, distribution.sample(one, torch.Generator().manual_seed(1)))
+    entropy = distribution.evaluate(one[:1], torch.zeros(1, 2, dtype=torch.float64)).entropy
+    assert entropy.item() == pytest.approx(-drawn.mean().item(), abs=0.02)
+
+
+def test_squashed_actions_need_bounds() -> None:
+    with pytest.raises(ValueError, match=r"finite bounds.*Box\(shape=\(2,\)"):
+        distribution_for(Dict({"a": Box((2,))}), NetworkOptions(box="squashed"))
+
+
+@pytest.mark.parametrize("space", [Discrete(4), MultiDiscrete((3, 2)), HYBRID], ids=["one", "many", "hybrid"])
+def test_forbidden_choices_are_never_drawn_and_have_no_gradient(space: Space) -> None:
+    distribution = distribution_for(space)
+    generator = torch.Generator().manual_seed(0)
+    parameters = torch.randn(2000, distribution.num_parameters)
+    sizes = choice_sizes(space)
+    allowed = torch.rand(2000, sum(sizes), generator=generator) < 0.5
+    starts = np.cumsum([0, *sizes])
+    for start, end in pairwise(starts):  # something must be left of each choice
+        allowed[~allowed[:, start:end].any(1), start] = True
+    masked = distribution.mask(parameters, allowed)
+    action = distribution.sample(masked, generator)
+    leaf = dict(leaves(action))
+    columns = [leaf[path].reshape(2000, -1) for path in leaf if not leaf[path].is_floating_point()]
+    for choice, (start, end) in zip(torch.cat(columns, 1).unbind(1), pairwise(starts), strict=True):
+        assert allowed[:, start:end].gather(1, choice[:, None]).all()
+    modes = dict(leaves(distribution.mode(masked)))
+    for path in leaf:
+        if not leaf[path].is_floating_point():
+            assert modes[path].shape == leaf[path].shape
+    evaluation = distribution.evaluate(masked, action)
+    gradient = distribution.gradient(evaluation, torch.randn(2000), -0.01)
+    assert gradient.isfinite().all()
+    assert evaluation.log_prob.isfinite().all()
+    # What the forbidden logits are makes no difference at all, so their gradient is exactly zero.
+    other = distribution.mask(parameters.clone(), allowed)
+    choices = torch.zeros(2000, distribution.num_parameters, dtype=torch.bool)
+    moved = other == -1e9
+    choices |= moved
+    assert (gradient[choices] == 0).all()
+    assert int(choices.sum()) == int((~allowed).sum())
+
+
+def test_a_masked_choice_has_the_entropy_of_what_is_left() -> None:
+    masked = Categorical(3).mask(torch.zeros(1, 3), torch.tensor([[True, False, True]]))
+    evaluation = Categorical(3).evaluate(masked, torch.tensor([2]))
+    assert evaluation.entropy.item() == pytest.approx(math.log(2.0))
+    assert evaluation.log_prob.item() == pytest.approx(-math.log(2.0))

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from srl.algorithms.ppo import PPOConfig
 from srl.api.spaces import Box, Dict, Discrete, Space
 from srl.networks.build import build_network
-from srl.networks.distributions import distribution_for
 from srl.networks.flat import FlatParameters
+from srl.networks.heads import distribution_for
 from srl.networks.options import NetworkOptions
 
 OWN = """
@@ -103,7 +103,7 @@ def test_a_network_whose_weights_would_not_travel_is_refused(network: nn.Module)
         FlatParameters(network, gradients=True)
 
 
-@pytest.mark.parametrize("action", [Dict({"a": Discrete(2)}), Box((2,), "uint8")], ids=str)
+@pytest.mark.parametrize("action", [Dict({"a": Box((2,), "uint8")}), Box((2,), "uint8")], ids=str)
 def test_check_names_an_unsupported_action_space(action: Space) -> None:
     with pytest.raises(ValueError, match="no distribution for the action space"):
         PPOConfig().check(Box((4,)), action)

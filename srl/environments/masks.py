@@ -1,0 +1,86 @@
+"""Masks of actions: where environments give them, and a check that something is left to choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from srl.api.spaces import Box, Dict, Space, choice_sizes
+from srl.base.tree import Array, Tree, leaves
+
+MASK_KEY = "action_mask"
+"""In a Dict observation, or in `info`: one number for each choice, 0 where it is forbidden."""
+OBSERVATION = "observation"
+"""What an observation is called beside a mask from `info`, unless it has names already."""
+
+MaskCheck: TypeAlias = Callable[[Tree, Array], dict[int, str]]
+
+
+def may_have_mask(observation: Space, action: Space) -> bool:
+    """Whether a mask in `info` would be of use: there are choices, and the observation has none."""
+    return bool(choice_sizes(action)) and not (isinstance(observation, Dict) and MASK_KEY in observation.items)
+
+
+def gives_mask(make: Callable[[], Any]) -> bool:
+    """Whether the infos of an environment have a mask: one more copy is made, reset and closed to find out."""
+    environment = None
+    try:
+        environment = make()
+        _, info = environment.reset(seed=0)
+        return MASK_KEY in info
+    except Exception:
+        return False  # The lanes will meet the same error, and report it.
+    finally:
+        with suppress(Exception):
+            if environment is not None:
+                environment.close()
+
+
+def with_mask(observation: Space, action: Space) -> Dict:
+    """The observation with a mask from `info` as one more part."""
+    mask = Box((sum(choice_sizes(action)),), "uint8", 0.0, 1.0)
+    items = observation.items if isinstance(observation, Dict) else {OBSERVATION: observation}
+    return Dict({**items, MASK_KEY: mask})
+
+
+def from_info(info: Mapping[str, Any], num_choices: int, *leading: int) -> Array:
+    """The mask in an info, [*leading, choices]; those of several choices may come apart, as a tuple or dictionary."""
+    if MASK_KEY not in info:
+        raise ValueError(f"info has no {MASK_KEY!r}, which it had at the first reset")
+    mask = info[MASK_KEY]
+    if isinstance(mask, Mapping):
+        mask = tuple(leaf for _, leaf in leaves(mask))
+    parts = mask if isinstance(mask, tuple) else (mask,)
+    flat = np.concatenate([np.asarray(part).reshape(*leading, -1) for part in parts], axis=-1)
+    if flat.shape != (*leading, num_choices):
+        raise ValueError(f"info[{MASK_KEY!r}] has {flat.shape[-1]} numbers, the actions have {num_choices} choices")
+    allowed: Array = (flat != 0).astype(np.uint8)
+    return allowed
+
+
+def mask_check(observation: Space, action: Space) -> MaskCheck | None:
+    """A function (observation [L, ...], acting [L]) -> what is wrong with each lane that must act and may do nothing;
+    None where there are no masks."""
+    sizes = choice_sizes(action)
+    if not (sizes and isinstance(observation, Dict) and MASK_KEY in observation.items):
+        return None
+    starts = np.cumsum([0, *sizes])[:-1]
+
+    def check(tree: Tree, acting: Array) -> dict[int, str]:
+        assert isinstance(tree, Mapping)
+        allowed = allowed_choices(tree, len(acting))
+        if allowed.shape[1] != sum(sizes):
+            return {}  # not a mask of these actions, whatever its name
+        stuck = acting & (np.add.reduceat(allowed, starts, axis=1, dtype=np.int64) == 0).any(axis=1)
+        return {int(lane): f"{MASK_KEY!r} forbids every choice" for lane in np.flatnonzero(stuck)}
+
+    return check
+
+
+def allowed_choices(observation: Mapping[str, Tree], num_lanes: int) -> Array:
+    """The mask of an observation [L, ...], flat: [L, choices] bool."""
+    parts = [np.asarray(leaf).reshape(num_lanes, -1) != 0 for _, leaf in leaves(observation[MASK_KEY])]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)

@@ -1,0 +1,41 @@
+"""From an action space to the distribution over it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from srl.api.spaces import Bound, Box, Dict, Discrete, MultiDiscrete, Space
+from srl.networks.composite import Composite, joined
+from srl.networks.distributions import Categorical, DiagonalGaussian, Distribution, MultiCategorical
+from srl.networks.options import NetworkOptions
+from srl.networks.squashed import SquashedGaussian
+from srl.networks.support import check_action_space
+
+
+def distribution_for(action: Space, options: NetworkOptions | None = None) -> Distribution:
+    """The distribution over an action space; ValueError if there is none."""
+    options = options or NetworkOptions()
+    check_action_space(action, options)
+    if isinstance(action, Dict):
+        return Composite(tuple(_parts(action, "", options)))
+    if isinstance(action, Discrete):
+        return Categorical(action.n)
+    if isinstance(action, MultiDiscrete):
+        return MultiCategorical(tuple(action.nvec))
+    free_std = options.std == "free"
+    if options.box == "squashed":
+        return SquashedGaussian(_bounds(action, action.low), _bounds(action, action.high), action.shape, free_std)
+    return DiagonalGaussian(tuple(action.shape), free_std)
+
+
+def _parts(action: Dict, path: str, options: NetworkOptions) -> Iterator[tuple[str, Distribution]]:
+    for name, item in sorted(action.items.items()):
+        if isinstance(item, Dict):
+            yield from _parts(item, joined(path, name), options)
+        else:
+            yield joined(path, name), distribution_for(item, options)
+
+
+def _bounds(space: Box, bound: Bound) -> tuple[float, ...]:
+    return tuple(bound) if isinstance(bound, tuple) else (float(bound),) * math.prod(space.shape)
