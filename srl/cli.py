@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 import tyro
 from tyro.conf import Fixed, OmitArgPrefixes, Positional, Suppress, UseAppendAction, arg, subcommand
 
+from srl.cli_checking import CheckAlgo, CheckEnv
 from srl.cli_cluster import Agent, Logs
 from srl.cli_looking import ROOT, Eval, Export, Plot, Record
-from srl.experiments.arguments import chosen_algorithm, given_on, spell_out
+from srl.experiments.arguments import chosen_algorithm, given_on, parse_pairs, spell_out
 from srl.experiments.bench_options import BenchOptions
 from srl.experiments.options import ALGORITHMS, TrainOptions
 
@@ -83,7 +84,7 @@ class Train:
         return 0 if len(done.statuses) == len(seeds) else 130
 
     def _options(self) -> TrainOptions:
-        pairs = {"env_args": _parse_arguments(self.env_arg), "algo_args": _parse_arguments(self.algo_arg)}
+        pairs = {"env_args": parse_pairs(self.env_arg), "algo_args": parse_pairs(self.algo_arg)}
         return TrainOptions(**{**vars(self.options), **pairs})  # not the parser's subclass of it: see _narrowed
 
 
@@ -202,26 +203,6 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class CheckEnv:
-    """Look for the classic mistakes in an environment: shapes, dtypes, NaN, resets, shared buffers."""
-
-    env: Positional[str]
-    """As for `srl train`."""
-    env_arg: UseAppendAction[tuple[str, ...]] = ()
-    """An option of the environment, as NAME=VALUE."""
-    steps: int = 1000
-    """How many steps to try."""
-    seed: int = 0
-
-    def run(self) -> int:
-        from srl.testing.check_env import check_environment, has_errors, report
-
-        findings = check_environment(self.env, _parse_arguments(self.env_arg), steps=self.steps, seed=self.seed)
-        print(report(findings, self.env))
-        return 1 if has_errors(findings) else 0
-
-
-@dataclass(frozen=True)
 class Bench:
     """Measure this machine: `throughput` of training, the environment `ring`, the raw `actor`."""
 
@@ -288,7 +269,8 @@ def parse(arguments: list[str]) -> Any:
     words = spell_out(arguments)
     train: Any = Annotated[_narrowed(Train, words), subcommand("train")]
     submit: Any = Annotated[_narrowed(Submit, words), subcommand("submit")]
-    return tyro.cli(Union[train, submit, Commands], prog="srl", args=words, description="ReaLly Scalable RL.")
+    check: Any = Annotated[CheckAlgo.of(chosen_algorithm(words)), subcommand("check-algo")]
+    return tyro.cli(Union[train, submit, check, Commands], prog="srl", args=words, description="ReaLly Scalable RL.")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -327,19 +309,6 @@ def _began() -> float:
     with contextlib.suppress(psutil.Error):
         return psutil.Process().create_time()
     return time.time()
-
-
-def _parse_arguments(pairs: tuple[str, ...]) -> dict[str, Any]:
-    parsed: dict[str, Any] = {}
-    for pair in pairs:
-        name, separator, text = pair.partition("=")
-        if not separator:
-            raise ValueError(f"an option of an environment or algorithm is written NAME=VALUE; found {pair!r}")
-        try:
-            parsed[name] = json.loads(text)
-        except json.JSONDecodeError:
-            parsed[name] = text
-    return parsed
 
 
 def _statuses(root: Path) -> list[RunStatus]:

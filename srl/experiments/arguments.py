@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 from srl.experiments.options import ALGORITHMS
 
 PREFIX = "--algo."
+CHECK = "check-algo"
+"""The command that names its algorithm without `--algo`."""
 
 
 def chosen_algorithm(arguments: Sequence[str]) -> str:
-    """What `--algo` says, or the default."""
+    """What `--algo` says, or the default; of `srl check-algo`, the first word that can be an algorithm."""
     chosen = ALGORITHMS[0]
+    if arguments[:1] == [CHECK]:
+        names = (word for word in arguments[1:] if word in ALGORITHMS or (":" in word and "=" not in word))
+        return next(names, chosen)
     for i, argument in enumerate(arguments):
         if argument == "--algo" and i + 1 < len(arguments):
             chosen = arguments[i + 1]
@@ -54,3 +61,17 @@ def given_on(words: Sequence[str]) -> frozenset[str]:
             owner, dot, name = word[2:].partition("=")[0].replace("-", "_").rpartition(".")
             names.add(owner + dot + name.removeprefix("no_"))
     return frozenset(names)
+
+
+def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
+    """Options of an environment or algorithm, each written NAME=VALUE; values are JSON where they can be."""
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, text = pair.partition("=")
+        if not separator:
+            raise ValueError(f"an option of an environment or algorithm is written NAME=VALUE; found {pair!r}")
+        try:
+            parsed[name] = json.loads(text)
+        except json.JSONDecodeError:
+            parsed[name] = text
+    return parsed
