@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from srl.base.nearest import nearest
-from srl.base.tree import Tree
 
 PLACE = "srl.testing.probe_environments"
 DISCOUNT = 0.9
@@ -19,7 +18,7 @@ class Seen:
     """A first observation of an episode, or one that says all there is to know, and its value."""
 
     title: str
-    observation: Tree
+    observation: tuple[float, ...]
     rewards: tuple[float, ...]
     """Of this and the next steps, by the best actions."""
     forever: bool = False
@@ -58,26 +57,26 @@ CASES = (
         "constant",
         "a critic that does not learn",
         f"{PLACE}:ConstantReward",
-        values=(Seen("value", [0.0], (1.0,)),),
+        values=(Seen("value", (0.0,), (1.0,)),),
     ),
     ProbeCase(
         "seen",
         "observations or rewards of other steps or lanes",
         f"{PLACE}:SeenReward",
-        values=(Seen("value at -1", [-1.0], (-1.0,)), Seen("value at 1", [1.0], (1.0,))),
+        values=(Seen("value at -1", (-1.0,), (-1.0,)), Seen("value at 1", (1.0,), (1.0,))),
     ),
     ProbeCase(
         "delayed",
         "rewards that are discounted wrongly or shifted by a step",
         f"{PLACE}:DelayedReward",
-        values=(Seen("value at first", [-1.0], (0.0, 1.0)), Seen("value then", [1.0], (1.0,))),
+        values=(Seen("value at first", (-1.0,), (0.0, 1.0)), Seen("value then", (1.0,), (1.0,))),
         discounted=True,
     ),
     ProbeCase(
         "endless",
         "truncation taken for termination: no bootstrap, or not from the final observation",
         f"{PLACE}:Endless",
-        values=(Seen("value", [0.0], (0.2,), forever=True),),
+        values=(Seen("value", (0.0,), (0.2,), forever=True),),
         discounted=True,
         gradient_steps=600,
     ),
@@ -85,7 +84,7 @@ CASES = (
         "ending",
         "termination taken for truncation: values that reach beyond an episode's end",
         f"{PLACE}:Endless",
-        values=(Seen("value", [0.0], (0.2,)),),
+        values=(Seen("value", (0.0,), (0.2,)),),
         env_args={"length": 1, "terminates": True},
     ),
     ProbeCase(
@@ -128,7 +127,7 @@ CASES = (
         "turns",
         "rewards that come while others move, lanes with a time of their own",
         f"pettingzoo:{PLACE}:turn_bonus",
-        values=(Seen("value at first", [-1.0], (1.0, 1.0)), Seen("value then", [1.0], (1.0,))),
+        values=(Seen("value at first", (-1.0,), (1.0, 1.0)), Seen("value then", (1.0,), (1.0,))),
         best=2.0,
         needs="game",
         discounted=True,

@@ -83,8 +83,8 @@ def test_turns_pay_each_mover_for_its_own_action() -> None:
 
 
 def test_values_are_discounted_sums() -> None:
-    assert Seen("", [0.0], (0.0, 1.0)).value(0.9) == pytest.approx(0.9)
-    assert Seen("", [0.0], (1.0, 1.0)).value(0.5) == 1.5
-    assert Seen("", [0.0], (0.2,), forever=True).value(0.9) == pytest.approx(2.0)
-    assert Seen("", [0.0], (3.0, 1.0), forever=True).value(0.5) == pytest.approx(3.0 + 1.0)
+    assert Seen("", (0.0,), (0.0, 1.0)).value(0.9) == pytest.approx(0.9)
+    assert Seen("", (0.0,), (1.0, 1.0)).value(0.5) == 1.5
+    assert Seen("", (0.0,), (0.2,), forever=True).value(0.9) == pytest.approx(2.0)
+    assert Seen("", (0.0,), (3.0, 1.0), forever=True).value(0.5) == pytest.approx(3.0 + 1.0)
     assert len({case.name for case in CASES}) == len(CASES)
