@@ -141,7 +141,7 @@ def test_the_command_prints_a_table_and_fails_with_its_algorithm(
     shown = capsys.readouterr().out
     assert "constant" in shown
     assert "pass" in shown
-    assert main(["check-algo", "ppo", "--probe", "constant", "--effort", "0.02"]) == 1
+    assert main(["check-algo", "ppo", "--probe", "constant", "--effort", "0.02", "--algo.learning-rate", "1e-9"]) == 1
     assert "fail" in capsys.readouterr().out
 
 
