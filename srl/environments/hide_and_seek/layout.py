@@ -62,6 +62,7 @@ class _Builder:
         self._options, self._dice, self._grid = options, dice, options.grid
         self._walls = draw_walls(options, dice)
         self._taken = self._walls.occupy(options.grid)
+        self._quadrant = self._walls.quadrant or options.grid // 2
 
     def build(self) -> Layout:
         options, dice = self._options, self._dice
@@ -159,13 +160,14 @@ class _Builder:
         return self._range(1, self._grid - cells[0] - 1), self._range(1, self._grid - cells[1] - 1)
 
     def _in_quadrant(self, cells: tuple[int, int]) -> Cell:
-        half = self._grid // 2
-        return self._range(half, self._grid - cells[0] - 1), self._range(1, half - cells[1] - 1)
+        size = self._quadrant
+        return self._range(self._grid - size, self._grid - cells[0] - 1), self._range(1, size - cells[1] - 1)
 
     def _outside_quadrant(self, cells: tuple[int, int]) -> Cell:
-        half, block = self._grid // 2, self._dice.below(3)
-        x = self._range(half, self._grid - cells[0] - 1) if block == 2 else self._range(1, half - cells[0] - 1)
-        y = self._range(half, self._grid - cells[1] - 1) if block >= 1 else self._range(1, half - cells[1] - 1)
+        size, block = self._quadrant, self._dice.below(3)
+        line = self._grid - size
+        x = self._range(line, self._grid - cells[0] - 1) if block == 2 else self._range(1, line - cells[0] - 1)
+        y = self._range(size, self._grid - cells[1] - 1) if block >= 1 else self._range(1, size - cells[1] - 1)
         return x, y
 
     def _middle(self, cells: tuple[int, int], share: float) -> Cell:

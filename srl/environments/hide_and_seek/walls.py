@@ -68,6 +68,7 @@ class Walls:
     outer: list[Wall]
     inner: list[Wall]
     rooms: list[Room] = field(default_factory=list)  # where the scenario knows them
+    quadrant: int = 0  # cells along a side of the closed corner, if there is one
 
     def occupy(self, grid: int) -> Array:
         """[grid, grid] bool, by x and y: the cells that walls cover."""
@@ -100,7 +101,8 @@ def draw_walls(options: GameOptions, dice: Dice) -> Walls:
         return Walls(outer if dice.chance(options.outside_walls) else [], inner)
     if options.scenario in ("quadrant", "var_quadrant"):
         share = 0.5 if options.scenario == "quadrant" else dice.uniform(0.3, 0.6)
-        return Walls(outer, _quadrant(options, dice, int(share * grid)))
+        size = int(share * grid)
+        return Walls(outer, _quadrant(options, dice, size), quadrant=size)
     if options.scenario == "half":
         return Walls(outer, _with_door(Wall(False, grid // 2, 0, grid - 1), options.door_size, dice))
     if options.scenario == "var_tri":

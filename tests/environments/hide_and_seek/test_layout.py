@@ -207,6 +207,19 @@ def test_the_three_rooms_have_a_ramp_each():
         assert 1 <= sides.sum() <= 2
 
 
+@pytest.mark.parametrize("scenario", ["empty", "half", "var_quadrant", "var_tri"])
+def test_the_other_scenarios_can_be_played_too(scenario):
+    start = "outside" if scenario == "var_quadrant" else "together"
+    for layout in worlds("full", 60, scenario=scenario, num_boxes=3, num_elongated=1, seekers_start=start):
+        assert layout.num_outer == 4
+        inner = layout.walls[4:]
+        assert len(inner) <= {"empty": 0, "half": 2}.get(scenario, 4)
+        if scenario == "var_quadrant":
+            corner = (inner[:, 0].min(), inner[:, 1].max())  # the walls' lines
+            assert (layout.boxes[:, 0] > corner[0] - 0.11).all()
+            assert (layout.boxes[:, 1] < corner[1]).all()
+
+
 def test_food_lies_together_in_the_middle():
     for layout in worlds("food", 60):
         assert len(layout.food) == 4
