@@ -82,7 +82,7 @@ def to_xml(kind: SceneKind, layout: Layout | None = None) -> str:
   <compiler angle="radian"/>
   <size memory="{ARENA}"/>
   <option timestep="{kind.timestep}" gravity="0 0 -50" jacobian="dense">
-    <flag sleep="{"enable" if kind.sleep else "disable"}" midphase="disable"/>
+    <flag sleep="{"enable" if kind.sleep else "disable"}" midphase="disable" multiccd="disable"/>
   </option>
   <statistic center="{kind.floor / 2} {kind.floor / 2} 0" extent="{kind.floor}"/>
   <visual><global offwidth="1280" offheight="1280"/><headlight ambient=".4 .4 .4" diffuse=".45 .45 .45"/></visual>
