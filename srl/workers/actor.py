@@ -194,6 +194,7 @@ class Actor:
         return ready
 
     def close(self) -> None:
+        self._report()
         for group in self._groups:
             group.close()
         for client in self._clients:
