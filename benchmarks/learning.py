@@ -48,14 +48,17 @@ class Task:
     """Observations, and rewards (Stable-Baselines3) or returns (SRL)."""
     actors: int = 1
     """Processes of SRL that share the copies."""
+    max_lag: int = 0
+    """Of SRL: 0 collects and learns in turn, as Stable-Baselines3 does."""
 
 
-_MUJOCO = Task(1_000_000, 8, 256, 64, 10, 3e-4, normalize=True, actors=2)
+_MUJOCO = Task(1_000_000, 8, 256, 256, 10, 6e-4, normalize=True, actors=2)
 TASKS = {
     # The tuned settings of RL Zoo, the library's own collection.
     "CartPole-v1": Task(100_000, 8, 32, 256, 20, 1e-3, clip_schedule="linear", gamma=0.98, gae_lambda=0.8),
     "Acrobot-v1": Task(500_000, 16, 256, 64, 4, 3e-4, "constant", gae_lambda=0.94, normalize=True),
-    # The PPO paper's, with its batch of 2048 taken from 8 copies.
+    # The PPO paper's batches of 2048 and 10 epochs, with larger minibatches and steps: those of 64 take
+    # Stable-Baselines3 two to three times as long.
     "HalfCheetah-v5": _MUJOCO,
     "Hopper-v5": _MUJOCO,
 }
@@ -94,6 +97,7 @@ def srl_words(environment: str, task: Task) -> list[str]:
         "lanes": task.lanes // task.actors,
         "horizon": task.horizon,
         "batch": task.lanes * task.horizon,
+        "max-lag": task.max_lag,
     }
     words = ["train", environment, "--recipe", "none", "--sinks"]
     words += [f"--{name}={value}" for name, value in sizes.items()]

@@ -43,11 +43,15 @@ class GymnasiumConfig:
     """Truncate episodes here, beside what the environment does itself."""
     info_mask: bool | None = None
     """Its infos have a mask of the actions. None: make one more copy to find out."""
+    action_repeat: int = 1
+    """Steps that each decision lasts."""
 
     def build(self, num_copies: int) -> Lanes:
         if self.located and (game := self._multi_agent()) is not None:
-            return game.build(num_copies)
-        return GymnasiumLanes(self.name, self.make, num_copies, self.max_episode_steps, self.info_mask)
+            from srl.environments.repeat import repeated
+
+            return repeated(game, self.action_repeat).build(num_copies)
+        return GymnasiumLanes(self.name, self.make, num_copies, self._limit, self.info_mask)
 
     def _multi_agent(self) -> LanesConfig | None:
         """Only the thing that a function returns shows whether it is Gymnasium's or PettingZoo's."""
@@ -69,7 +73,7 @@ class GymnasiumConfig:
         """One copy that draws itself."""
         filmed = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
         try:
-            return GymnasiumLanes(self.name, filmed.make, 1, self.max_episode_steps, self.info_mask)
+            return GymnasiumLanes(self.name, filmed.make, 1, self._limit, self.info_mask)
         except EnvironmentBroken as error:
             raise ValueError(
                 f"environment {self.name} cannot be filmed with render_mode='rgb_array': {error}"
@@ -77,6 +81,19 @@ class GymnasiumConfig:
 
     def make(self) -> Any:
         """One copy."""
+        environment = self._make()
+        if self.action_repeat == 1:
+            return environment
+        from srl.environments.repeat import RepeatAction
+
+        limit = self.max_episode_steps  # in steps, not in decisions
+        return RepeatAction(environment if limit is None else TimeLimit(environment, limit), self.action_repeat)
+
+    @property
+    def _limit(self) -> int | None:
+        return self.max_episode_steps if self.action_repeat == 1 else None
+
+    def _make(self) -> Any:
         if not self.located:
             self._quiet()
             return gymnasium.make(self.name, disable_env_checker=True, **self.kwargs)

@@ -74,6 +74,9 @@ class TrainOptions:
     """Policy workers, where inference is not inline."""
     in_flight: int = 1
     """Batches that a policy worker has under way; more than 1 for an accelerator that is busy or far away."""
+    action_repeat: int = 1
+    """Steps of the environment that each decision lasts; their rewards are added up. For plain Gymnasium environments
+    in which noise that changes with every step gets nowhere. `steps`, `horizon` and gamma count decisions."""
     max_lag: int = 1
     """How many versions the deciding policy may be behind the update that learns from it. 0: exactly synchronous."""
     roles: tuple[str, ...] = ()
@@ -123,7 +126,7 @@ class TrainOptions:
             raise ValueError(f"options of {self.algo} are given behind its name: --{self.algo}.{min(self.algo_args)}")
         if self.recipe not in NAMES:
             raise ValueError(f"no recipe {self.recipe!r}{nearest(self.recipe, NAMES)}")
-        for name in ("steps", "trainers", "policies", "in_flight", "hosts"):
+        for name in ("steps", "trainers", "policies", "in_flight", "hosts", "action_repeat"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
         for name in ("actors", "lanes", "ring", "horizon", "batch"):

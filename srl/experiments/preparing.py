@@ -31,6 +31,7 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     """Look at the environment, and take its recipe for the options whose names are not among `given`. Everything that
     can be wrong is found here, before a directory is made or a process started."""
     from srl.environments.ids import lanes_config
+    from srl.environments.repeat import repeated
 
     options = anchored(options)
     check_sinks(options.sinks)
@@ -40,6 +41,7 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     environment = settled(environment, probed.spec)
     recipe = recipe_for(environment, probed.spec, options.recipe)
     options = apply(recipe, options, given)
+    environment = repeated(environment, options.action_repeat)
     experiment = standard_experiment(title, environment, probed, options)
     return Prepared(options, environment, experiment, told(recipe, options), probed.why_not_resumable)
 

@@ -90,6 +90,16 @@ RECIPES = (
         ppo=_sizes(16, 128, 2048, "long pieces: the goal is a hundred steps away"),
     ),
     Recipe(
+        "mountain-car-continuous",
+        "MountainCarContinuous: every push costs, until the goal is first reached, by swinging",
+        ("MountainCarContinuous-v0",),
+        task=(
+            Setting("action_repeat", 8, "pushes that last: a fresh policy reaches the goal in 80 % of its episodes"),
+            *_CONTINUOUS,
+        ),
+        ppo=(*_sizes(16, 64, 1024, "small batches: it is learnt in 20 thousand decisions"), *_updates(10, 32, 3e-4)),
+    ),
+    Recipe(
         "classic-control",
         "Gymnasium's classic control: what CartPole, on which the defaults were tuned, does best with",
         ("gymnasium.envs.classic_control.*",),
@@ -131,6 +141,15 @@ RECIPES = (
             *_updates(4, 4, 2.5e-4),
             Setting("algo.clip", 0.1, "as in the PPO paper: half of what vectors bear"),
             Setting("algo.value_clip", 0.1, "as in its published implementation"),
+        ),
+    ),
+    Recipe(
+        "atari-lean",
+        "games that are simple to see, such as Pong, on few cores: by name only",
+        ppo=(
+            Setting("algo.body", "lean", "a third of the work of Nature's network"),
+            *_sizes(8, 64, 1024, "small batches: many updates for each step of the game, which costs most"),
+            *_updates(3, 4, 5e-4),
         ),
     ),
     Recipe(

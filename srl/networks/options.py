@@ -13,9 +13,10 @@ class NetworkOptions:
     """Layers on top of the observation, or of what the encoders of its parts make of it; a single image has none."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Between these layers."""
-    body: Literal["nature", "impala"] = "nature"
-    """Convolutions for images: those of Mnih et al. 2015 (three layers; others for small images), or the residual
-    network of Espeholt et al. 2018, which takes several times as long."""
+    body: Literal["nature", "lean", "impala"] = "nature"
+    """Convolutions for images: those of Mnih et al. 2015 (three layers; others for small images), those of Mnih et al.
+    2013 (two narrow layers, a third of the work), or the residual network of Espeholt et al. 2018, which takes several
+    times as long."""
     towers: Literal["auto", "shared", "separate"] = "auto"
     """Do actor and critic have all but their last layers in common? `auto`: yes for images and with a memory."""
     memory: Literal["none", "gru", "lstm"] = "none"

@@ -56,6 +56,7 @@ def saved_options(run: Path) -> TrainOptions:
         ("Acrobot-v1", "acrobot"),
         ("Pendulum-v1", "pendulum"),
         ("MountainCar-v0", "mountain-car"),
+        ("MountainCarContinuous-v0", "mountain-car-continuous"),
         ("HalfCheetah-v5", "mujoco"),
         ("ALE/Pong-v5", "atari"),
         ("PongNoFrameskip-v4", "atari"),
@@ -73,6 +74,11 @@ def test_an_environment_gets_the_recipe_of_its_family(environment: Any, name: st
 @pytest.mark.parametrize("name", BY_NAME)
 def test_every_recipe_names_options_that_there_are(name: str, algo: str) -> None:
     apply(BY_NAME[name], TrainOptions(algo=algo), ())
+
+
+def test_a_recipe_may_decide_how_long_a_decision_lasts() -> None:
+    assert prepared("MountainCarContinuous-v0").environment.action_repeat == 8
+    assert prepared("MountainCarContinuous-v0", action_repeat=1).environment.action_repeat == 1
 
 
 def test_cartpole_keeps_the_defaults() -> None:

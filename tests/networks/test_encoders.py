@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from srl.networks.encoders import build_encoder, has_image
-from srl.networks.images import NatureEncoder, is_image
+from srl.networks.images import LeanEncoder, NatureEncoder, build_image_encoder, is_image
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,16 @@ def test_named_observations_are_concatenated_in_order_of_their_names() -> None:
 
 
 @pytest.mark.parametrize("shape", [(4, 84, 84), (3, 36, 50), (64, 40, 4)])
-def test_nature_encoder_is_the_plain_network(shape: tuple[int, ...]) -> None:
-    encoder = NatureEncoder(Box(shape, "uint8"))
+@pytest.mark.parametrize("body", ["nature", "lean"])
+def test_the_encoders_of_mnih_are_the_plain_networks(body: str, shape: tuple[int, ...]) -> None:
+    encoder = build_image_encoder(Box(shape, "uint8"), body)
+    assert isinstance(encoder, NatureEncoder if body == "nature" else LeanEncoder)
     image = torch.randint(0, 256, (2, *shape), dtype=torch.uint8)
     plain = (image.permute(0, 3, 1, 2) if shape[-1] == 4 else image).float() / 255.0
-    for layer in (encoder.first, encoder.second, encoder.third):
+    for layer in [module for module in encoder.modules() if isinstance(module, torch.nn.Conv2d)]:
         plain = functional.relu(layer(plain.contiguous()))
     wanted = functional.relu(encoder.linear(plain.permute(0, 2, 3, 1).flatten(1)))
-    assert wanted.shape == (2, 512)
+    assert wanted.shape == (2, 512 if body == "nature" else 256)
     torch.testing.assert_close(encoder(image), wanted, rtol=1e-4, atol=1e-5)
 
 
