@@ -1,6 +1,9 @@
 """Latency and cost of a small message, and throughput of 64 kB messages, between two processes of this host.
 
 python benchmarks/transports.py
+python benchmarks/transports.py --arrays 8      # the same bytes as eight arrays
+
+"raw socket" is what TCP gives without us: one `sendall` and one `recv_into` of the same bytes. All ways take turns.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from srl.transports.refusals import Refusals
 from srl.transports.tcp_channel import TcpChannel
 
 Connect = Callable[[], tuple[Channel, Channel]]
+RAW = "raw socket"
 
 
 class Ping(Message, frozen=True):
@@ -43,10 +47,17 @@ class PlainSeal:
         return record[LENGTH.size : -TAG_BYTES]
 
 
-def tcp(kind: str) -> tuple[Channel, Channel]:
+def sockets() -> tuple[socket.socket, socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
         far, _ = server.accept()
+    for sock in (near, far):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return near, far
+
+
+def tcp(kind: str) -> tuple[Channel, Channel]:
+    near, far = sockets()
     keys = bytes(KEY_BYTES), bytes(range(KEY_BYTES))
 
     def channel(sock: socket.socket, outgoing: bytes, incoming: bytes) -> TcpChannel:
@@ -115,16 +126,16 @@ def round_trips(connect: Connect, count: int) -> tuple[float, float, float]:
     return statistics.median(durations) * 1e6, float(np.quantile(durations, 0.99)) * 1e6, cpu / count * 1e6
 
 
-def throughput(connect: Connect, count: int, num_bytes: int) -> tuple[float, float]:
+def throughput(connect: Connect, count: int, num_bytes: int, num_arrays: int) -> tuple[float, float]:
     """Megabytes per second, and CPU microseconds per message at both ends together."""
     near, far = connect()
 
     def produce() -> None:
         far.close()
-        array = np.zeros(num_bytes, np.uint8)
+        arrays = [np.zeros(num_bytes // num_arrays, np.uint8) for _ in range(num_arrays)]
         wait(near)
         for number in range(count):
-            near.send(Ping(number), [array])
+            near.send(Ping(number), arrays)
             while not near.flush():
                 select.select([], [near], [])
         wait(near)
@@ -142,11 +153,35 @@ def throughput(connect: Connect, count: int, num_bytes: int) -> tuple[float, flo
     return (count - 1) * num_bytes / elapsed / 1e6, cpu / count * 1e6
 
 
+def raw_throughput(count: int, num_bytes: int) -> tuple[float, float]:
+    near, far = sockets()
+
+    def produce() -> None:
+        far.close()
+        data = bytes(num_bytes)
+        for _ in range(count):
+            near.sendall(data)
+        near.recv(1)
+
+    process = in_child(produce)
+    near.close()
+    room = bytearray(num_bytes)
+    far.recv_into(room, num_bytes, socket.MSG_WAITALL)
+    begin_cpu, begin = time.process_time(), time.perf_counter()
+    for _ in range(count - 1):
+        far.recv_into(room, num_bytes, socket.MSG_WAITALL)
+    elapsed, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
+    far.close()
+    cpu += child_cpu(process)
+    return (count - 1) * num_bytes / elapsed / 1e6, cpu / count * 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--round-trips", type=int, default=20_000)
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--bytes", type=int, default=64_000)
+    parser.add_argument("--arrays", type=int, default=1, help="so many arrays share the bytes of a message")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
@@ -157,19 +192,24 @@ def main() -> None:
             "tcp encrypted": lambda: tcp("encrypted"),
         }
         trips = {name: round_trips(connect, arguments.round_trips) for name, connect in ways.items()}
-        flows: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        flows: dict[str, list[tuple[float, float]]] = {name: [] for name in (RAW, *ways)}
         for _ in range(arguments.repeats):  # in turn, so that all see the same neighbours
+            flows[RAW].append(raw_throughput(arguments.messages, arguments.bytes))
             for name, connect in ways.items():
-                flows[name].append(throughput(connect, arguments.messages, arguments.bytes))
-    plain = max(flows["tcp plain"])[0]
-    print(f"{'':18}| round trip | p99     | CPU     || {arguments.bytes} bytes: best | median    | of plain | CPU")
-    for name in ways:
-        median, p99, cpu = trips[name]
-        best, middle = max(flows[name])[0], statistics.median(rate for rate, _ in flows[name])
-        cost = min(cost for _, cost in flows[name])
+                flows[name].append(throughput(connect, arguments.messages, arguments.bytes, arguments.arrays))
+    plain, raw = max(flows["tcp plain"])[0], max(flows[RAW])[0]
+    print(
+        f"{'':18}| round trip | p99     | CPU     || {arguments.bytes} bytes: best | median    | of raw | of plain | CPU"
+    )
+    for name, measured in flows.items():
+        trip = "           |          |        "
+        if name in trips:
+            median, p99, cpu = trips[name]
+            trip = f"{median:7.1f} us | {p99:5.0f} us | {cpu:4.1f} us"
+        best, middle = max(measured)[0], statistics.median(rate for rate, _ in measured)
         print(
-            f"{name:18}| {median:7.1f} us | {p99:5.0f} us | {cpu:4.1f} us || {best:14.0f} MB/s | {middle:4.0f} MB/s |"
-            f" {best / plain:7.0%} | {cost:.1f} us"
+            f"{name:18}| {trip} || {best:14.0f} MB/s | {middle:4.0f} MB/s | {best / raw:6.0%} | {best / plain:8.0%} |"
+            f" {min(cost for _, cost in measured):.1f} us"
         )
 
 

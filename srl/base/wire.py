@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import typing
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,6 +20,9 @@ MAX_HEADER_BYTES = 2**20
 MAX_ARRAYS = 1024
 MAX_DIMENSIONS = 8
 ALIGNMENT = 64
+MAX_REMEMBERED = 128
+MAX_REMEMBERED_BYTES = 4096
+"""Layouts that a codec keeps, and how long their descriptors may be."""
 
 MAGIC = b"SR"
 VERSION = 1
@@ -26,7 +30,7 @@ PREFIX = struct.Struct("<2sBBIQ")  # magic, version, flags (none yet), header le
 
 DTYPES = tuple(np.dtype(name) for name in ("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"))
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
-_BOOL = _CODES[np.dtype("bool")]
+_BOOL = DTYPES[0]
 _PADDING = [bytes(size) for size in range(ALIGNMENT)]
 
 
@@ -39,16 +43,36 @@ class _Descriptor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     shape: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0, le=2**62)], ...], msgspec.Meta(max_length=MAX_DIMENSIONS)]
 
 
+class _Layout(msgspec.Struct, frozen=True):
+    """Where the arrays of a frame lie behind its header."""
+
+    header: msgspec.Raw
+    """Their descriptors, encoded."""
+    arrays: tuple[tuple[tuple[int, ...], np.dtype[Any], int], ...]
+    """Shape, dtype and offset."""
+    gaps: tuple[bytes, ...]
+    """What stands before each array, so that it begins aligned."""
+    num_bytes: int
+
+
 class Codec:
-    """Frames of one kind of channel. `messages` is a Struct type or a union of tagged ones; nothing else passes."""
+    """Frames of one kind of channel. `messages` is a Struct type or a union of tagged ones; nothing else passes.
+
+    Messages of a stream carry arrays of the same shapes again and again: how these lie in a frame is worked out and
+    checked once.
+    """
 
     def __init__(self, messages: Any, max_bytes: int = MAX_BYTES) -> None:
         self.types: frozenset[type] = frozenset(typing.get_args(messages) or (messages,))
         self.max_bytes = max_bytes
         self._encoder = msgspec.msgpack.Encoder()
-        descriptors = Annotated[tuple[_Descriptor, ...], msgspec.Meta(max_length=MAX_ARRAYS)]
-        header: Any = tuple[messages, descriptors]
+        header: Any = tuple[messages, msgspec.Raw]
         self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(header)
+        self._descriptors = msgspec.msgpack.Decoder(
+            Annotated[tuple[_Descriptor, ...], msgspec.Meta(max_length=MAX_ARRAYS)]
+        )
+        self._sent: dict[tuple[Any, ...], _Layout] = {}
+        self._received: dict[bytes, _Layout] = {}
 
     def encode(self, message: msgspec.Struct, arrays: Sequence[Array] = ()) -> list[Buffer]:
         """The frame as buffers to be sent one after the other. Those of contiguous arrays are views, not copies."""
@@ -60,23 +84,29 @@ class Codec:
             self._encoder.encode_into((message, ()), frame, PREFIX.size)
             self._write_prefix(frame, len(frame) - PREFIX.size, 0)
             return [frame]
-        if len(arrays) > MAX_ARRAYS:
-            raise ValueError(f"a message carries at most {MAX_ARRAYS} arrays, found {len(arrays)}; stack some of them")
-        native = [_contiguous(array) for array in arrays]
-        descriptors = [(_CODES[array.dtype], array.shape) for array in native]
-        self._encoder.encode_into((message, descriptors), frame, PREFIX.size)
+        layout = self._sent.get(tuple([(array.dtype, array.shape) for array in arrays]))
+        if layout is None:
+            arrays = [_native(array) for array in arrays]
+            layout = self._lay_out_ours(arrays)
+        self._encoder.encode_into((message, layout.header), frame, PREFIX.size)
         num_header_bytes = len(frame) - PREFIX.size
         frame += _PADDING[-len(frame) % ALIGNMENT]
+        self._write_prefix(frame, num_header_bytes, layout.num_bytes)
         buffers: list[Buffer] = [frame]
-        payload = 0
-        for array in native:
-            if padding := -payload % ALIGNMENT:
-                buffers.append(_PADDING[padding])
-            if array.nbytes:
-                buffers.append(array.reshape(-1).view(np.uint8).data)
-            payload += padding + array.nbytes
-        self._write_prefix(frame, num_header_bytes, payload)
+        for array, gap in zip(arrays, layout.gaps, strict=True):
+            if gap:
+                buffers.append(gap)
+            if array.size:
+                buffers.append(_bytes_of(array))
         return buffers
+
+    def _lay_out_ours(self, arrays: Sequence[Array]) -> _Layout:
+        if len(arrays) > MAX_ARRAYS:
+            raise ValueError(f"a message carries at most {MAX_ARRAYS} arrays, found {len(arrays)}; stack some of them")
+        descriptors = tuple(_Descriptor(_CODES[array.dtype], array.shape) for array in arrays)
+        layout = _lay_out(descriptors, self._encoder.encode(descriptors))
+        _remember(self._sent, tuple([(array.dtype, array.shape) for array in arrays]), layout)
+        return layout
 
     def _write_prefix(self, frame: bytearray, num_header_bytes: int, num_payload_bytes: int) -> None:
         if num_header_bytes > MAX_HEADER_BYTES:
@@ -104,44 +134,65 @@ class Codec:
             raise DecodeError(f"header of {num_header_bytes} bytes in a frame of {size}")
         try:
             message, descriptors = self._decoder.decode(memoryview(frame)[PREFIX.size : end])
+            header = bytes(descriptors)
+            layout = self._received.get(header) or self._lay_out_theirs(header)
+        except DecodeError:
+            raise
         except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
             raise DecodeError(f"refused header: {error}") from error
-        if not descriptors:
+        if not layout.arrays:
             if num_payload_bytes or end != size:
                 raise DecodeError(f"{size - end} bytes behind a message without arrays")
             return message, []
         start = end + -end % ALIGNMENT
-        if start + num_payload_bytes != size:
-            raise DecodeError(f"wanted a frame of {start + num_payload_bytes} bytes, found {size}")
-        return message, self._arrays(frame, start, descriptors)
-
-    def _arrays(self, frame: Buffer, offset: int, descriptors: Sequence[_Descriptor]) -> list[Array]:
+        if layout.num_bytes != num_payload_bytes or start + num_payload_bytes != size:
+            raise DecodeError(f"wanted a frame of {start + layout.num_bytes} bytes, found {size}")
         arrays = []
-        end = offset
+        for shape, dtype, offset in layout.arrays:
+            array: Array = np.ndarray(shape, dtype, frame, start + offset)
+            if dtype is _BOOL and array.size and array.view(np.uint8).max() > 1:
+                raise DecodeError("a bool that is neither 0 nor 1")
+            arrays.append(array)
+        return message, arrays
+
+    def _lay_out_theirs(self, header: bytes) -> _Layout:
+        descriptors = self._descriptors.decode(header)
         for descriptor in descriptors:
-            offset = end + -end % ALIGNMENT
-            dtype = DTYPES[descriptor.dtype]
             # The bound also holds with the zeros left out: numpy refuses such shapes although they need no bytes.
-            extent = dtype.itemsize
+            extent = DTYPES[descriptor.dtype].itemsize
             for length in descriptor.shape:
                 extent *= length or 1
             if extent > self.max_bytes:
                 raise DecodeError(f"array of shape {descriptor.shape} passes the bound of {self.max_bytes} bytes")
-            count = 0 if 0 in descriptor.shape else extent // dtype.itemsize
-            end = offset + count * dtype.itemsize
-            if end > len(frame):
-                raise DecodeError(f"array of shape {descriptor.shape} passes the end of its frame")
-            array: Array = np.ndarray(descriptor.shape, dtype, frame, min(offset, len(frame)))
-            if descriptor.dtype == _BOOL and count and array.view(np.uint8).max() > 1:
-                raise DecodeError("a bool that is neither 0 nor 1")
-            arrays.append(array)
-        if end != len(frame):
-            raise DecodeError(f"{len(frame) - end} bytes behind the last array")
-        return arrays
+        layout = _lay_out(descriptors, header)
+        _remember(self._received, header, layout)
+        return layout
 
 
-def _contiguous(array: Array) -> Array:
-    """The array as it goes on the wire: native byte order (little-endian on all hosts we run on), row-major."""
+def _lay_out(descriptors: tuple[_Descriptor, ...], header: bytes) -> _Layout:
+    arrays, gaps, end = [], [], 0
+    for descriptor in descriptors:
+        dtype = DTYPES[descriptor.dtype]
+        gaps.append(_PADDING[-end % ALIGNMENT])
+        offset = end + len(gaps[-1])
+        arrays.append((descriptor.shape, dtype, offset))
+        end = offset + dtype.itemsize * math.prod(descriptor.shape)
+    return _Layout(msgspec.Raw(header), tuple(arrays), tuple(gaps), end)
+
+
+_Key = TypeVar("_Key", bytes, tuple[Any, ...])
+
+
+def _remember(layouts: dict[_Key, _Layout], key: _Key, layout: _Layout) -> None:
+    """Keep the last of them: shapes that change with every message cost what they always cost, and no memory."""
+    if len(layout.header) <= MAX_REMEMBERED_BYTES:
+        if len(layouts) >= MAX_REMEMBERED:
+            layouts.clear()
+        layouts[key] = layout
+
+
+def _native(array: Array) -> Array:
+    """The array in native byte order (little-endian on all hosts we run on)."""
     if array.dtype not in _CODES:
         native = array.dtype.newbyteorder("=")
         if native not in _CODES:
@@ -149,4 +200,12 @@ def _contiguous(array: Array) -> Array:
         array = array.astype(native)
     if array.ndim > MAX_DIMENSIONS:
         raise ValueError(f"arrays on the wire have at most {MAX_DIMENSIONS} dimensions, found {array.ndim}")
-    return array if array.flags.c_contiguous else array.copy(order="C")
+    return array
+
+
+def _bytes_of(array: Array) -> memoryview:
+    """As it goes on the wire: row-major."""
+    try:
+        return memoryview(array).cast("B")
+    except TypeError:
+        return memoryview(array.copy(order="C")).cast("B")

@@ -22,6 +22,7 @@ from srl.transports.records import LENGTH, TAG_BYTES, Session
 from srl.transports.refusals import Refusals
 
 STAGING_BYTES = 2**14
+MAX_STAGING_BYTES = 2**20
 MAX_IOVECS = 512
 MAX_DRAINS = 256
 
@@ -48,7 +49,7 @@ class TcpChannel:
         self._liveness = Liveness(sock)
         self._refused: str | None = None
         self._pending: deque[memoryview] = deque()
-        self._staging = memoryview(bytearray(STAGING_BYTES))
+        self._staging = _record_buffer(STAGING_BYTES)
         self._start = 0
         self._end = 0
         self._large: memoryview | None = None
@@ -143,9 +144,11 @@ class TcpChannel:
         if not FRAME_PREFIX.size <= length <= self._codec.max_bytes:
             raise DecodeError(f"a frame of {length} bytes; the bound is {self._codec.max_bytes}")
         size = LENGTH.size + length + TAG_BYTES
-        if num_staged < size <= STAGING_BYTES:
+        if num_staged < size <= len(self._staging):
             self._make_room(size)
             return None
+        if num_staged == size == len(self._staging):
+            return self._renew_staging(size)  # as large as the one before: it was read straight into its place
         record = _record_buffer(size)
         num_taken = min(size, num_staged)
         record[:num_taken] = self._staging[self._start : self._start + num_taken]
@@ -153,28 +156,34 @@ class TcpChannel:
         if num_taken == size:
             return record
         self._large, self._num_filled = record, num_taken
+        self._renew_staging(size)
         return None
+
+    def _renew_staging(self, size: int) -> memoryview:
+        """The next record is likely as large as this one: have room for exactly that. Returns the former staging."""
+        former = self._staging
+        self._staging = _record_buffer(min(max(size, STAGING_BYTES), MAX_STAGING_BYTES))
+        self._start = self._end = 0
+        return former
 
     def _make_room(self, size: int) -> None:
         """Move what is staged to the front if a record of `size` bytes would not fit behind it."""
         if self._start == self._end:
             self._start = self._end = 0
-        elif self._start + size > STAGING_BYTES:
+        elif self._start + size > len(self._staging):
             staged = bytes(self._staging[self._start : self._end])
             self._staging[: len(staged)] = staged
             self._start, self._end = 0, len(staged)
 
     def _fill(self) -> bool:
-        """Read once. A large record is read straight into its place, with the length of the one behind it."""
+        """Read once: into the staging, or the rest of a large record straight into its place."""
         try:
             if self._large is None:
                 num_read = self._socket.recv_into(self._staging[self._end :])
                 self._end += num_read
             else:
-                rest = self._large[self._num_filled :]
-                num_read = self._socket.recvmsg_into([rest, self._staging[: LENGTH.size]])[0]
-                self._num_filled += min(num_read, len(rest))
-                self._start, self._end = 0, max(0, num_read - len(rest))
+                num_read = self._socket.recv_into(self._large[self._num_filled :])
+                self._num_filled += num_read
         except BlockingIOError:
             return False
         except OSError as error:
