@@ -199,7 +199,8 @@ def main() -> None:
                 flows[name].append(throughput(connect, arguments.messages, arguments.bytes, arguments.arrays))
     plain, raw = max(flows["tcp plain"])[0], max(flows[RAW])[0]
     print(
-        f"{'':18}| round trip | p99     | CPU     || {arguments.bytes} bytes: best | median    | of raw | of plain | CPU"
+        f"{'':18}| round trip | p99     | CPU     || {arguments.bytes} bytes: best | median    | of raw | of plain "
+        "| CPU"
     )
     for name, measured in flows.items():
         trip = "           |          |        "
