@@ -206,6 +206,6 @@ def _native(array: Array) -> Array:
 def _bytes_of(array: Array) -> memoryview:
     """As it goes on the wire: row-major."""
     try:
-        return memoryview(array).cast("B")
+        return array.data.cast("B")
     except TypeError:
-        return memoryview(array.copy(order="C")).cast("B")
+        return array.copy(order="C").data.cast("B")
