@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Dict, Space, array_spec
 from srl.base.tree import ArraySpec, TreeSpec
+from srl.networks.entity_kinds import check_parts, shared_rows
 from srl.networks.options import NetworkOptions
 from srl.networks.support import check_action_space, split_mask
 
@@ -27,7 +28,9 @@ class ActorCriticConfig(NetworkOptions):
 
     normalize_observation: bool = False
     """Scale real-valued observations to mean 0 and deviation 1 over all that was seen so far. The statistics are
-    parameters of the policy; only training changes them."""
+    parameters of the policy; only training changes them. Of entities and scans, each column is one feature."""
+    observation_clip: float = 10.0
+    """Normalised observations are kept within so many deviations of the mean."""
     normalize_return: Literal["none", "running", "popart"] = "none"
     """Let the critic learn values of mean 0 and deviation 1, whatever the size of the rewards: `running` by the
     statistics of all returns so far, `popart` by those of the last million or so, its last layer changing along so that
@@ -39,7 +42,7 @@ class ActorCriticConfig(NetworkOptions):
 
     def check(self, observation: Space, action: Space) -> None:
         check_action_space(action, self)
-        split_mask(observation, action, self.mask_key)
+        check_parts(split_mask(observation, action, self.mask_key)[0], self)
         if self.device not in ("auto", "cpu"):
             from srl.algorithms.devices import resolve_device
 
@@ -85,9 +88,10 @@ class ActorCriticConfig(NetworkOptions):
 
             if self.normalize_return == "popart":
                 value_head(network)
+            shared = () if self.network else shared_rows(self)
             network = NormalisedActorCritic(
                 network,
-                ObservationNormaliser(seen) if self.normalize_observation else None,
+                ObservationNormaliser(seen, self.observation_clip, shared) if self.normalize_observation else None,
                 ValueNormaliser() if self.normalize_return != "none" else None,
             )
         if masked:

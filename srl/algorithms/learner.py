@@ -39,7 +39,7 @@ class Learner:
         self.device = device
         self.flat = FlatParameters(place(self._network, device), gradients=True)
         self.network_pass = build_pass(self._network, self.flat.gradients)
-        self._adam = FlatAdam(self.flat.trainable, self._config.adam_eps)
+        self._adam = FlatAdam(self.flat.trainable, self._config.adam_eps, self._config.weight_decay)
         self.normalisers = Normalisers(self._network, self._config.normalize_return)
         _, *moments = self._adam.tensors()
         self._tensors: dict[str, Tensor] = {

@@ -32,12 +32,15 @@ class LearningConfig(ActorCriticConfig):
     """The gradient is scaled down to this norm."""
     adam_eps: float = 1e-5
     """Added to the denominator of Adam."""
+    weight_decay: float = 0.0
+    """So much of every weight is added to its gradient (L2)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_range(("gamma", "gae_lambda"), 0.0, 1.0)
         self._check_positive("learning_rate", "max_grad_norm", "adam_eps")
         self._check_not_negative("learning_rate_final", "value_coefficient", "entropy_coefficient", "entropy_final")
+        self._check_not_negative("weight_decay")
 
     def _check_range(self, names: tuple[str, ...], low: float, high: float) -> None:
         for name in names:

@@ -26,16 +26,21 @@ class Observations:
 
     def __init__(self, module: ObservationNormaliser) -> None:
         self._module = module
-        self.moments = Moments(sum(module.sizes.values()))
+        # For each part its own: rows of entities are samples of another number than rows of the batch.
+        self.moments = {path: Moments(size) for path, size in module.sizes.items()}
 
     def fold(self, batch: Trajectory, ranks: Ranks) -> None:
         acting = batch.acting[:-1]
         parts = dict(leaves(batch.observation))
-        columns = [parts[path][:-1][acting].reshape(-1, size) for path, size in self._module.sizes.items()]
-        if columns:
-            self.moments.fold(np.concatenate(columns, 1), ranks)
-            _write(self._module.mean, self.moments.mean)
-            _write(self._module.scale, 1.0 / self.moments.deviation)
+        for path, moments in self.moments.items():
+            moments.fold(parts[path][:-1][acting].reshape(-1, self._module.sizes[path]), ranks)
+        if self.moments:
+            _write(self._module.mean, np.concatenate([moments.mean for moments in self.moments.values()]))
+            _write(self._module.scale, 1.0 / np.concatenate([moments.deviation for moments in self.moments.values()]))
+
+    def state(self) -> dict[str, Array]:
+        names = {path: f"observation_moments/{path}" if path else "observation_moments" for path in self.moments}
+        return {name: self.moments[path].state for path, name in names.items()}
 
 
 class Returns:
@@ -90,8 +95,8 @@ class Normalisers:
 
     def state(self) -> dict[str, Array]:
         """float64 arrays, changed in place: a restart needs them beside the parameters."""
-        parts = {"observation_moments": self.observations, "return_moments": self.returns}
-        return {name: part.moments.state for name, part in parts.items() if part is not None}
+        state = {} if self.observations is None else self.observations.state()
+        return state if self.returns is None else {**state, "return_moments": self.returns.moments.state}
 
 
 def _write(parameter: Tensor, numbers: Array) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 from srl.api.lanes import LanesConfig, LaneSpec
 from srl.api.spaces import Box
 from srl.experiments.options import ALGORITHMS, TrainOptions
-from srl.experiments.recipes import AUTO, NONE, RECIPES, Recipe, Setting
-from srl.experiments.standard import has_image
+from srl.experiments.recipe import AUTO, NONE, Recipe, Setting
+from srl.experiments.recipes import RECIPES
+from srl.experiments.standard import has_image, num_cores
 
 SIZES = ("lanes", "horizon", "batch")
+PPO_FAMILY = ("ppo",)
+"""Algorithms that learn by PPO's update, and take its sizes and rates."""
 
 
 def given_in(options: Mapping[str, Any]) -> frozenset[str]:
@@ -50,14 +53,18 @@ def _known_as(environment: LanesConfig) -> list[str]:
     import gymnasium
 
     name = str(getattr(environment, "name", ""))
+    if isinstance(variant := getattr(environment, "variant", None), str):
+        return [f"hide-and-seek/{variant}"]
     last = name.rpartition(":")[2]
     specs = [gymnasium.registry[key] for key in (last, f"ALE/{last}") if key in gymnasium.registry]
     entry_points = [str(point) for spec in specs for point in (spec.entry_point, spec.vector_entry_point) if point]
     return [last, name, *entry_points]
 
 
-def apply(recipe: Recipe | None, options: TrainOptions, given: Collection[str]) -> TrainOptions:
-    """The options with the recipe's values where nothing was given."""
+def apply(
+    recipe: Recipe | None, options: TrainOptions, given: Collection[str], spec: LaneSpec | None = None
+) -> TrainOptions:
+    """The options with the recipe's values where nothing was given; `spec` is that of one copy of the environment."""
     if recipe is None:
         return dataclasses.replace(options, recipe=NONE)
     own: dict[str, Any] = {}
@@ -69,14 +76,25 @@ def apply(recipe: Recipe | None, options: TrainOptions, given: Collection[str]) 
     if learning:
         own[options.algo] = dataclasses.replace(getattr(options, options.algo), **learning)
     chosen = dataclasses.replace(options, recipe=recipe.name, **own)
+    num_agents = 1 if spec is None else sum(len(team.agents) for team in spec.teams)
+    scale = options.scale or (min(1.0, num_cores() / recipe.cores) if recipe.cores else 1.0)
+    if "batch" in own and (scale != 1.0 or num_agents > 1):
+        return _scaled(chosen, scale, num_agents)
     return _fitting(chosen, own, given)
+
+
+def _scaled(options: TrainOptions, scale: float, num_agents: int) -> TrainOptions:
+    """With the batch times `scale`, to the nearest that is made of whole blocks, whichever agents share a policy."""
+    assert options.batch is not None
+    unit = (options.lanes or 1) * (options.horizon or 1) * num_agents * options.trainers
+    return dataclasses.replace(options, batch=max(1, round(options.batch * scale / unit)) * unit)
 
 
 def _settings(recipe: Recipe, options: TrainOptions) -> list[Setting]:
     """What concerns the algorithm: nothing for one of the user's own, whose options we do not know."""
     if options.algo not in ALGORITHMS:
         return []
-    return [*recipe.task, *(recipe.ppo if options.algo == "ppo" else ())]
+    return [*recipe.task, *(recipe.ppo if options.algo in PPO_FAMILY else ())]
 
 
 def _fitting(options: TrainOptions, own: Mapping[str, Any], given: Collection[str]) -> TrainOptions:

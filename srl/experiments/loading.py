@@ -11,7 +11,7 @@ import numpy as np
 
 from srl.api.lanes import LanesConfig
 from srl.api.policy import Policy
-from srl.api.spaces import Space, array_spec
+from srl.api.spaces import Dict, Space, array_spec
 from srl.base.config import from_data
 from srl.base.nearest import nearest
 from srl.base.seeding import derive
@@ -26,7 +26,15 @@ ROOT = Path("runs")
 class TrainedPolicy:
     """Decides for single observations or for batches of them, by the likeliest action or by drawing one."""
 
-    def __init__(self, policy: Policy, observation: Space, action: Space, facts: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        observation: Space,
+        action: Space,
+        facts: Mapping[str, Any],
+        unseen: tuple[str, ...] = (),
+    ) -> None:
+        """`unseen` are parts of the observation that only the critic saw."""
         self.policy = policy
         self.observation = observation
         self.action = action
@@ -34,6 +42,8 @@ class TrainedPolicy:
         """What was known when it was saved: `steps`, `version`, ..."""
 
         self._state: Tree | None = None
+        known = self.observation.items if isinstance(observation, Dict) else {}
+        self._unseen = {key: array_spec(known[key]) for key in unseen if key in known}
 
     def reset(self) -> None:
         """An episode begins: a policy with a memory forgets the last one. Others have nothing to forget."""
@@ -42,10 +52,14 @@ class TrainedPolicy:
     def act(self, observation: Any, *, greedy: bool = True, first: Any = False) -> Any:
         """The action for one observation, or an array of actions for a batch; in the shape of the action space.
 
+        Parts that only the critic saw in training (`global_keys`) may be left out.
+
         A policy with a memory remembers the observations of the calls before, back to `reset`. In a batch, where
         episodes begin one by one, `first` [B] says whose begins now.
         """
         spec = array_spec(self.observation)
+        if self._unseen and isinstance(observation, Mapping):
+            observation = {**self._unseen_like(observation), **observation}
         tree = map_tree(lambda leaf, value: np.asarray(value, leaf.dtype), spec, observation)
         (_, leaf), (_, array) = next(leaves(spec)), next(leaves(tree))
         single = array.ndim == len(leaf.shape)
@@ -64,6 +78,14 @@ class TrainedPolicy:
         action = decision["action"]
         return map_tree(lambda value: value[0], action) if single else action
 
+    def _unseen_like(self, observation: Mapping[str, Any]) -> dict[str, Tree]:
+        """Zeros for the parts that only the critic sees, as many rows as there are of the others."""
+        seen = self.observation.items if isinstance(self.observation, Dict) else {}
+        key = next(key for key in seen if key in observation and key not in self._unseen)
+        (_, leaf), (_, array) = next(leaves(array_spec(seen[key]))), next(leaves(observation[key]))
+        rows = np.shape(array)[: np.ndim(array) - len(leaf.shape)]
+        return {key: map_tree(lambda spec: np.zeros((*rows, *spec.shape)), spec) for key, spec in self._unseen.items()}
+
 
 def load(
     path: str | Path, *, policy: str = "", checkpoint: str | int | Path = "latest", seed: int = 0
@@ -80,10 +102,11 @@ def load(
     if name not in described:
         raise ValueError(f"{source} has no policy {name!r}{nearest(name, described)}")
     observation, action = from_data(described[name]["observation"]), from_data(described[name]["action"])
-    built = from_data(described[name]["algorithm"]).build_policy(observation, action, derive(seed, "load", name))
+    algorithm = from_data(described[name]["algorithm"])
+    built = algorithm.build_policy(observation, action, derive(seed, "load", name))
     noted = facts["policies"][name]
     built.load(arrays[f"{name}/parameters"], int(noted["version"]))
-    return TrainedPolicy(built, observation, action, noted)
+    return TrainedPolicy(built, observation, action, noted, tuple(getattr(algorithm, "global_keys", ())))
 
 
 def _source(path: str | Path, checkpoint: str | int | Path) -> Path:

@@ -11,7 +11,8 @@ from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo import PPOConfig
 from srl.base.nearest import nearest
-from srl.experiments.recipes import AUTO, NAMES
+from srl.experiments.recipe import AUTO
+from srl.experiments.recipes import NAMES
 
 ALGORITHMS = ("ppo", "a2c", "impala", "ppg")
 CLUSTERS = ("hosts", "ray", "slurm")
@@ -29,6 +30,9 @@ class TrainOptions:
     """Tuned values for the options that you do not give. `auto`: those of the environment's family (classic control,
     Box2D, MuJoCo, Atari, MiniGrid, or what its spaces look like); `none`: the defaults shown here; or a recipe by its
     name, e.g. `mujoco` for a simulation of your own. See docs/howto/recipes.md."""
+    scale: float | None = None
+    """The recipe's batch is multiplied by this. None: 1, but for recipes that are meant for a cluster (hide-and-seek),
+    where 1 is the paper's batch and a smaller machine takes a smaller one."""
     steps: int = 1_000_000
     """Agent decisions to learn from."""
     until_return: float | None = None
@@ -133,6 +137,8 @@ class TrainOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, found {value}")
+        if self.scale is not None and not self.scale > 0.0:
+            raise ValueError(f"scale must be positive, found {self.scale}")
         if self.keep_last < 1:
             raise ValueError(f"keep_last must be at least 1, found {self.keep_last}")
         if self.keep_every < 0:

@@ -40,7 +40,7 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     probed = look_at(environment, options)
     environment = settled(environment, probed.spec)
     recipe = recipe_for(environment, probed.spec, options.recipe)
-    options = apply(recipe, options, given)
+    options = apply(recipe, options, given, probed.spec)
     environment = repeated(environment, options.action_repeat)
     experiment = standard_experiment(title, environment, probed, options)
     return Prepared(options, environment, experiment, told(recipe, options), probed.why_not_resumable)

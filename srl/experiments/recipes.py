@@ -7,30 +7,8 @@ settings of RL Zoo), fitted to SRL's lanes; docs/results.md says which of them h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-AUTO, NONE = "auto", "none"
-
-
-@dataclass(frozen=True)
-class Setting:
-    option: str
-    """As `srl.train` knows it; of the algorithm if it begins with `algo.`."""
-    value: Any
-    why: str
-
-
-@dataclass(frozen=True)
-class Recipe:
-    name: str
-    about: str
-    patterns: tuple[str, ...] = ()
-    """Ids or entry points, with `*` for any text. The first recipe that fits is taken."""
-    task: tuple[Setting, ...] = ()
-    """What the environment asks of every algorithm."""
-    ppo: tuple[Setting, ...] = ()
-    """What PPO does with it; other algorithms want other sizes and steps."""
+from srl.experiments.hide_and_seek_recipes import HIDE_AND_SEEK
+from srl.experiments.recipe import AUTO, NONE, Recipe, Setting
 
 
 def _normalised(why: str) -> tuple[Setting, ...]:
@@ -161,6 +139,7 @@ RECIPES = (
             *_updates(4, 8, 2.5e-4),
         ),
     ),
+    *HIDE_AND_SEEK,
     # The last two are taken by what the environment is, not by its name.
     Recipe("continuous", "unknown environment with real-valued actions", task=_CONTINUOUS, ppo=_updates(10, 32, 3e-4)),
     Recipe("image", "unknown environment with pictures", ppo=_updates(4, 4, 2.5e-4)),

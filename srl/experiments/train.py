@@ -23,7 +23,7 @@ from srl.experiments.hosting import Ground
 from srl.experiments.named import by_name, title_of
 from srl.experiments.options import TrainOptions
 from srl.experiments.preparing import Prepared, look_at, prepare
-from srl.experiments.recipes import NONE
+from srl.experiments.recipe import NONE
 from srl.experiments.saving import Restored
 from srl.experiments.session import Outcome, RunFailed, Session, describe
 from srl.experiments.slurm_run import follow, refuse_if_going_on, script_of

@@ -48,7 +48,7 @@ class StackedActorCritic(nn.Module):
         orthogonal(self.value_weight, VALUE_GAIN)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = features.expand(2, *features.shape)
+        hidden = both_sides(features)
         for weight, bias in zip(self.weights, self.biases, strict=True):
             hidden = torch.baddbmm(bias, hidden, weight)  # [2, B, out]
             hidden = hidden.tanh_() if self.activation == "tanh" else hidden.relu_()
@@ -62,6 +62,11 @@ class StackedActorCritic(nn.Module):
         if self.free is not None:
             parameters = torch.cat((parameters, self.free.expand(-1, hidden.shape[1])))
         return parameters.t(), value[0]
+
+
+def both_sides(features: Tensor) -> Tensor:
+    """Features [B, F] that actor and critic have in common as [2, B, F]; those that differ are so already."""
+    return features if features.dim() == 3 else features.expand(2, *features.shape)
 
 
 class SharedActorCritic(nn.Module):
@@ -96,6 +101,21 @@ class SplitActorCritic(nn.Module):
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         actor, critic = features.chunk(2, dim=1)
         return _with_free(self.policy(actor), self.free), self.value(critic)[:, 0]
+
+
+class NormedHeads(nn.Module):
+    """Layer norms before the heads: one for the whole, or one for each half of the features."""
+
+    def __init__(self, heads: nn.Module, num_features: int, num_parts: int) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(num_features // num_parts) for _ in range(num_parts)])
+        self.heads = heads
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        parts = features.chunk(len(self.norms), dim=1)
+        normed = torch.cat([norm(part) for norm, part in zip(self.norms, parts, strict=True)], dim=1)
+        result: tuple[Tensor, Tensor] = self.heads(normed)
+        return result
 
 
 def _with_free(parameters: Tensor, free: Tensor | None) -> Tensor:

@@ -10,40 +10,57 @@ from torch import Tensor, nn
 from srl.api.spaces import Space, array_spec
 from srl.base.importing import load_object
 from srl.base.tree import map_tree
-from srl.networks.actor_critic import EncodedActorCritic, SharedActorCritic, SplitActorCritic, StackedActorCritic
+from srl.networks.actor_critic import (
+    EncodedActorCritic,
+    NormedHeads,
+    SharedActorCritic,
+    SplitActorCritic,
+    StackedActorCritic,
+)
 from srl.networks.distributions import Distribution
-from srl.networks.encoders import Encoder, PairedTrunk, Trunk, build_encoder, has_image, is_lone_image
-from srl.networks.memory import Gru, Lstm, PairedMemory, build_memory
+from srl.networks.encoders import Encoder, Trunk, build_encoder, has_image, is_lone_image
+from srl.networks.entities import EntityEncoder
+from srl.networks.memory import PairedMemory, build_memory
 from srl.networks.options import NetworkOptions
 from srl.networks.recurrent import RecurrentActorCritic, state_size_of
+from srl.networks.sides import PairedTrunk, SidedEncoder, without
 
 
 def default_network(observation: Space, distribution: Distribution, options: NetworkOptions) -> nn.Module:
-    """Without images and memory: separate actor and critic, trained by hand. Otherwise an encoder with layers on top,
-    and a memory if wanted, for both or for each of the two."""
+    """Without images, entities and memory: separate actor and critic, trained by hand. Otherwise an encoder with layers
+    on top, and a memory if wanted, for both or for each of the two."""
     outputs, free = distribution.num_parameters, distribution.num_free
     sizes, kind = options.hidden_sizes, options.memory
-    shared = options.towers == "shared" or (options.towers == "auto" and (has_image(observation) or kind != "none"))
-    if not shared and kind == "none" and not has_image(observation):
-        encoder = build_encoder(observation)
+    deep = has_image(observation) or kind != "none"
+    entities = bool(options.entities or options.scans)
+    separate = options.separate or (options.towers == "auto" and not deep)
+    if separate and not deep and not entities:
+        encoder = SidedEncoder(observation, options) if options.global_keys else build_encoder(observation)
         stacked = StackedActorCritic(encoder.num_features, sizes, options.activation, outputs, free)
         return EncodedActorCritic(encoder, stacked)
 
-    def tower() -> Encoder:
-        encoder = build_encoder(observation, options.body)
+    def tower(critic: bool) -> Encoder | EntityEncoder:
+        if entities:
+            return EntityEncoder(observation, options, critic=critic)
+        seen = observation if critic else without(observation, options.global_keys)
+        encoder = build_encoder(seen, options.body)
         # A lone image's encoder is deep already.
         return encoder if is_lone_image(observation) else Trunk(encoder, sizes, options.activation)
 
-    trunk = tower() if shared else PairedTrunk(tower(), tower())
-    heads = SharedActorCritic if shared else SplitActorCritic
+    towers = [tower(critic=False), tower(critic=True)] if separate else [tower(critic=False)]
+    trunk = PairedTrunk(*towers) if separate else towers[0]
     if kind == "none":
-        return EncodedActorCritic(trunk, heads(trunk.num_features, outputs, free))
-    if shared:
-        memory: Gru | Lstm | PairedMemory = build_memory(kind, trunk.num_features, options.memory_size)
-    else:
-        halves = [build_memory(kind, trunk.num_features // 2, options.memory_size) for _ in range(2)]
-        memory = PairedMemory(*halves)
-    return RecurrentActorCritic(trunk, memory, heads(memory.num_features, outputs, free))
+        return EncodedActorCritic(trunk, _heads(trunk.num_features, outputs, free, separate))
+    memories = [build_memory(kind, part.num_features, options.memory_size) for part in towers]
+    memory = PairedMemory(*memories) if separate else memories[0]
+    heads = _heads(memory.num_features, outputs, free, separate)
+    if entities:
+        heads = NormedHeads(heads, memory.num_features, 2 if separate else 1)
+    return RecurrentActorCritic(trunk, memory, heads)
+
+
+def _heads(num_features: int, num_outputs: int, num_free: int, separate: bool) -> nn.Module:
+    return (SplitActorCritic if separate else SharedActorCritic)(num_features, num_outputs, num_free)
 
 
 def build_network(

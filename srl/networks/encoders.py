@@ -94,19 +94,7 @@ class Trunk(nn.Module):
         return hidden
 
 
-class PairedTrunk(nn.Module):
-    """Two trunks that see the same; their features side by side."""
-
-    def __init__(self, actor: Encoder, critic: Encoder) -> None:
-        super().__init__()
-        self.actor, self.critic = actor, critic
-        self.num_features: int = actor.num_features + critic.num_features
-
-    def forward(self, observation: Any) -> Tensor:
-        return torch.cat((self.actor(observation), self.critic(observation)), dim=1)
-
-
-Encoder: TypeAlias = FlattenEncoder | OneHotEncoder | ImageEncoder | DictEncoder | Trunk | PairedTrunk
+Encoder: TypeAlias = FlattenEncoder | OneHotEncoder | ImageEncoder | DictEncoder | Trunk
 
 
 def build_encoder(space: Space, body: str = "nature") -> Encoder:

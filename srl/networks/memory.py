@@ -50,18 +50,20 @@ class Lstm(nn.Module):
         self.weight = _weight(4, size, size)
         bias = torch.zeros(4, size)
         bias[1] = 1.0  # remember, until something says otherwise
-        self.bias = nn.Parameter(bias.flatten())
+        self.input_bias = nn.Parameter(bias.flatten())
+        self.bias = nn.Parameter(torch.zeros(4 * size))
 
     def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         hidden, cell = state.chunk(2, dim=1)
-        gates = functional.linear(features, self.input_weight, self.bias) + functional.linear(hidden, self.weight)
+        gates = functional.linear(features, self.input_weight, self.input_bias)
+        gates = gates.add_(functional.linear(hidden, self.weight, self.bias))
         entry, forget, output, content = gates.chunk(4, dim=1)
         cell = torch.sigmoid(forget) * cell + torch.sigmoid(entry) * torch.tanh(content)
         hidden = torch.sigmoid(output) * torch.tanh(cell)
         return hidden, torch.cat((hidden, cell), dim=1)
 
     def unroll(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
-        inputs = functional.linear(features, self.input_weight, self.bias)
+        inputs = functional.linear(features, self.input_weight, self.input_bias + self.bias)
         outputs: Tensor = lstm_pass(inputs, state, _keep(first), self.weight)
         return outputs
 

@@ -8,7 +8,7 @@ learnt on one scale is then never used on another.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -19,29 +19,29 @@ from srl.base.tree import SEPARATOR
 from srl.networks.actor_critic import SharedActorCritic, SplitActorCritic, StackedActorCritic
 from srl.networks.recurrent import state_size_of
 
-CLIP = 10.0
-"""Normalised observations are kept within so many deviations of the mean."""
 
-
-def normalised_leaves(space: Space, path: str = "") -> dict[str, int]:
+def normalised_leaves(space: Space, path: str = "", shared: Collection[str] = ()) -> dict[str, int]:
     """Path and size of each part of an observation that is normalised, in sorted order: arrays of real numbers. Bytes
-    are pixels, which encoders scale; integers are choices and masks."""
+    are pixels, which encoders scale; integers are choices and masks. The rows of a `shared` part are normalised alike:
+    its size is that of one row."""
     if isinstance(space, Dict):
         parts = [
-            normalised_leaves(space.items[name], f"{path}{SEPARATOR}{name}" if path else name)
+            normalised_leaves(space.items[name], f"{path}{SEPARATOR}{name}" if path else name, shared)
             for name in sorted(space.items)
         ]
         return {name: size for part in parts for name, size in part.items()}
-    real = isinstance(space, Box) and space.dtype.startswith("float")
-    return {path: math.prod(space.shape)} if real and isinstance(space, Box) else {}
+    if not (isinstance(space, Box) and space.dtype.startswith("float")):
+        return {}
+    return {path: math.prod(space.shape[1:] if path in shared else space.shape)}
 
 
 class ObservationNormaliser(nn.Module):
     """(observation - mean) * scale, clipped, for every part that `normalised_leaves` names; the rest passes."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: Space, clip: float = 10.0, shared: Collection[str] = ()) -> None:
         super().__init__()
-        self.sizes = normalised_leaves(space)
+        self.clip = clip
+        self.sizes = normalised_leaves(space, shared=shared)
         size = sum(self.sizes.values())
         self.mean = nn.Parameter(torch.zeros(size), requires_grad=False)
         self.scale = nn.Parameter(torch.ones(size), requires_grad=False)
@@ -61,7 +61,7 @@ class ObservationNormaliser(nn.Module):
         if part is None:
             return observation
         flat = observation.reshape(-1, part.stop - part.start)
-        scaled = (flat - self.mean[part]).mul_(self.scale[part]).clamp_(-CLIP, CLIP)
+        scaled = (flat - self.mean[part]).mul_(self.scale[part]).clamp_(-self.clip, self.clip)
         return scaled.float().reshape(observation.shape)
 
 

@@ -18,7 +18,8 @@ class NetworkOptions:
     2013 (two narrow layers, a third of the work), or the residual network of Espeholt et al. 2018, which takes several
     times as long."""
     towers: Literal["auto", "shared", "separate"] = "auto"
-    """Do actor and critic have all but their last layers in common? `auto`: yes for images and with a memory."""
+    """Do actor and critic have all but their last layers in common? `auto`: yes for images and with a memory, unless
+    there are entities, or parts that only the critic sees."""
     memory: Literal["none", "gru", "lstm"] = "none"
     """What the policy remembers of its episode, behind the layers."""
     memory_size: int = 128
@@ -28,6 +29,18 @@ class NetworkOptions:
     block shorter than this is one chunk."""
     burn_in: int = 0
     """With a memory: rows before each chunk, if its block has them, that are only run through to freshen the memory."""
+    entities: tuple[str, ...] = ()
+    """Parts of a Dict observation that are things of one kind each, a Box [number, features], with the parts that say
+    which of them count: KEY, KEY:SEEN or KEY:SEEN:THERE, e.g. `boxes:box_visible:box_exists`. The actor attends to
+    those seen, the critic to those there. All other parts are the agent's own."""
+    scans: tuple[str, ...] = ()
+    """Parts that are numbers in directions all around (a lidar), for a convolution along the circle."""
+    entity_size: int = 128
+    """Numbers into which each entity is embedded."""
+    attention_heads: int = 4
+    """Of the entities' attention to each other."""
+    global_keys: tuple[str, ...] = ()
+    """Parts of a Dict observation that only the critic sees. To act, they are not needed."""
     box: Literal["clipped", "squashed"] = "clipped"
     """Box actions: Gaussian, and clipped by the environment's adapter, or squashed by tanh into finite bounds."""
     std: Literal["free", "state"] = "free"
@@ -44,16 +57,22 @@ class NetworkOptions:
     def __post_init__(self) -> None:
         if not self.hidden_sizes or min(self.hidden_sizes) < 1:
             raise ValueError(f"hidden_sizes must be positive, at least one; found {self.hidden_sizes}")
-        for name in ("memory_size", "chunk"):
+        for name in ("memory_size", "chunk", "entity_size", "attention_heads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
         if self.burn_in < 0:
             raise ValueError(f"burn_in must be 0 or more, found {self.burn_in}")
+        if self.entities and self.entity_size % self.attention_heads:
+            raise ValueError(
+                f"entity_size must be a multiple of attention_heads; found {self.entity_size} and "
+                f"{self.attention_heads}"
+            )
 
     @property
     def separate(self) -> bool:
         """Whether actor and critic of a network that is not the plainest have nothing in common."""
-        return self.towers == "separate"
+        apart = bool(self.entities or self.scans or self.global_keys)
+        return self.towers == "separate" or (self.towers == "auto" and apart)
 
     @property
     def state_size(self) -> int:

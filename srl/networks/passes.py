@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from srl.networks.actor_critic import EncodedActorCritic, StackedActorCritic
+from srl.networks.actor_critic import EncodedActorCritic, StackedActorCritic, both_sides
 from srl.networks.masks import MaskedActorCritic
 from srl.networks.normalise import NormalisedActorCritic
 from srl.networks.recurrent import Sequence, unroll
@@ -112,16 +112,16 @@ class StackedPass:
         self._num_rows = 0
 
     def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
-        features = self._encoder(observation)
-        self._resize(features.shape[0])
-        self._inputs = hidden = features.expand(2, *features.shape)  # [2, B, F]
+        self._inputs = hidden = both_sides(self._encoder(observation))  # [2, B, F]
+        num_rows = hidden.shape[1]
+        self._resize(num_rows)
         for layer in self._layers:
             torch.baddbmm(layer.bias, hidden, layer.weight, out=layer.output)
             hidden = layer.output.tanh_() if self._is_tanh else layer.output.relu_()
         parameters = torch.addmm(self._actor.bias, self._actor.weight, hidden[0].t())  # [n, B]
         value = torch.addmm(self._critic.bias, self._critic.weight, hidden[1].t())
         if self._free is not None:
-            parameters = torch.cat((parameters, self._free.weight.expand(-1, features.shape[0])))
+            parameters = torch.cat((parameters, self._free.weight.expand(-1, num_rows)))
         return parameters.t(), value[0]
 
     def backward(self, parameters: Tensor, value: Tensor) -> None:

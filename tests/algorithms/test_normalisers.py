@@ -83,7 +83,25 @@ def test_parts_of_a_tree_have_statistics_of_their_own() -> None:
     observation = batch.observation
     assert isinstance(observation, dict)
     flat = np.concatenate([observation["a"], observation["b"]["x"].reshape(3, 4, 4)], 2)[:-1][batch.acting[:-1]]
-    np.testing.assert_allclose(trainer.state()["observation_moments"][1], flat.mean(0), rtol=1e-6)
+    state = trainer.state()
+    means = np.concatenate([state[f"observation_moments/{path}"][1] for path in ("a", "b/x")])
+    np.testing.assert_allclose(means, flat.mean(0), rtol=1e-6)
+
+
+def test_rows_of_entities_share_the_statistics_of_their_columns() -> None:
+    space = Dict({"own": Box((2,)), "things": Box((3, 4))})
+    config = PPOConfig(
+        normalize_observation=True, epochs=1, num_minibatches=1, entities=("things",), entity_size=8, hidden_sizes=(8,)
+    )
+    trainer = config.build_trainer(space, ACTION, 0)
+    batch = random_trajectory(config, space, ACTION, trainer, rows=3, lanes=4, seed=0)
+    trainer.step(batch, 0.0)
+    observation = batch.observation
+    assert isinstance(observation, dict)
+    things = observation["things"][:-1][batch.acting[:-1]]  # [N, 3, 4]
+    np.testing.assert_allclose(
+        trainer.state()["observation_moments/things"][1], things.mean((0, 1)), rtol=1e-5, atol=1e-7
+    )
 
 
 @pytest.mark.parametrize("what", [np.nan, np.inf, -np.inf])

@@ -1,0 +1,72 @@
+"""Hide-and-seek through the user's door: which network and which numbers its recipes give, and that they train."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import srl
+from srl.base.config import from_data
+from srl.cli import main
+from srl.environments.ids import lanes_config
+from srl.experiments.choosing import apply
+from srl.experiments.options import TrainOptions
+from srl.experiments.recipes import RECIPES
+from srl.experiments.standard import num_cores
+
+pytest.importorskip("mujoco")
+pytest.importorskip("numba")
+
+BY_NAME = {recipe.name: recipe for recipe in RECIPES}
+SMALL = ["--ppo.entity-size", "8", "--ppo.hidden-sizes", "8", "--ppo.memory-size", "8", "--ppo.epochs", "1"]
+
+
+def trained(environment: str, root: Path, *words: str) -> Any:
+    """The options of a run of one small update."""
+    common = ["--steps", "1", "--scheduler", "inline", "--root", str(root), "--name", "run", "--sinks"]
+    assert main(["train", environment, *common, "--lanes", "1", "--horizon", "10", *SMALL, *words]) == 0
+    return from_data(json.loads((root / "run" / "config.json").read_text())["options"])
+
+
+def test_the_quadrant_trains_and_what_it_learnt_decides(tmp_path: Path) -> None:
+    options = trained("hide-and-seek/quadrant", tmp_path)
+    assert options.recipe == "hide-and-seek-quadrant"
+    assert options.batch % (4 * 10) == 0, "made of whole blocks of 4 agents"
+    assert options.ppo.entities[1] == "box_obs:mask_ab_obs:mask_ab_obs_spoof"
+    assert (options.ppo.memory, options.ppo.chunk, options.ppo.normalize_return) == ("lstm", 10, "popart")
+    lanes = lanes_config("hide-and-seek/quadrant").build(1)
+    observation = {key: array[0] for key, array in lanes.reset(0)[0].observation.items()}
+    lanes.close()
+    policy = srl.load(tmp_path / "run")
+    assert np.shape(policy.act(observation)) == (5,)
+
+
+@pytest.mark.parametrize("game", ["large", "food", "blueprint"])
+def test_every_game_has_a_recipe_that_fits_its_observations(game: str, tmp_path: Path) -> None:
+    options = trained(f"hide-and-seek/{game}", tmp_path, "--env-arg", "horizon=20", "--scale", "1e-9")
+    assert options.recipe.startswith("hide-and-seek")
+    assert options.ppo.entity_size == 8
+    assert options.ppo.gamma == 0.998
+
+
+def test_the_papers_policy_has_its_number_of_parameters() -> None:
+    spec = lanes_config("hide-and-seek/reproduce").build(1).spec.teams[0]
+    config = apply(BY_NAME["hide-and-seek"], TrainOptions(), ()).ppo
+    network, _ = config.build_network(spec.observation, spec.action, seed=0)
+    assert sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad) == 1_628_270
+
+
+def test_one_number_scales_the_papers_batch() -> None:
+    spec = lanes_config("hide-and-seek/reproduce").build(1).spec
+    unit = 32 * 160 * 6
+
+    def batch(**options: Any) -> int | None:
+        return apply(BY_NAME["hide-and-seek"], TrainOptions(**options), options, spec).batch
+
+    assert batch(scale=1.0) == 21 * unit  # 640,000 to the nearest
+    assert batch(scale=2.0) == 42 * unit
+    assert batch() == unit * max(1, round(640_000 * num_cores() / 1024 / unit))
