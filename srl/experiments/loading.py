@@ -42,7 +42,7 @@ class TrainedPolicy:
         """What was known when it was saved: `steps`, `version`, ..."""
 
         self._state: Tree | None = None
-        known = self.observation.items if isinstance(observation, Dict) else {}
+        known = observation.items if isinstance(observation, Dict) else {}
         self._unseen = {key: array_spec(known[key]) for key in unseen if key in known}
 
     def reset(self) -> None:
