@@ -33,7 +33,7 @@ def trained(environment: str, root: Path, *words: str) -> Any:
 
 
 def test_the_quadrant_trains_and_what_it_learnt_decides(tmp_path: Path) -> None:
-    options = trained("hide-and-seek/quadrant", tmp_path)
+    options = trained("hide-and-seek/quadrant", tmp_path, "--scale", "1e-9")
     assert options.recipe == "hide-and-seek-quadrant"
     assert options.batch % (4 * 10) == 0, "made of whole blocks of 4 agents"
     assert options.ppo.entities[1] == "box_obs:mask_ab_obs:mask_ab_obs_spoof"
