@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from srl.algorithms.a2c import A2CConfig as A2CConfig
     from srl.algorithms.impala import ImpalaConfig as ImpalaConfig
+    from srl.algorithms.mappo import IPPOConfig as IPPOConfig
+    from srl.algorithms.mappo import MAPPOConfig as MAPPOConfig
     from srl.algorithms.ppg import PPGConfig as PPGConfig
     from srl.algorithms.ppo import PPOConfig as PPOConfig
     from srl.api.experiment import Experiment as Experiment
@@ -29,7 +31,9 @@ __version__ = "0.1.0"
 _PLACES = {
     "A2CConfig": "srl.algorithms.a2c",
     "Experiment": "srl.api.experiment",
+    "IPPOConfig": "srl.algorithms.mappo",
     "ImpalaConfig": "srl.algorithms.impala",
+    "MAPPOConfig": "srl.algorithms.mappo",
     "PPGConfig": "srl.algorithms.ppg",
     "PPOConfig": "srl.algorithms.ppo",
     "Run": "srl.experiments.train",

@@ -46,7 +46,8 @@ class CheckAlgo:
     """
 
     algo: Positional[str]
-    """`ppo`, `a2c`, `impala`, `ppg`, or a config of your own as `package.module:Config` or `path/file.py:Config`."""
+    """`ppo`, `a2c`, `impala`, `ppg`, `ippo`, or a config of your own as `package.module:Config` or
+    `path/file.py:Config`."""
     probe: UseAppendAction[tuple[str, ...]] = ()
     """Run only this probe; can be given several times."""
     algo_arg: UseAppendAction[tuple[str, ...]] = ()

@@ -58,9 +58,11 @@ class Failure(Message, frozen=True):
 
 
 class Done(Message, frozen=True):
-    """Worker: my part of the run is complete."""
+    """Worker: my part of the run is complete. The run is, unless another policy still has to learn."""
 
     reason: str
+    policy: str = ""
+    """Which has learnt all it should; empty: the worker speaks for the whole run."""
 
 
 class Names(Message, frozen=True):

@@ -54,6 +54,8 @@ class Experiment:
     groups: tuple[WorkerGroup, ...]
     policies: tuple[str, ...]
     """Each has a parameter store and a place for its trainer's committed state."""
+    learning: tuple[str, ...] = ()
+    """Those that a trainer teaches; the run is complete when all of them are."""
     environment: str = ""
     algorithm: str = ""
     target_steps: int = 0

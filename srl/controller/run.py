@@ -67,6 +67,8 @@ class Controller:
         self._names_changed = False
         self.gauges = Gauges(experiment, path)
         self._door = ControlDoor(runtime, self._serve, remote_door) if runtime is not None else None
+        self._learning = experiment.learning
+        self._complete: set[str] = set()  # policies that have learnt all they should
         self._restarts = 0
         self._messages: deque[str] = deque(maxlen=8)
         self.gauges.began = time.time() if began is None else began
@@ -159,6 +161,9 @@ class Controller:
         if isinstance(message, Episodes):
             self.gauges.add_episodes(message.count, message.returns, message.lengths)
             self.gauges.add_facts(message.count, message.facts)
+            if len(self._experiment.policies) > 1 and message.returns:
+                mean = sum(message.returns) / len(message.returns)
+                self.gauges.add_facts(message.count, {f"{message.role}/return_mean": mean})
         elif isinstance(message, Evaluated):
             self.gauges.add_evaluation(message.versions, message.returns, message.lengths)
         elif isinstance(message, Figures):
@@ -179,7 +184,15 @@ class Controller:
             if message.fatal and self._groups[seat.place.group].restart.vital:
                 self.stop("failed", message.text)
         elif isinstance(message, Done):
-            self.stop("finished", message.reason)
+            self._done(message)
+
+    def _done(self, message: Done) -> None:
+        self._complete.add(message.policy)
+        missing = [name for name in self._learning if name not in self._complete]
+        if message.policy and missing:
+            self.tell(f"{message.policy} has learnt from {message.reason}; still to come: {', '.join(missing)}")
+        else:
+            self.stop("finished", f"{self.status().steps:,} steps" if len(self._learning) > 1 else message.reason)
 
     def _died(self, seat: _Seat, event: Died) -> None:
         place = seat.place

@@ -20,7 +20,7 @@ from srl.environments.pettingzoo_lanes import PettingZooLanes
 from srl.environments.pettingzoo_parallel import ParallelGame
 
 PREFIX = "pettingzoo:"
-TURNS = "turns"
+TURNS, STATE = "turns", "state"
 FAMILIES = ("atari", "butterfly", "classic", "magent", "mpe", "sisl")
 # Families that left PettingZoo: where their modules live now, and what installs them.
 MOVED = {"mpe": ("mpe2", "mpe2"), "magent": ("magent2.environments", "magent2")}
@@ -35,7 +35,8 @@ class PettingZooConfig:
 
     name: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the environment. One is ours: ``turns=True`` takes turns (AEC) where both ways are offered."""
+    """Options of the environment. Two are ours: ``turns=True`` takes turns (AEC) where both ways are offered;
+    ``state=True`` shows every agent a part `state` of the whole game, for a critic that may know it."""
 
     def build(self, num_copies: int) -> Lanes:
         return lanes_of(self.name, self.make, num_copies)
@@ -52,7 +53,7 @@ class PettingZooConfig:
         """One bare ParallelEnv or AECEnv."""
         _need_pettingzoo(self.name)
         options = dict(self.kwargs)
-        turns = bool(options.pop(TURNS, False))
+        turns, state = bool(options.pop(TURNS, False)), bool(options.pop(STATE, False))
         environment = _maker(self.name, turns)(**options)
         if not is_pettingzoo(environment):
             raise TypeError(
@@ -61,8 +62,16 @@ class PettingZooConfig:
         if turns and is_parallel(environment):
             from pettingzoo.utils.conversions import parallel_to_aec
 
-            return parallel_to_aec(environment)
+            environment = parallel_to_aec(environment)
+        if state:
+            from srl.environments.pettingzoo_state import ParallelWithState, TurnsWithState
+
+            return (ParallelWithState if is_parallel(environment) else TurnsWithState)(environment)
         return environment
+
+    def with_state(self) -> PettingZooConfig:
+        """The same, showing the state, unless its options say otherwise."""
+        return self if STATE in self.kwargs else replace(self, kwargs={**self.kwargs, STATE: True})
 
 
 def lanes_of(name: str, make: Callable[[], Any], num_copies: int) -> PettingZooLanes:

@@ -15,7 +15,7 @@ from srl.experiments.recipes import RECIPES
 from srl.experiments.standard import has_image, num_cores
 
 SIZES = ("lanes", "horizon", "batch")
-PPO_FAMILY = ("ppo",)
+PPO_FAMILY = ("ppo", "ippo", "mappo")
 """Algorithms that learn by PPO's update, and take its sizes and rates."""
 
 

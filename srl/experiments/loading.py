@@ -95,7 +95,7 @@ def load(
 
     `checkpoint` is `latest`, `best`, the number of steps of one that was kept, or its path.
     """
-    source = _source(path, checkpoint)
+    source = find_checkpoint(path, checkpoint)
     arrays, facts = checkpoints.read(source)
     described = _described(source, facts)
     name = policy or next(iter(described))
@@ -109,10 +109,16 @@ def load(
     return TrainedPolicy(built, observation, action, noted, tuple(getattr(algorithm, "global_keys", ())))
 
 
-def _source(path: str | Path, checkpoint: str | int | Path) -> Path:
+def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:
+    """The directory of a checkpoint, of a run or itself."""
     if checkpoints.is_checkpoint(Path(path)):
         return Path(path)
     return choose_checkpoint(directory.find(path, ROOT), checkpoint)
+
+
+def described_in(source: Path) -> Mapping[str, Any]:
+    """The policies of a checkpoint: their algorithms and spaces, as plain data."""
+    return _described(source, checkpoints.read(source)[1])
 
 
 def _described(source: Path, facts: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 from srl.algorithms.a2c import A2CConfig
 from srl.algorithms.impala import ImpalaConfig
+from srl.algorithms.mappo import IPPOConfig, MAPPOConfig
 from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo import PPOConfig
 from srl.base.nearest import nearest
 from srl.experiments.recipe import AUTO
 from srl.experiments.recipes import NAMES
 
-ALGORITHMS = ("ppo", "a2c", "impala", "ppg")
+ALGORITHMS = ("ppo", "a2c", "impala", "ppg", "ippo", "mappo")
 CLUSTERS = ("hosts", "ray", "slurm")
 """Schedulers whose workers are on several machines, and have cores of their own there."""
 
@@ -24,8 +25,9 @@ class TrainOptions:
     """How a policy is trained. What is None is chosen for the environment and the machine."""
 
     algo: str = "ppo"
-    """The algorithm: `ppo`, `a2c`, `impala` or `ppg`, whose options are below behind its name (or behind `--algo.`,
-    whatever it is), or a config of your own as `package.module:Config` or `path/file.py:Config`."""
+    """The algorithm: `ppo`, `a2c`, `impala`, `ppg`, or for several agents `ippo` and `mappo`, whose options are below
+    behind its name (or behind `--algo.`, whatever it is), or a config of your own as `package.module:Config` or
+    `path/file.py:Config`."""
     recipe: str = AUTO
     """Tuned values for the options that you do not give. `auto`: those of the environment's family (classic control,
     Box2D, MuJoCo, Atari, MiniGrid, or what its spaces look like); `none`: the defaults shown here; or a recipe by its
@@ -34,7 +36,8 @@ class TrainOptions:
     """The recipe's batch is multiplied by this. None: 1, but for recipes that are meant for a cluster (hide-and-seek),
     where 1 is the paper's batch and a smaller machine takes a smaller one."""
     steps: int = 1_000_000
-    """Agent decisions to learn from."""
+    """Agent decisions to learn from. Several policies share them by the numbers of their agents, and the run ends when
+    all have theirs; who is done first goes on at the end of its schedules."""
     until_return: float | None = None
     """Stop as soon as the mean return of the last 100 episodes reaches this."""
     seed: int = 0
@@ -85,7 +88,11 @@ class TrainOptions:
     """How many versions the deciding policy may be behind the update that learns from it. 0: exactly synchronous."""
     roles: tuple[str, ...] = ()
     """Which agents share a policy, as PATTERN=POLICY, e.g. 'hider*=hiders' 'seeker*=seekers'. None: one policy for all
-    agents that have the same spaces."""
+    agents that have the same spaces. A role may have settings of its own behind commas: 'seeker*=seekers,horizon=40',
+    any option of its algorithm ('gamma=0.9'), another algorithm ('algo=a2c'); or a policy that does not learn:
+    'frozen=RUN' or 'frozen=RUN@CHECKPOINT'. See docs/howto/multi-agent.md."""
+    team_reward: bool = False
+    """Agents that share a policy share rewards: each gets the mean of what they all earn at a step."""
     hang_timeout: float = 60.0
     """Seconds in one step of an environment, or in one update, after which a worker counts as stuck."""
     max_env_failures: int = 10
@@ -115,6 +122,8 @@ class TrainOptions:
     a2c: A2CConfig = field(default_factory=A2CConfig)
     impala: ImpalaConfig = field(default_factory=ImpalaConfig)
     ppg: PPGConfig = field(default_factory=PPGConfig)
+    ippo: IPPOConfig = field(default_factory=IPPOConfig)
+    mappo: MAPPOConfig = field(default_factory=MAPPOConfig)
     env_args: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment itself."""
     algo_args: Mapping[str, Any] = field(default_factory=dict)

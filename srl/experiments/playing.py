@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from srl.api.lanes import LanesConfig
 from srl.api.policy import Policy
-from srl.experiments.standard import role_patterns
+from srl.experiments.role_options import role_patterns
 from srl.workers.player import Player
 
 MAX_COPIES = 16

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from srl.api.experiment import Experiment
-from srl.api.lanes import LanesConfig
+from srl.api.lanes import LanesConfig, LaneSpec
 from srl.experiments.choosing import apply, recipe_for, told
 from srl.experiments.named import anchored
 from srl.experiments.options import TrainOptions
 from srl.experiments.probe import Probed, probe, settled
+from srl.experiments.role_options import role_patterns, with_checkpoints
 from srl.experiments.standard import standard_experiment
 from srl.runs.foreign_sinks import check_sinks
+from srl.workers.roles import assign_teams
 
 
 @dataclass(frozen=True)
@@ -34,16 +36,34 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     from srl.environments.repeat import repeated
 
     options = anchored(options)
+    options = replace(options, roles=with_checkpoints(options.roles))
     check_sinks(options.sinks)
     environment = lanes_config(env, **options.env_args)
+    if options.algo == "mappo" and hasattr(environment, "with_state"):
+        environment = environment.with_state()
     title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
     probed = look_at(environment, options)
     environment = settled(environment, probed.spec)
     recipe = recipe_for(environment, probed.spec, options.recipe)
     options = apply(recipe, options, given, probed.spec)
     environment = repeated(environment, options.action_repeat)
+    if options.team_reward:
+        environment = team_reward(environment, probed.spec, role_patterns(probed.spec, options.roles))
     experiment = standard_experiment(title, environment, probed, options)
     return Prepared(options, environment, experiment, told(recipe, options), probed.why_not_resumable)
+
+
+def team_reward(environment: LanesConfig, spec: LaneSpec, patterns: Mapping[str, str]) -> LanesConfig:
+    """The same environment, with rewards that the agents of a role share."""
+    from srl.environments.team_reward import TeamRewardConfig
+
+    for team in spec.teams:
+        if not team.aligned:
+            raise ValueError(
+                f"{spec.environment}: agent {team.agents[0]!r} does not act at every step, so there is no reward of "
+                "the same step to share; --team-reward is for agents that act together"
+            )
+    return TeamRewardConfig(environment, tuple(map(tuple, assign_teams(spec, tuple(patterns)))))
 
 
 def look_at(environment: LanesConfig, options: TrainOptions) -> Probed:

@@ -15,7 +15,7 @@ from srl.api.lanes import FilmedLanes, LanesConfig
 from srl.base.config import from_data
 from srl.base.tree import Array
 from srl.experiments.loading import choose_checkpoint, load
-from srl.experiments.standard import role_patterns
+from srl.experiments.role_options import role_patterns
 from srl.runs import directory
 from srl.workers.player import Player
 

@@ -42,7 +42,7 @@ class Restored:
 
     @property
     def steps(self) -> int:
-        return max(int(facts["steps"]) for facts in self.policies.values())
+        return sum(int(facts["steps"]) for facts in self.policies.values())
 
     @property
     def version(self) -> int:
@@ -162,7 +162,7 @@ class Saver:
             "graph": fingerprint(self._experiment),
             "why_not_exact": self._why_not,
         }
-        step = max(int(fact["steps"]) for fact in facts["policies"].values())
+        step = sum(int(fact["steps"]) for fact in facts["policies"].values())
         try:
             checkpoints.write(self._root, step, arrays, facts, self._keep, workers)
             self._saved_version = version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.block import BlockSpec
 from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
-from srl.api.lanes import LanesConfig, LaneSpec, TeamSpec
+from srl.api.lanes import LanesConfig, TeamSpec
 from srl.api.spaces import Box, Dict, Space, array_spec
-from srl.base.config import to_data
+from srl.base.config import from_data, to_data
 from srl.base.tree import TreeSpec
+from srl.experiments.frozen import FrozenPolicyConfig
+from srl.experiments.loading import described_in
 from srl.experiments.named import algorithm_of, extend, title_of
 from srl.experiments.options import CLUSTERS, TrainOptions
 from srl.experiments.probe import Probed
+from srl.experiments.role_options import RoleOptions, role_options, source_policy
 from srl.streams.push import PushStream
 from srl.streams.request import RequestStream
 from srl.workers.actor import ActorConfig
@@ -81,27 +85,6 @@ def has_image(space: Space) -> bool:
     return isinstance(space, Box) and len(space.shape) == 3 and min(sorted(space.shape)[1:]) >= 36
 
 
-def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
-    """Pattern -> policy. Without a word from the user, agents with the same spaces share a policy."""
-    if roles:
-        pairs = [role.partition("=") for role in roles]
-        for pattern, separator, policy in pairs:
-            if not separator or not pattern or not policy:
-                raise ValueError(f"a role is written PATTERN=POLICY, e.g. 'seeker*=seekers'; found {pattern!r}")
-        policies = [policy for _, _, policy in pairs]
-        for policy in policies:
-            if policies.count(policy) > 1:
-                raise ValueError(f"policy {policy!r} is named by two roles; write one pattern that covers both")
-        return {pattern: policy for pattern, _, policy in pairs}
-    kinds: list[TeamSpec] = []
-    for team in spec.teams:
-        if all((team.observation, team.action) != (kind.observation, kind.action) for kind in kinds):
-            kinds.append(team)
-    if len(kinds) == 1:
-        return {"*": "policy"}
-    return {agent: agent for team in spec.teams for agent in team.agents}
-
-
 def standard_experiment(title: str, environment: LanesConfig, probed: Probed, options: TrainOptions) -> Experiment:
     """The graph for one environment. Raises ValueError for what cannot work, before anything is launched."""
     inference = options.inference
@@ -109,42 +92,61 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
         inference = "host" if has_accelerator() else "inline"
     sizes = choose_sizes(options, probed, num_cores(), inference == "inline")
     spec = probed.spec
-    patterns = role_patterns(spec, options.roles)
+    named = role_options(spec, options)
+    learning = [role.policy for role in named if role.frozen is None]
     if options.scheduler in CLUSTERS and options.actors is None:
         others = options.trainers + (options.policies if inference != "inline" else 0)
-        sizes = replace(sizes, actors=max(1, num_cores() * options.hosts - others * len(patterns)))
-    teams = assign_teams(spec, tuple(patterns))
+        sizes = replace(sizes, actors=max(1, num_cores() * options.hosts - others * len(learning)))
+    teams = assign_teams(spec, tuple(role.agents for role in named))
+    num_agents = [sum(len(spec.teams[m].agents) for m in members) for members in teams]
+    num_learning = sum(number for role, number in zip(named, num_agents, strict=True) if role.frozen is None)
     roles: list[Role] = []
     groups: list[WorkerGroup] = []
     described: dict[str, Any] = {}
     watched = RestartRule(hang_timeout=options.hang_timeout)
-    algorithm = algorithm_of(options)
-    light = on_cpu(algorithm)
-    for (pattern, policy), members in zip(patterns.items(), teams, strict=True):
+    for own, members, agents in zip(named, teams, num_agents, strict=True):
+        policy, algorithm = own.policy, own.algorithm
+        light = on_cpu(algorithm)
         team = spec.teams[members[0]]
-        algorithm.check(team.observation, team.action)
+        _check(own, team)
         aligned = all(spec.teams[m].aligned for m in members)
-        agents = sum(len(spec.teams[m].agents) for m in members)
         decision = algorithm.decision_spec(team.observation, team.action)
-        samples = _sample_stream(policy, team, decision, options, sizes, aligned, agents)
+        if own.frozen is None:
+            role_sizes = replace(sizes, horizon=own.horizon or sizes.horizon)
+            samples = _sample_stream(policy, team, decision, options, role_sizes, aligned, agents)
+        else:
+            samples = PushStream(policy, BlockSpec(1, sizes.lanes * agents, array_spec(team.observation), decision), 1)
         requests = None
         if inference != "inline":
             requests = RequestStream(policy, samples.spec, remote=inference == "remote")
             config = PolicyWorkerConfig(policy, algorithm, team.observation, team.action, requests, options.in_flight)
             groups.append(WorkerGroup(_group("policies", policy), config, options.policies, Resources(), watched))
-        roles.append(Role(policy, light, team.observation, team.action, samples, requests, pattern, aligned))
-        trainer = TrainerWorkerConfig(
-            policy, algorithm, team.observation, team.action, samples, options.steps, options.seed, options.trainers
-        )
-        rule = replace(watched, together=True)
-        groups.append(
-            WorkerGroup(_group("trainers", policy), trainer, options.trainers, Resources(), rule, scalable=False)
-        )
+        frozen = own.frozen is not None
+        roles.append(Role(policy, light, team.observation, team.action, samples, requests, own.agents, aligned, frozen))
         described[policy] = {
             "algorithm": to_data(light),
             "observation": to_data(team.observation),
             "action": to_data(team.action),
         }
+        if frozen:
+            publisher = FrozenPolicyConfig(policy, str(own.frozen))
+            groups.append(WorkerGroup(f"frozen-{policy}", publisher, 1, Resources(cpu=0.0), watched, scalable=False))
+            continue
+        trainer = TrainerWorkerConfig(
+            policy,
+            algorithm,
+            team.observation,
+            team.action,
+            samples,
+            math.ceil(options.steps * agents / num_learning),
+            options.seed,
+            options.trainers,
+            alone=len(learning) == 1,
+        )
+        rule = replace(watched, together=True)
+        groups.append(
+            WorkerGroup(_group("trainers", policy), trainer, options.trainers, Resources(), rule, scalable=False)
+        )
     actors = ActorConfig(environment, spec, tuple(roles), sizes.lanes, sizes.ring, options.max_env_failures)
     # A trainer that has data goes before the actors, which then have to wait for its next version anyway.
     groups.append(WorkerGroup("actors", actors, sizes.actors, Resources(niceness=ACTOR_NICENESS), watched))
@@ -154,7 +156,8 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
         name="run",
         seed=options.seed,
         groups=tuple(groups),
-        policies=tuple(patterns.values()),
+        policies=tuple(role.policy for role in named),
+        learning=tuple(learning),
         environment=title,
         algorithm=title_of(options.algo),
         target_steps=options.steps,
@@ -164,10 +167,25 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
     return extend(experiment, options.graph)
 
 
+def _check(role: RoleOptions, team: TeamSpec) -> None:
+    """Does its algorithm go with what its agents see and do? The message names both."""
+    who = f"role {role.agents}={role.policy}, agent {team.agents[0]!r}"
+    if role.frozen is not None:
+        described = described_in(role.frozen)
+        found = described[source_policy(described, role.policy)]
+        for name, space in (("observation", team.observation), ("action", team.action)):
+            if from_data(found[name]) != space:
+                raise ValueError(f"{who}: the frozen policy of {role.frozen} was trained on another {name} space")
+    try:
+        role.algorithm.check(team.observation, team.action)
+    except ValueError as error:
+        raise ValueError(str(error) if role.agents == "*" else f"{who}: {error}") from error
+
+
 def _evaluators(
     environment: LanesConfig, roles: tuple[Role, ...], options: TrainOptions, watched: RestartRule
 ) -> WorkerGroup:
-    first = roles[0].samples
+    first = next(role.samples for role in roles if not role.frozen)
     batch = first.batch_blocks * first.spec.lanes * first.spec.horizon * first.consumers
     config = EvaluatorConfig(
         environment,

@@ -157,7 +157,7 @@ def _more_ring(tuning: Tuning) -> str:
 
 def _fewer_minibatches(algorithm: str, tuning: Tuning) -> str:
     name = algorithm or "ppo"
-    if name not in ("ppo", "impala", "ppg"):
+    if name not in ("ppo", "impala", "ppg", "ippo", "mappo"):
         return "a smaller network, or fewer passes over a batch"
     option = f"--{name}.num-minibatches"
     if tuning.num_minibatches == 1:

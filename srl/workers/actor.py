@@ -24,6 +24,7 @@ from srl.workers.group import LaneGroup
 from srl.workers.own_time import OwnTimeRecorder
 from srl.workers.recording import AlignedRecorder, Recorder
 from srl.workers.roles import Role, assign_teams
+from srl.workers.silent import SilentRecorder
 
 REPORT_SECONDS = 0.25
 SLICE_SECONDS = 0.01
@@ -45,6 +46,13 @@ class ActorConfig:
         return Actor(self, context)
 
 
+def _num_blocks(role: Role, ring: int, num_lanes: int) -> tuple[int, int]:
+    """Blocks that are filled at the same time, and those that are written to without being recorded."""
+    if role.frozen:
+        return 0, ring
+    return (ring, 0) if role.aligned else (ring * num_lanes, ring * num_lanes)
+
+
 class Actor:
     def __init__(self, config: ActorConfig, context: Context) -> None:
         self._config = config
@@ -57,12 +65,11 @@ class Actor:
         recorders: list[list[Recorder]] = [[] for _ in range(config.ring)]
         for role, members in zip(config.roles, teams, strict=True):
             counts = [spec.num_lanes(team) for team in members]
-            num_open = config.ring * (1 if role.aligned else sum(counts))
-            num_spare = 0 if role.aligned else config.ring * sum(counts)
+            num_open, num_spare = _num_blocks(role, config.ring, sum(counts))
             producer = role.samples.producer(context, num_open, num_spare)
             self._producers.append(producer)
             self._clients.append(self._client(role, producer))
-            kind = AlignedRecorder if role.aligned else OwnTimeRecorder
+            kind = SilentRecorder if role.frozen else AlignedRecorder if role.aligned else OwnTimeRecorder
             for slot in range(config.ring):
                 recorders[slot].append(kind(producer, counts, self._meter))
         self._groups = [

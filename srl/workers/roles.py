@@ -25,6 +25,8 @@ class Role:
     """Where to ask for decisions; None: the actor holds the policy itself."""
     agents: str = "*"
     aligned: bool = True
+    frozen: bool = False
+    """The policy does not learn: its lanes play and are not recorded."""
 
 
 def assign_teams(spec: LaneSpec, patterns: tuple[str, ...]) -> list[list[int]]:

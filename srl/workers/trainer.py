@@ -35,6 +35,9 @@ class TrainerWorkerConfig:
     """Of the first parameters: the same for all ranks."""
     size: int = 1
     """Data-parallel trainers of this policy."""
+    alone: bool = True
+    """No other policy learns in this run. Otherwise who has its steps goes on, at the end of its schedules, until the
+    others have theirs: they play with and against it."""
 
     @property
     def learns(self) -> str:
@@ -76,6 +79,7 @@ class TrainerWorker:
             else DirectBatches(config.samples, context, self._version)
         )
         self._used: Batch | None = None
+        self._told = False
         self._reported = 0.0
 
     def _resume(self) -> None:
@@ -93,21 +97,24 @@ class TrainerWorker:
     def poll(self) -> PollResult:
         if self._used is not None and not self._hand_back():
             return WORKED  # rank 0 publishes within microseconds
-        if self._done:
-            return self._finish()
+        if self._done and self._finish():
+            return FINISHED
         batch = self._batches.poll()
         if batch is None:
             return IDLE
         self._learn(batch)
-        return self._finish() if self._used is None and self._done else WORKED
+        return FINISHED if self._used is None and self._done and self._finish() else WORKED
 
     @property
     def _done(self) -> bool:
         return self._steps >= self._config.target_steps
 
-    def _finish(self) -> PollResult:
-        self._context.report(Done(f"{self._steps:,} steps"))
-        return FINISHED
+    def _finish(self) -> bool:
+        """Tell it once; True if there is nothing more to do."""
+        if not self._told:
+            self._told = True
+            self._context.report(Done(f"{self._steps:,} steps", self._config.policy))
+        return self._config.alone
 
     def _learn(self, batch: Batch) -> None:
         meter = self._meter

@@ -1,0 +1,150 @@
+"""How a user names roles: which agents play by which policy, and what is different about one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from srl.api.algorithm import AlgorithmConfig
+from srl.api.lanes import LaneSpec, TeamSpec
+from srl.base.nearest import nearest
+from srl.experiments.arguments import parse_pairs
+from srl.experiments.named import algorithm_of
+from srl.experiments.options import ALGORITHMS, TrainOptions
+
+FROZEN, HORIZON, ALGO = "frozen", "horizon", "algo"
+
+
+@dataclass(frozen=True)
+class RoleOptions:
+    agents: str
+    policy: str
+    algorithm: AlgorithmConfig
+    horizon: int | None = None
+    """Steps in a block; None: the run's."""
+    frozen: Path | None = None
+    """The checkpoint whose policy plays here and does not learn."""
+
+
+def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
+    """Pattern -> policy. Without a word from the user, agents with the same spaces share a policy."""
+    if roles:
+        pairs = [role.partition(",")[0].partition("=") for role in roles]
+        for role, (pattern, separator, policy) in zip(roles, pairs, strict=True):
+            if not separator or not pattern or not policy:
+                raise ValueError(
+                    f"a role is written PATTERN=POLICY, e.g. 'seeker*=seekers', with ',NAME=VALUE' behind it for "
+                    f"settings of its own; found {role!r}"
+                )
+        policies = [policy for _, _, policy in pairs]
+        for policy in policies:
+            if policies.count(policy) > 1:
+                raise ValueError(f"policy {policy!r} is named by two roles; write one pattern that covers both")
+        return {pattern: policy for pattern, _, policy in pairs}
+    kinds: list[TeamSpec] = []
+    for team in spec.teams:
+        if all((team.observation, team.action) != (kind.observation, kind.action) for kind in kinds):
+            kinds.append(team)
+    if len(kinds) == 1:
+        return {"*": "policy"}
+    return {agent: agent for team in spec.teams for agent in team.agents}
+
+
+def role_options(spec: LaneSpec, options: TrainOptions) -> tuple[RoleOptions, ...]:
+    """Each role with its own settings: 'seeker*=seekers,horizon=40,gamma=0.9' or 'hider*=hiders,frozen=RUN'."""
+    patterns = role_patterns(spec, options.roles)
+    settings = {role.partition("=")[0]: role.partition(",")[2] for role in options.roles}
+    roles = tuple(_role(pattern, policy, settings.get(pattern, ""), options) for pattern, policy in patterns.items())
+    if all(role.frozen for role in roles):
+        raise ValueError(f"all roles are frozen, so nothing would learn: {', '.join(options.roles)}")
+    return roles
+
+
+def with_checkpoints(roles: tuple[str, ...]) -> tuple[str, ...]:
+    """The same roles, frozen policies named by the whole path of their checkpoints: `latest` may be another later."""
+    anchored = []
+    for role in roles:
+        named, _, settings = role.partition(",")
+        own = parse_pairs(_split(settings))
+        if (source := own.get(FROZEN)) is not None:
+            _refuse_more(own, f"role {named}")
+            checkpoint, _ = _frozen(str(source), named.partition("=")[2], f"role {named}")
+            role = f"{named},{FROZEN}={checkpoint}"
+        anchored.append(role)
+    return tuple(anchored)
+
+
+def _role(pattern: str, policy: str, settings: str, options: TrainOptions) -> RoleOptions:
+    where = f"role {pattern}={policy}"
+    own = parse_pairs(_split(settings))
+    if (frozen := own.get(FROZEN)) is not None:
+        _refuse_more(own, where)
+        checkpoint, algorithm = _frozen(str(frozen), policy, where)
+        return RoleOptions(pattern, policy, algorithm, frozen=checkpoint)
+    horizon = own.pop(HORIZON, None)
+    if horizon is not None and (not isinstance(horizon, int) or horizon < 1):
+        raise ValueError(f"{where}: horizon must be a whole number of at least 1, found {horizon!r}")
+    algo = own.pop(ALGO, None)
+    if algo is not None and algo not in ALGORITHMS:
+        raise ValueError(f"{where}: no algorithm {algo!r}{nearest(str(algo), ALGORITHMS)}")
+    algorithm = algorithm_of(options if algo is None else dataclasses.replace(options, algo=algo))
+    return RoleOptions(pattern, policy, _changed(algorithm, own, where), horizon)
+
+
+def _refuse_more(own: dict[str, Any], where: str) -> None:
+    if len(own) > 1:
+        others = ", ".join(name for name in own if name != FROZEN)
+        raise ValueError(f"{where}: a frozen policy has no other settings; found {others}")
+
+
+def _split(settings: str) -> list[str]:
+    """At the commas that are not within brackets: hidden_sizes=[64,64] is one setting."""
+    parts, depth = [""], 0
+    for letter in settings:
+        depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part for part in parts if part]
+
+
+def _changed(algorithm: AlgorithmConfig, own: dict[str, Any], where: str) -> AlgorithmConfig:
+    config: Any = algorithm
+    known = [field.name for field in dataclasses.fields(config) if field.init]
+    for name, value in own.items():
+        if name not in known:
+            raise ValueError(f"{where}: no setting {name!r}{nearest(name, [FROZEN, HORIZON, ALGO, *known])}")
+        if isinstance(value, list):
+            own[name] = tuple(value)
+    try:
+        changed: AlgorithmConfig = dataclasses.replace(config, **own)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from error
+    return changed
+
+
+def _frozen(source: str, policy: str, where: str) -> tuple[Path, AlgorithmConfig]:
+    """The checkpoint of RUN or RUN@CHECKPOINT, and the algorithm that builds its policy."""
+    from srl.base.config import from_data
+    from srl.experiments.loading import described_in, find_checkpoint
+
+    run, _, which = source.partition("@")
+    try:
+        checkpoint = find_checkpoint(run, which or "latest")
+        described = described_in(checkpoint)
+    except (LookupError, OSError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from error
+    algorithm: AlgorithmConfig = from_data(described[source_policy(described, policy)]["algorithm"])
+    return checkpoint.resolve(), algorithm
+
+
+def source_policy(described: Any, policy: str) -> str:
+    """Which policy of a checkpoint is meant: the one of this name, or the only one."""
+    if policy in described:
+        return policy
+    if len(described) == 1:
+        return str(next(iter(described)))
+    raise ValueError(f"the checkpoint has the policies {', '.join(described)}; name the role's policy like one of them")

@@ -1,0 +1,82 @@
+"""MAPPO and IPPO through the user's door: what the critic sees, recurrent, masked, turn-based, with agents that die."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import srl
+from srl.api.spaces import Dict
+from srl.cli import main
+from srl.environments.pettingzoo import PettingZooConfig
+from srl.experiments.preparing import prepare
+from srl.experiments.train import make_options
+
+PURSUIT = "pettingzoo:srl.testing.pursuit:pursuit"
+DYING = "pettingzoo:srl.testing.multiagent_environments:DyingTeam"
+TURNS = "pettingzoo:srl.testing.multiagent_environments:TurnGame"
+TICTACTOE = "pettingzoo:classic.tictactoe_v3"
+QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 20}
+
+
+@pytest.mark.parametrize("algo", ["ippo", "mappo"])
+@pytest.mark.parametrize("game", [PURSUIT, DYING, TURNS, TICTACTOE])
+def test_games_of_every_kind_train(game: str, algo: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {algo: {"epochs": 1, "memory": "gru", "memory_size": 4}}
+    run = srl.train(game, algo=algo, root=tmp_path, name="run", **options, **QUICK)
+    assert run.status.steps >= 20
+    assert srl.evaluate(run.path, episodes=2).returns
+
+
+def test_the_state_is_what_all_agents_see_where_the_game_has_none_of_its_own() -> None:
+    lanes = PettingZooConfig("srl.testing.pursuit:pursuit").with_state().build(2)
+    arrivals = lanes.reset(3)
+    seen = np.concatenate([arrival.observation["observation"] for arrival in arrivals], axis=1)
+    for arrival in arrivals:
+        np.testing.assert_array_equal(arrival.observation["state"], seen)
+    lanes.close()
+
+
+def test_the_state_leaves_masks_where_they_are() -> None:
+    lanes = PettingZooConfig("classic.tictactoe_v3").with_state().build(1)
+    space = lanes.spec.teams[0].observation
+    assert isinstance(space, Dict)
+    assert set(space.items) == {"observation", "action_mask", "state"}
+    assert space.items["state"].shape == (2 * 3 * 3 * 2,)
+    lanes.close()
+
+
+def test_the_dead_are_zeros_in_the_state() -> None:
+    lanes = PettingZooConfig("srl.testing.multiagent_environments:DyingTeam", {"deaths": [1, 3]}).with_state().build(1)
+    lanes.reset(0)
+    actions = tuple(np.zeros(1, np.int64) for _ in range(2))
+    lanes.step(actions)
+    arrivals = lanes.step(actions)
+    np.testing.assert_array_equal(arrivals[1].observation["state"][0, :4], 0.0)
+    np.testing.assert_array_equal(arrivals[1].observation["state"][0, 4:], arrivals[1].observation["observation"][0])
+    lanes.close()
+
+
+def test_a_policy_of_mappo_decides_without_the_state(tmp_path: Path) -> None:
+    roles = ("chaser_*=chasers", "runner_*=runners")
+    run = srl.train(PURSUIT, algo="mappo", root=tmp_path, name="run", roles=roles, mappo={"epochs": 1}, **QUICK)
+    policy = srl.load(run.path, policy="chasers")
+    seen = np.zeros(4, np.float32)
+    alone = policy.act({"observation": seen})
+    assert alone == policy.act({"observation": seen, "state": np.full(10, 9.0)})
+    assert policy.act({"observation": np.zeros((3, 4), np.float32)}).shape == (3,)
+
+
+def test_ippo_is_not_shown_the_state() -> None:
+    assert "state" not in prepare(PURSUIT, make_options(algo="ippo"), ()).environment.kwargs
+    assert prepare(PURSUIT, make_options(algo="mappo"), ()).environment.kwargs["state"] is True
+
+
+def test_mappo_says_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "CartPole-v1", "--algo", "mappo"]) == 2
+    message = capsys.readouterr().err
+    assert "mappo's critic sees 'state'" in message
+    assert "--algo ippo" in message

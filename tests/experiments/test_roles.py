@@ -1,0 +1,126 @@
+"""Several policies in one run, through the user's door: separate, shared and frozen, team rewards, when it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import srl
+from srl.base.config import from_data
+from srl.cli import main
+from srl.environments.ids import lanes_config
+from srl.experiments.preparing import prepare
+from srl.experiments.train import make_options
+from srl.runs import checkpoints
+
+GAME = "pettingzoo:srl.testing.pursuit:pursuit"
+QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "algo": "ippo", "ippo": {"epochs": 1}}
+
+
+def trained(root: Path, name: str, roles: tuple[str, ...], **options: Any) -> srl.Run:
+    return srl.train(GAME, root=root, name=name, roles=roles, **{**QUICK, "steps": 60, **options})
+
+
+def experiment(**options: Any) -> Any:
+    return prepare(GAME, make_options(**options), frozenset(options)).experiment
+
+
+def test_every_policy_learns_its_share_of_the_steps_and_the_run_ends_with_the_last(tmp_path: Path) -> None:
+    run = trained(tmp_path, "run", ("chaser_*=chasers", "runner_*=runners"))
+    _, facts = checkpoints.read(checkpoints.checkpoints(run.path / "checkpoints")[-1])
+    steps = {name: noted["steps"] for name, noted in facts["policies"].items()}
+    assert steps["chasers"] >= 40, "two of three agents"
+    assert steps["runners"] >= 20
+    assert run.status.steps == sum(steps.values())
+    assert {"chasers/return_mean", "runners/return_mean"} <= set(run.status.facts)
+
+
+def test_a_role_has_its_own_horizon_algorithm_and_options() -> None:
+    found = experiment(roles=("chaser_*=chasers,horizon=8,gamma=0.5,hidden_sizes=[16,16]", "runner_*=runners,algo=a2c"))
+    trainers = {group.config.policy: group.config for group in found.groups if group.name.startswith("trainers")}
+    assert trainers["chasers"].samples.spec.horizon == 8
+    assert (trainers["chasers"].algorithm.gamma, trainers["chasers"].algorithm.hidden_sizes) == (0.5, (16, 16))
+    assert isinstance(trainers["runners"].algorithm, srl.A2CConfig)
+    assert trainers["runners"].samples.spec.horizon == 32
+
+
+@pytest.mark.parametrize("inference", ["inline", "host"])
+def test_a_frozen_policy_plays_and_does_not_change(inference: str, tmp_path: Path) -> None:
+    roles = ("chaser_*=chasers", "runner_*=runners")
+    first = trained(tmp_path, "first", roles)
+    frozen = trained(
+        tmp_path, "second", ("chaser_*=chasers", f"runner_*=runners,frozen={first.path}"), inference=inference
+    )
+    before, after = (
+        checkpoints.read(checkpoints.checkpoints(run.path / "checkpoints")[-1])[0] for run in (first, frozen)
+    )
+    assert after["runners/parameters"].tobytes() == before["runners/parameters"].tobytes()
+    assert after["chasers/parameters"].tobytes() != before["chasers/parameters"].tobytes()
+    assert frozen.status.steps >= 60, "all steps are the learner's"
+    assert srl.evaluate(frozen.path, episodes=2).by_policy.keys() == {"chasers", "runners"}
+
+
+def test_a_frozen_policy_with_a_memory_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    memory = {"ippo": {"epochs": 1, "memory": "gru", "memory_size": 4}}
+    first = trained(tmp_path, "first", ("chaser_*=chasers", "runner_*=runners"), **memory)
+    roles = ("chaser_*=chasers", f"runner_*=runners,frozen={first.path}")
+    second = trained(tmp_path, "second", roles, **memory)
+    again = srl.resume(second.path, steps=160)
+    assert again.status.steps >= 160
+
+
+def test_team_rewards_are_the_mean_of_those_who_share_a_policy() -> None:
+    options = make_options(roles=("chaser_*=chasers", "runner_*=runners"), team_reward=True)
+    shared, plain = prepare(GAME, options, ()).environment.build(3), lanes_config(GAME).build(3)
+    shared.reset(5), plain.reset(5)
+    actions = tuple(np.zeros(plain.spec.num_lanes(team), np.int64) for team in range(3))
+    for _ in range(3):
+        ours, theirs = shared.step(actions), plain.step(actions)
+        chasers = np.stack([theirs[0].reward, theirs[1].reward])
+        np.testing.assert_allclose(ours[0].reward, chasers.mean(0))
+        np.testing.assert_allclose(ours[1].reward, chasers.mean(0))
+        np.testing.assert_allclose(ours[2].reward, theirs[2].reward)
+    shared.close(), plain.close()
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        (("chaser_*=a", "runner_*=b", "hunter_*=c"), "role 'hunter_\\*' matches no agent; agents are"),
+        (("chaser_*=a", "*=b"), "chaser_0 must match exactly one role"),
+        (("chaser_*=a",), "runner_0 must match exactly one role"),
+        (("*=all",), "'chaser_0' and 'runner_0' share role '\\*' but not their spaces"),
+        (("chaser_*=a,gama=0.9", "runner_*=b"), "role chaser_\\*=a: no setting 'gama'; did you mean 'gamma'"),
+        (("chaser_*=a,gamma=9", "runner_*=b"), "role chaser_\\*=a: gamma must be in"),
+        (("chaser_*=a,horizon=0", "runner_*=b"), "role chaser_\\*=a: horizon must be"),
+        (("chaser_*=a,algo=pop", "runner_*=b"), "role chaser_\\*=a: no algorithm 'pop'; did you mean 'ppo'"),
+        (("chaser_*=a,frozen=/no/run", "runner_*=b"), "role chaser_\\*=a: .*/no/run"),
+        (("chaser_*", "runner_*=b"), "a role is written PATTERN=POLICY"),
+    ],
+)
+def test_wrong_roles_are_refused_with_agent_and_role(
+    roles: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", GAME, "--roles", *roles]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_frozen_policy_of_other_agents_is_refused(tmp_path: Path) -> None:
+    first = trained(tmp_path, "first", ("chaser_*=chasers", "runner_*=runners"))
+    roles = ("chaser_*=chasers", f"runner_0=chasers2,frozen={first.path}")
+    with pytest.raises(ValueError, match="name the role's policy like one of them"):
+        trained(tmp_path, "second", roles)
+    roles = ("runner_0=runners", f"chaser_*=all,frozen={first.path}")
+    with pytest.raises(ValueError, match="chasers, runners"):
+        trained(tmp_path, "third", roles)
+
+
+def test_the_roles_are_kept_with_the_run(tmp_path: Path) -> None:
+    run = trained(tmp_path, "run", ("chaser_*=chasers,gamma=0.9", "runner_*=runners"))
+    options = from_data(json.loads((run.path / "config.json").read_text())["options"])
+    assert options.roles == ("chaser_*=chasers,gamma=0.9", "runner_*=runners")
