@@ -219,6 +219,9 @@ def metrics_of(status: RunStatus) -> dict[str, float]:
     for worker in status.workers:
         for phase, share in worker.busy.items():
             metrics[f"busy/{worker.name}/{phase}"] = share
+    for stream in status.streams:
+        if stream.kind == "push":
+            metrics[f"streams/{stream.name}/dropped_blocks"] = float(stream.dropped)
     return metrics
 
 

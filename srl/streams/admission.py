@@ -24,8 +24,8 @@ class Admission:
     """Blocks handed to updates (counted in whole batches, so that it may start anywhere)."""
     queued: int = 0
     """Admitted and here, not yet used."""
-    granted: set[int] = field(default_factory=set)
-    """Tickets of blocks that are being filled."""
+    granted: dict[int, int] = field(default_factory=dict)
+    """Tickets of blocks that are being filled, and the oldest version that may decide in each."""
     _next_ticket: int = 0
 
     def restart(self, version: int) -> None:
@@ -46,20 +46,20 @@ class Admission:
                 return None
         ticket = self._next_ticket
         self._next_ticket += 1
-        self.granted.add(ticket)
+        self.granted[ticket] = oldest
         return ticket, oldest
 
     def arrived(self, ticket: int) -> bool:
         """The block of a ticket is here. False if the ticket is unknown: a block of a former life."""
         if ticket not in self.granted:
             return False
-        self.granted.remove(ticket)
+        del self.granted[ticket]
         self.queued += 1
         return True
 
     def returned(self, ticket: int) -> None:
         """A ticket came back unused, or its holder died."""
-        self.granted.discard(ticket)
+        self.granted.pop(ticket, None)
 
     def dropped(self) -> None:
         """A block that was here is thrown away."""
@@ -72,3 +72,9 @@ class Admission:
     def stale(self, oldest_version: int, update: int) -> bool:
         """Would using it in update number `update` break the bound?"""
         return self.max_lag is not None and update - oldest_version > self.max_lag
+
+    def endangered(self, update: int) -> int:
+        """Blocks that are being filled, and may be good for this update, but not for the next."""
+        if not self.pauses or self.max_lag is None:
+            return 0
+        return sum(oldest == update - self.max_lag for oldest in self.granted.values())

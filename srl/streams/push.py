@@ -5,66 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 from srl.api.block import Block, BlockSpec
 from srl.api.status import StreamStatus
 from srl.api.streams import OpenBlock, PostedBlock
-from srl.api.transport import Channel, ChannelClosed, Message
+from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Context
 from srl.streams.admission import Admission
 from srl.streams.arena import Arena
-
-
-class Offer(Message, frozen=True):
-    """Producer: here I am, and this is my memory."""
-
-    producer: str
-    num_blocks: int
-
-
-class Want(Message, frozen=True):
-    """Producer: I could fill this many more blocks."""
-
-    count: int
-
-
-class Grant(Message, frozen=True):
-    """Consumer: fill one; versions older than `min_version` may not decide in it."""
-
-    ticket: int
-    min_version: int
-
-
-class Post(Message, frozen=True):
-    """Producer: it is full. Over TCP the block's arrays follow."""
-
-    block: int
-    ticket: int
-    sequence: int
-    oldest_version: int
-
-
-class Decline(Message, frozen=True):
-    """Producer: I shall not fill it after all."""
-
-    ticket: int
-
-
-class Release(Message, frozen=True):
-    """Consumer: I am done with it."""
-
-    block: int
-
-
-Messages = Union[Offer, Want, Grant, Post, Decline, Release]
-
+from srl.streams.push_messages import Decline, Grant, Messages, Offer, Post, Release, Want
 
 AHEAD = 1
 """Admissions that a producer asks for before it needs them, so that a full block is followed by the next at once."""
 HOLD_POLLS = 64
 """Polls after which an admission that was not used goes back: its producer may wait for another stream, whose admission
 somebody holds who waits for this one. Counted in polls, not in seconds, so that inline runs repeat."""
+PATIENCE_POLLS = 8
+"""Polls for which a complete batch waits for a block that was admitted earlier, and would be too old for the next."""
 
 
 @dataclass(frozen=True)
@@ -269,6 +227,7 @@ class Consumer:
         self._queue: list[tuple[PostedBlock, _Source]] = []
         self._turn = context.place.index  # each consumer begins with another producer
         self._held: dict[int, _Source] = {}
+        self._waited = 0  # polls of the present batch, since it was complete
         self._posted = 0
         self._consumed = 0
         self._dropped = 0
@@ -360,9 +319,10 @@ class Consumer:
         for item in [item for item in self._queue if self.admission.stale(item[0].oldest_version, update)]:
             self._drop(item)
         wanted = self._stream.batch_blocks
-        if len(self._queue) < wanted:
+        if len(self._queue) < wanted or self._is_worth_waiting(update):
             self._grant()
             return None
+        self._waited = 0
         self._queue.sort(key=lambda item: item[0].ticket)
         taken, self._queue = self._queue[:wanted], self._queue[wanted:]
         for posted, source in taken:
@@ -370,6 +330,13 @@ class Consumer:
         self.admission.consumed(wanted)
         self._consumed += wanted
         return [posted for posted, _ in taken]
+
+    def _is_worth_waiting(self, update: int) -> bool:
+        """Somebody was overtaken, and his work would be lost. He is waited for until the others have made a whole
+        batch more, and for some polls at most, because he may hang."""
+        self._waited += 1
+        patient = len(self._queue) < 2 * self._stream.batch_blocks and self._waited <= PATIENCE_POLLS
+        return patient and self.admission.endangered(update) > 0
 
     def release(self, blocks: Sequence[PostedBlock]) -> None:
         for posted in blocks:

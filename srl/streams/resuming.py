@@ -18,7 +18,8 @@ from srl.base.state import NotResumable, State, pack, part, under, unpack
 from srl.base.tree import Array
 from srl.streams.admission import Admission
 from srl.streams.arena import Arena
-from srl.streams.push import Consumer, Grant, Offer, Producer
+from srl.streams.push import Consumer, Producer, _Source
+from srl.streams.push_messages import Grant, Offer
 from srl.streams.request import Attach, Client, InlineClient, Server, _Origin
 from srl.transports.inproc import InprocChannel
 
@@ -89,8 +90,9 @@ def save_consumer(consumer: Consumer) -> dict[str, Array]:
         "sources": sources,
         "queue": queue,
         "turn": consumer._turn,
+        "waited": consumer._waited,
         "counts": [consumer._posted, consumer._consumed, consumer._dropped],
-        "admission": [admission.version, admission.used, admission.queued, sorted(admission.granted)],
+        "admission": [admission.version, admission.used, admission.queued, list(admission.granted.items())],
         "next_ticket": admission._next_ticket,
     }
     return {"facts": pack(facts)}
@@ -114,7 +116,7 @@ def restore_consumer(consumer: Consumer, state: State) -> bool:
         assert source.arena is not None
         posted = PostedBlock(producer, sequence, ticket, oldest, source.arena.blocks[index])
         consumer._queue.append((posted, source))
-    consumer._turn = facts["turn"]
+    consumer._turn, consumer._waited = facts["turn"], facts["waited"]
     consumer._posted, consumer._consumed, consumer._dropped = facts["counts"]
     _restore_admission(consumer.admission, facts)
     return True
@@ -122,8 +124,6 @@ def restore_consumer(consumer: Consumer, state: State) -> bool:
 
 def _meet_producers(consumer: Consumer) -> None:
     """Take in who they are and where their memory lies, and nothing else."""
-    from srl.streams.push import _Source
-
     while (channel := consumer._listener.accept()) is not None:
         consumer._context.wake_on(channel)
         consumer._sources.append(_Source(channel))
@@ -137,7 +137,7 @@ def _meet_producers(consumer: Consumer) -> None:
 
 def _restore_admission(admission: Admission, facts: dict[str, Any]) -> None:
     admission.version, admission.used, admission.queued, granted = facts["admission"]
-    admission.granted = set(granted)
+    admission.granted = dict(granted)
     admission._next_ticket = facts["next_ticket"]
 
 

@@ -10,7 +10,8 @@ import pytest
 from srl.api.block import BlockSpec
 from srl.api.streams import OpenBlock, PostedBlock, PushConsumer, PushProducer
 from srl.base.tree import ArraySpec
-from srl.streams.push import Consumer, Decline, Post, Producer, PushStream, Release, Want
+from srl.streams.push import Consumer, Producer, PushStream
+from srl.streams.push_messages import Decline, Post, Release, Want
 from srl.testing.contexts import until
 from srl.testing.stages import SPEC, Stage, fill
 
@@ -79,6 +80,43 @@ def test_blocks_come_in_the_order_of_their_admission(stage: Stage) -> None:
     assert [posted.ticket for posted in taken] == [0, 1, 2]
     assert [posted.block.arrays["reward"][0, 0] for posted in taken] == [0, 1, 2]
     assert [posted.sequence for posted in taken] == [2, 3, 1]
+
+
+def overtaken(stage: Stage) -> tuple[Producer, Consumer, OpenBlock]:
+    """Update 1 could begin, but for a block that was admitted for it and is late: update 2 may not use it any more."""
+    stream = stage.stream(batch_blocks=2, max_lag=1)
+    producer, consumer = stage.producer(stream, num_open=3), stage.consumer(stream)
+    for number in range(2):
+        send_block(producer, consumer, number)
+    consumer.release(taken_by(consumer, 0, producer))
+    late = opened_by(producer, consumer)
+    send_block(producer, consumer, 3)
+    consumer.advance(1)
+    send_block(producer, consumer, 4, version=1)
+    until(lambda: consumer.status().posted == 4, producer.poll, consumer.poll)
+    return producer, consumer, late
+
+
+def test_who_was_overtaken_is_waited_for(stage: Stage) -> None:
+    producer, consumer, late = overtaken(stage)
+    assert consumer.take(1) is None
+    fill(late, 2)
+    producer.post(late)
+    until(lambda: consumer.status().posted == 5, producer.poll, consumer.poll)
+    assert [posted.ticket for posted in taken_by(consumer, 1, producer)] == [2, 3]
+
+
+def test_who_hangs_is_not_waited_for_long(stage: Stage) -> None:
+    producer, consumer, late = overtaken(stage)
+    assert [posted.ticket for posted in taken_by(consumer, 1, producer)] == [3, 4]
+    fill(late, 2)
+    producer.post(late)
+    until(lambda: consumer.status().posted == 5, producer.poll, consumer.poll)
+    consumer.advance(2)
+    send_block(producer, consumer, 5, version=2)
+    send_block(producer, consumer, 6, version=2)
+    assert [posted.ticket for posted in taken_by(consumer, 2, producer)] == [5, 6]
+    assert consumer.status().dropped == 1
 
 
 def test_producers_pause_when_too_much_waits_and_go_on_when_it_is_given_back(stage: Stage) -> None:
