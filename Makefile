@@ -5,18 +5,27 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TOOLS := $(VENV)/.tools
+# Python compiles what is imported when it is imported first: compiling all of torch would take longer than training.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: help setup train test test-all test-cluster check format bench clean
+.PHONY: help setup tools train test test-all test-cluster check format bench clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(READY)  ## Make .venv with srl, its extras and the development tools
+setup: $(READY)  ## Make .venv with srl and its extras: .venv/bin/srl is the command
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(INSTALL) -e ".[all]"
 	touch $(READY)
+
+tools: $(TOOLS)  ## Add the development tools to it
+
+$(TOOLS): $(READY)
+	$(INSTALL) -e ".[dev]"
+	touch $(TOOLS)
 
 train: setup  ## Train CartPole to its limit, with the live view
 	$(BIN)/srl train CartPole-v1 --until-return 475
@@ -25,25 +34,25 @@ train: setup  ## Train CartPole to its limit, with the live view
 TEST_PROCESSES ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 
-test: setup  ## Run the tests
+test: tools  ## Run the tests
 	$(PYTEST) -m "not slow"
 
-test-all: setup  ## Run the tests, also those that take long
+test-all: tools  ## Run the tests, also those that take long
 	$(PYTEST)
 
-test-cluster: setup  ## Run the tests of clusters that take long; Ray's need `pip install ray`
+test-cluster: tools  ## Run the tests of clusters that take long; Ray's need `pip install ray`
 	$(BIN)/python -m pytest tests/schedulers tests/system/test_hosts.py tests/system/test_slurm_run.py tests/system/test_ray.py
 
-check: setup  ## Lint and type-check
+check: tools  ## Lint and type-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: setup  ## Format the code
+format: tools  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup  ## Measure training throughput on this machine
+bench: tools  ## Measure training throughput on this machine
 	for workload in cartpole pong halfcheetah; do $(BIN)/srl bench throughput --workload $$workload; done
 
 clean:  ## Remove everything that was made
