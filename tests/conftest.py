@@ -1,4 +1,7 @@
-"""What a test leaves behind fails it: processes, threads, descriptors (sockets among them), names in /dev/shm."""
+"""What a test leaves behind fails it: processes, threads, descriptors (sockets among them), names in /dev/shm.
+
+Torch has one thread in all tests: results are bit-equal, and the other cores belong to others.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import pytest
 
 from srl.testing.stages import Stage
 
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 PATIENCE_SECONDS = 30.0
 FORGIVEN_THREADS = ("pytest_timeout", "QueueFeeder")
 # What libraries open once and keep; matplotlib also its fonts.

@@ -1,4 +1,4 @@
-"""Objects by name: `package.module:name` or `path/file.py:name`, and the name of a class that others can import."""
+"""Objects by name: `package.module:name` or `path/file.py:name`, and the name of what others can import."""
 
 from __future__ import annotations
 
@@ -35,23 +35,24 @@ def load_object(name: str) -> Any:
     return found
 
 
-def name_of(kind: type) -> str:
-    """The name under which another process finds this class."""
-    module = sys.modules.get(kind.__module__)
-    source = kind.__module__
+def name_of(thing: Any) -> str:
+    """The name under which another process finds this class or function; ValueError where it would not."""
+    name, source = getattr(thing, "__qualname__", ""), getattr(thing, "__module__", None)
+    if not name or "<" in name or source is None:
+        raise ValueError(
+            f"{name or repr(thing)} has no name by which worker processes could import it: define it at the top of a "
+            "module or script (no lambda, nothing inside of a function)"
+        )
     if source == "__main__" or source.startswith(FILE_MODULE_PREFIX):
+        module = sys.modules.get(source)
         spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
         if source == "__main__" and spec is not None:
             source = spec.name
         elif file is not None:
             source = os.path.abspath(file)
         else:
-            raise ValueError(
-                f"{kind.__qualname__} was typed into a prompt, where workers cannot find it; put it in a file"
-            )
-    if "<locals>" in kind.__qualname__:
-        raise ValueError(f"{kind.__qualname__} is defined inside a function; move it to the top of {source}")
-    return f"{source}:{kind.__qualname__}"
+            raise ValueError(f"{name} was typed into a prompt, where workers cannot find it; put it in a file")
+    return f"{source}:{name}"
 
 
 def _load_module(name: str) -> ModuleType:

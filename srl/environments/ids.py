@@ -15,8 +15,9 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from srl.api.lanes import Lanes, LanesConfig
+from srl.base.importing import name_of
 from srl.environments.gymnasium import GymnasiumConfig
-from srl.environments.locate import check_options, locate, name_of, parameters_of
+from srl.environments.locate import check_options, locate, parameters_of
 from srl.environments.vector import VectorConfig
 
 # The package that a family of environments needs, by a part of its entry point, and how to get it.
@@ -171,7 +172,7 @@ def _import_registering(module: str) -> None:
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
         _, command = EXTRAS.get(package, ("", f"pip install {package}"))
-        raise ValueError(f"no module named {error.name!r}, wanted to register environments; try {command}") from error
+        raise ValueError(f"no module {error.name!r}, wanted to register environments; try {command}") from error
 
 
 def _check_extra(name: str, entry_point: str) -> None:

@@ -13,27 +13,10 @@ from srl.environments.mujoco_tasks import Range, Scene, State, between, squares,
 HUMANOID_FIELDS = ("cinert", "cvel", "qfrc_actuator", "cfrc_ext")
 
 
-def _humanoid_observation(now: State, skipped: int, included: tuple[bool, bool, bool, bool]) -> Array:
-    parts = [now["qpos"][:, skipped:], now["qvel"]]
-    for field, include in zip(HUMANOID_FIELDS, included, strict=True):
-        if include:
-            rows = now[field][:, 6:] if field == "qfrc_actuator" else now[field][:, 1:]
-            parts.append(rows.reshape(len(rows), -1))
-    return np.concatenate(parts, axis=1)
-
-
 @dataclass(frozen=True)
-class Humanoid:
-    needs: ClassVar[tuple[str, ...]] = (*HUMANOID_FIELDS, "xipos")
-    xml_file: str = "humanoid.xml"
-    frame_skip: int = 5
-    forward_reward_weight: float = 1.25
-    ctrl_cost_weight: float = 0.1
-    contact_cost_weight: float = 5e-7
-    contact_cost_range: Range = (-float("inf"), 10.0)
-    healthy_reward: float = 5.0
-    terminate_when_unhealthy: bool = True
-    healthy_z_range: Range = (1.0, 2.0)
+class _HumanBody:
+    """How both tasks of the humanoid begin, and what they show of it."""
+
     reset_noise_scale: float = 1e-2
     exclude_current_positions_from_observation: bool = True
     include_cinert_in_observation: bool = True
@@ -45,13 +28,27 @@ class Humanoid:
         return uniform(scene, random, num, self.reset_noise_scale)
 
     def observe(self, scene: Scene, now: State) -> Array:
-        included = (
-            self.include_cinert_in_observation,
-            self.include_cvel_in_observation,
-            self.include_qfrc_actuator_in_observation,
-            self.include_cfrc_ext_in_observation,
-        )
-        return _humanoid_observation(now, 2 * self.exclude_current_positions_from_observation, included)
+        skipped = 2 * self.exclude_current_positions_from_observation
+        parts = [now["qpos"][:, skipped:], now["qvel"]]
+        for field in HUMANOID_FIELDS:
+            if getattr(self, f"include_{field}_in_observation"):
+                rows = now[field][:, 6:] if field == "qfrc_actuator" else now[field][:, 1:]
+                parts.append(rows.reshape(len(rows), -1))
+        return np.concatenate(parts, axis=1)
+
+
+@dataclass(frozen=True)
+class Humanoid(_HumanBody):
+    needs: ClassVar[tuple[str, ...]] = (*HUMANOID_FIELDS, "xipos")
+    xml_file: str = "humanoid.xml"
+    frame_skip: int = 5
+    forward_reward_weight: float = 1.25
+    ctrl_cost_weight: float = 0.1
+    contact_cost_weight: float = 5e-7
+    contact_cost_range: Range = (-float("inf"), 10.0)
+    healthy_reward: float = 5.0
+    terminate_when_unhealthy: bool = True
+    healthy_z_range: Range = (1.0, 2.0)
 
     def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
         healthy = between(now["qpos"][:, 2], self.healthy_z_range)
@@ -65,7 +62,7 @@ class Humanoid:
 
 
 @dataclass(frozen=True)
-class HumanoidStandup:
+class HumanoidStandup(_HumanBody):
     needs: ClassVar[tuple[str, ...]] = HUMANOID_FIELDS
     xml_file: str = "humanoidstandup.xml"
     frame_skip: int = 5
@@ -74,24 +71,6 @@ class HumanoidStandup:
     ctrl_cost_weight: float = 0.1
     impact_cost_weight: float = 0.5e-6
     impact_cost_range: Range = (-float("inf"), 10.0)
-    reset_noise_scale: float = 1e-2
-    exclude_current_positions_from_observation: bool = True
-    include_cinert_in_observation: bool = True
-    include_cvel_in_observation: bool = True
-    include_qfrc_actuator_in_observation: bool = True
-    include_cfrc_ext_in_observation: bool = True
-
-    def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
-        return uniform(scene, random, num, self.reset_noise_scale)
-
-    def observe(self, scene: Scene, now: State) -> Array:
-        included = (
-            self.include_cinert_in_observation,
-            self.include_cvel_in_observation,
-            self.include_qfrc_actuator_in_observation,
-            self.include_cfrc_ext_in_observation,
-        )
-        return _humanoid_observation(now, 2 * self.exclude_current_positions_from_observation, included)
 
     def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
         upward = now["qpos"][:, 2] / scene.model.opt.timestep

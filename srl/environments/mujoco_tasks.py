@@ -76,14 +76,24 @@ def velocity(scene: Scene, before: Array, now: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class HalfCheetah:
-    needs: ClassVar[tuple[str, ...]] = ()
-    xml_file: str = "half_cheetah.xml"
-    frame_skip: int = 5
+class _Racer:
+    """Who comes forward with little effort is good, and nobody can fall."""
+
     forward_reward_weight: float = 1.0
     ctrl_cost_weight: float = 0.1
     reset_noise_scale: float = 0.1
     exclude_current_positions_from_observation: bool = True
+
+    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
+        forward = self.forward_reward_weight * velocity(scene, before["qpos"][:, 0], now["qpos"][:, 0])
+        return forward - self.ctrl_cost_weight * squares(action), np.zeros(len(action), bool)
+
+
+@dataclass(frozen=True)
+class HalfCheetah(_Racer):
+    needs: ClassVar[tuple[str, ...]] = ()
+    xml_file: str = "half_cheetah.xml"
+    frame_skip: int = 5
 
     def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
         return normal(scene, random, num, self.reset_noise_scale)
@@ -92,20 +102,13 @@ class HalfCheetah:
         skipped = int(self.exclude_current_positions_from_observation)
         return np.concatenate((now["qpos"][:, skipped:], now["qvel"]), axis=1)
 
-    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
-        forward = self.forward_reward_weight * velocity(scene, before["qpos"][:, 0], now["qpos"][:, 0])
-        return forward - self.ctrl_cost_weight * squares(action), np.zeros(len(action), bool)
-
 
 @dataclass(frozen=True)
-class Swimmer:
+class Swimmer(_Racer):
     needs: ClassVar[tuple[str, ...]] = ()
     xml_file: str = "swimmer.xml"
     frame_skip: int = 4
-    forward_reward_weight: float = 1.0
     ctrl_cost_weight: float = 1e-4
-    reset_noise_scale: float = 0.1
-    exclude_current_positions_from_observation: bool = True
 
     def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
         return uniform(scene, random, num, self.reset_noise_scale)
@@ -113,10 +116,6 @@ class Swimmer:
     def observe(self, scene: Scene, now: State) -> Array:
         skipped = 2 * self.exclude_current_positions_from_observation
         return np.concatenate((now["qpos"][:, skipped:], now["qvel"]), axis=1)
-
-    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
-        forward = self.forward_reward_weight * velocity(scene, before["qpos"][:, 0], now["qpos"][:, 0])
-        return forward - self.ctrl_cost_weight * squares(action), np.zeros(len(action), bool)
 
 
 @dataclass(frozen=True)

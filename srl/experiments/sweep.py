@@ -95,7 +95,7 @@ def start_sweep(
     on_status: Callable[[RunStatus], None] | None = None,
 ) -> Sweep:
     """Train with options made already, the recipe's values among them."""
-    title = env if isinstance(env, str) else name_of(env)  # type: ignore[arg-type]
+    title = env if isinstance(env, str) else name_of(env)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     base = name or directory.slug(f"{title.rpartition('/')[2]}-{title_of(options.algo)}")[:40] + f"-{stamp}"
     facts = {"env": title, "seeds": list(seeds), "options": to_data(options)}

@@ -97,7 +97,22 @@ class DyingTeam(ParallelEnv[str, Array, int]):  # type: ignore[misc]
         return np.array([self.seed, self.episode, self.t, self.possible_agents.index(agent)], np.float32)
 
 
-class TurnGame(AECEnv[str, Any, int]):  # type: ignore[misc]
+class TurnBased(AECEnv[str, Any, int]):  # type: ignore[misc]
+    """A game in which one agent moves after the other."""
+
+    def _begin(self) -> None:
+        """All agents are there and have not moved; the first one is to."""
+        self.agents = list(self.possible_agents)
+        self.moves = dict.fromkeys(self.agents, 0)
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
+        self.agent_selection = self.agents[0]
+
+
+class TurnGame(TurnBased):
     """Agents (`agent_0`, ...) move in turn, `length` moves in all; each move earns 1 for the mover, 10 for the others.
 
     Observation (seed % 1,000,000, episode, moves made, i). Agent i ends early after its ``deaths[i]``-th own move
@@ -149,14 +164,7 @@ class TurnGame(AECEnv[str, Any, int]):  # type: ignore[misc]
             self.seed = seed % SEED_MODULUS
         self.episode = self.episode + 1 if seed is None else 0
         self.t = 0
-        self.agents = list(self.possible_agents)
-        self.moves = dict.fromkeys(self.agents, 0)
-        self.rewards = dict.fromkeys(self.agents, 0.0)
-        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
-        self.terminations = dict.fromkeys(self.agents, False)
-        self.truncations = dict.fromkeys(self.agents, False)
-        self.infos: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
-        self.agent_selection = self.agents[0]
+        self._begin()
 
     def step(self, action: int | None) -> None:
         mover = self.agent_selection

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import AECEnv
+
+from srl.testing.multiagent_environments import TurnBased
 
 
-class TurnBonus(AECEnv):  # type: ignore[misc]
+class TurnBonus(TurnBased):
     """Two agents take turns, twice each. Action 1 earns its agent 1, which is paid while the other one moves.
 
     Both see the number of their move as -1 or 1: the best actions are 1, the values 1 + discount and 1.
@@ -29,14 +30,7 @@ class TurnBonus(AECEnv):  # type: ignore[misc]
         return spaces.Discrete(2)
 
     def reset(self, seed: int | None = None, options: Any = None) -> None:
-        self.agents = list(self.possible_agents)
-        self.moves = dict.fromkeys(self.agents, 0)
-        self.rewards = dict.fromkeys(self.agents, 0.0)
-        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
-        self.terminations = dict.fromkeys(self.agents, False)
-        self.truncations = dict.fromkeys(self.agents, False)
-        self.infos: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
-        self.agent_selection = self.agents[0]
+        self._begin()
 
     def observe(self, agent: str) -> Any:
         return np.array([-1.0 if self.moves[agent] == 0 else 1.0], np.float32)

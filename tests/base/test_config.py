@@ -126,7 +126,7 @@ def test_what_cannot_travel_is_refused_where_it_stands() -> None:
     class Local:
         x: int = 1
 
-    with pytest.raises(ValueError, match="defined inside a function"):
+    with pytest.raises(ValueError, match="nothing inside of a function"):
         to_data(Local())
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tracers
 
+from srl.base.importing import name_of
 from srl.environments.gymnasium import GymnasiumConfig
 from srl.environments.ids import LanesFunctionConfig, lanes_config
-from srl.environments.locate import name_of
 from srl.environments.mujoco import MujocoConfig
 from srl.environments.vector import VectorConfig
 
@@ -99,13 +99,13 @@ def test_an_environment_that_only_this_process_has_registered_is_named_by_its_en
 
 
 def test_functions_that_no_worker_can_import_are_refused():
-    with pytest.raises(ValueError, match="worker processes must be able to import it"):
+    with pytest.raises(ValueError, match="no name by which worker processes could import it"):
         lanes_config(lambda: None)
 
     def inner():
         pass
 
-    with pytest.raises(ValueError, match="no lambda, no function in a function"):
+    with pytest.raises(ValueError, match="no lambda, nothing inside of a function"):
         name_of(inner)
 
 
@@ -137,8 +137,8 @@ def test_a_function_of_the_script_that_runs_is_named_by_its_path(tmp_path):
         ("CartPole-v7", "no environment 'CartPole-v7'; did you mean CartPole-v1"),
         ("cartpol", "did you mean CartPole-v1"),
         ("HalfCheeta-v5", "did you mean HalfCheetah-v5"),
-        ("nosuchmodule:make", "no module named 'nosuchmodule'"),
-        ("nosuchmodule:Env-v0", "no module named 'nosuchmodule'"),
+        ("nosuchmodule:make", "no module 'nosuchmodule'"),
+        ("nosuchmodule:Env-v0", "no module 'nosuchmodule'"),
         ("/no/such/file.py:make", "no file /no/such/file.py"),
         ("tracers:number", "tracers:number is int, not a function"),
     ],

@@ -40,7 +40,7 @@ def call(capfd: pytest.CaptureFixture[str], *arguments: str) -> Ended:
     ("arguments", "texts"),
     [
         (["CartPol-v1"], ["no environment 'CartPol-v1'", "did you mean CartPole-v1"]),
-        (["no_such_module:make"], ["no module named 'no_such_module'"]),
+        (["no_such_module:make"], ["no module 'no_such_module'"]),
         ([f"{BROKEN}:mak"], ["has no 'mak'", "'make'"]),
         ([f"{BROKEN}:unsupported"], ["Graph", "Discrete"]),
         (["CartPole-v1", "--env-arg", "gravty=1"], ["gravty"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,20 +22,6 @@ from srl.workers.own_time import OwnTimeRecorder
 pytest.importorskip("pettingzoo")
 TURN_GAME = "srl.testing.environments:turn_game"
 DYING_TEAM = "srl.testing.environments:dying_team"
-
-
-@pytest.fixture
-def rig() -> Iterator[Callable[..., ActorRig]]:
-    rigs: list[ActorRig] = []
-
-    def make(*args: Any, **options: Any) -> ActorRig:
-        rigs.append(ActorRig(*args, **options))
-        return rigs[-1]
-
-    yield make
-    for one in rigs:
-        one.close()
-    rigs.clear()
 
 
 # agent -> what its rows of one episode look like: (t, reward of the action there, ends, acting)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,20 +17,6 @@ from srl.workers import group
 TRACER = "srl.testing.environments:tracer"
 FAULTY = "srl.testing.environments:faulty"
 CARRIED = ("observation", "decision/action", "decision/value", "acting", "first")
-
-
-@pytest.fixture
-def rig() -> Iterator[Callable[..., ActorRig]]:
-    rigs: list[ActorRig] = []
-
-    def make(*args: Any, **options: Any) -> ActorRig:
-        rigs.append(ActorRig(*args, **options))
-        return rigs[-1]
-
-    yield make
-    for one in rigs:
-        one.close()
-    rigs.clear()
 
 
 def check_tracer(rows: dict[str, Any], length: int, truncate: bool) -> None:

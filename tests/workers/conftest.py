@@ -1,0 +1,24 @@
+"""Actors that are played by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from srl.testing.rigs import ActorRig
+
+
+@pytest.fixture
+def rig() -> Iterator[Callable[..., ActorRig]]:
+    rigs: list[ActorRig] = []
+
+    def make(*args: Any, **options: Any) -> ActorRig:
+        rigs.append(ActorRig(*args, **options))
+        return rigs[-1]
+
+    yield make
+    for one in rigs:
+        one.close()
+    rigs.clear()
