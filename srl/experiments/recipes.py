@@ -127,7 +127,7 @@ RECIPES = (
         ppo=(
             Setting("algo.body", "lean", "a third of the work of Nature's network"),
             *_sizes(8, 64, 1024, "small batches: many updates for each step of the game, which costs most"),
-            *_updates(3, 4, 5e-4),
+            *_updates(4, 4, 1e-3),
         ),
     ),
     Recipe(
