@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from srl.api.experiment import Experiment as Experiment
     from srl.environments.ids import lanes_config as lanes_config
     from srl.experiments.exporting import export as export
+    from srl.experiments.league import league as league
     from srl.experiments.loading import evaluate as evaluate
     from srl.experiments.loading import load as load
     from srl.experiments.options import TrainOptions as TrainOptions
@@ -41,6 +42,7 @@ _PLACES = {
     "TrainOptions": "srl.experiments.options",
     "evaluate": "srl.experiments.loading",
     "export": "srl.experiments.exporting",
+    "league": "srl.experiments.league",
     "lanes_config": "srl.environments.ids",
     "load": "srl.experiments.loading",
     "plot": "srl.experiments.plotting",

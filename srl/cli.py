@@ -16,6 +16,7 @@ from tyro.conf import Fixed, OmitArgPrefixes, Positional, Suppress, UseAppendAct
 
 from srl.cli_checking import CheckAlgo, CheckEnv
 from srl.cli_cluster import Agent, Logs
+from srl.cli_league import League
 from srl.cli_looking import ROOT, Eval, Export, Plot, Record
 from srl.experiments.arguments import chosen_algorithm, given_on, parse_pairs, spell_out
 from srl.experiments.bench_options import BenchOptions
@@ -250,6 +251,7 @@ def _narrowed(command: type[Train], words: Sequence[str]) -> type[Train]:
 Commands = Union[
     Annotated[Resume, subcommand("resume")],
     Annotated[Eval, subcommand("eval")],
+    Annotated[League, subcommand("league")],
     Annotated[Record, subcommand("record")],
     Annotated[Plot, subcommand("plot")],
     Annotated[Export, subcommand("export")],

@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "networks": FOUNDATION,
     "algorithms": FOUNDATION | {"networks"},
     "environments": FOUNDATION,
+    "populations": FOUNDATION | {"environments"},
     "testing": FOUNDATION | {"environments", "transports", "names", "streams", "parameters", "workers"},
     "runs": FOUNDATION,
     "terminal": FOUNDATION | {"runs"},

@@ -91,6 +91,15 @@ class TrainOptions:
     agents that have the same spaces. A role may have settings of its own behind commas: 'seeker*=seekers,horizon=40',
     any option of its algorithm ('gamma=0.9'), another algorithm ('algo=a2c'); or a policy that does not learn:
     'frozen=RUN' or 'frozen=RUN@CHECKPOINT'. See docs/howto/multi-agent.md."""
+    self_play: Literal["none", "uniform", "prioritised"] = "none"
+    """One policy plays all agents of a game, in each copy one of them learning: against its newest version, and against
+    past ones, drawn evenly or by how hard they are to beat. `none`: agents that share a policy all learn."""
+    self_play_share: float = 0.5
+    """Of games against past versions, in [0, 1]."""
+    self_play_every: int = 20
+    """Updates between two versions that are kept as opponents."""
+    self_play_versions: int = 12
+    """At most so many are kept, spread over the run; up to 16."""
     team_reward: bool = False
     """Agents that share a policy share rewards: each gets the mean of what they all earn at a step."""
     hang_timeout: float = 60.0
@@ -159,6 +168,15 @@ class TrainOptions:
             )
         if not 0.0 < self.eval_share <= 1.0:
             raise ValueError(f"eval_share is a share of one core, in (0, 1]; found {self.eval_share}")
+        if not 0.0 <= self.self_play_share <= 1.0:
+            raise ValueError(f"self_play_share is a share of games, in [0, 1]; found {self.self_play_share}")
+        if self.self_play_every < 1 or not 1 <= self.self_play_versions <= 16:
+            raise ValueError(
+                f"self_play_every must be at least 1 and self_play_versions 1 to 16; found {self.self_play_every} and "
+                f"{self.self_play_versions}"
+            )
+        if self.self_play != "none" and self.roles:
+            raise ValueError("self_play has one policy for all agents; leave --roles out")
         if self.max_lag < 0:
             raise ValueError(f"max_lag must be 0 (synchronous) or more, found {self.max_lag}")
         if self.scheduler == "inline" and self.trainers > 1:

@@ -20,6 +20,9 @@ from srl.experiments.named import algorithm_of, extend, title_of
 from srl.experiments.options import CLUSTERS, TrainOptions
 from srl.experiments.probe import Probed
 from srl.experiments.role_options import RoleOptions, role_options, source_policy
+from srl.populations.pool import PoolConfig
+from srl.populations.self_play import SelfPlayConfig
+from srl.populations.versus import versus_spec
 from srl.streams.push import PushStream
 from srl.streams.request import RequestStream
 from srl.workers.actor import ActorConfig
@@ -91,7 +94,7 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
     if inference == "auto":
         inference = "host" if has_accelerator() else "inline"
     sizes = choose_sizes(options, probed, num_cores(), inference == "inline")
-    spec = probed.spec
+    spec = probed.spec if options.self_play == "none" else versus_spec(probed.spec)
     named = role_options(spec, options)
     learning = [role.policy for role in named if role.frozen is None]
     if options.scheduler in CLUSTERS and options.actors is None:
@@ -147,7 +150,10 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
         groups.append(
             WorkerGroup(_group("trainers", policy), trainer, options.trainers, Resources(), rule, scalable=False)
         )
-    actors = ActorConfig(environment, spec, tuple(roles), sizes.lanes, sizes.ring, options.max_env_failures)
+    played = environment
+    if options.self_play != "none":
+        played = _self_play(environment, roles[0], options)
+    actors = ActorConfig(played, spec, tuple(roles), sizes.lanes, sizes.ring, options.max_env_failures)
     # A trainer that has data goes before the actors, which then have to wait for its next version anyway.
     groups.append(WorkerGroup("actors", actors, sizes.actors, Resources(niceness=ACTOR_NICENESS), watched))
     if options.eval_every:
@@ -165,6 +171,12 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
         description=described,
     )
     return extend(experiment, options.graph)
+
+
+def _self_play(environment: LanesConfig, role: Role, options: TrainOptions) -> SelfPlayConfig:
+    assert options.self_play != "none"
+    pool = PoolConfig(options.self_play, options.self_play_share, options.self_play_every, options.self_play_versions)
+    return SelfPlayConfig(environment, role.policy, role.algorithm, role.observation, role.action, pool)
 
 
 def _check(role: RoleOptions, team: TeamSpec) -> None:

@@ -15,7 +15,7 @@ from srl.base.memory import Memory
 from srl.base.snapshot import HEADER_BYTES, Snapshot
 from srl.base.tree import Array
 
-MAX_TAGS = 8
+MAX_TAGS = 24
 MAX_NOTES = 200
 _BOOK_OFFSET = HEADER_BYTES // 2
 

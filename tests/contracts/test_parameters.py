@@ -87,15 +87,15 @@ def test_a_tag_keeps_its_version_until_it_is_moved(store: ParameterStore) -> Non
 
 
 def test_all_tags_can_be_in_use_and_one_more_is_refused(store: ParameterStore) -> None:
-    for version in range(8):
+    for version in range(24):
         store.push(version, vector(version), tags=(f"tag-{version}",))
-    for version in range(8, 30):
+    for version in range(24, 40):
         store.push(version, vector(version))
-    for version in range(8):
+    for version in range(24):
         pulled = store.pull(f"tag-{version}")
         assert pulled is not None
         assert pulled[1][0] == version
-    with pytest.raises(ValueError, match="at most 8 tags"):
+    with pytest.raises(ValueError, match="at most 24 tags"):
         store.tag("one too many")
     assert "one too many" not in store.versions()
 

@@ -1,0 +1,62 @@
+"""Opponents to measure against: they win if they can with one move, prevent the other's win, else move at random.
+
+    srl train pettingzoo:classic.connect_four_v3 --algo ippo --self-play prioritised --keep-every 200000
+    srl league latest --against random --against examples/greedy_opponents.py:connect_four
+
+PettingZoo shows the board as two planes: our pieces, the other's; and a mask of legal moves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Board = np.ndarray[Any, Any]
+
+
+def lines(shape: tuple[int, int], length: int) -> list[list[tuple[int, int]]]:
+    """All places of `length` pieces in a row."""
+    found = []
+    for row in range(shape[0]):
+        for column in range(shape[1]):
+            for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
+                places = [(row + i * down, column + i * right) for i in range(length)]
+                if all(0 <= r < shape[0] and 0 <= c < shape[1] for r, c in places):
+                    found.append(places)
+    return found
+
+
+CONNECT_FOUR, TIC_TAC_TOE = lines((6, 7), 4), lines((3, 3), 3)
+
+
+def completes(pieces: Board, place: tuple[int, int], all_lines: list[list[tuple[int, int]]]) -> bool:
+    return any(place in line and all(pieces[other] for other in line if other != place) for line in all_lines)
+
+
+def choose(
+    observation: dict[str, Board],
+    generator: np.random.Generator,
+    places: dict[int, tuple[int, int]],
+    all_lines: list[list[tuple[int, int]]],
+) -> int:
+    """`places` says where each legal move puts a piece."""
+    board = observation["observation"]
+    for plane in (0, 1):  # win, or keep the other from it
+        for move, place in places.items():
+            if completes(board[..., plane] != 0, place, all_lines):
+                return move
+    return int(generator.choice(list(places)))
+
+
+def connect_four(observation: dict[str, Board], generator: np.random.Generator) -> int:
+    taken = observation["observation"].any(axis=2)  # [6, 7], row 0 on top
+    legal = np.flatnonzero(observation["action_mask"])
+    places = {int(column): (int(np.flatnonzero(~taken[:, column])[-1]), int(column)) for column in legal}
+    return choose(observation, generator, places, CONNECT_FOUR)
+
+
+def tictactoe(observation: dict[str, Board], generator: np.random.Generator) -> int:
+    """Moves count down the columns."""
+    places = {int(move): (int(move) % 3, int(move) // 3) for move in np.flatnonzero(observation["action_mask"])}
+    return choose(observation, generator, places, TIC_TAC_TOE)

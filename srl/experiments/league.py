@@ -1,0 +1,138 @@
+"""Who beats whom: a run's versions against each other and against players that were not trained, and their ratings."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srl.api.lanes import LanesConfig
+from srl.api.policy import Policy
+from srl.base.config import from_data
+from srl.base.seeding import derive
+from srl.experiments.loading import choose_checkpoint, load
+from srl.experiments.opponents import RANDOM, opponent
+from srl.populations.versus import VersusLanes, versus_spec
+from srl.runs import checkpoints, directory
+from srl.workers.player import Player
+
+ROOT = Path("runs")
+MAX_COPIES = 16
+
+
+@dataclass(frozen=True)
+class League:
+    players: tuple[str, ...]
+    """Versions by their steps, from the oldest on, then the others."""
+    points: tuple[tuple[float, ...], ...]
+    """[i][j]: points per game of player i against player j: 1 won, 0.5 drawn, 0 lost. The diagonal is NaN."""
+    games: int
+    """Of each pair, half of them with seats exchanged."""
+    ratings: Mapping[str, float]
+    """By openskill, 25 to begin with; empty where it is not installed."""
+
+
+class _One:
+    """Always the same opponent; keeps the points."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.points: list[float] = []
+
+    def draw(self) -> str:
+        return "other"
+
+    def policy(self, name: str) -> Policy:
+        return self._policy
+
+    def note(self, name: str, points: float) -> None:
+        self.points.append(points)
+
+
+def league(
+    path: str | Path,
+    *,
+    versions: int = 5,
+    against: Sequence[str] = (RANDOM,),
+    games: int = 100,
+    greedy: bool = False,
+    seed: int = 0,
+) -> League:
+    """Play every pair of a run's kept versions (evenly spread, the newest among them) and other players: `random`, or
+    functions as `path/file.py:function` that get one observation and a random generator and return an action.
+
+    Our side of a game draws its actions, or takes the likeliest with `greedy`; the other side draws them.
+    """
+    if games < 1 or versions < 1:
+        raise ValueError(f"games and versions must be at least 1, found {games} and {versions}")
+    run = directory.find(path, ROOT)
+    config = run.read_config()
+    environment: LanesConfig = from_data(config["lanes"])
+    if len(config["policies"]) != 1:
+        raise ValueError(f"{run.name} has the policies {', '.join(config['policies'])}; a league is of versions of one")
+    players = _players(run, versions, against, seed)
+    names = list(players)
+    points = np.full((len(names), len(names)), np.nan)
+    for i, one in enumerate(names):
+        for j in range(i + 1, len(names)):
+            mine = match(environment, players[one], players[names[j]], games, greedy, derive(seed, i, j))
+            points[i, j], points[j, i] = float(np.mean(mine)), 1.0 - float(np.mean(mine))
+    return League(tuple(names), tuple(map(tuple, points.tolist())), games, _ratings(names, points, games))
+
+
+def _players(run: directory.RunDirectory, versions: int, against: Sequence[str], seed: int) -> dict[str, Policy]:
+    kept = checkpoints.checkpoints(run.checkpoints)
+    if not kept:
+        choose_checkpoint(run, "latest")  # says that there is none
+    chosen = sorted({round(i) for i in np.linspace(len(kept) - 1, 0, min(versions, len(kept)))})
+    players: dict[str, Policy] = {}
+    trained: Any = None
+    for number in chosen:
+        trained = load(run.path, checkpoint=kept[number], seed=seed)
+        players[f"{checkpoints.step_of(kept[number]):,}"] = trained.policy
+    for name in against:
+        players[name.rpartition(":")[2]] = opponent(name, trained.action, seed)
+    return players
+
+
+def match(environment: LanesConfig, one: Policy, other: Policy, games: int, greedy: bool, seed: int) -> list[float]:
+    """Points of `one` in so many games or a few more, each on a seat that is drawn."""
+    copies = min(MAX_COPIES, games)
+    inner = environment.build(copies)
+    try:
+        versus_spec(inner.spec)
+        opponents = _One(other)
+        player = Player(VersusLanes(inner, opponents), {"one": one}, {"*": "one"}, greedy)
+        player.begin(seed, share=-(-games // copies))
+        while not player.done:
+            player.step()
+        return opponents.points
+    finally:
+        inner.close()
+
+
+def _ratings(names: Sequence[str], points: np.ndarray[Any, Any], games: int) -> dict[str, float]:
+    """Every pair's games as so many results, in turn, so that no pair is rated on the last of another."""
+    if importlib.util.find_spec("openskill") is None:
+        return {}
+    from openskill.models import PlackettLuce
+
+    model = PlackettLuce()
+    rated = {name: model.rating(name=name) for name in names}
+    shuffle = np.random.default_rng(0)
+    results = [
+        (i, j, number < round(points[i, j] * games))
+        for i in range(len(names))
+        for j in range(i + 1, len(names))
+        for number in range(games)
+    ]
+    for index in shuffle.permutation(len(results)):
+        i, j, won = results[index]
+        pair = [[rated[names[i]]], [rated[names[j]]]]
+        (first,), (second,) = model.rate(pair, ranks=[0, 1] if won else [1, 0])
+        rated[names[i]], rated[names[j]] = first, second
+    return {name: float(rating.mu) for name, rating in rated.items()}

@@ -1,0 +1,93 @@
+"""Self-play: games of a policy against itself and its past versions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from srl.api.algorithm import AlgorithmConfig
+from srl.api.lanes import LanesConfig
+from srl.api.parameters import ParameterStore
+from srl.api.policy import Policy
+from srl.api.spaces import Space
+from srl.api.worker import Context
+from srl.base.seeding import derive
+from srl.populations.pool import LATEST, Pool, PoolConfig
+from srl.populations.versus import VersusLanes
+
+
+@dataclass(frozen=True)
+class SelfPlayConfig:
+    """An environment for one agent, made of one for several: the others are played by versions of `policy`."""
+
+    inner: LanesConfig
+    policy: str
+    algorithm: AlgorithmConfig
+    observation: Space
+    action: Space
+    pool: PoolConfig
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.inner, "name", type(self.inner).__name__))
+
+    def bind(self, context: Context) -> BoundSelfPlay:
+        """With the parameter service at hand."""
+        return BoundSelfPlay(self, context.parameters(self.policy), context.seed)
+
+    def build(self, num_copies: int) -> VersusLanes:
+        raise ValueError(f"{self.name}: self-play needs a run, whose versions it plays against")
+
+
+class BoundSelfPlay:
+    def __init__(self, config: SelfPlayConfig, store: ParameterStore, seed: int) -> None:
+        self._config = config
+        self._store = store
+        self._seed = seed
+        self._num_builds = 0
+
+    @property
+    def name(self) -> str:
+        return self._config.name
+
+    def build(self, num_copies: int) -> VersusLanes:
+        self._num_builds += 1
+        versions = PastVersions(self._config, self._store, derive(self._seed, "self-play", self._num_builds))
+        return VersusLanes(self._config.inner.build(num_copies), versions)
+
+
+class PastVersions:
+    """Opponents from the pool, one policy for each that is met; loaded anew when its tag has moved."""
+
+    def __init__(self, config: SelfPlayConfig, store: ParameterStore, seed: int) -> None:
+        self._config = config
+        self._store = store
+        self._seed = seed
+        self._generator = np.random.default_rng(seed)
+        self._pool = Pool(config.pool, store)
+        self._policies: dict[str, Policy] = {}
+
+    def draw(self) -> str:
+        tag = self._pool.draw(self._generator)
+        self._load(tag)
+        return tag
+
+    def _load(self, tag: str) -> None:
+        policy = self.policy(tag)
+        if self._store.version < 0:
+            return  # nothing was published yet: the first weights will do
+        pulled = self._store.pull(tag, newer_than=-1 if tag != LATEST else policy.version)
+        if pulled is not None and pulled[0] != policy.version:
+            policy.load(pulled[1], pulled[0])
+
+    def policy(self, name: str) -> Policy:
+        if name not in self._policies:
+            config = self._config
+            seed = derive(self._seed, name)
+            self._policies[name] = config.algorithm.build_policy(config.observation, config.action, seed)
+        return self._policies[name]
+
+    def note(self, name: str, points: float) -> None:
+        if name != LATEST:
+            self._pool.note(self._policies[name].version, points)

@@ -1,0 +1,61 @@
+"""Past versions as opponents: which are kept, and which are met."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from srl.parameters.host import HostParameterStore
+from srl.populations.pool import LATEST, Pool, PoolConfig
+
+
+def store_with(versions: int) -> HostParameterStore:
+    store = HostParameterStore.create("policy")
+    for version in range(versions):
+        store.push(version, np.full(2, version, np.float32))
+    return store
+
+
+def test_versions_are_kept_at_their_distance_and_spread_over_the_run() -> None:
+    store = HostParameterStore.create("policy")
+    pool = Pool(PoolConfig("uniform", every=10, size=4), store)
+    for version in range(201):
+        store.push(version, np.zeros(2, np.float32))
+        pool.refresh()
+    kept = sorted(pool.refresh().values())
+    assert len(kept) == 4
+    assert kept[0] == 0
+    assert kept[-1] == 200
+    assert min(np.diff(kept)) >= 10
+    store.memory.close()
+
+
+def test_before_anything_was_published_there_is_only_oneself() -> None:
+    store = HostParameterStore.create("policy")
+    assert Pool(PoolConfig("uniform", share=1.0), store).draw(np.random.default_rng(0)) == LATEST
+    store.memory.close()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_so_many_games_are_against_the_past(share: float) -> None:
+    store = store_with(1)
+    pool, generator = Pool(PoolConfig("uniform", share=share), store), np.random.default_rng(0)
+    drawn = [pool.draw(generator) for _ in range(400)]
+    assert np.mean([tag != LATEST for tag in drawn]) == pytest.approx(share, abs=0.08)
+    store.memory.close()
+
+
+def test_who_is_hard_to_beat_is_met_more_often() -> None:
+    store = HostParameterStore.create("policy")
+    pool = Pool(PoolConfig("prioritised", share=1.0, every=1), store)
+    for version in range(2):
+        store.push(version, np.zeros(2, np.float32))
+        pool.refresh()
+    for _ in range(100):
+        pool.note(0, 1.0)
+        pool.note(1, 0.0)
+    assert pool.win_rate(0) > 0.95
+    generator = np.random.default_rng(0)
+    drawn = [pool.draw(generator) for _ in range(400)]
+    assert 0.02 < drawn.count("past-0") / 400 < 0.1, "LEAST to (1 - 0)^2, and never none"
+    store.memory.close()

@@ -1,0 +1,133 @@
+"""One agent of each game is ours: seats, opponents, points, and what is recorded of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import srl
+from srl.api.policy import Decision
+from srl.base.tree import Array, Tree
+from srl.cli import main
+from srl.environments.ids import lanes_config
+from srl.populations.versus import VersusLanes, versus_spec
+
+TURNS = "pettingzoo:srl.testing.multiagent_environments:TurnGame"
+PURSUIT = "pettingzoo:srl.testing.pursuit:pursuit"
+TICTACTOE = "pettingzoo:classic.tictactoe_v3"
+QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "algo": "ippo", "steps": 40}
+
+
+class Fixed:
+    """An opponent that remembers how many moves it made, and always takes the same action."""
+
+    version = 0
+
+    def __init__(self, action: int = 1) -> None:
+        self._action = action
+        self.seen: list[float] = []
+        self.moves: list[int] = []
+
+    def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
+        count = np.zeros((len(first), 1), np.float32) if state is None else np.where(first[:, None], 0.0, state)
+        self.moves += [int(value) for value in count[:, 0]]
+        self.seen += [float(row[3]) for row in np.asarray(observation)]
+        return {"action": np.full(len(first), self._action), "state": (count + 1).astype(np.float32)}
+
+    def load(self, parameters: Array, version: int) -> None: ...
+
+
+class One:
+    def __init__(self) -> None:
+        self.other = Fixed()
+        self.drawn = 0
+        self.points: list[float] = []
+
+    def draw(self) -> str:
+        self.drawn += 1
+        return "other"
+
+    def policy(self, name: str) -> Any:
+        return self.other
+
+    def note(self, name: str, points: float) -> None:
+        self.points.append(points)
+
+
+def played(steps: int, copies: int = 3) -> tuple[One, list[Any], VersusLanes]:
+    opponents = One()
+    lanes = VersusLanes(lanes_config(TURNS, length=5).build(copies), opponents)
+    arrivals = [lanes.reset(1)[0]]
+    for _ in range(steps):
+        arrivals.append(lanes.step((np.zeros(copies, np.int64),))[0])
+    lanes.close()
+    return opponents, arrivals, lanes
+
+
+def test_a_seat_and_an_opponent_are_drawn_for_every_game() -> None:
+    opponents, arrivals, _ = played(60)
+    games = len(opponents.points)
+    assert games >= 20
+    assert opponents.drawn in range(games, games + 4)
+    seats = {float(seen[3]) for arrival in arrivals for seen in arrival.observation[arrival.acting]}
+    assert seats == {0.0, 1.0}
+    assert sum(float(arrival.first.sum()) for arrival in arrivals) >= games
+
+
+def test_the_opponent_sees_its_own_seat_and_keeps_its_memory_for_one_game() -> None:
+    opponents, arrivals, _ = played(40, copies=1)
+    ours = [float(seen[3]) for arrival in arrivals for seen in arrival.observation[arrival.acting]]
+    assert set(opponents.other.seen) <= {0.0, 1.0}
+    assert max(opponents.other.moves) == 2, "three moves of five at most, counted from 0"
+    assert abs(len(ours) - len(opponents.other.seen)) <= 12
+
+
+def test_points_are_by_what_was_earned() -> None:
+    """Of five moves the first mover has three, and earns less than the other: 1 for its own, 10 for the other's."""
+    opponents, _, lanes = played(60)
+    assert set(opponents.points) == {0.0, 1.0}
+    lanes._games[0].seat = 0
+    lanes._earned[0] = (3.0, 3.0)
+    assert lanes._points(0) == 0.5
+
+
+def test_agents_that_are_not_alike_cannot_take_each_others_seat(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="'chaser_0' and 'runner_0' do not have the same spaces"):
+        versus_spec(lanes_config(PURSUIT).build(1).spec)
+    assert main(["train", PURSUIT, "--self-play", "uniform"]) == 2
+    assert "'runner_0'" in capsys.readouterr().err
+    assert main(["train", TURNS, "--self-play", "uniform", "--roles", "*=all"]) == 2
+    assert "leave --roles out" in capsys.readouterr().err
+    assert main(["train", "CartPole-v1", "--self-play", "uniform"]) == 2
+    assert "needs at least two agents" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+@pytest.mark.parametrize("how", ["uniform", "prioritised"])
+def test_a_run_meets_its_past(how: str, memory: str, tmp_path: Path) -> None:
+    options = {"ippo": {"epochs": 1, "memory": memory, "memory_size": 4}, "self_play_every": 1, "self_play_share": 1.0}
+    run = srl.train(TICTACTOE, root=tmp_path, name="run", self_play=how, **{**QUICK, **options, "steps": 120})
+    assert "points_against_others" in run.status.facts
+    assert srl.evaluate(run.path, episodes=2).returns, "both seats by the same policy"
+    assert srl.resume(run.path, steps=200).status.steps >= 200
+
+
+def test_a_league_tells_points_and_ratings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    srl.train(TICTACTOE, root=tmp_path, name="run", self_play="uniform", keep_every=20, ippo={"epochs": 1}, **QUICK)
+    result = srl.league(tmp_path / "run", games=8, against=("random", "examples/greedy_opponents.py:tictactoe"))
+    size = len(result.players)
+    assert result.players[-2:] == ("random", "tictactoe")
+    for i in range(size):
+        assert np.isnan(result.points[i][i])
+        for j in range(i):
+            assert result.points[i][j] + result.points[j][i] == pytest.approx(1.0)
+    pytest.importorskip("openskill")
+    assert result.ratings["tictactoe"] > result.ratings["random"], "who wins if it can is rated higher"
+    capsys.readouterr()
+    assert main(["league", str(tmp_path / "run"), "--games", "4", "--versions", "1"]) == 0
+    assert "rating" in capsys.readouterr().out
+    assert main(["league", str(tmp_path / "run"), "--against", "nobody"]) == 2
+    assert "no opponent 'nobody'" in capsys.readouterr().err
