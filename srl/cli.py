@@ -15,7 +15,7 @@ import tyro
 from tyro.conf import Fixed, OmitArgPrefixes, Positional, Suppress, UseAppendAction, arg, subcommand
 
 from srl.cli_checking import CheckAlgo, CheckEnv
-from srl.cli_cluster import Agent, Logs
+from srl.cli_cluster import Agent, Chaos, Logs
 from srl.cli_league import League
 from srl.cli_looking import ROOT, Eval, Export, Plot, Record
 from srl.experiments.arguments import chosen_algorithm, given_on, parse_pairs, spell_out
@@ -162,9 +162,9 @@ class Stop:
     """Directory below which runs are kept; those of a cluster are found there."""
 
     def run(self) -> int:
-        from srl.controller.commands import ADDRESS, AskStop, ask, running
+        from srl.controller.commands import ADDRESS, AskStop, ask, pick, running
 
-        name, runtime = _pick(self.run_name, running(self.root))
+        name, runtime = pick(self.run_name, running(self.root))
         ask(runtime, AskStop())
         deadline = time.monotonic() + 15.0
         while (runtime / ADDRESS).exists() and time.monotonic() < deadline:
@@ -187,9 +187,9 @@ class Scale:
     """Directory below which runs are kept; those of a cluster are found there."""
 
     def run(self) -> int:
-        from srl.controller.commands import AskScale, ask, running
+        from srl.controller.commands import AskScale, ask, pick, running
 
-        _, runtime = _pick(self.run_name, running(self.root))
+        _, runtime = pick(self.run_name, running(self.root))
         for change in self.groups:
             group, _, number = change.partition("=")
             try:
@@ -260,6 +260,7 @@ Commands = Union[
     Annotated[Scale, subcommand("scale")],
     Annotated[Logs, subcommand("logs")],
     Annotated[Agent, subcommand("agent")],
+    Annotated[Chaos, subcommand("chaos")],
     Annotated[CheckEnv, subcommand("check-env")],
     Annotated[Bench, subcommand("bench")],
     Annotated[Doctor, subcommand("doctor")],
@@ -318,18 +319,6 @@ def _statuses(root: Path) -> list[RunStatus]:
 
     answers: list[Any] = [ask(runtime, AskStatus()) for runtime in running(root).values()]
     return [answer.status for answer in answers if answer is not None]
-
-
-def _pick(wanted: str, runs: dict[str, Path]) -> tuple[str, Path]:
-    """The live run that is meant."""
-    from srl.base.nearest import nearest
-
-    names = [name for name in runs if name == Path(wanted).name] or [n for n in runs if n.startswith(wanted)]
-    if wanted == "latest" and runs:
-        names = [list(runs)[-1]]
-    if len(names) != 1:
-        raise ValueError(f"no single run {wanted!r} is going on{nearest(wanted, runs)}")
-    return names[0], runs[names[0]]
 
 
 if __name__ == "__main__":

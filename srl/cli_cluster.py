@@ -55,6 +55,53 @@ class Logs:
 
 
 @dataclass(frozen=True)
+class Chaos:
+    """Harm a running job on purpose, and report what it did: `srl chaos RUN --faults kill,stop --every 5 --count 20`.
+
+    Checks that versions only grow, that no sample is older than its bound or used twice, that every update follows from
+    its predecessor (with `srl train --journal`), and that every fault is overcome. Fails (1) if not.
+    """
+
+    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
+    """Its name or a unique beginning of it; `latest` for the newest."""
+    faults: str = "kill,stop,partition,slow"
+    """What to do to workers: `kill` their process, `stop` it without a trace, cut their TCP connections (`partition`),
+    make them `slow`."""
+    every: float = 5.0
+    """Seconds between two faults."""
+    count: int = 0
+    """How many; 0: until the run is over."""
+    seconds: float = 3.0
+    """How long workers are slow or cut off."""
+    groups: str = ""
+    """Only workers of these groups, e.g. actors,trainers; by default all."""
+    seed: int = 0
+    """Of the choice of faults and workers."""
+    patience: float = 60.0
+    """Seconds in which the run must have overcome a fault."""
+    root: Path = ROOT
+    """Directory below which runs are kept; those of a cluster are found there."""
+
+    def run(self) -> int:
+        from srl.controller.commands import ask, pick, running
+        from srl.experiments import chaos
+
+        plan = chaos.ChaosPlan(
+            tuple(word for word in self.faults.split(",") if word),
+            self.every,
+            self.count,
+            self.seconds,
+            tuple(word for word in self.groups.split(",") if word),
+            self.seed,
+            self.patience,
+        )
+        _, runtime = pick(self.run_name, running(self.root))
+        report = chaos.Chaos(lambda message: ask(runtime, message), plan, print).run()
+        print(chaos.describe(report))
+        return 0 if report.ok else 1
+
+
+@dataclass(frozen=True)
 class Agent:
     """Put this machine at the service of a run: `srl agent HOST:PORT`, as `srl train --bind` was given."""
 

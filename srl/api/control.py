@@ -44,6 +44,21 @@ class Figures(Message, frozen=True):
     figures: dict[str, float]
 
 
+class Learnt(Message, frozen=True):
+    """Trainer, where a journal is kept: one committed update, what it was made from and what it made."""
+
+    policy: str
+    rank: int
+    update: int
+    parent: str
+    """Digest of the parameters before it, and after it."""
+    digest: str
+    samples: list[str]
+    """Its blocks: producer, incarnation and number, each of which is used once."""
+    lag: int
+    """Versions that the oldest decision was behind."""
+
+
 class Notice(Message, frozen=True):
     """Worker: something a person may want to know."""
 
@@ -75,9 +90,16 @@ class Stop(Message, frozen=True):
     """Controller: close and leave."""
 
 
+class Suffer(Message, frozen=True):
+    """Controller, for `srl chaos`: be `slow` for so long, or have every TCP connection cut (`partition`)."""
+
+    fault: str
+    seconds: float
+
+
 class Published(Message, frozen=True):
     """The host: newer parameters came from another host. A worker that waits for them wakes up."""
 
 
-FromWorker = Union[Ready, Register, Episodes, Evaluated, Figures, Notice, Failure, Done]
-ToWorker = Union[Names, Stop, Published]
+FromWorker = Union[Ready, Register, Episodes, Evaluated, Figures, Learnt, Notice, Failure, Done]
+ToWorker = Union[Names, Stop, Published, Suffer]

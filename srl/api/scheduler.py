@@ -48,6 +48,8 @@ class Usage:
     """Empty where there is only one."""
     cpu_percent: float = 0.0
     rss_mb: float = 0.0
+    stopped: bool = False
+    """The kernel says that it does not run at all: somebody sent it SIGSTOP."""
 
 
 Event = Union[Said, Died, Noted]
@@ -66,6 +68,9 @@ class Scheduler(Protocol):
 
     def kill(self, place: Place) -> None:
         """End it at once; `Died` follows."""
+
+    def signal(self, place: Place, number: int) -> None:
+        """Send its process a signal, as a person could. Raises ValueError where it has none of its own."""
 
     def poll(self, timeout: float) -> list[Event]:
         """Everything that happened; waits at most `timeout` seconds for something to happen."""

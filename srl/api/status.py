@@ -66,6 +66,8 @@ class RunStatus(msgspec.Struct, frozen=True):
     elapsed: float = 0.0
     steps: int = 0
     """Agent decisions consumed by the trainers."""
+    decisions: int = 0
+    """Agent decisions made by the actors, whether or not anybody learnt from them."""
     target_steps: int = 0
     updates: int = 0
     version: int = 0

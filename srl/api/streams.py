@@ -53,6 +53,12 @@ class PostedBlock:
     ticket: int
     oldest_version: int
     block: Block
+    incarnation: int = 0
+    """Of the producer: with its name and the sequence number no other block is called the same."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.producer}.{self.incarnation}:{self.sequence}"
 
 
 @runtime_checkable

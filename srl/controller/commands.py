@@ -9,6 +9,7 @@ from typing import Any, Union
 
 from srl.api.status import RunStatus
 from srl.api.transport import Channel, ChannelClosed, Listener, Message, Transport
+from srl.base.nearest import nearest
 from srl.schedulers.join_secret import read_secret
 from srl.schedulers.runtime import runtime_root, sweep
 from srl.transports.host import HostTransport
@@ -37,6 +38,14 @@ class AskScale(Message, frozen=True):
     relative: bool
 
 
+class AskFault(Message, frozen=True):
+    """Do harm to a worker, for `srl chaos`: kill | stop | slow | partition, the latter two for some seconds."""
+
+    worker: str
+    fault: str
+    seconds: float
+
+
 class TellStatus(Message, frozen=True):
     status: RunStatus
 
@@ -46,7 +55,7 @@ class TellResult(Message, frozen=True):
     text: str
 
 
-Messages: Any = Union[AskStatus, AskStop, AskScale, TellStatus, TellResult]
+Messages: Any = Union[AskStatus, AskStop, AskScale, AskFault, TellStatus, TellResult]
 
 
 class ControlDoor:
@@ -131,3 +140,13 @@ def ask(runtime: Path, message: Message) -> Message | None:
     finally:
         channel.close()
     return None
+
+
+def pick(wanted: str, runs: dict[str, Path]) -> tuple[str, Path]:
+    """The live run that is meant by its name, a unique beginning of it, or `latest`."""
+    names = [name for name in runs if name == Path(wanted).name] or [n for n in runs if n.startswith(wanted)]
+    if wanted == "latest" and runs:
+        names = [list(runs)[-1]]
+    if len(names) != 1:
+        raise ValueError(f"no single run {wanted!r} is going on{nearest(wanted, runs)}")
+    return names[0], runs[names[0]]

@@ -167,6 +167,7 @@ class Gauges:
             state=state,
             elapsed=elapsed,
             steps=learnt,
+            decisions=self.first_steps + decided,
             target_steps=experiment.target_steps,
             updates=self.version,
             version=self.version,

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from srl.api.control import Done, Episodes, Evaluated, Failure, Figures, Names, Notice, Ready, Register, Stop
+from srl.api.control import (
+    Done,
+    Episodes,
+    Evaluated,
+    Failure,
+    Figures,
+    Learnt,
+    Names,
+    Notice,
+    Ready,
+    Register,
+    Stop,
+    Suffer,
+)
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.scheduler import Died, Event, Noted, Said, Scheduler
 from srl.api.status import RunStatus
@@ -18,12 +32,14 @@ from srl.base.clock import Clock, SystemClock
 from srl.base.meter import Counter, Meter
 from srl.base.nearest import nearest
 from srl.base.seeding import derive
-from srl.controller.commands import AskScale, AskStatus, AskStop, ControlDoor, TellResult, TellStatus
+from srl.controller.commands import AskFault, AskScale, AskStatus, AskStop, ControlDoor, TellResult, TellStatus
 from srl.controller.gauges import Gauges, Member
 from srl.controller.supervision import GiveUp, History, Watch
 from srl.names.table import NameTable
 from srl.schedulers.memory import MAX_WORKERS
 
+SIGNALS: dict[str, int] = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+FAULTS = (*SIGNALS, "slow", "partition")
 STATUS_SECONDS = 0.25
 STOP_SECONDS = 3.0
 POLL_SECONDS = 0.05
@@ -55,11 +71,13 @@ class Controller:
         clock: Clock | None = None,
         began: float | None = None,
         remote_door: Listener | None = None,
+        on_learnt: Callable[[Learnt], None] | None = None,
     ) -> None:
         self._experiment = experiment
         self._scheduler = scheduler
         self._clock = clock or SystemClock()
         self._on_status = on_status or (lambda status: None)
+        self._on_learnt = on_learnt or (lambda entry: None)
         self._groups = {group.name: group for group in experiment.groups}
         self._histories = {group.name: History(group.restart) for group in experiment.groups}
         self._seats: dict[tuple[str, int], _Seat] = {}
@@ -168,6 +186,8 @@ class Controller:
             self.gauges.add_evaluation(message.versions, message.returns, message.lengths)
         elif isinstance(message, Figures):
             self.gauges.figures = {**self.gauges.figures, **message.figures}
+        elif isinstance(message, Learnt):
+            self._on_learnt(message)
         elif isinstance(message, Register):
             self._names.register(message.name, message.address, seat.place.name)
             self._names_changed = True
@@ -270,11 +290,12 @@ class Controller:
             meter = self._scheduler.meter(seat.place)
             timeout = self._groups[name].restart.hang_timeout
             now = self._clock.now()  # of this very look: a dump of another's stacks takes its time
-            if seat.watch.stuck(meter.get(Counter.PROGRESS), meter.stamp(), now, timeout):
-                phase = meter.phase()
-                stacks = self._scheduler.dump(seat.place)
-                seat.last_words = f"stuck in phase {phase.name.lower()} for {timeout:.0f} s\n{stacks}"
-                self.tell(f"{seat.place.name} is stuck in phase {phase.name.lower()}; replacing it")
+            frozen = self._scheduler.usage(seat.place).stopped
+            if seat.watch.stuck(meter.get(Counter.PROGRESS), meter.stamp(), now, timeout, frozen):
+                what = "frozen (SIGSTOP)" if frozen else f"stuck in phase {meter.phase().name.lower()}"
+                stacks = "" if frozen else self._scheduler.dump(seat.place)
+                seat.last_words = f"{what} for {now - seat.watch.since:.0f} s\n{stacks}"
+                self.tell(f"{seat.place.name} is {what}; replacing it")
                 self._scheduler.kill(seat.place)
                 seat.watch = Watch(since=now)
 
@@ -326,6 +347,19 @@ class Controller:
         self.tell(f"{name}: {group.count} -> {wanted}")
         return f"{name}: {group.count} -> {wanted}"
 
+    def harm(self, worker: str, fault: str, seconds: float) -> str:
+        """Do to a worker what accidents do, for `srl chaos`."""
+        seat = next((seat for seat in self._all() if seat.place.name == worker), None)
+        if seat is None:
+            raise ValueError(f"no worker {worker!r}{nearest(worker, [seat.place.name for seat in self._all()])}")
+        if fault in SIGNALS:
+            self._scheduler.signal(seat.place, SIGNALS[fault])
+        elif fault == "slow" or fault == "partition":
+            self._scheduler.send([seat.place], Suffer(fault, seconds))
+        else:
+            raise ValueError(f"no fault {fault!r}{nearest(fault, FAULTS)}")
+        return f"{fault} {worker}"
+
     def _serve(self, message: Message) -> Message:
         if isinstance(message, AskStatus):
             return TellStatus(self.status())
@@ -335,6 +369,11 @@ class Controller:
         if isinstance(message, AskScale):
             try:
                 return TellResult(True, self.scale(message.group, message.count, message.relative))
+            except ValueError as error:
+                return TellResult(False, str(error))
+        if isinstance(message, AskFault):
+            try:
+                return TellResult(True, self.harm(message.worker, message.fault, message.seconds))
             except ValueError as error:
                 return TellResult(False, str(error))
         return TellResult(False, "not a question")

@@ -15,6 +15,9 @@ MAX_HEALTHY_FAILURES = 10
 """So many times more deaths are allowed to those who had worked for a while."""
 
 
+FROZEN_SECONDS = 3.0
+
+
 @dataclass(frozen=True)
 class Restart:
     after: float
@@ -57,10 +60,11 @@ class Watch:
     seen: tuple[int, int] = (-1, -1)
     since: float = 0.0
 
-    def stuck(self, progress: int, stamp: int, now: float, timeout: float) -> bool:
+    def stuck(self, progress: int, stamp: int, now: float, timeout: float, frozen: bool = False) -> bool:
         """`stamp` changes with every change of phase: one who waits wakes up and lies down again all the time, one who
-        is frozen or hangs in a call does not."""
+        is frozen or hangs in a call does not. Of one whom the kernel calls stopped (`frozen`) nothing is to be hoped:
+        it gets FROZEN_SECONDS."""
         if (progress, stamp) != self.seen:
             self.seen, self.since = (progress, stamp), now
             return False
-        return now - self.since > timeout
+        return now - self.since > (min(timeout, FROZEN_SECONDS) if frozen else timeout)

@@ -112,6 +112,8 @@ class TrainOptions:
     """How many of the newest checkpoints are kept. The best one, by evaluation or else by mean return, is kept too."""
     keep_every: int = 0
     """Keep also one checkpoint for every so many steps; 0: none."""
+    journal: bool = False
+    """Keep a journal of every update, what it was made from and what it made: `srl chaos` checks it."""
     eval_every: int = 0
     """Steps between two evaluations in the background; 0: none. A worker of its own plays whole episodes with the
     newest parameters, and the best ones are kept (`--checkpoint best`)."""

@@ -27,6 +27,7 @@ from srl.experiments.saving import Restored, Saver
 from srl.runs.checkpoints import Keep
 from srl.runs.directory import RunDirectory
 from srl.runs.foreign_sinks import sinks_of
+from srl.runs.journal import Journal
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.memory import RunMemory
 from srl.schedulers.processes import ProcessScheduler
@@ -81,7 +82,14 @@ class Session:
             undo.callback(scheduler.close)
             door = open_door(self._ground)
             self._controller = Controller(
-                experiment, scheduler, str(run.path), self._runtime, self._observe, began=began, remote_door=door
+                experiment,
+                scheduler,
+                str(run.path),
+                self._runtime,
+                self._observe,
+                began=began,
+                remote_door=door,
+                on_learnt=Journal(run.journal).add,
             )
             undo.pop_all()
         keep = Keep(options.keep_last, options.keep_every)

@@ -145,6 +145,7 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
             options.seed,
             options.trainers,
             alone=len(learning) == 1,
+            journal=options.journal,
         )
         rule = replace(watched, together=True)
         groups.append(

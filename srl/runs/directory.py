@@ -46,6 +46,11 @@ class RunDirectory:
         return self.path / "metrics.jsonl"
 
     @property
+    def journal(self) -> Path:
+        """Of every update, where one is kept (`--journal`)."""
+        return self.path / "journal.jsonl"
+
+    @property
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
 

@@ -44,6 +44,7 @@ from srl.schedulers.agent_messages import (
     Messages,
     Refused,
     Relay,
+    Signal,
     State,
     Tell,
     Welcome,
@@ -215,6 +216,7 @@ class Agent:
             [self._processes.pid(place) for place in places],
             [usage.cpu_percent for usage in usages],
             [usage.rss_mb for usage in usages],
+            [usage.stopped for usage in usages],
         )
         self._send(beat, [np.stack(pages) if pages else np.zeros((0, WORDS), np.int64)])
         self._logs.ship(self._channel)
@@ -253,6 +255,8 @@ class Agent:
                 self._processes.send(message.places, message.message)
             case End():
                 self._processes.kill(message.place)
+            case Signal():
+                self._processes.signal(message.place, message.number)
             case AskDump():
                 self._send(Dump(message.place, self._processes.dump(message.place)))
             case Follow():

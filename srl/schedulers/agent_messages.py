@@ -89,6 +89,13 @@ class End(Message, frozen=True):
     place: Place
 
 
+class Signal(Message, frozen=True):
+    """Controller: send its process a signal."""
+
+    place: Place
+    number: int
+
+
 class AskDump(Message, frozen=True):
     """Controller: where is it in its code?"""
 
@@ -122,6 +129,7 @@ class Beat(Message, frozen=True):
     pids: list[int] = []
     cpu_percent: list[float] = []
     rss_mb: list[float] = []
+    stopped: list[bool] = []
 
 
 class LogText(Message, frozen=True):
@@ -152,7 +160,7 @@ class Leave(Message, frozen=True):
 
 
 FromAgent = Union[Join, Relay, Heard, Gone, Beat, LogText, State, Dump]
-FromController = Union[Welcome, Refused, Follow, Begin, Tell, End, AskDump, State, Kept, Beat, Leave]
+FromController = Union[Welcome, Refused, Follow, Begin, Tell, End, Signal, AskDump, State, Kept, Beat, Leave]
 Messages: Any = Union[FromAgent, FromController]
 
 

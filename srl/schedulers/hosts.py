@@ -26,6 +26,7 @@ from srl.schedulers.agent_messages import (
     Heard,
     Kept,
     LogText,
+    Signal,
     State,
     Tell,
 )
@@ -168,6 +169,11 @@ class HostsScheduler:
         else:
             self._bury(worker, Died(place, "had no place yet"))
 
+    def signal(self, place: Place, number: int) -> None:
+        worker = self._worker(place)
+        if worker is not None and worker.host:
+            self._fleet.send(worker.host, Signal(place, number))
+
     def _worker(self, place: Place) -> _Worker | None:
         worker = self._workers.get((place.group, place.index))
         return worker if worker is not None and worker.place == place else None
@@ -264,10 +270,11 @@ class HostsScheduler:
                 worker.meter.replace(words, host.ahead_ns)
 
     def _read_usage(self, name: str, beat: Beat) -> None:
-        for place, pid, cpu_percent, rss_mb in zip(beat.places, beat.pids, beat.cpu_percent, beat.rss_mb, strict=False):
+        figures = zip(beat.places, beat.pids, beat.cpu_percent, beat.rss_mb, beat.stopped, strict=False)
+        for place, pid, cpu_percent, rss_mb, stopped in figures:
             worker = self._worker(place)
             if worker is not None and worker.host == name:
-                worker.pid, worker.usage = pid, Usage(name, cpu_percent, rss_mb)
+                worker.pid, worker.usage = pid, Usage(name, cpu_percent, rss_mb, stopped)
 
     def _keep(self, name: str, message: State, arrays: Sequence[Any]) -> None:
         snapshot = self._memory.commits[message.policy]

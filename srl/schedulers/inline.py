@@ -99,6 +99,9 @@ class InlineScheduler:
         if place in self._residents:
             self._end(place, "killed", clean=False)
 
+    def signal(self, place: Place, number: int) -> None:
+        raise ValueError("the workers of an inline run have no process of their own")
+
     def _end(self, place: Place, reason: str, clean: bool) -> None:
         resident = self._residents.pop(place)
         resident.worker.close()

@@ -148,6 +148,12 @@ class ProcessScheduler:
         child.killed = True
         _kill_group(child.pid)
 
+    def signal(self, place: Place, number: int) -> None:
+        pid = self.pid(place)
+        if pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     def _child(self, place: Place) -> _Child | None:
         page = self._pages.get((place.group, place.index), -1)
         child = self._children.get(page)

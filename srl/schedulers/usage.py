@@ -6,6 +6,8 @@ import psutil
 
 from srl.api.scheduler import Usage
 
+STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
 
 class UsageMeters:
     """CPU percentages are over the time since the same worker was last asked about."""
@@ -21,7 +23,9 @@ class UsageMeters:
             process = self._processes.get(worker)
             if process is None or process.pid != pid:
                 process = self._processes[worker] = psutil.Process(pid)
-            return Usage(self._host, process.cpu_percent(), process.memory_info().rss / 2**20)
+            with process.oneshot():
+                stopped = process.status() in STOPPED
+                return Usage(self._host, process.cpu_percent(), process.memory_info().rss / 2**20, stopped)
         except psutil.Error:
             self.forget(worker)
             return Usage(self._host)

@@ -120,7 +120,10 @@ class Producer:
                 continue  # registered, but dying or not yet there: the next poll tries again
             memory = self.arena.memory if channel.shares_memory else None
             try:
-                channel.send(Offer(self._context.place.name, self.arena.num_blocks), memory=memory)
+                channel.send(
+                    Offer(self._context.place.name, self.arena.num_blocks, self._context.place.incarnation),
+                    memory=memory,
+                )
             except ChannelClosed:
                 channel.close()
                 continue
@@ -210,6 +213,7 @@ class _Source:
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.producer = channel.peer
+        self.incarnation = 0
         self.arena: Arena | None = None
         self.wanted = 0
         self.tickets: set[int] = set()
@@ -249,7 +253,7 @@ class Consumer:
         if isinstance(message, Want):
             source.wanted += message.count
         elif isinstance(message, Offer):
-            source.producer = message.producer
+            source.producer, source.incarnation = message.producer, message.incarnation
             if memory is not None:
                 source.arena = Arena(self._stream.spec, memory)
                 memory.close()
@@ -266,7 +270,9 @@ class Consumer:
         source.last_sequence = message.sequence
         source.tickets.remove(message.ticket)
         self.admission.arrived(message.ticket)
-        posted = PostedBlock(source.producer, message.sequence, message.ticket, message.oldest_version, block)
+        posted = PostedBlock(
+            source.producer, message.sequence, message.ticket, message.oldest_version, block, source.incarnation
+        )
         self._queue.append((posted, source))
         self._posted += 1
         if self._stream.full == "drop_oldest" and len(self._queue) > self._stream.capacity * len(self._sources):

@@ -12,6 +12,7 @@ class Offer(Message, frozen=True):
 
     producer: str
     num_blocks: int
+    incarnation: int = 0
 
 
 class Want(Message, frozen=True):

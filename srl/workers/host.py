@@ -10,13 +10,14 @@ import traceback
 from types import FrameType
 from typing import Any
 
-from srl.api.control import Failure, Names, Ready, Stop
+from srl.api.control import Failure, Names, Ready, Stop, Suffer
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import WorkerConfig
 from srl.base.meter import Phase
 from srl.names.table import NameView
 from srl.workers.context import WorkerContext
 from srl.workers.errors import RunBroken
+from srl.workers.faults import Faults
 
 LEFT = 83
 """Exit code of a worker that left because it had finished or was told to. Not 0: foreign code may exit with that."""
@@ -35,6 +36,7 @@ class WorkerHost:
         self._names = names
         self._stopping = False
         self._heard = 0.0
+        self._faults = Faults()
 
     def run(self) -> int:
         """The exit code of the process."""
@@ -79,7 +81,11 @@ class WorkerHost:
                 self._names.replace(message.entries)
             elif isinstance(message, Stop):
                 self._stopping = True
+            elif isinstance(message, Suffer):
+                self._faults.begin(message)
         self._control.flush()
+        if self._faults:
+            self._faults.suffer()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True

@@ -23,6 +23,8 @@ class Batch:
     """The update that this batch is for."""
     trajectory: Trajectory
     memory: BatchMemory
+    samples: tuple[str, ...] = ()
+    """What its blocks are called."""
 
 
 class BatchSource(Protocol):
@@ -58,7 +60,7 @@ class DirectBatches:
             return None
         trajectory = self._memory.gather(blocks)
         self._consumer.release(blocks)
-        batch = Batch(self._update, trajectory, self._memory)
+        batch = Batch(self._update, trajectory, self._memory, tuple(block.label for block in blocks))
         self._update += 1
         return batch
 
@@ -143,7 +145,8 @@ class PrefetchedBatches:
             memory = self._free.popleft()
             trajectory = memory.gather(blocks)
             self._consumer.release(blocks)
-            self._ready.append(Batch(self._update, trajectory, memory))
+            labels = tuple(block.label for block in blocks)
+            self._ready.append(Batch(self._update, trajectory, memory, labels))
             self._update += 1
             self._ring()
         self._status = self._consumer.status()

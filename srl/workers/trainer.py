@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from srl.base.seeding import derive
 from srl.base.state import NotYet, State, part, under
 from srl.streams.push import PushStream
 from srl.workers.errors import RunBroken
+from srl.workers.journal import UpdateJournal
 from srl.workers.prefetch import Batch, BatchSource, DirectBatches, PrefetchedBatches
 
 REPORT_SECONDS = 0.25
@@ -38,6 +40,8 @@ class TrainerWorkerConfig:
     alone: bool = True
     """No other policy learns in this run. Otherwise who has its steps goes on, at the end of its schedules, until the
     others have theirs: they play with and against it."""
+    journal: bool = False
+    """Report what every update was made from: costs a digest of the parameters."""
 
     @property
     def learns(self) -> str:
@@ -63,6 +67,7 @@ class TrainerWorker:
         self._version = 0
         self._steps = 0
         self._skipped = 0
+        self._journal = UpdateJournal(config.policy, self._rank, context.report) if config.journal else None
         self._resume()
         if config.size > 1:
             group = TrainerGroup(self._rank, config.size, context.rendezvous(config.policy))
@@ -89,9 +94,13 @@ class TrainerWorker:
             self._trainer.restore(state)
             self._version = version
             self._steps = int(facts["steps"])
+            if self._journal is not None:
+                self._journal.resume(facts, self._trainer.parameters())
 
     def _commit(self) -> None:
-        facts = {"steps": self._steps, "policy": self._config.policy, "wall_time": time.time()}
+        facts: dict[str, Any] = {"steps": self._steps, "policy": self._config.policy, "wall_time": time.time()}
+        if self._journal is not None:
+            facts["journal"] = self._journal.last
         self._commits.write(self._version, self._trainer.state(), facts)
 
     def poll(self) -> PollResult:
@@ -129,6 +138,8 @@ class TrainerWorker:
             self._refused()
         else:
             self._skipped = 0
+        if self._journal is not None:
+            self._journal.add(self._version, self._trainer.parameters(), batch)
         if self._rank == 0:
             self._commit()
             self._parameters.push(self._version, self._trainer.parameters())
@@ -159,6 +170,8 @@ class TrainerWorker:
         if self._parameters.version < self._version:
             return False
         self._batches.give_back(self._used, self._version)
+        if self._journal is not None:
+            self._journal.report()
         self._used = None
         return True
 

@@ -71,3 +71,10 @@ def test_who_does_not_move_for_longer_than_the_timeout_is_stuck() -> None:
     assert not watch.stuck(4, 100, 111.0, timeout=60.0)  # it was only slow
     assert not watch.stuck(4, 100, 171.0, timeout=60.0)
     assert watch.stuck(4, 100, 171.5, timeout=60.0)
+
+
+def test_one_whom_the_kernel_calls_stopped_is_given_up_long_before_one_that_is_slow() -> None:
+    slow, stopped = Watch(), Watch()
+    for now in (0.0, 1.0, 3.5):
+        assert not slow.stuck(1, 1, now, timeout=60.0)
+        assert stopped.stuck(1, 1, now, timeout=60.0, frozen=True) == (now > 3.0)

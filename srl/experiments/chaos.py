@@ -1,0 +1,232 @@
+"""Chaos on purpose: faults for a running job, what it did about them, and whether it kept its promises."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from srl.api.status import RunStatus, WorkerStatus
+from srl.api.transport import Message
+from srl.base.nearest import nearest
+from srl.controller.commands import AskFault, AskStatus, TellResult, TellStatus
+from srl.controller.run import FAULTS
+from srl.runs import journal
+from srl.runs.directory import RunDirectory
+
+LOOK_SECONDS = 0.1
+REPLACED = ("kill", "stop")
+"""Faults that cost the worker its process; the others pass."""
+Ask = Callable[[Message], Message | None]
+
+
+@dataclass(frozen=True)
+class ChaosPlan:
+    faults: tuple[str, ...]
+    every: float
+    """Seconds between two of them."""
+    count: int
+    """How many; 0: until the run is over."""
+    seconds: float
+    """How long those last that pass."""
+    groups: tuple[str, ...] = ()
+    """Whose workers are harmed; empty: everybody's."""
+    seed: int = 0
+    patience: float = 60.0
+    """Seconds in which a run must have overcome a fault."""
+
+    def __post_init__(self) -> None:
+        for fault in self.faults:
+            if fault not in FAULTS:
+                raise ValueError(f"no fault {fault!r}; there are {', '.join(FAULTS)}{nearest(fault, FAULTS)}")
+        if not self.faults or self.every <= 0:
+            raise ValueError("chaos needs at least one fault, and some time between two of them")
+
+
+@dataclass
+class Fault:
+    kind: str
+    worker: str
+    incarnation: int
+    version: int
+    at: float
+    seconds: float
+    overcome: float | None = None
+    """Seconds until the worker works again, in a new process if it lost its own, and an update came after that."""
+    _back_at: int | None = None
+
+    def look(self, status: RunStatus, now: float) -> None:
+        if self.overcome is not None:
+            return
+        worker = next((worker for worker in status.workers if worker.name == self.worker), None)
+        if worker is None or worker.state != "running":
+            self._back_at = None
+            return
+        passed = now - self.at >= self.seconds and worker.progress > 0
+        if self.kind in REPLACED:
+            passed = worker.incarnation > self.incarnation and worker.progress > 0
+        if not passed:
+            return
+        if self._back_at is None:
+            self._back_at = status.version
+        elif status.version > self._back_at:
+            self.overcome = now - self.at
+
+
+@dataclass
+class Witness:
+    """Looks at every status of a run and notes what must never happen."""
+
+    wrong: list[str] = field(default_factory=list)
+    _former: RunStatus | None = None
+
+    def see(self, status: RunStatus) -> None:
+        former, self._former = self._former, status
+        if status.lag_max > status.max_lag:
+            self._note(f"a sample was {status.lag_max} versions behind, {status.max_lag} are allowed")
+        for stream in status.streams:
+            if stream.consumed + stream.dropped > stream.posted:
+                self._note(f"{stream.name} gave {stream.consumed} blocks of {stream.posted} that it got")
+        if former is None:
+            return
+        if status.version < former.version:
+            self._note(f"the version went back from {former.version} to {status.version}")
+        if status.steps < former.steps:
+            self._note(f"the steps went back from {former.steps} to {status.steps}")
+        before = {worker.name: worker.incarnation for worker in former.workers}
+        for worker in status.workers:
+            if worker.incarnation < before.get(worker.name, 0):
+                self._note(f"{worker.name} went back to incarnation {worker.incarnation}")
+
+    def _note(self, text: str) -> None:
+        if text not in self.wrong:
+            self.wrong.append(text)
+
+
+@dataclass(frozen=True)
+class ChaosReport:
+    faults: list[Fault]
+    wrong: list[str]
+    """Promises that were broken, in words."""
+    journal_updates: int
+    """Updates that the journal told of; 0: it was not kept."""
+    calm_fps: float
+    chaos_fps: float
+    restarts: int
+    state: str
+
+    @property
+    def ok(self) -> bool:
+        return not self.wrong and all(fault.overcome is not None for fault in self.faults)
+
+
+class Chaos:
+    def __init__(self, ask: Ask, plan: ChaosPlan, tell: Callable[[str], None]) -> None:
+        self._ask = ask
+        self._plan = plan
+        self._tell = tell
+        self._random = random.Random(plan.seed)
+        self._witness = Witness()
+        self._faults: list[Fault] = []
+        self._updates = 0
+
+    def run(self) -> ChaosReport:
+        """Watch it calmly for as long as the pause between two faults, then harm it."""
+        plan = self._plan
+        first = self._status()
+        if first is None:
+            raise ValueError("the run does not answer")
+        last = first
+        began = time.monotonic()
+        calm: RunStatus | None = None
+        due = began + plan.every
+        while (status := self._status()) is not None and status.state in ("starting", "running"):
+            now, last = time.monotonic(), status
+            self._witness.see(status)
+            for fault in self._faults:
+                fault.look(status, now)
+            if now >= due and (plan.count == 0 or len(self._faults) < plan.count):
+                calm = calm or status
+                due = now + plan.every
+                self._harm(status, now)
+            elif self._over(now):
+                break
+            time.sleep(LOOK_SECONDS)
+        calm = calm or last
+        wrong = [*self._witness.wrong, *self._check_journal(last)]
+        return ChaosReport(
+            self._faults,
+            wrong,
+            self._updates,
+            _rate(first, calm),
+            _rate(calm, last),
+            last.restarts - first.restarts,
+            last.state,
+        )
+
+    def _status(self) -> RunStatus | None:
+        answer = self._ask(AskStatus())
+        return answer.status if isinstance(answer, TellStatus) else None
+
+    def _harm(self, status: RunStatus, now: float) -> None:
+        victims = [worker for worker in status.workers if self._may_harm(worker)]
+        if not victims:
+            return
+        kind, victim = self._random.choice(self._plan.faults), self._random.choice(victims)
+        answer = self._ask(AskFault(victim.name, kind, self._plan.seconds))
+        if isinstance(answer, TellResult) and not answer.ok:
+            raise ValueError(answer.text)
+        seconds = 0.0 if kind in REPLACED else self._plan.seconds
+        self._faults.append(Fault(kind, victim.name, victim.incarnation, status.version, now, seconds))
+        self._tell(f"{len(self._faults)}: {kind} {victim.name}")
+
+    def _may_harm(self, worker: WorkerStatus) -> bool:
+        busy = any(fault.worker == worker.name and fault.overcome is None for fault in self._faults)
+        return worker.state == "running" and not busy and worker.group in (self._plan.groups or (worker.group,))
+
+    def _over(self, now: float) -> bool:
+        plan = self._plan
+        if plan.count == 0 or len(self._faults) < plan.count:
+            return False
+        return all(fault.overcome is not None or now - fault.at > plan.patience for fault in self._faults)
+
+    def _check_journal(self, status: RunStatus) -> list[str]:
+        path = RunDirectory(Path(status.path)).journal
+        if not path.exists():
+            return []
+        entries = list(journal.read(path))
+        self._updates = len({(entry.policy, entry.update) for entry in entries})
+        return journal.check(entries, status.max_lag)
+
+
+def _rate(first: RunStatus, last: RunStatus) -> float:
+    return (last.steps - first.steps) / max(1e-9, last.elapsed - first.elapsed)
+
+
+def describe(report: ChaosReport) -> str:
+    lines = [f"{'fault':<12}{'times':>6}{'overcome':>10}{'p50 s':>8}{'p95 s':>8}{'max s':>8}"]
+    for kind in sorted({fault.kind for fault in report.faults}):
+        these = [fault for fault in report.faults if fault.kind == kind]
+        taken = sorted(fault.overcome for fault in these if fault.overcome is not None)
+        figures = "".join(f"{value:8.1f}" for value in _quantiles(taken))
+        lines.append(f"{kind:<12}{len(these):>6}{len(taken):>10}{figures}")
+    share = f" ({report.chaos_fps / report.calm_fps:.0%})" if report.calm_fps else ""
+    lines.append(f"steps/s: {report.calm_fps:,.0f} before, {report.chaos_fps:,.0f} under faults{share}")
+    lines.append(f"workers begun anew: {report.restarts}; the run is {report.state}")
+    if report.journal_updates:
+        lines.append(f"journal: {report.journal_updates} updates, checked")
+    else:
+        lines.append("no journal was kept: with `srl train --journal` every single update is checked, too")
+    lines += [f"BROKEN: {text}" for text in report.wrong[:20]]
+    lines += [f"NOT OVERCOME: {fault.kind} {fault.worker}" for fault in report.faults if fault.overcome is None]
+    lines.append("all promises kept" if report.ok else "promises were broken")
+    return "\n".join(lines)
+
+
+def _quantiles(taken: Sequence[float]) -> list[float]:
+    if not taken:
+        return []
+    return [statistics.median(taken), taken[min(len(taken) - 1, round(0.95 * (len(taken) - 1)))], taken[-1]]

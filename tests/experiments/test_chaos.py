@@ -1,0 +1,62 @@
+"""What a witness of chaos notes, and when a fault counts as overcome; with literals."""
+
+import pytest
+
+from srl.api.status import RunStatus, StreamStatus, WorkerStatus
+from srl.experiments.chaos import ChaosPlan, ChaosReport, Fault, Witness, describe
+
+
+def status(version: int = 5, incarnation: int = 0, progress: int = 9, **changes: object) -> RunStatus:
+    worker = WorkerStatus("actors/0", "actors", state="running", incarnation=incarnation, progress=progress)
+    fields = {"version": version, "steps": 100, "max_lag": 1, "workers": [worker], **changes}
+    return RunStatus("run", "CartPole-v1", "PPO", "/runs/run", **fields)  # type: ignore[arg-type]
+
+
+def test_a_run_that_goes_on_is_not_accused() -> None:
+    witness = Witness()
+    for version in (5, 5, 6):
+        witness.see(status(version, streams=[StreamStatus("samples/0", "push", posted=4, consumed=3, dropped=1)]))
+    assert witness.wrong == []
+
+
+@pytest.mark.parametrize(
+    ("after", "says"),
+    [
+        (status(4), "version went back from 5 to 4"),
+        (status(steps=99), "steps went back"),
+        (status(lag_max=2), "2 versions behind"),
+        (status(streams=[StreamStatus("samples/0", "push", posted=4, consumed=5)]), "gave 5 blocks of 4"),
+    ],
+)
+def test_broken_promises_are_noted_once(after: RunStatus, says: str) -> None:
+    witness = Witness()
+    for seen in (status(), after, after):
+        witness.see(seen)
+    assert len(witness.wrong) == 1
+    assert says in witness.wrong[0]
+
+
+def test_a_killed_worker_is_overcome_by_its_successor_and_an_update_after_it() -> None:
+    fault = Fault("kill", "actors/0", incarnation=0, version=5, at=10.0, seconds=0.0)
+    for now, seen in ((10.5, status(6)), (11.0, status(7, 1, 0)), (11.5, status(8, 1, 3))):
+        fault.look(seen, now)
+        assert fault.overcome is None
+    fault.look(status(9, 1, 4), 12.0)
+    assert fault.overcome == 2.0
+
+
+def test_a_passing_fault_is_overcome_when_it_has_passed() -> None:
+    fault = Fault("slow", "actors/0", incarnation=0, version=5, at=10.0, seconds=3.0)
+    for now, version in ((12.0, 6), (13.0, 7), (13.5, 8)):
+        assert fault.overcome is None
+        fault.look(status(version), now)
+    assert fault.overcome == 3.5
+    report = ChaosReport([fault], [], 3, 100.0, 80.0, 0, "running")
+    assert report.ok
+    assert "(80%)" in describe(report)
+    assert not ChaosReport([Fault("kill", "actors/0", 0, 5, 0.0, 0.0)], [], 0, 0.0, 0.0, 0, "running").ok
+
+
+def test_a_plan_names_faults_that_exist() -> None:
+    with pytest.raises(ValueError, match="kill"):
+        ChaosPlan(("kil",), 1.0, 1, 1.0)
