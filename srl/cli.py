@@ -127,6 +127,23 @@ class Resume:
 
 
 @dataclass(frozen=True)
+class Attach:
+    """Take over a run over hosts whose command was killed: its agents and workers go on, and come back to this one."""
+
+    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
+    """Its path, its name, a unique beginning of its name, or `latest`."""
+    root: Path = ROOT
+    """Directory below which runs are kept."""
+
+    def run(self) -> int:
+        from srl.experiments.train import attach
+        from srl.runs.directory import find
+
+        found = find(self.run_name, self.root)
+        return _conduct(TrainOptions(), lambda observe: attach(found, observe))
+
+
+@dataclass(frozen=True)
 class Ps:
     """Show the runs of this user that are going on, and their workers."""
 
@@ -250,6 +267,7 @@ def _narrowed(command: type[Train], words: Sequence[str]) -> type[Train]:
 
 Commands = Union[
     Annotated[Resume, subcommand("resume")],
+    Annotated[Attach, subcommand("attach")],
     Annotated[Eval, subcommand("eval")],
     Annotated[League, subcommand("league")],
     Annotated[Record, subcommand("record")],

@@ -121,6 +121,18 @@ class Gauges:
         versions, steps = zip(*self._learnt_by, strict=True)
         return round(float(np.interp(version, versions, steps)))
 
+    def totals(self) -> dict[str, Any]:
+        """Everything as plain data that a controller's successor cannot read from the workers."""
+        base = {counter.name: value for counter, value in self._base.items()}
+        marks = {"version": self.version, "lag_max": self._lag_max, "first_steps": self.first_steps}
+        return {**self.state(), "base": base, "first_update": self.first_update, **marks}
+
+    def take_over(self, totals: Mapping[str, Any]) -> None:
+        self.restore(totals)
+        self._base = {Counter[name]: value for name, value in totals["base"].items()}
+        self.version, self._lag_max = totals["version"], totals["lag_max"]
+        self.first_steps, self.first_update = totals["first_steps"], totals["first_update"]
+
     def state(self) -> dict[str, Any]:
         """The episodes' figures as plain data: a run that is resumed goes on with them."""
         return {

@@ -6,7 +6,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from srl.api.control import (
@@ -34,8 +34,10 @@ from srl.base.nearest import nearest
 from srl.base.seeding import derive
 from srl.controller.commands import AskFault, AskScale, AskStatus, AskStop, ControlDoor, TellResult, TellStatus
 from srl.controller.gauges import Gauges, Member
+from srl.controller.state import ControllerState
 from srl.controller.supervision import GiveUp, History, Watch
 from srl.names.table import NameTable
+from srl.schedulers.hosts import HostsScheduler
 from srl.schedulers.memory import MAX_WORKERS
 
 SIGNALS: dict[str, int] = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
@@ -103,6 +105,38 @@ class Controller:
         for group in self._experiment.groups:
             for index in range(group.count):
                 self._launch(group, index, 0)
+
+    def attach(self, state: ControllerState, scheduler: HostsScheduler, patience: float) -> None:
+        """Take the place of a controller that died: its workers go on, those that nobody brings are begun anew."""
+        self._restarts = state.restarts
+        self.gauges.take_over(state.gauges)
+        for name, count in state.counts.items():
+            self._groups[name] = replace(self._groups[name], count=count)
+        kept, missing = state.sort_out(self._groups.values(), scheduler.gather(state.hosts, patience))
+        for group, held in kept:
+            place = held.place
+            self._seats[(group.name, place.index)] = _Seat(place, "running" if held.ready else "starting")
+            seed = derive(self._experiment.seed, group.name, place.index, place.incarnation)
+            scheduler.adopt(place, group.config, group.resources, seed)
+            for name, address in held.names.items():
+                self._names.register(name, address, place.name)
+        lost = [(group, _Seat(place, "dead")) for group, place in missing]
+        self._seats.update({(seat.place.group, seat.place.index): seat for _, seat in lost})
+        for group, seat in lost:
+            fall = self._fell_together if group.restart.together else self._plan_restart
+            fall(group, seat, "its host did not come back", True)
+        self._names_changed = True
+        self.state = "running"
+        self.tell(f"attached: {len(kept)} workers went on, {len(lost)} are begun anew")
+
+    def remember(self, scheduler: HostsScheduler) -> ControllerState:
+        """What a successor must know."""
+        counts = {group.name: group.count for group in self._groups.values()}
+        incarnations = {seat.place.name: seat.place.incarnation for seat in self._all()}
+        hosts, gauges = scheduler.hosts(), self.gauges
+        return ControllerState(
+            scheduler.address, hosts, counts, incarnations, self._restarts, gauges.totals(), gauges.began
+        )
 
     def _launch(self, group: WorkerGroup, index: int, incarnation: int) -> None:
         place = Place(group.name, index, incarnation)
@@ -331,9 +365,7 @@ class Controller:
             raise ValueError(f"a run has at most {MAX_WORKERS} workers; with {name}={wanted} it would have {total}")
         more = [(f"{name}/{index}", group.resources) for index in range(group.count, wanted)]
         self._scheduler.check_room(more)
-        self._groups[name] = WorkerGroup(
-            group.name, group.config, wanted, group.resources, group.restart, group.scalable
-        )
+        self._groups[name] = replace(group, count=wanted)
         for index in range(wanted):
             if (name, index) not in self._seats:
                 self._launch(group, index, 0)
@@ -366,16 +398,13 @@ class Controller:
         if isinstance(message, AskStop):
             self.stop("stopped", "srl stop")
             return TellResult(True, f"{self._experiment.name} is stopping")
-        if isinstance(message, AskScale):
-            try:
+        try:
+            if isinstance(message, AskScale):
                 return TellResult(True, self.scale(message.group, message.count, message.relative))
-            except ValueError as error:
-                return TellResult(False, str(error))
-        if isinstance(message, AskFault):
-            try:
+            if isinstance(message, AskFault):
                 return TellResult(True, self.harm(message.worker, message.fault, message.seconds))
-            except ValueError as error:
-                return TellResult(False, str(error))
+        except ValueError as error:
+            return TellResult(False, str(error))
         return TellResult(False, "not a question")
 
 

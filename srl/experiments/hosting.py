@@ -39,10 +39,14 @@ class Ground:
     """Where commands on other machines find the address of this run."""
     superseded: Callable[[], bool] = lambda: False
     """Has somebody else taken this run over? Then we must not touch its directory any more."""
+    headless: float = 0.0
+    """Seconds that its hosts go on without a controller."""
+    attach: bool = False
+    """Are its hosts there already, without a controller?"""
 
 
-def ground_of(options: TrainOptions, groups: Sequence[WorkerGroup]) -> Ground | None:
-    """None: the run stays on this machine."""
+def ground_of(options: TrainOptions, groups: Sequence[WorkerGroup], logs: Path, attach: str = "") -> Ground | None:
+    """None: the run stays on this machine. `attach` is the address of a controller whose place we take."""
     if options.scheduler == "ray":
         engine = RayEngine(options.address, components(groups, options.hosts))
         host, port = parse_address(options.bind)
@@ -50,16 +54,21 @@ def ground_of(options: TrainOptions, groups: Sequence[WorkerGroup]) -> Ground | 
         return Ground(engine, secrets.token_bytes(32), host, port)
     if options.scheduler != "hosts":
         return None
-    host, port = parse_address(options.bind)
+    host, port = parse_address(attach or options.bind)
     secret = find_or_make_secret(options.secret_file or DEFAULT)
-    return Ground(ByHand(secret_file=options.secret_file), secret, host, port)
+    by_hand = ByHand(
+        logs / "agent.log", here=not attach, secret_file=options.secret_file, outlives=options.headless > 0
+    )
+    return Ground(by_hand, secret, host, port, headless=options.headless, attach=bool(attach))
 
 
 def hosts_scheduler(
     ground: Ground, run: str, options: TrainOptions, memory: RunMemory, logs: Path, preload: tuple[str, ...]
 ) -> HostsScheduler:
     path = tuple(entry for entry in sys.path if entry)
-    hosting = Hosting(run, secrets.token_bytes(32), (*PRELOAD, *preload), path, options.encrypt)
+    hosting = Hosting(
+        run, secrets.token_bytes(32), (*PRELOAD, *preload), path, options.encrypt, ground.headless, ground.attach
+    )
     transport = TcpTransport(ground.join_secret, AGENTS, ground.host, ground.port, encrypt=True, codec=codec)
     listener = transport.listen("the controller", Messages)
     return HostsScheduler(

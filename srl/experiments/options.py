@@ -60,6 +60,8 @@ class TrainOptions:
     """File with the secret that lets agents join; made if it is missing. Default: ~/.srl/secret."""
     hosts_timeout: float = 60.0
     """Seconds to wait for them."""
+    headless: float = 600.0
+    """With `hosts`: seconds that agents and workers go on when this command is killed; `srl attach` takes them over."""
     encrypt: bool = False
     """Encrypt what goes between hosts. It is authenticated anyway."""
     inference: Literal["auto", "inline", "host", "remote"] = "auto"

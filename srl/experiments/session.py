@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import sys
@@ -20,6 +21,7 @@ from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.base.config import to_data
 from srl.controller.run import Controller
+from srl.controller.state import ControllerState
 from srl.experiments.hosting import Ground, ground_of, hosts_scheduler, open_door
 from srl.experiments.judging import Judge
 from srl.experiments.options import TrainOptions
@@ -28,11 +30,14 @@ from srl.runs.checkpoints import Keep
 from srl.runs.directory import RunDirectory
 from srl.runs.foreign_sinks import sinks_of
 from srl.runs.journal import Journal
+from srl.schedulers.hosts import HostsScheduler
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.memory import RunMemory
 from srl.schedulers.processes import ProcessScheduler
 from srl.schedulers.runtime import make_runtime
 
+ATTACH_SECONDS = 10.0
+"""In which the hosts of a controller that died must come back: their agents dial twice a second."""
 METRIC_SECONDS = 1.0
 """Between two records of metrics; up to four times as dense at the start, for the curves of short runs."""
 
@@ -65,9 +70,12 @@ class Session:
         preload: tuple[str, ...] = (),
         why_not_exact: str = "",
         ground: Ground | None = None,
+        attach: ControllerState | None = None,
     ) -> None:
-        """`ground` is where a run over hosts stands; None: what the options say."""
+        """`ground` is where a run over hosts stands; None: what the options say. `attach`: what a controller left whose
+        place we take."""
         self._experiment = experiment
+        self._attach = attach
         self._run = run
         self._options = options
         self._on_status = on_status or (lambda status: None)
@@ -77,8 +85,9 @@ class Session:
             undo.callback(self._memory.close)
             self._runtime = make_runtime(run.name)
             undo.callback(shutil.rmtree, self._runtime, ignore_errors=True)
-            self._ground = ground or ground_of(options, experiment.groups)
+            self._ground = ground or ground_of(options, experiment.groups, run.logs, attach.address if attach else "")
             scheduler = self._scheduler(preload)
+            self._hosts = scheduler if isinstance(scheduler, HostsScheduler) else None
             undo.callback(scheduler.close)
             door = open_door(self._ground)
             self._controller = Controller(
@@ -125,7 +134,7 @@ class Session:
     def run(self) -> Outcome:
         with self._signals():
             try:
-                self._controller.start()
+                self._begin()
                 while self._controller.tick():
                     self._yield_to_heirs()
                     if self._saver.due:
@@ -143,6 +152,18 @@ class Session:
                     self._memory.close()
                     shutil.rmtree(self._runtime, ignore_errors=True)
         return Outcome(self._controller.state, self._controller.reason, status, self._run.path)
+
+    def _begin(self) -> None:
+        if self._attach is None:
+            self._controller.start()
+            return
+        assert self._hosts is not None
+        self._controller.attach(self._attach, self._hosts, ATTACH_SECONDS)
+        if not self._hosts.hosts():
+            raise RunFailed(
+                f"no host of {self._run.name} came back within {ATTACH_SECONDS:.0f} s: its agents are gone. Go on from "
+                f"the last checkpoint: srl resume {self._run.name}"
+            )
 
     def _tell(self, text: str) -> None:
         self._controller.tell(text)
@@ -163,12 +184,19 @@ class Session:
         if now - self._measured >= due or status.state not in ("starting", "running"):
             self._measured = now
             self._sinks.write(status.steps, metrics_of(status))
+            self._remember()
         self._judge.note(status)
         goal = self._options.until_return
         full = len(self._controller.gauges.returns) == self._controller.gauges.returns.maxlen
         if goal is not None and full and status.return_mean is not None and status.return_mean >= goal:
             self._controller.stop("finished", f"mean return {status.return_mean:.1f} reached {goal:g}")
         self._on_status(status)
+
+    def _remember(self) -> None:
+        """Leave a note for a successor, where workers outlive us."""
+        if self._hosts is not None and self._ground is not None and self._ground.headless > 0:
+            with contextlib.suppress(OSError):  # a full disk costs the note
+                self._run.write_controller(self._controller.remember(self._hosts))
 
     def _yield_to_heirs(self) -> None:
         """Who was taken for dead, and is not, must not write beside those who took the run over."""

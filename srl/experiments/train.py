@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig
 from srl.api.status import RunStatus
 from srl.base.config import from_data
 from srl.base.nearest import nearest
 from srl.base.seeding import derive
+from srl.controller.state import ControllerState
 from srl.experiments import saving
 from srl.experiments.choosing import given_in
 from srl.experiments.compatibility import check_compatible
@@ -199,6 +202,25 @@ def conduct_on(
     return _conduct(run, experiment, environment, options, on_status, began, restored, "", place)
 
 
+def attach(run: RunDirectory, on_status: Callable[[RunStatus], None] | None = None) -> Run:
+    """Take over a run over hosts whose controller died, while its workers go on."""
+    try:
+        state = msgspec.json.decode(run.controller.read_bytes(), type=ControllerState)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise RunFailed(
+            f"{run.name} left nothing to attach to: only the workers of a run with --scheduler hosts outlive its "
+            f"controller. Go on from its last checkpoint: srl resume {run.name}"
+        ) from error
+    with run.held():
+        config = run.read_config()
+        environment = from_data(config["lanes"])
+        options: TrainOptions = from_data(config["options"])
+        probed = look_at(environment, options)
+        experiment = standard_experiment(config["environment"], environment, probed, options)
+        began = state.began
+        return _conduct(run, experiment, environment, options, on_status, began, None, "", attached=state)
+
+
 def resume(
     run: RunDirectory | str | Path,
     steps: int | None = None,
@@ -269,11 +291,12 @@ def _conduct(
     restored: Restored | None,
     why_not_exact: str,
     ground: Ground | None = None,
+    attached: ControllerState | None = None,
 ) -> Run:
     experiment = dataclasses.replace(experiment, name=run.name)
     run.write_config(describe(experiment, options, environment))
     preload = (type(environment).__module__,)
-    session = Session(experiment, run, options, on_status, began, preload, why_not_exact, ground)
+    session = Session(experiment, run, options, on_status, began, preload, why_not_exact, ground, attached)
     if restored is not None:
         session.restore(restored)
     return _finished(session.run())

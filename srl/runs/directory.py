@@ -51,6 +51,10 @@ class RunDirectory:
         return self.path / "journal.jsonl"
 
     @property
+    def controller(self) -> Path:
+        return self.path / "controller.json"
+
+    @property
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
 
@@ -105,6 +109,11 @@ class RunDirectory:
     def write_status(self, status: RunStatus) -> None:
         with _explained(self.status, "write"):
             write_whole(self.status, msgspec.json.encode(status))
+
+    def write_controller(self, state: msgspec.Struct) -> None:
+        """What another controller needs to take this one's place."""
+        with _explained(self.controller, "write"):
+            write_whole(self.controller, msgspec.json.encode(state))
 
     def read_status(self) -> RunStatus | None:
         """The last snapshot, or None where none was ever taken."""

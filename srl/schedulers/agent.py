@@ -18,18 +18,19 @@ import msgspec
 import numpy as np
 import psutil
 
-from srl.api.control import Published
+from srl.api.control import Published, Ready, Register
 from srl.api.scheduler import Died, Event, Said
-from srl.api.transport import Channel, ChannelClosed
+from srl.api.transport import Channel, ChannelClosed, Message
+from srl.api.worker import Place
 from srl.base.meter import WORDS
 from srl.base.parenthood import signal_at_parents_death
 from srl.base.tree import Array
 from srl.parameters.relay import ParameterRelay
+from srl.schedulers.agent_line import ControllerLine
 from srl.schedulers.agent_logs import GrowingLogs
 from srl.schedulers.agent_messages import (
     AGENTS,
     BEAT_SECONDS,
-    CONTROLLER_SILENCE,
     AskDump,
     Beat,
     Begin,
@@ -38,11 +39,13 @@ from srl.schedulers.agent_messages import (
     Follow,
     Gone,
     Heard,
+    Held,
     Join,
     Kept,
     Leave,
     Messages,
     Refused,
+    Rejoin,
     Relay,
     Signal,
     State,
@@ -61,6 +64,7 @@ from srl.workers.doorbells import Doorbells
 JOIN_SECONDS = 10.0
 RETRY_SECONDS = 0.5
 REACH_SECONDS = 3.0
+REDIAL_PATIENCE = 0.1
 
 
 class JoinError(ConnectionError):
@@ -98,9 +102,10 @@ def _num_gpus() -> int:
 
 def join(address: str, secret: bytes, offer: Offer) -> Agent:
     """Become an agent of the run whose controller listens at `address` (`host:port`). Raises JoinError."""
+    where = f"{PREFIX}{address.removeprefix(PREFIX)}"
     transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, patience=REACH_SECONDS)
     try:
-        channel = transport.connect(f"{PREFIX}{address.removeprefix(PREFIX)}", Messages)
+        channel = transport.connect(where, Messages)
     except ChannelClosed as error:
         raise Unreachable(f"no controller at {address}: {error}") from error
     try:
@@ -116,7 +121,8 @@ def join(address: str, secret: bytes, offer: Offer) -> Agent:
             raise JoinError(message.text)
         if not isinstance(message, Welcome):
             raise JoinError(f"{address} does not behave as a controller")
-        return Agent(channel, message, channel.local_host)
+        again = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, patience=REDIAL_PATIENCE)
+        return Agent(channel, message, channel.local_host, offer, lambda: again.connect(where, Messages))
     except ChannelClosed as error:
         channel.close()
         raise JoinError(
@@ -138,10 +144,14 @@ class _Shipping:
 
 
 class Agent:
-    def __init__(self, channel: Channel, welcome: Welcome, bind: str) -> None:
+    def __init__(
+        self, channel: Channel, welcome: Welcome, bind: str, offer: Offer, dial: Callable[[], Channel]
+    ) -> None:
         self.run = welcome.run
         self.host = welcome.host
-        self._channel = channel
+        self._secret = welcome.secret
+        self._offer = offer
+        self._held: dict[Place, Held] = {}
         self._memory = RunMemory.create(welcome.policies, with_bell=True)
         self._runtime = make_runtime(welcome.run)
         logs = self._runtime / "logs"
@@ -152,18 +162,17 @@ class Agent:
             welcome.run, self._memory, self._runtime, logs, welcome.preload, welcome.path, network
         )
         self._bells = Doorbells()
-        self._bells.watch(channel)
+        self._line = ControllerLine(channel, dial, welcome.headless, self._bells.watch)
         self._bells.watch_fd(self._memory.bell)
         self._processes.watch(self._bells.fileno())
         transport = TcpTransport(welcome.secret, welcome.run, bind, encrypt=welcome.encrypt, codec=codec)
         self._relay = ParameterRelay(transport, self._memory.parameters, self._bells.watch, self._wake_workers)
         self._shipping = {policy: _Shipping() for policy in welcome.policies}
-        self._heard = time.monotonic()
         self._beaten = 0.0
-        self._send(Relay(self._relay.address))
+        self._line.send(Relay(self._relay.address))
 
     def serve(self) -> bool:
-        """Until the run is over (True) or the controller is lost (False); nothing is left behind."""
+        """Until the run is over (True) or the controller is lost for good (False); nothing is left behind."""
         try:
             while True:
                 for event in self._processes.poll(BEAT_SECONDS):
@@ -174,6 +183,8 @@ class Agent:
                 self._ship_states()
                 self._relay.poll()
                 self._beat()
+                if self._line.redial(self._greeting):
+                    self._come_back()
         except ChannelClosed:
             return False
         finally:
@@ -185,27 +196,43 @@ class Agent:
         self._bells.close()
         self._memory.close()
         shutil.rmtree(self._runtime, ignore_errors=True)
-        self._channel.close()
+        self._line.close()
 
-    def _send(self, message: Any, arrays: list[Array] | None = None) -> None:
-        self._channel.send(message, arrays or [])
+    def _greeting(self) -> Rejoin:
+        join = msgspec.structs.replace(self._offer.join(), host=self.host)
+        return Rejoin(join, self.run, self._secret, self._relay.address, list(self._held.values()))
+
+    def _come_back(self) -> None:
+        """A new controller: it gets the news, and the committed states, which its predecessor held."""
+        self._line.tell_news()
+        alive = set(self._processes.places())
+        self._held = {place: held for place, held in self._held.items() if place in alive}
+        for shipping in self._shipping.values():
+            shipping.sent = -1
+            shipping.under_way.clear()
 
     # To the controller
 
     def _pass_on(self, event: Event) -> None:
         if isinstance(event, Said):
-            self._send(Heard(event.place, event.message))
+            self._note(event.place, event.message)
+            self._line.send(Heard(event.place, event.message))
         elif isinstance(event, Died):
-            self._logs.ship(self._channel)  # before the report, so that it is there when somebody looks
+            self._ship_logs()  # before the report, so that it is there when somebody looks
             words = self._processes.meter(event.place).words()
-            self._send(Gone(event.place, event.reason, event.clean), [words[None]])
+            if self._line.send(Gone(event.place, event.reason, event.clean), [words[None]]):
+                self._held.pop(event.place, None)
+
+    def _note(self, place: Place, message: Message) -> None:
+        held = self._held.get(place)
+        if held is not None and isinstance(message, Ready):
+            self._held[place] = msgspec.structs.replace(held, ready=True)
+        elif held is not None and isinstance(message, Register):
+            held.names[message.name] = message.address
 
     def _beat(self) -> None:
         now = time.monotonic()
-        if now - self._heard > CONTROLLER_SILENCE:
-            raise ChannelClosed(f"nothing was heard from the controller for {CONTROLLER_SILENCE:.0f} s")
-        self._channel.flush()
-        if now - self._beaten < BEAT_SECONDS:
+        if now - self._beaten < BEAT_SECONDS or self._line.channel is None:
             return
         self._beaten = now
         places = self._processes.places()
@@ -218,11 +245,17 @@ class Agent:
             [usage.rss_mb for usage in usages],
             [usage.stopped for usage in usages],
         )
-        self._send(beat, [np.stack(pages) if pages else np.zeros((0, WORDS), np.int64)])
-        self._logs.ship(self._channel)
+        self._line.send(beat, [np.stack(pages) if pages else np.zeros((0, WORDS), np.int64)])
+        self._ship_logs()
+
+    def _ship_logs(self) -> None:
+        channel = self._line.channel
+        if channel is not None:
+            with contextlib.suppress(ChannelClosed):  # the line finds out by itself
+                self._logs.ship(channel)
 
     def _ship_states(self) -> None:
-        """A version leaves this host only after the controller holds the state that made it."""
+        """A version leaves this host only after the controller holds the state that made it, if there is one."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._memory.bell)
         for policy, shipping in self._shipping.items():
@@ -233,23 +266,27 @@ class Agent:
             if committed is not None:
                 version, state, facts = committed
                 shipping.sent = version
-                shipping.under_way[version] = state["parameters"]
-                self._send(State(policy, version, facts, list(state)), list(state.values()))
+                if self._line.send(State(policy, version, facts, list(state)), list(state.values())):
+                    shipping.under_way[version] = state["parameters"]
+                else:
+                    self._relay.offer(policy, version, state["parameters"])
 
     # From the controller
 
     def _obey(self) -> bool:
-        while (received := self._channel.receive()) is not None:
-            self._heard = time.monotonic()
-            message, arrays, _ = received
+        for message, arrays in self._line.receive():
             if isinstance(message, Leave):
                 return False
             self._do(message, arrays)
+        if self._line.channel is None:
+            for shipping in self._shipping.values():
+                shipping.under_way.clear()
         return True
 
     def _do(self, message: Any, arrays: list[Array]) -> None:
         match message:
             case Begin():
+                self._held[message.place] = Held(message.place, False, {})
                 self._processes.launch(message.place, message.config, message.niceness, message.seed)
             case Tell():
                 self._processes.send(message.places, message.message)
@@ -258,7 +295,7 @@ class Agent:
             case Signal():
                 self._processes.signal(message.place, message.number)
             case AskDump():
-                self._send(Dump(message.place, self._processes.dump(message.place)))
+                self._line.send(Dump(message.place, self._processes.dump(message.place)))
             case Follow():
                 self._relay.follow(message.policy, message.address)
             case Kept():
@@ -303,12 +340,15 @@ class Orders(msgspec.Struct):
     host: str = ""
     cpus: float | None = None
     gpus: float | None = None
+    outlives: bool = False
+    """Does it go on when whoever started it dies?"""
 
 
 def main() -> None:
     """The agent of the controller's own host, and those that engines start."""
-    signal_at_parents_death(15)
     orders = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Orders)
+    if not orders.outlives:
+        signal_at_parents_death(15)
     try:
         agent = join(orders.address, orders.secret, Offer(orders.host, orders.cpus, orders.gpus))
     except JoinError as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Union
 
+import msgspec
+
 import srl
 from srl.api.control import FromWorker, ToWorker
 from srl.api.transport import Message
@@ -35,6 +37,26 @@ class Join(Message, frozen=True):
     """What a group may ask for as its `node`, beside the host's name."""
 
 
+class Held(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A worker that an agent kept while there was no controller."""
+
+    place: Place
+    ready: bool
+    names: dict[str, str]
+    """Its endpoints."""
+
+
+class Rejoin(Message, frozen=True):
+    """Agent: your predecessor died, and these workers go on. If they died meanwhile, `Gone` follows."""
+
+    join: Join
+    run: str
+    secret: bytes
+    """Of the run: agents that join later need it, too."""
+    relay: str
+    workers: list[Held]
+
+
 class Welcome(Message, frozen=True):
     """Controller: you are in."""
 
@@ -46,6 +68,8 @@ class Welcome(Message, frozen=True):
     preload: list[str]
     path: list[str]
     encrypt: bool
+    headless: float = 0.0
+    """Seconds that workers may go on when the controller's process has died."""
 
 
 class Refused(Message, frozen=True):
@@ -159,7 +183,7 @@ class Leave(Message, frozen=True):
     """Controller: the run is over."""
 
 
-FromAgent = Union[Join, Relay, Heard, Gone, Beat, LogText, State, Dump]
+FromAgent = Union[Join, Rejoin, Relay, Heard, Gone, Beat, LogText, State, Dump]
 FromController = Union[Welcome, Refused, Follow, Begin, Tell, End, Signal, AskDump, State, Kept, Beat, Leave]
 Messages: Any = Union[FromAgent, FromController]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Union, get_args
 
 from srl.api.transport import Channel, ChannelClosed, Listener
@@ -16,10 +16,12 @@ from srl.schedulers.agent_messages import (
     Beat,
     Follow,
     FromAgent,
+    Held,
     Join,
     Leave,
     LogText,
     Refused,
+    Rejoin,
     Relay,
     Welcome,
     own_version,
@@ -43,6 +45,10 @@ class Hosting:
     preload: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     encrypt: bool = False
+    headless: float = 0.0
+    """Seconds that agents go on without a controller."""
+    attach: bool = False
+    """Do agents of a predecessor come back? Otherwise those that were lost begin anew."""
 
 
 @dataclass
@@ -67,6 +73,14 @@ class Joined:
 
 
 @dataclass(frozen=True)
+class Returned:
+    """A host of a predecessor is back, and its workers with it."""
+
+    host: str
+    workers: Sequence[Held]
+
+
+@dataclass(frozen=True)
 class Turned:
     """A host was turned away."""
 
@@ -88,7 +102,7 @@ class Word:
     arrays: Sequence[Array]
 
 
-News = Union[Joined, Turned, Lost, Word]
+News = Union[Joined, Returned, Turned, Lost, Word]
 
 
 def tree(source: str, hosts: Sequence[str]) -> dict[str, str]:
@@ -133,29 +147,47 @@ class Fleet:
             received = channel.receive()
             if received is None and not late:
                 return
-            if received is None or not isinstance(received[0], Join):
+            if received is None or not isinstance(received[0], (Join, Rejoin)):
                 raise ChannelClosed("does not join")
         except ChannelClosed:
             channel.close()
             del self._strangers[key]
             return
         del self._strangers[key]
-        join = received[0]
+        message = received[0]
+        join = message.join if isinstance(message, Rejoin) else message
         if join.version != own_version():
             text = (
                 f"host {join.host} has srl {join.version}, this run has {own_version()}; install the same on all hosts"
             )
-            with contextlib.suppress(ChannelClosed):
-                channel.send(Refused(text))
-            channel.close()
+            self._turn_away(channel, text)
             self._news.append(Turned(text))
             return
+        if isinstance(message, Rejoin):
+            if not self._hosting.attach or message.run != self._hosting.run or join.host in self.hosts:
+                self._turn_away(channel, "the workers of this host were replaced; join anew")
+                return
+            self._hosting = replace(self._hosting, secret=message.secret)
         name = self._unique(join.host)
         room = Room(name, join.cpus, join.gpus, join.memory_mb, labels=tuple(join.labels))
         self.hosts[name] = Host(name, channel, room, time.monotonic_ns() - join.now_ns, time.monotonic())
         hosting = self._hosting
         preload, path = list(hosting.preload), list(hosting.path)
-        self.send(name, Welcome(hosting.run, name, hosting.secret, self._policies, preload, path, hosting.encrypt))
+        self.send(
+            name,
+            Welcome(
+                hosting.run, name, hosting.secret, self._policies, preload, path, hosting.encrypt, hosting.headless
+            ),
+        )
+        if isinstance(message, Rejoin) and name in self.hosts:
+            self.hosts[name].relay = message.relay
+            self._news.append(Returned(name, message.workers))
+            self._direct()
+
+    def _turn_away(self, channel: Channel, text: str) -> None:
+        with contextlib.suppress(ChannelClosed):
+            channel.send(Refused(text))
+        channel.close()
 
     def _unique(self, host: str) -> str:
         host = "".join(c if c.isalnum() or c in "._-" else "-" for c in host)[:64] or "host"

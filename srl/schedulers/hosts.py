@@ -24,13 +24,14 @@ from srl.schedulers.agent_messages import (
     End,
     Gone,
     Heard,
+    Held,
     Kept,
     LogText,
     Signal,
     State,
     Tell,
 )
-from srl.schedulers.fleet import Fleet, Hosting, Joined, Lost, News, Turned, Word
+from srl.schedulers.fleet import Fleet, Hosting, Joined, Lost, News, Returned, Turned, Word
 from srl.schedulers.memory import RunMemory
 from srl.schedulers.placement import NoRoom, Room, check_all, choose
 
@@ -94,10 +95,11 @@ class HostsScheduler:
         self._former: dict[tuple[str, int], str] = {}
         self._events: deque[Event] = deque()
         self._dumps: dict[Place, str] = {}
+        self._returned: dict[tuple[str, int], tuple[Held, str]] = {}
         self._closed = False
         self.address = listener.address.removeprefix("tcp:")
         self._fleet = Fleet(hosting, list(memory.commits), listener)
-        if num_hosts > 1:
+        if num_hosts > 1 and not hosting.attach:
             self._events.append(Noted(f"waiting for {num_hosts} hosts; {engine.hint(self.address)}"))
         try:
             engine.start(self.address, join_secret)
@@ -112,6 +114,28 @@ class HostsScheduler:
         self._workers[(place.group, place.index)] = worker
         if self._open:
             self._place(worker)
+
+    def gather(self, hosts: Sequence[str], patience: float) -> list[Held]:
+        """Wait for the hosts of a predecessor and tell which workers they kept: each is to be adopted."""
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline and not set(hosts) <= set(self._fleet.hosts):
+            for news in self._fleet.poll(0.05):
+                self._take_in(news)
+        self._open = True
+        return [held for held, _ in self._returned.values()]
+
+    def adopt(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        """It runs already, on a host that came back."""
+        worker = _Worker(place, to_data(config), getattr(config, "learns", ""), resources, seed)
+        key = (place.group, place.index)
+        self._workers[key] = worker
+        worker.host = self._former[key] = self._returned.pop(key)[1]
+        self._fleet.hosts[worker.host].room.take(resources)
+        if worker.learns and place.index == 0:
+            self._fleet.lead({worker.learns: worker.host})
+
+    def hosts(self) -> list[str]:
+        return [room.host for room in self._rooms()]
 
     def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
         """Raises NoRoom if these do not fit beside what runs already."""
@@ -210,6 +234,10 @@ class HostsScheduler:
             room = self._fleet.hosts[news.host].room if news.host in self._fleet.hosts else None
             if room is not None:
                 self._events.append(Noted(f"host {news.host} joined: {room.cpus:g} CPUs, {room.gpus:g} GPUs"))
+        elif isinstance(news, Returned):
+            self._events.append(Noted(f"host {news.host} is back with {len(news.workers)} workers"))
+            for held in news.workers:
+                self._returned[(held.place.group, held.place.index)] = (held, news.host)
         elif isinstance(news, Turned):
             self._events.append(Noted(news.text, fatal=not self._open))
         elif isinstance(news, Lost):

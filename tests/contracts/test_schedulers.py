@@ -121,7 +121,9 @@ def theatre(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         secret = secrets.token_bytes(32)
         listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
         hosting = Hosting("test", secrets.token_bytes(32), path=(str(Path(__file__).parent),))
-        scheduler = HostsScheduler(hosting, memory, listener, secret, ByHand(), 1, tmp_path / "logs")
+        scheduler = HostsScheduler(
+            hosting, memory, listener, secret, ByHand(tmp_path / "agent.log"), 1, tmp_path / "logs"
+        )
     else:
         monkeypatch.setattr("srl.schedulers.processes.PRELOAD", ())  # torch is not needed here, and takes a second
         (tmp_path / "logs").mkdir()

@@ -1,0 +1,44 @@
+"""What a controller writes down, so that another can take its place when its process has died."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from srl.api.experiment import WorkerGroup
+from srl.api.worker import Place
+from srl.schedulers.agent_messages import Held
+
+
+class ControllerState(msgspec.Struct, frozen=True):
+    """No secret is in here: agents bring the run's own, and the join secret has a file of its own."""
+
+    address: str
+    """Where its agents will look for the next one."""
+    hosts: list[str]
+    counts: dict[str, int]
+    """Group -> number of workers, as it was scaled."""
+    incarnations: dict[str, int]
+    """Worker -> the last that was begun."""
+    restarts: int
+    gauges: dict[str, object]
+    """The totals of those who are gone, and the episodes' figures."""
+    began: float
+    """Wall time."""
+
+    def sort_out(
+        self, groups: Iterable[WorkerGroup], held: Iterable[Held]
+    ) -> tuple[list[tuple[WorkerGroup, Held]], list[tuple[WorkerGroup, Place]]]:
+        """Who went on, and which places are empty, with the incarnation that held them last."""
+        brought = {(one.place.group, one.place.index): one for one in held}
+        kept, missing = [], []
+        for group in groups:
+            for index in range(group.count):
+                one = brought.get((group.name, index))
+                if one is not None:
+                    kept.append((group, one))
+                else:
+                    last = self.incarnations.get(f"{group.name}/{index}", 0)
+                    missing.append((group, Place(group.name, index, last)))
+        return kept, missing

@@ -1,0 +1,77 @@
+"""The command of a run over hosts is killed: its workers go on, and another command takes them over."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+from terminals import GENTLE, Command, Terminal, kill, wait_for, wait_until_gone, worker
+
+from srl.runs.journal import check, read
+
+LONG = ("--steps", "1000000000", "--journal")
+
+
+def over_hosts(terminal: Terminal, *arguments: str) -> Command:
+    secret = str(terminal.root.parent / "secret")
+    return terminal.train(*GENTLE, *LONG, "--scheduler", "hosts", "--secret-file", secret, *arguments)
+
+
+def attach(terminal: Terminal) -> Command:
+    return terminal.start("attach", "run", "--root", str(terminal.root))
+
+
+def remembered(terminal: Terminal) -> dict[str, int] | None:
+    path = terminal.root / "run" / "controller.json"
+    return json.loads(path.read_text())["incarnations"] if path.exists() else None
+
+
+def test_workers_outlive_their_controller_and_another_takes_them_over(terminal: Terminal) -> None:
+    command = over_hosts(terminal)
+    before = command.wait(lambda status: status["steps"] > 500 and remembered(terminal), "it learns")
+    twice = attach(terminal).end()
+    assert twice.code == 2
+    assert "run is going on" in twice.err
+    command.signal(signal.SIGKILL)
+    command.end()
+
+    second = attach(terminal)
+    after = second.wait(lambda status: status["version"] > before["version"] + 20, "it goes on")
+    assert after["restarts"] == 0
+    assert after["steps"] > before["steps"]
+    for name in ("actors/0", "trainers/0"):
+        assert worker(after, name)["pid"] == worker(before, name)["pid"]
+    assert "attached: 2 workers went on, 0 are begun anew" in after["messages"]
+
+    kill(worker(after, "actors/0")["pid"])
+    second.wait(lambda status: worker(status, "actors/0")["incarnation"] == 1, "it is watched again")
+    assert terminal.run("stop", "run").code == 0
+    assert second.end().code == 130
+    wait_until_gone(terminal.processes)
+    assert check(read(terminal.root / "run" / "journal.jsonl"), max_lag=1) == []
+
+
+def test_without_a_headless_time_everything_ends_with_the_controller(terminal: Terminal) -> None:
+    command = over_hosts(terminal, "--headless", "0")
+    command.wait_for_steps(100)
+    command.signal(signal.SIGKILL)
+    command.end()
+    wait_until_gone(terminal.processes)
+    nothing = attach(terminal).end()
+    assert nothing.code == 1
+    assert "left nothing to attach to" in nothing.err
+    assert "srl resume run" in nothing.err
+
+
+def test_a_run_whose_agents_are_gone_too_says_so(terminal: Terminal) -> None:
+    command = over_hosts(terminal)
+    command.wait(lambda status: status["steps"] > 100 and remembered(terminal), "it learns")
+    agents = [p for p in terminal.processes() if "srl.schedulers.agent" in p.cmdline()]
+    command.signal(signal.SIGKILL)
+    command.end()
+    for agent in agents:
+        agent.kill()
+    wait_for(lambda: not any(agent.is_running() for agent in agents), "the agents are dead")
+    ended = attach(terminal).end()
+    assert ended.code == 1, ended.text
+    assert "its agents are gone" in ended.err
