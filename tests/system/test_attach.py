@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 
+import pytest
 from terminals import GENTLE, Command, Terminal, kill, wait_for, wait_until_gone, worker
 
 from srl.runs.journal import check, read
@@ -61,8 +62,10 @@ def test_without_a_headless_time_everything_ends_with_the_controller(terminal: T
     assert nothing.code == 1
     assert "left nothing to attach to" in nothing.err
     assert "srl resume run" in nothing.err
+    terminal.run("ps")  # sweeps away the dead controller's sockets
 
 
+@pytest.mark.slow
 def test_a_run_whose_agents_are_gone_too_says_so(terminal: Terminal) -> None:
     command = over_hosts(terminal)
     command.wait(lambda status: status["steps"] > 100 and remembered(terminal), "it learns")
