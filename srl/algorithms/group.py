@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed
 from torch import Tensor
 
-from srl.api.trainer import TrainerGroup
+from srl.api.trainer import Meeting, TrainerGroup
 
 
 def backend_for(devices: Sequence[torch.device]) -> str:
@@ -19,6 +21,24 @@ def backend_for(devices: Sequence[torch.device]) -> str:
         raise ValueError(f"trainers learn together on cpu or cuda, not on {', '.join(map(str, devices))}")
     distinct = len(set(devices)) == len(devices)
     return "cpu:gloo,cuda:nccl" if kinds == {"cuda"} and distinct and torch.distributed.is_nccl_available() else "gloo"
+
+
+class _MeetingStore(torch.distributed.Store):  # type: ignore[name-defined, misc]
+    """What torch needs of a store to bring ranks together, over a meeting."""
+
+    def __init__(self, meeting: Meeting) -> None:
+        super().__init__()
+        self._meeting = meeting
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._meeting.set(key, value.encode() if isinstance(value, str) else value)
+
+    def get(self, key: str) -> bytes:
+        return self._meeting.get(key)
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        for key in keys:
+            self._meeting.get(key)
 
 
 class Ranks:
@@ -35,9 +55,14 @@ class Ranks:
             torch.distributed.destroy_process_group()
             self.rank, self.size = 0, 1
         if group.size > 1:
+            where: dict[str, Any] = {"init_method": group.rendezvous}
+            if not isinstance(group.rendezvous, str):
+                where = {"store": _MeetingStore(group.rendezvous)}
+            if group.interface:
+                os.environ.update({"GLOO_SOCKET_IFNAME": group.interface, "NCCL_SOCKET_IFNAME": group.interface})
             torch.distributed.init_process_group(
                 backend,
-                init_method=group.rendezvous,
+                **where,
                 rank=group.rank,
                 world_size=group.size,
                 timeout=timedelta(seconds=group.timeout),

@@ -41,14 +41,28 @@ class TrainResult:
     """The update was refused (a loss or gradient that is not finite); parameters are as before."""
 
 
+class Meeting(Protocol):
+    """A few values that all ranks see, for those who are on several hosts."""
+
+    def set(self, key: str, value: bytes) -> None: ...
+
+    def get(self, key: str) -> bytes:
+        """Waits until somebody set it. Raises TimeoutError."""
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class TrainerGroup:
-    """Data-parallel company: who am I, how many are we, where do we meet (a torch.distributed init method)."""
+    """Data-parallel company: who am I, how many are we, where do we meet."""
 
     rank: int
     size: int
-    rendezvous: str
+    rendezvous: str | Meeting
+    """A torch.distributed init method, for ranks of one host, or a meeting."""
     timeout: float = 30.0
+    interface: str = ""
+    """The network interface on which ranks reach each other; empty: whatever is found."""
 
 
 @runtime_checkable

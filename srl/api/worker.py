@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from srl.api.lanes import LanesConfig
 from srl.api.names import NameService
 from srl.api.parameters import ParameterStore
+from srl.api.trainer import TrainerGroup
 from srl.api.transport import Channel, Listener, Message
 from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
@@ -52,8 +53,11 @@ class Context(Protocol):
     def report(self, message: Message) -> None:
         """Tell the controller; never blocks."""
 
-    def rendezvous(self, policy: str) -> str:
-        """Where the data-parallel trainers of a policy meet; another place for every generation of them."""
+    def trainer_group(self, policy: str, size: int) -> TrainerGroup:
+        """The data-parallel trainers of a policy, and where they meet: another place for every generation of them."""
+
+    def hear(self, timeout: float) -> None:
+        """Take in what the controller says; for those few who must wait for another worker before they are built."""
 
     def bell(self) -> Callable[[], None]:
         """A function for background threads that wakes this worker's next poll."""

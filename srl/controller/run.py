@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from srl.api.control import (
@@ -32,32 +30,28 @@ from srl.base.clock import Clock, SystemClock
 from srl.base.meter import Counter, Meter
 from srl.base.nearest import nearest
 from srl.base.seeding import derive
-from srl.controller.commands import AskFault, AskScale, AskStatus, AskStop, ControlDoor, TellResult, TellStatus
+from srl.controller.commands import (
+    FAULTS,
+    SIGNALS,
+    AskFault,
+    AskScale,
+    AskStatus,
+    AskStop,
+    ControlDoor,
+    TellResult,
+    TellStatus,
+)
 from srl.controller.gauges import Gauges, Member
+from srl.controller.scaling import check_total, planned, resized
+from srl.controller.seats import Seat
 from srl.controller.state import ControllerState
-from srl.controller.supervision import GiveUp, History, Watch
+from srl.controller.supervision import GiveUp, History, Watch, first_line
 from srl.names.table import NameTable
 from srl.schedulers.hosts import HostsScheduler
-from srl.schedulers.memory import MAX_WORKERS
 
-SIGNALS: dict[str, int] = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
-FAULTS = (*SIGNALS, "slow", "partition")
 STATUS_SECONDS = 0.25
 STOP_SECONDS = 3.0
 POLL_SECONDS = 0.05
-
-
-@dataclass
-class _Seat:
-    """A place in the graph and who holds it."""
-
-    place: Place
-    state: str = "starting"
-    """starting | running | stopping | dead"""
-    restart_at: float | None = None
-    ready_at: float | None = None
-    watch: Watch = field(default_factory=Watch)
-    last_words: str = ""
 
 
 class Controller:
@@ -82,7 +76,7 @@ class Controller:
         self._on_learnt = on_learnt or (lambda entry: None)
         self._groups = {group.name: group for group in experiment.groups}
         self._histories = {group.name: History(group.restart) for group in experiment.groups}
-        self._seats: dict[tuple[str, int], _Seat] = {}
+        self._seats: dict[tuple[str, int], Seat] = {}
         self._names = NameTable(self._clock)
         self._names_changed = False
         self.gauges = Gauges(experiment, path)
@@ -100,8 +94,9 @@ class Controller:
     # Life of the run
 
     def start(self) -> None:
-        if (total := sum(group.count for group in self._experiment.groups)) > MAX_WORKERS:
-            raise ValueError(f"a run has at most {MAX_WORKERS} workers; {total} were asked for")
+        check_total(sum(group.count for group in self._experiment.groups))
+        everybody = [(f"{g.name}/{i}", g.resources) for g in self._experiment.groups for i in range(g.count)]
+        self._scheduler.check_room(everybody)
         for group in self._experiment.groups:
             for index in range(group.count):
                 self._launch(group, index, 0)
@@ -111,16 +106,16 @@ class Controller:
         self._restarts = state.restarts
         self.gauges.take_over(state.gauges)
         for name, count in state.counts.items():
-            self._groups[name] = replace(self._groups[name], count=count)
+            self._groups[name] = resized(self._groups[name], count)
         kept, missing = state.sort_out(self._groups.values(), scheduler.gather(state.hosts, patience))
         for group, held in kept:
             place = held.place
-            self._seats[(group.name, place.index)] = _Seat(place, "running" if held.ready else "starting")
+            self._seats[(group.name, place.index)] = Seat(place, "running" if held.ready else "starting")
             seed = derive(self._experiment.seed, group.name, place.index, place.incarnation)
             scheduler.adopt(place, group.config, group.resources, seed)
             for name, address in held.names.items():
                 self._names.register(name, address, place.name)
-        lost = [(group, _Seat(place, "dead")) for group, place in missing]
+        lost = [(group, Seat(place, "dead")) for group, place in missing]
         self._seats.update({(seat.place.group, seat.place.index): seat for _, seat in lost})
         for group, seat in lost:
             fall = self._fell_together if group.restart.together else self._plan_restart
@@ -140,7 +135,7 @@ class Controller:
 
     def _launch(self, group: WorkerGroup, index: int, incarnation: int) -> None:
         place = Place(group.name, index, incarnation)
-        self._seats[(group.name, index)] = _Seat(place)
+        self._seats[(group.name, index)] = Seat(place)
         seed = derive(self._experiment.seed, group.name, index, incarnation)
         self._scheduler.start(place, group.config, group.resources, seed)
 
@@ -185,10 +180,10 @@ class Controller:
                 self._door.close()
             self._scheduler.close()
 
-    def _all(self) -> list[_Seat]:
+    def _all(self) -> list[Seat]:
         return list(self._seats.values())
 
-    def _vital(self) -> list[_Seat]:
+    def _vital(self) -> list[Seat]:
         return [seat for (name, _), seat in self._seats.items() if self._groups[name].restart.vital]
 
     # Events
@@ -207,7 +202,7 @@ class Controller:
         else:
             self._said(seat, event)
 
-    def _said(self, seat: _Seat, event: Said) -> None:
+    def _said(self, seat: Seat, event: Said) -> None:
         message = event.message
         self._names.renew(seat.place.name)
         if isinstance(message, Episodes):
@@ -248,7 +243,7 @@ class Controller:
         else:
             self.stop("finished", f"{self.status().steps:,} steps" if len(self._learning) > 1 else message.reason)
 
-    def _died(self, seat: _Seat, event: Died) -> None:
+    def _died(self, seat: Seat, event: Died) -> None:
         place = seat.place
         self.gauges.forget(place, self._scheduler.meter(place))
         self._names_changed |= self._names.revoke(place.name)
@@ -268,7 +263,7 @@ class Controller:
             return
         self._plan_restart(group, seat, reason, event.blameless)
 
-    def _plan_restart(self, group: WorkerGroup, seat: _Seat, reason: str, blameless: bool) -> None:
+    def _plan_restart(self, group: WorkerGroup, seat: Seat, reason: str, blameless: bool) -> None:
         now = self._clock.now()
         if blameless:
             self._restarts += 1
@@ -280,13 +275,13 @@ class Controller:
             if group.restart.vital:
                 self.stop("failed", verdict.reason)
             else:
-                self.tell(f"going on without {group.name}: {_first_line(verdict.reason)}")
+                self.tell(f"going on without {group.name}: {first_line(verdict.reason)}")
             return
-        self.tell(f"{seat.place.name} died ({_first_line(reason)}); restarting")
+        self.tell(f"{seat.place.name} died ({first_line(reason)}); restarting")
         self._restarts += 1
         seat.restart_at = now + verdict.after
 
-    def _fell_together(self, group: WorkerGroup, seat: _Seat, reason: str, blameless: bool) -> None:
+    def _fell_together(self, group: WorkerGroup, seat: Seat, reason: str, blameless: bool) -> None:
         """Data-parallel trainers: when one falls all begin again, from the update they last committed."""
         others = [s for (name, _), s in self._seats.items() if name == group.name]
         if any(s.restart_at is not None for s in others):
@@ -313,8 +308,9 @@ class Controller:
 
     def _broadcast_names(self) -> None:
         self._names_changed = False
-        running = [seat.place for seat in self._seats.values() if seat.state == "running"]
-        self._scheduler.send(running, Names(self._names.lookup("")))
+        # Also to those who are being built: trainers of several hosts meet before they are ready.
+        alive = [seat.place for seat in self._seats.values() if seat.state in ("starting", "running")]
+        self._scheduler.send(alive, Names(self._names.lookup("")))
 
     def _find_stuck(self) -> None:
         for (name, _), seat in self._seats.items():
@@ -340,7 +336,7 @@ class Controller:
         elapsed = self._clock.now() - self._began
         return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, list(self._messages))
 
-    def _member(self, seat: _Seat) -> Member:
+    def _member(self, seat: Seat) -> Member:
         if seat.state == "dead":  # its figures were added to the totals when it died
             return Member(seat.place, Meter.alone(), 0, seat.state)
         scheduler, place = self._scheduler, seat.place
@@ -352,32 +348,40 @@ class Controller:
 
     def scale(self, name: str, count: int, relative: bool = False) -> str:
         """Change the number of workers of a group while the run goes on."""
-        group = self._groups.get(name)
-        if group is None:
-            raise ValueError(f"no group {name!r}{nearest(name, self._groups)}")
-        if not group.scalable:
-            raise ValueError(f"{name} cannot be resized while the run goes on; resume it with another number instead")
-        wanted = group.count + count if relative else count
-        if wanted < 1:
-            raise ValueError(f"{name} needs at least one worker; {wanted} were asked for")
-        total = sum(g.count for g in self._groups.values()) - group.count + wanted
-        if total > MAX_WORKERS:
-            raise ValueError(f"a run has at most {MAX_WORKERS} workers; with {name}={wanted} it would have {total}")
-        more = [(f"{name}/{index}", group.resources) for index in range(group.count, wanted)]
+        before = self._groups.get(name)
+        group = planned(self._groups, name, count, relative)
+        assert before is not None
+        more = [(f"{name}/{index}", group.resources) for index in range(before.count, group.count)]
         self._scheduler.check_room(more)
-        self._groups[name] = replace(group, count=wanted)
-        for index in range(wanted):
-            if (name, index) not in self._seats:
+        self._groups[name] = group
+        if group.restart.together:
+            self._begin_again(group)
+        else:
+            self._add_or_remove(group)
+        self.tell(f"{name}: {before.count} -> {group.count}")
+        return f"{name}: {before.count} -> {group.count}"
+
+    def _add_or_remove(self, group: WorkerGroup) -> None:
+        for index in range(group.count):
+            if (group.name, index) not in self._seats:
                 self._launch(group, index, 0)
         for (other, index), seat in list(self._seats.items()):
-            if other == name and index >= wanted:
+            if other == group.name and index >= group.count:
                 if seat.state == "dead":
                     del self._seats[(other, index)]
                 else:
                     seat.state = "stopping"
                     self._scheduler.send([seat.place], Stop())
-        self.tell(f"{name}: {group.count} -> {wanted}")
-        return f"{name}: {group.count} -> {wanted}"
+
+    def _begin_again(self, group: WorkerGroup) -> None:
+        """Those who stand and fall together begin anew in their new number, from the update they last committed."""
+        for (other, _), seat in list(self._seats.items()):
+            if other == group.name and seat.state != "dead":
+                seat.state = "stopping"
+                self._scheduler.kill(seat.place)
+        for index in range(group.count):
+            if (group.name, index) not in self._seats:
+                self._seats[(group.name, index)] = Seat(Place(group.name, index, 0), "dead", self._clock.now())
 
     def harm(self, worker: str, fault: str, seconds: float) -> str:
         """Do to a worker what accidents do, for `srl chaos`."""
@@ -406,8 +410,3 @@ class Controller:
         except ValueError as error:
             return TellResult(False, str(error))
         return TellResult(False, "not a question")
-
-
-def _first_line(text: str) -> str:
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "no reason given"

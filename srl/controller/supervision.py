@@ -68,3 +68,9 @@ class Watch:
             self.seen, self.since = (progress, stamp), now
             return False
         return now - self.since > (min(timeout, FROZEN_SECONDS) if frozen else timeout)
+
+
+def first_line(text: str) -> str:
+    """What a message has room for: the last line of a traceback says what happened."""
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "no reason given"

@@ -12,8 +12,7 @@ from pathlib import Path
 from srl.api.status import RunStatus, WorkerStatus
 from srl.api.transport import Message
 from srl.base.nearest import nearest
-from srl.controller.commands import AskFault, AskStatus, TellResult, TellStatus
-from srl.controller.run import FAULTS
+from srl.controller.commands import FAULTS, AskFault, AskStatus, TellResult, TellStatus
 from srl.runs import journal
 from srl.runs.directory import RunDirectory
 

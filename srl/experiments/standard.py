@@ -148,9 +148,8 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
             journal=options.journal,
         )
         rule = replace(watched, together=True)
-        groups.append(
-            WorkerGroup(_group("trainers", policy), trainer, options.trainers, Resources(), rule, scalable=False)
-        )
+        scalable = options.scheduler != "inline"  # several trainers need processes of their own
+        groups.append(WorkerGroup(_group("trainers", policy), trainer, options.trainers, Resources(), rule, scalable))
     played = environment
     if options.self_play != "none":
         played = _self_play(environment, roles[0], options)

@@ -128,7 +128,10 @@ class ProcessScheduler:
         self._poller.register(fd, select.POLLIN)
 
     def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
-        """Cores of one machine are shared, however many workers there are."""
+        """Cores of one machine are shared, however many workers there are; only their gauges need a place."""
+        total = len(self._children) + len(wanted)
+        if total > self._memory.board.num_pages:
+            raise ValueError(f"a host has at most {self._memory.board.num_pages} workers; {total} were asked for")
 
     def send(self, places: Sequence[Place], message: ToWorker) -> None:
         for place in places:

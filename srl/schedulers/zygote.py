@@ -236,6 +236,7 @@ def run_worker(launch: Launch, hello: Hello, control_fd: int) -> int:
         runtime=Path(hello.runtime),
         tcp=lambda: TcpTransport(network.secret, hello.run, network.bind, encrypt=network.encrypt),
         host=network.host,
+        bind=network.bind,
     )
     context.bells.watch(control)
     config: WorkerConfig = from_data(launch.config)

@@ -9,12 +9,16 @@ from typing import Any
 
 from srl.api.names import NameService
 from srl.api.parameters import ParameterStore
+from srl.api.trainer import TrainerGroup
 from srl.api.transport import Channel, Listener, Message, Transport
 from srl.api.worker import Place
 from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
 from srl.transports.either import EitherListener, nearest_way
 from srl.workers.doorbells import Doorbells
+from srl.workers.meeting import interface_of, meet
+
+MEETING_SECONDS = 30.0
 
 
 @dataclass
@@ -36,6 +40,10 @@ class WorkerContext:
     """Reaches workers of other hosts; opened when first needed."""
     host: str = ""
     """Which of the run's hosts this is; empty where there is only one."""
+    bind: str = ""
+    """The address of this host for others."""
+    listen_to_controller: Callable[[], None] = lambda: None
+    """Set by the process around the worker."""
     bells: Doorbells = field(default_factory=Doorbells)
     _remote: Transport | None = None
 
@@ -73,8 +81,16 @@ class WorkerContext:
     def report(self, message: Message) -> None:
         self.send(message)
 
-    def rendezvous(self, policy: str) -> str:
-        return f"file://{self.runtime}/trainers-{policy}-{self.place.incarnation}"
+    def trainer_group(self, policy: str, size: int) -> TrainerGroup:
+        if not self.host:
+            place = f"file://{self.runtime}/trainers-{policy}-{self.place.incarnation}"
+            return TrainerGroup(self.place.index, size, place)
+        meeting = meet(self, policy, MEETING_SECONDS)
+        return TrainerGroup(self.place.index, size, meeting, interface=interface_of(self.bind))
+
+    def hear(self, timeout: float) -> None:
+        self.listen_to_controller()
+        self.bells.wait(timeout)
 
     def bell(self) -> Callable[[], None]:
         return self.bells.ring

@@ -37,6 +37,7 @@ class WorkerHost:
         self._stopping = False
         self._heard = 0.0
         self._faults = Faults()
+        context.listen_to_controller = self._hear
 
     def run(self) -> int:
         """The exit code of the process."""

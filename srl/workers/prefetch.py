@@ -168,4 +168,5 @@ class _Listening:
         self.bell = context.bell
         self.wake_on = bells.watch
         self.threads = context.threads
-        self.rendezvous = context.rendezvous
+        self.trainer_group = context.trainer_group
+        self.hear = context.hear

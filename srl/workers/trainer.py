@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from srl.workers.prefetch import Batch, BatchSource, DirectBatches, PrefetchedBa
 
 REPORT_SECONDS = 0.25
 MAX_SKIPPED = 3
+AGREED = "next update"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,17 @@ class TrainerWorkerConfig:
     def learns(self) -> str:
         return self.policy
 
+    def resized(self, count: int) -> TrainerWorkerConfig:
+        """The same batch for so many trainers. Raises ValueError if they cannot share it evenly."""
+        blocks = self.samples.batch_blocks * self.samples.consumers
+        if blocks % count:
+            possible = ", ".join(str(number) for number in range(1, blocks + 1) if blocks % number == 0)
+            raise ValueError(
+                f"a batch of {blocks} blocks cannot be shared by {count} trainers; possible are {possible}"
+            )
+        samples = replace(self.samples, batch_blocks=blocks // count, consumers=count)
+        return replace(self, samples=samples, size=count)
+
     def build(self, context: Context) -> TrainerWorker:
         return TrainerWorker(self, context)
 
@@ -67,11 +79,13 @@ class TrainerWorker:
         self._version = 0
         self._steps = 0
         self._skipped = 0
+        self._group: TrainerGroup | None = None
         self._journal = UpdateJournal(config.policy, self._rank, context.report) if config.journal else None
         self._resume()
         if config.size > 1:
-            group = TrainerGroup(self._rank, config.size, context.rendezvous(config.policy))
-            self._trainer.join(group)
+            self._group = context.trainer_group(config.policy, config.size)
+            self._trainer.join(self._group)
+            self._agree(self._group)
         if self._rank == 0:
             if self._commits.version < 0:
                 self._commit()
@@ -96,6 +110,14 @@ class TrainerWorker:
             self._steps = int(facts["steps"])
             if self._journal is not None:
                 self._journal.resume(facts, self._trainer.parameters())
+
+    def _agree(self, group: TrainerGroup) -> None:
+        """Rank 0 decides which update comes next: hosts may have kept states of different age."""
+        if not isinstance(group.rendezvous, str):
+            if self._rank == 0:
+                group.rendezvous.set(AGREED, f"{self._version} {self._steps}".encode())
+            version, steps = group.rendezvous.get(AGREED).split()
+            self._version, self._steps = int(version), int(steps)
 
     def _commit(self) -> None:
         facts: dict[str, Any] = {"steps": self._steps, "policy": self._config.policy, "wall_time": time.time()}
@@ -212,3 +234,5 @@ class TrainerWorker:
 
     def close(self) -> None:
         self._batches.close()
+        if self._group is not None and not isinstance(self._group.rendezvous, str):
+            self._group.rendezvous.close()

@@ -1,0 +1,39 @@
+"""How many workers a group shall have: what was asked for, and whether it can be. Decisions only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from srl.api.experiment import WorkerGroup
+from srl.base.nearest import nearest
+
+MAX_WORKERS = 100_000
+
+
+def planned(groups: Mapping[str, WorkerGroup], name: str, count: int, relative: bool) -> WorkerGroup:
+    """The group as it shall be. Raises ValueError with what is wrong."""
+    group = groups.get(name)
+    if group is None:
+        raise ValueError(f"no group {name!r}{nearest(name, groups)}")
+    if not group.scalable:
+        raise ValueError(f"{name} cannot be resized while the run goes on; resume it with another number instead")
+    wanted = group.count + count if relative else count
+    if wanted < 1:
+        raise ValueError(f"{name} needs at least one worker; {wanted} were asked for")
+    check_total(sum(g.count for g in groups.values()) - group.count + wanted)
+    return resized(group, wanted)
+
+
+def resized(group: WorkerGroup, count: int) -> WorkerGroup:
+    """Of those who stand and fall together each knows how many they are."""
+    if group.restart.together and count != group.count:
+        config: Any = group.config
+        return replace(group, config=config.resized(count), count=count)
+    return replace(group, count=count)
+
+
+def check_total(total: int) -> None:
+    if total > MAX_WORKERS:
+        raise ValueError(f"a run has at most {MAX_WORKERS} workers; {total} were asked for")

@@ -1,0 +1,46 @@
+"""Data-parallel trainers over two hosts: added and removed while the run goes on, equal at every update."""
+
+from __future__ import annotations
+
+import signal
+
+from terminals import GENTLE, Terminal, kill, wait_for, worker
+
+from srl.runs.journal import check, read
+
+LONG = ("--steps", "1000000000", "--journal", "--batch", "128")
+
+
+def test_trainers_of_two_hosts_come_and_go_and_stay_equal(terminal: Terminal) -> None:
+    secret = terminal.root.parent / "secret"
+    command = terminal.train(
+        *GENTLE, *LONG, *("--scheduler", "hosts", "--hosts", "2", "--secret-file", str(secret), "--bind", "127.0.0.1:0")
+    )
+    waiting = command.wait(lambda status: "srl agent " in " ".join(status["messages"]), "it says where to join")
+    address = " ".join(waiting["messages"]).partition("srl agent ")[2].split()[0]
+    wait_for(secret.exists, "the run made a secret")
+    second = terminal.start("agent", address, "--host", "second", "--cpus", "4", "--secret-file", str(secret))
+    before = command.wait(lambda status: status["version"] > 3, "one trainer learns")
+    odd = terminal.run("scale", "run", "trainers=3")
+    assert odd.code == 2
+    assert "possible are 1, 2" in odd.err
+
+    assert "trainers: 1 -> 2" in terminal.run("scale", "run", "trainers=+1").out
+    two = command.wait(
+        lambda status: len(status["workers"]) == 3 and worker(status, "trainers/1")["progress"] > 5, "two learn"
+    )
+    assert worker(two, "trainers/0")["host"] != worker(two, "trainers/1")["host"]
+    assert two["version"] > before["version"]
+    kill(worker(two, "trainers/1")["pid"])
+    again = command.wait(lambda status: worker(status, "trainers/1")["incarnation"] > 1, "it is replaced")
+    command.wait(lambda status: status["version"] > again["version"] + 3, "both go on")
+    assert "trainers: 2 -> 1" in terminal.run("scale", "run", "trainers=1").out
+    one = command.wait(lambda status: len(status["workers"]) == 2, "one is left")
+    command.wait(lambda status: status["version"] > one["version"] + 3, "it goes on alone")
+
+    command.signal(signal.SIGINT)
+    assert command.end().code == 130
+    assert second.end().code == 0
+    entries = list(read(terminal.root / "run" / "journal.jsonl"))
+    assert check(entries, max_lag=1) == []
+    assert {entry.rank for entry in entries} == {0, 1}
