@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,11 +22,6 @@ CLUSTER = "cluster"
 """Folder of a run directory: how a run that is conducted on another machine is reached."""
 REACH_SECONDS = 3.0
 REPLY_SECONDS = 5.0
-
-
-SIGNALS: dict[str, int] = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
-FAULTS = (*SIGNALS, "slow", "partition")
-"""What `srl chaos` may do to a worker."""
 
 
 class AskStatus(Message, frozen=True):

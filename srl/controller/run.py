@@ -19,7 +19,6 @@ from srl.api.control import (
     Ready,
     Register,
     Stop,
-    Suffer,
 )
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.scheduler import Died, Event, Noted, Said, Scheduler
@@ -28,11 +27,8 @@ from srl.api.transport import Listener, Message
 from srl.api.worker import Place
 from srl.base.clock import Clock, SystemClock
 from srl.base.meter import Counter, Meter
-from srl.base.nearest import nearest
 from srl.base.seeding import derive
 from srl.controller.commands import (
-    FAULTS,
-    SIGNALS,
     AskFault,
     AskScale,
     AskStatus,
@@ -42,6 +38,7 @@ from srl.controller.commands import (
     TellStatus,
 )
 from srl.controller.gauges import Gauges, Member
+from srl.controller.harming import harm
 from srl.controller.scaling import check_total, planned, resized
 from srl.controller.seats import Seat
 from srl.controller.state import ControllerState
@@ -383,19 +380,6 @@ class Controller:
             if (group.name, index) not in self._seats:
                 self._seats[(group.name, index)] = Seat(Place(group.name, index, 0), "dead", self._clock.now())
 
-    def harm(self, worker: str, fault: str, seconds: float) -> str:
-        """Do to a worker what accidents do, for `srl chaos`."""
-        seat = next((seat for seat in self._all() if seat.place.name == worker), None)
-        if seat is None:
-            raise ValueError(f"no worker {worker!r}{nearest(worker, [seat.place.name for seat in self._all()])}")
-        if fault in SIGNALS:
-            self._scheduler.signal(seat.place, SIGNALS[fault])
-        elif fault == "slow" or fault == "partition":
-            self._scheduler.send([seat.place], Suffer(fault, seconds))
-        else:
-            raise ValueError(f"no fault {fault!r}{nearest(fault, FAULTS)}")
-        return f"{fault} {worker}"
-
     def _serve(self, message: Message) -> Message:
         if isinstance(message, AskStatus):
             return TellStatus(self.status())
@@ -406,7 +390,9 @@ class Controller:
             if isinstance(message, AskScale):
                 return TellResult(True, self.scale(message.group, message.count, message.relative))
             if isinstance(message, AskFault):
-                return TellResult(True, self.harm(message.worker, message.fault, message.seconds))
+                places = [seat.place for seat in self._all()]
+                done = harm(self._scheduler, places, message.worker, message.fault, message.seconds)
+                return TellResult(True, done)
         except ValueError as error:
             return TellResult(False, str(error))
         return TellResult(False, "not a question")

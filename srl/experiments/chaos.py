@@ -12,7 +12,8 @@ from pathlib import Path
 from srl.api.status import RunStatus, WorkerStatus
 from srl.api.transport import Message
 from srl.base.nearest import nearest
-from srl.controller.commands import FAULTS, AskFault, AskStatus, TellResult, TellStatus
+from srl.controller.commands import AskFault, AskStatus, TellResult, TellStatus
+from srl.controller.harming import FAULTS
 from srl.runs import journal
 from srl.runs.directory import RunDirectory
 
