@@ -222,9 +222,10 @@ class Scale:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure this machine: `throughput` of training, the environment `ring`, the raw `actor`."""
+    """Measure this machine: `throughput` of training, the environment `ring`, the raw `actor`, or the `control` of very
+    many workers."""
 
-    what: Positional[Literal["throughput", "ring", "actor"]] = "throughput"
+    what: Positional[Literal["throughput", "ring", "actor", "control"]] = "throughput"
     """What to measure."""
     options: OmitArgPrefixes[BenchOptions] = field(default_factory=BenchOptions)
 

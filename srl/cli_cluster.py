@@ -121,8 +121,8 @@ class Agent:
     """Seconds to try to join, and to join again when the connection is lost."""
 
     def run(self) -> int:
-        from srl.schedulers.agent import Offer, keep_joining
         from srl.schedulers.join_secret import read_secret
+        from srl.schedulers.joining import Offer, keep_joining
 
         offer = Offer(self.host, self.cpus, self.gpus, labels=self.label)
         return keep_joining(self.address, read_secret(self.secret_file), offer, self.patience, print)

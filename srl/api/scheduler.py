@@ -28,7 +28,7 @@ class Died:
     reason: str
     clean: bool = False
     blameless: bool = False
-    """Its host was lost: nothing was wrong with the worker."""
+    """Its host was lost, or it was asked to leave: nothing was wrong with the worker."""
 
 
 @dataclass(frozen=True)

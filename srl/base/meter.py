@@ -55,7 +55,8 @@ class Counter(IntEnum):
 
 
 _PHASE = 8
-_SINCE = 9
+SINCE = 9
+"""Which of the numbers says when the phase was entered."""
 
 
 class Meter:
@@ -64,7 +65,7 @@ class Meter:
     def __init__(self, page: memoryview) -> None:
         self._page = page
         # What the page says too; to look there costs more. Only the worker itself enters phases.
-        self._phase, self._since = page[_PHASE], page[_SINCE]
+        self._phase, self._since = page[_PHASE], page[SINCE]
 
     @classmethod
     def alone(cls) -> Meter:
@@ -76,7 +77,7 @@ class Meter:
         now = monotonic_ns()
         page = self._page
         page[self._phase] += now - self._since
-        page[_SINCE] = self._since = now
+        page[SINCE] = self._since = now
         page[_PHASE] = self._phase = phase
 
     def add(self, counter: Counter, amount: int = 1) -> None:
@@ -93,32 +94,27 @@ class Meter:
 
     def stamp(self) -> int:
         """When the phase was entered: as long as this changes, the worker is alive, be it only waiting."""
-        return self._page[_SINCE]
+        return self._page[SINCE]
 
     def seconds(self) -> dict[Phase, float]:
         """Time spent in each phase so far, the running one included."""
         now = monotonic_ns()
         page = self._page
         spent = {phase: page[phase] * 1e-9 for phase in Phase}
-        if page[_SINCE]:
-            spent[self.phase()] += max(0, now - page[_SINCE]) * 1e-9
+        if page[SINCE]:
+            spent[self.phase()] += max(0, now - page[SINCE]) * 1e-9
         return spent
 
     def words(self) -> Array:
         """A copy of everything: [WORDS] int64."""
         return np.array(self._page[:WORDS], np.int64)
 
-    def replace(self, words: Array, ahead_ns: int) -> None:
-        """Show the gauges of a worker of another host; its clock is `ahead_ns` behind ours, always by the same."""
-        self._page[:WORDS] = memoryview(words.tobytes()).cast("q")
-        self._page[_SINCE] += ahead_ns
-
     def begin(self) -> None:
         """A new incarnation starts here: clear the page."""
         for index in range(len(self._page)):
             self._page[index] = 0
         self._phase = Phase.BOOT
-        self._page[_SINCE] = self._since = monotonic_ns()
+        self._page[SINCE] = self._since = monotonic_ns()
 
 
 class Board:

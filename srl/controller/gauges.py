@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.api.control import Episodes, Evaluated, Figures
 from srl.api.experiment import Experiment
 from srl.api.scheduler import Usage
 from srl.api.status import EvaluationStatus, RunStatus, StreamStatus, WorkerStatus
@@ -84,6 +85,19 @@ class Gauges:
             self._base[counter] = self._base.get(counter, 0) + meter.get(counter)
         self._raise_marks([meter])
         self._tracks.pop(place.name, None)
+
+    def hear(self, message: Episodes | Evaluated | Figures) -> None:
+        """A worker has figures to tell."""
+        if isinstance(message, Episodes):
+            self.add_episodes(message.count, message.returns, message.lengths)
+            self.add_facts(message.count, message.facts)
+            if len(self._experiment.policies) > 1 and message.returns:
+                mean = sum(message.returns) / len(message.returns)
+                self.add_facts(message.count, {f"{message.role}/return_mean": mean})
+        elif isinstance(message, Evaluated):
+            self.add_evaluation(message.versions, message.returns, message.lengths)
+        else:
+            self.figures = {**self.figures, **message.figures}
 
     def add_episodes(self, count: int, returns: Iterable[float], lengths: Iterable[float]) -> None:
         self.episodes += count

@@ -39,10 +39,10 @@ from srl.controller.commands import (
 )
 from srl.controller.gauges import Gauges, Member
 from srl.controller.harming import harm
-from srl.controller.scaling import check_total, planned, resized
+from srl.controller.scaling import everybody, planned, resized
 from srl.controller.seats import Seat
 from srl.controller.state import ControllerState
-from srl.controller.supervision import GiveUp, History, Watch, first_line
+from srl.controller.supervision import GiveUp, Guard, History, Pace, Watch, first_line
 from srl.names.table import NameTable
 from srl.schedulers.hosts import HostsScheduler
 
@@ -76,6 +76,7 @@ class Controller:
         self._seats: dict[tuple[str, int], Seat] = {}
         self._names = NameTable(self._clock)
         self._names_changed = False
+        self._newcomers: list[Place] = []
         self.gauges = Gauges(experiment, path)
         self._door = ControlDoor(runtime, self._serve, remote_door) if runtime is not None else None
         self._learning = experiment.learning
@@ -84,16 +85,16 @@ class Controller:
         self._messages: deque[str] = deque(maxlen=8)
         self.gauges.began = time.time() if began is None else began
         self._began = self._clock.now() - max(0.0, time.time() - self.gauges.began)
-        self._reported = -1.0
+        self._look, self._report = Pace(STATUS_SECONDS), Pace(STATUS_SECONDS)
+        self._fallen = False
+        self._guard = Guard()
         self.state = "starting"
         self.reason = ""
 
     # Life of the run
 
     def start(self) -> None:
-        check_total(sum(group.count for group in self._experiment.groups))
-        everybody = [(f"{g.name}/{i}", g.resources) for g in self._experiment.groups for i in range(g.count)]
-        self._scheduler.check_room(everybody)
+        self._scheduler.check_room(everybody(self._experiment.groups))
         for group in self._experiment.groups:
             for index in range(group.count):
                 self._launch(group, index, 0)
@@ -113,6 +114,7 @@ class Controller:
             for name, address in held.names.items():
                 self._names.register(name, address, place.name)
         lost = [(group, Seat(place, "dead")) for group, place in missing]
+        self._fallen = bool(lost)
         self._seats.update({(seat.place.group, seat.place.index): seat for _, seat in lost})
         for group, seat in lost:
             fall = self._fell_together if group.restart.together else self._plan_restart
@@ -123,12 +125,9 @@ class Controller:
 
     def remember(self, scheduler: HostsScheduler) -> ControllerState:
         """What a successor must know."""
-        counts = {group.name: group.count for group in self._groups.values()}
-        incarnations = {seat.place.name: seat.place.incarnation for seat in self._all()}
-        hosts, gauges = scheduler.hosts(), self.gauges
-        return ControllerState(
-            scheduler.address, hosts, counts, incarnations, self._restarts, gauges.totals(), gauges.began
-        )
+        places = [seat.place for seat in self._all()]
+        where = scheduler.address, scheduler.hosts()
+        return ControllerState.of(where, self._groups.values(), places, self._restarts, self.gauges)
 
     def _launch(self, group: WorkerGroup, index: int, incarnation: int) -> None:
         place = Place(group.name, index, incarnation)
@@ -141,16 +140,20 @@ class Controller:
         for event in self._scheduler.poll(POLL_SECONDS):
             self._handle(event)
         now = self._clock.now()
-        self._restart_due(now)
-        if self._names.expire() or self._names_changed:
-            self._broadcast_names()
+        if self._fallen:
+            self._restart_due(now)
+        if self.state == "starting" and all(seat.state == "running" for seat in self._vital()):
+            self.state = "running"
+        self._tell_names()
         if self._door is not None:
             self._door.poll()
-        if now - self._reported >= STATUS_SECONDS:
-            self._reported = now
+        if self._look.due(now):
             self._find_stuck()
+            self._look.done(self._clock.now())
+        if self._report.due(now):
             self.gauges.extend_curve()
             self._on_status(self.status())
+            self._report.done(self._clock.now())
         return self.state in ("starting", "running")
 
     def stop(self, state: str, reason: str) -> None:
@@ -202,16 +205,8 @@ class Controller:
     def _said(self, seat: Seat, event: Said) -> None:
         message = event.message
         self._names.renew(seat.place.name)
-        if isinstance(message, Episodes):
-            self.gauges.add_episodes(message.count, message.returns, message.lengths)
-            self.gauges.add_facts(message.count, message.facts)
-            if len(self._experiment.policies) > 1 and message.returns:
-                mean = sum(message.returns) / len(message.returns)
-                self.gauges.add_facts(message.count, {f"{message.role}/return_mean": mean})
-        elif isinstance(message, Evaluated):
-            self.gauges.add_evaluation(message.versions, message.returns, message.lengths)
-        elif isinstance(message, Figures):
-            self.gauges.figures = {**self.gauges.figures, **message.figures}
+        if isinstance(message, (Episodes, Evaluated, Figures)):
+            self.gauges.hear(message)
         elif isinstance(message, Learnt):
             self._on_learnt(message)
         elif isinstance(message, Register):
@@ -220,9 +215,7 @@ class Controller:
         elif isinstance(message, Ready):
             if seat.state == "starting":
                 seat.state, seat.ready_at = "running", self._clock.now()
-            self._scheduler.send([seat.place], Names(self._names.lookup("")))
-            if self.state == "starting" and all(seat.state == "running" for seat in self._vital()):
-                self.state = "running"
+            self._newcomers.append(seat.place)
         elif isinstance(message, Notice):
             self.tell(f"{seat.place.name}: {message.text}")
         elif isinstance(message, Failure):
@@ -242,6 +235,7 @@ class Controller:
 
     def _died(self, seat: Seat, event: Died) -> None:
         place = seat.place
+        self._fallen = True
         self.gauges.forget(place, self._scheduler.meter(place))
         self._names_changed |= self._names.revoke(place.name)
         if seat.state == "stopping" or self.state not in ("starting", "running") or event.clean:
@@ -267,14 +261,15 @@ class Controller:
             seat.restart_at = now
             return
         worked = now - seat.ready_at if seat.ready_at is not None else 0.0
-        verdict = self._histories[group.name].died(seat.place.name, reason, now, worked)
+        verdict = self._histories[group.name].died(seat.place.name, reason, now, worked, group.count)
         if isinstance(verdict, GiveUp):
             if group.restart.vital:
                 self.stop("failed", verdict.reason)
             else:
                 self.tell(f"going on without {group.name}: {first_line(verdict.reason)}")
             return
-        self.tell(f"{seat.place.name} died ({first_line(reason)}); restarting")
+        what = f"left out for {verdict.after:.0f} s" if verdict.quarantine else "restarting"
+        self.tell(f"{seat.place.name} died ({first_line(reason)}); {what}")
         self._restarts += 1
         seat.restart_at = now + verdict.after
 
@@ -302,12 +297,16 @@ class Controller:
             incarnation = max(self._seats[(name, i)].place.incarnation for i in members) + 1
             for member in members:
                 self._launch(group, member, incarnation)
+        self._fallen = any(seat.restart_at is not None for seat in self._all())
 
-    def _broadcast_names(self) -> None:
-        self._names_changed = False
-        # Also to those who are being built: trainers of several hosts meet before they are ready.
-        alive = [seat.place for seat in self._seats.values() if seat.state in ("starting", "running")]
-        self._scheduler.send(alive, Names(self._names.lookup("")))
+    def _tell_names(self) -> None:
+        told, self._newcomers = self._newcomers, []
+        if self._names.expire() or self._names_changed:
+            self._names_changed = False
+            # Also those who are being built: trainers of several hosts meet before they are ready.
+            told = [seat.place for seat in self._all() if seat.state in ("starting", "running")]
+        if told:
+            self._scheduler.send(told, Names(self._names.lookup("")))
 
     def _find_stuck(self) -> None:
         for (name, _), seat in self._seats.items():
@@ -318,7 +317,8 @@ class Controller:
             timeout = self._groups[name].restart.hang_timeout
             now = self._clock.now()  # of this very look: a dump of another's stacks takes its time
             frozen = self._scheduler.usage(seat.place).stopped
-            if seat.watch.stuck(meter.get(Counter.PROGRESS), meter.stamp(), now, timeout, frozen):
+            stuck = seat.watch.stuck(meter.get(Counter.PROGRESS), meter.stamp(), now, timeout, frozen)
+            if stuck and (frozen or self._guard.allows(now, len(self._seats))):
                 what = "frozen (SIGSTOP)" if frozen else f"stuck in phase {meter.phase().name.lower()}"
                 stacks = "" if frozen else self._scheduler.dump(seat.place)
                 seat.last_words = f"{what} for {now - seat.watch.since:.0f} s\n{stacks}"
@@ -345,9 +345,8 @@ class Controller:
 
     def scale(self, name: str, count: int, relative: bool = False) -> str:
         """Change the number of workers of a group while the run goes on."""
-        before = self._groups.get(name)
         group = planned(self._groups, name, count, relative)
-        assert before is not None
+        before = self._groups[name]
         more = [(f"{name}/{index}", group.resources) for index in range(before.count, group.count)]
         self._scheduler.check_room(more)
         self._groups[name] = group
@@ -376,6 +375,7 @@ class Controller:
             if other == group.name and seat.state != "dead":
                 seat.state = "stopping"
                 self._scheduler.kill(seat.place)
+        self._fallen = True
         for index in range(group.count):
             if (group.name, index) not in self._seats:
                 self._seats[(group.name, index)] = Seat(Place(group.name, index, 0), "dead", self._clock.now())
@@ -391,8 +391,7 @@ class Controller:
                 return TellResult(True, self.scale(message.group, message.count, message.relative))
             if isinstance(message, AskFault):
                 places = [seat.place for seat in self._all()]
-                done = harm(self._scheduler, places, message.worker, message.fault, message.seconds)
-                return TellResult(True, done)
+                return TellResult(True, harm(self._scheduler, places, message.worker, message.fault, message.seconds))
         except ValueError as error:
             return TellResult(False, str(error))
         return TellResult(False, "not a question")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from srl.api.experiment import WorkerGroup
+from srl.api.experiment import Resources, WorkerGroup
 from srl.base.nearest import nearest
-
-MAX_WORKERS = 100_000
+from srl.schedulers.board import MAX_WORKERS
 
 
 def planned(groups: Mapping[str, WorkerGroup], name: str, count: int, relative: bool) -> WorkerGroup:
@@ -32,6 +31,13 @@ def resized(group: WorkerGroup, count: int) -> WorkerGroup:
         config: Any = group.config
         return replace(group, config=config.resized(count), count=count)
     return replace(group, count=count)
+
+
+def everybody(groups: Iterable[WorkerGroup]) -> list[tuple[str, Resources]]:
+    """All workers by name, and what each needs. Raises ValueError if they are too many."""
+    named = [(f"{group.name}/{index}", group.resources) for group in groups for index in range(group.count)]
+    check_total(len(named))
+    return named
 
 
 def check_total(total: int) -> None:

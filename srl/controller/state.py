@@ -8,6 +8,7 @@ import msgspec
 
 from srl.api.experiment import WorkerGroup
 from srl.api.worker import Place
+from srl.controller.gauges import Gauges
 from srl.schedulers.agent_messages import Held
 
 
@@ -26,6 +27,20 @@ class ControllerState(msgspec.Struct, frozen=True):
     """The totals of those who are gone, and the episodes' figures."""
     began: float
     """Wall time."""
+
+    @classmethod
+    def of(
+        cls,
+        where: tuple[str, list[str]],
+        groups: Iterable[WorkerGroup],
+        places: Iterable[Place],
+        restarts: int,
+        gauges: Gauges,
+    ) -> ControllerState:
+        address, hosts = where
+        counts = {group.name: group.count for group in groups}
+        incarnations = {place.name: place.incarnation for place in places}
+        return cls(address, hosts, counts, incarnations, restarts, gauges.totals(), gauges.began)
 
     def sort_out(
         self, groups: Iterable[WorkerGroup], held: Iterable[Held]

@@ -15,13 +15,20 @@ MAX_HEALTHY_FAILURES = 10
 """So many times more deaths are allowed to those who had worked for a while."""
 
 
+QUARANTINE_SECONDS = 60.0
+GUARD_SECONDS = 60.0
+GUARD_SHARE = 0.2
+GUARD_ALWAYS = 2
 FROZEN_SECONDS = 3.0
+MAX_SHARE_INVERSE = 10.0
 
 
 @dataclass(frozen=True)
 class Restart:
     after: float
     """Seconds to wait first."""
+    quarantine: bool = False
+    """This one dies again and again, and nobody else does: it is its place, its seed or its host."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +41,19 @@ class History:
     """The deaths of one worker group."""
 
     rule: RestartRule
-    _deaths: deque[tuple[float, bool]] = field(default_factory=deque)
+    _deaths: deque[tuple[float, bool, str]] = field(default_factory=deque)
 
-    def died(self, name: str, reason: str, now: float, worked: float = 0.0) -> Restart | GiveUp:
+    def died(self, name: str, reason: str, now: float, worked: float = 0.0, size: int = 1) -> Restart | GiveUp:
         """A worker that had worked for a while is replaced at once, as is the first that had not; those that die soon
-        after their start come back ever later, and too many of them end the run."""
-        self._deaths.append((now, worked < HEALTHY_SECONDS))
+        after their start come back ever later, and too many of them end the run. If it is only one of a group of
+        `size` that does so, it is left out for QUARANTINE_SECONDS, and the others go on."""
+        self._deaths.append((now, worked < HEALTHY_SECONDS, name))
         while self._deaths and now - self._deaths[0][0] > self.rule.window:
             self._deaths.popleft()
-        early = sum(soon for _, soon in self._deaths)
+        early = sum(soon for _, soon, _ in self._deaths)
+        others = sum(soon for _, soon, who in self._deaths if who != name)
+        if early > self.rule.max_failures and size > 1 and others <= 1 and not self.rule.together:
+            return Restart(QUARANTINE_SECONDS, quarantine=True)
         if early > self.rule.max_failures or len(self._deaths) > MAX_HEALTHY_FAILURES * self.rule.max_failures:
             return GiveUp(
                 f"{name} died, as its group did {len(self._deaths)} times within {self.rule.window:.0f} s; a restart "
@@ -51,6 +62,40 @@ class History:
         if worked >= HEALTHY_SECONDS or early <= 1:
             return Restart(0.0)
         return Restart(min(MAX_BACKOFF, FIRST_BACKOFF * 2 ** (early - 2)))
+
+
+@dataclass
+class Guard:
+    """Keeps us from acting on a large share of the fleet at once: if very many seem to hang, it is rather something
+    that they share, or our own sight of them, and replacing them all would make it worse."""
+
+    _acted: deque[float] = field(default_factory=deque)
+
+    def allows(self, now: float, size: int) -> bool:
+        """May one more of `size` workers be replaced for no better reason than that it seems stuck?"""
+        while self._acted and now - self._acted[0] > GUARD_SECONDS:
+            self._acted.popleft()
+        if len(self._acted) >= max(GUARD_ALWAYS, GUARD_SHARE * size):
+            return False
+        self._acted.append(now)
+        return True
+
+
+@dataclass
+class Pace:
+    """How often something is done that takes the longer the more workers there are: at most a tenth of the time."""
+
+    seconds: float
+    """At the least, between two times."""
+    _next: float = 0.0
+    _began: float = 0.0
+
+    def due(self, now: float) -> bool:
+        self._began = now
+        return now >= self._next
+
+    def done(self, now: float) -> None:
+        self._next = self._began + max(self.seconds, MAX_SHARE_INVERSE * (now - self._began))
 
 
 @dataclass

@@ -27,5 +27,9 @@ class BenchOptions:
     """Data-parallel trainers."""
     max_lag: int = 1
     """Bound of the staleness."""
+    workers: int = 10_000
+    """`control`: light-weight workers, which register and report but do nothing."""
+    hosts: int = 100
+    """`control`: hosts that they are on."""
     json: bool = False
     """Print one line of JSON."""

@@ -43,12 +43,14 @@ WORKLOADS = {
 
 def measure(what: str, options: BenchOptions) -> dict[str, Any]:
     from srl.experiments.benchmark_actor import raw_actor
+    from srl.experiments.benchmark_control import control
     from srl.experiments.benchmark_ring import ring
 
     kinds: dict[str, Callable[[BenchOptions], dict[str, Any]]] = {
         "throughput": throughput,
         "ring": ring,
         "actor": raw_actor,
+        "control": control,
     }
     return kinds[what](options)
 

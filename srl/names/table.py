@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from srl.base.clock import Clock
-
-
-@dataclass(frozen=True)
-class Entry:
-    address: str
-    owner: str
-    expires: float
 
 
 class NameTable:
@@ -21,19 +13,22 @@ class NameTable:
     def __init__(self, clock: Clock, lease: float = 30.0) -> None:
         self._clock = clock
         self._lease = lease
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, tuple[str, str]] = {}  # name -> address, owner
+        self._leases: dict[str, float] = {}  # owner -> when it ends; only of those who have entries
 
     def register(self, name: str, address: str, owner: str) -> None:
-        self._entries[name] = Entry(address, owner, self._clock.now() + self._lease)
+        self._entries[name] = address, owner
+        self._leases[owner] = self._clock.now() + self._lease
 
     def renew(self, owner: str) -> None:
-        for name, entry in self._entries.items():
-            if entry.owner == owner:
-                self._entries[name] = Entry(entry.address, owner, self._clock.now() + self._lease)
+        if owner in self._leases:
+            self._leases[owner] = self._clock.now() + self._lease
 
     def revoke(self, owner: str) -> bool:
         """Forget all entries of an owner; True if there were any."""
-        gone = [name for name, entry in self._entries.items() if entry.owner == owner]
+        if self._leases.pop(owner, None) is None:
+            return False
+        gone = [name for name, (_, whose) in self._entries.items() if whose == owner]
         for name in gone:
             del self._entries[name]
         return bool(gone)
@@ -41,13 +36,13 @@ class NameTable:
     def expire(self) -> bool:
         """Forget what was not renewed in time; True if anything was."""
         now = self._clock.now()
-        gone = [name for name, entry in self._entries.items() if entry.expires < now]
-        for name in gone:
-            del self._entries[name]
-        return bool(gone)
+        late = [owner for owner, end in self._leases.items() if end < now]
+        for owner in late:
+            self.revoke(owner)
+        return bool(late)
 
     def lookup(self, prefix: str) -> dict[str, str]:
-        return {name: entry.address for name, entry in self._entries.items() if name.startswith(prefix)}
+        return {name: address for name, (address, _) in self._entries.items() if name.startswith(prefix)}
 
 
 class NameView:

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
-import socket
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
-import psutil
 
-from srl.api.control import Published, Ready, Register
+from srl.api.control import Evaluated, Published, Ready, Register, Stop
 from srl.api.scheduler import Died, Event, Said
 from srl.api.transport import Channel, ChannelClosed, Message
 from srl.api.worker import Place
 from srl.base.meter import WORDS
-from srl.base.parenthood import signal_at_parents_death
 from srl.base.tree import Array
 from srl.parameters.relay import ParameterRelay
 from srl.schedulers.agent_line import ControllerLine
 from srl.schedulers.agent_logs import GrowingLogs
 from srl.schedulers.agent_messages import (
-    AGENTS,
     BEAT_SECONDS,
+    USAGE,
     AskDump,
     Beat,
     Begin,
@@ -43,95 +37,25 @@ from srl.schedulers.agent_messages import (
     Join,
     Kept,
     Leave,
-    Messages,
-    Refused,
+    Leaving,
     Rejoin,
     Relay,
     Signal,
     State,
+    Tagged,
     Tell,
     Welcome,
     codec,
-    own_version,
 )
 from srl.schedulers.memory import RunMemory
 from srl.schedulers.processes import ProcessScheduler
 from srl.schedulers.runtime import make_runtime
 from srl.schedulers.zygote import Network
-from srl.transports.tcp import PREFIX, TcpTransport
+from srl.transports.tcp import TcpTransport
 from srl.workers.doorbells import Doorbells
+from srl.workers.evaluator import EVALUATED
 
-JOIN_SECONDS = 10.0
-RETRY_SECONDS = 0.5
-REACH_SECONDS = 3.0
-REDIAL_PATIENCE = 0.1
-
-
-class JoinError(ConnectionError):
-    """The controller does not want this host; the message says why."""
-
-
-class Unreachable(JoinError):
-    """Nobody is there."""
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What this host gives to a run. None: all that it has."""
-
-    host: str = ""
-    cpus: float | None = None
-    gpus: float | None = None
-    memory_mb: int | None = None
-    labels: tuple[str, ...] = ()
-
-    def join(self) -> Join:
-        cpus = float(len(os.sched_getaffinity(0))) if self.cpus is None else self.cpus
-        memory_mb = psutil.virtual_memory().total >> 20 if self.memory_mb is None else self.memory_mb
-        host = self.host or socket.gethostname().split(".")[0]
-        gpus = float(_num_gpus()) if self.gpus is None else self.gpus
-        return Join(host, own_version(), time.monotonic_ns(), cpus, gpus, memory_mb, list(self.labels))
-
-
-def _num_gpus() -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([device for device in visible.split(",") if device.strip()])
-    return len(list(Path("/dev").glob("nvidia[0-9]*")))
-
-
-def join(address: str, secret: bytes, offer: Offer) -> Agent:
-    """Become an agent of the run whose controller listens at `address` (`host:port`). Raises JoinError."""
-    where = f"{PREFIX}{address.removeprefix(PREFIX)}"
-    transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, patience=REACH_SECONDS)
-    try:
-        channel = transport.connect(where, Messages)
-    except ChannelClosed as error:
-        raise Unreachable(f"no controller at {address}: {error}") from error
-    try:
-        channel.send(offer.join())
-        deadline = time.monotonic() + JOIN_SECONDS
-        while (received := channel.receive()) is None:
-            if time.monotonic() > deadline:
-                raise JoinError(f"{address} did not answer within {JOIN_SECONDS:.0f} s: is it a controller of srl?")
-            channel.flush()
-            select.select([channel], [], [], 0.1)
-        message = received[0]
-        if isinstance(message, Refused):
-            raise JoinError(message.text)
-        if not isinstance(message, Welcome):
-            raise JoinError(f"{address} does not behave as a controller")
-        again = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, patience=REDIAL_PATIENCE)
-        return Agent(channel, message, channel.local_host, offer, lambda: again.connect(where, Messages))
-    except ChannelClosed as error:
-        channel.close()
-        raise JoinError(
-            f"{address} let us not in: {error}. The join secrets differ, or the run is over; --secret-file must be a "
-            "copy of the one where `srl train` runs"
-        ) from error
-    except BaseException:
-        channel.close()
-        raise
+DRAIN_SECONDS = 4.0
 
 
 @dataclass
@@ -145,12 +69,12 @@ class _Shipping:
 
 class Agent:
     def __init__(
-        self, channel: Channel, welcome: Welcome, bind: str, offer: Offer, dial: Callable[[], Channel]
+        self, channel: Channel, welcome: Welcome, bind: str, join: Callable[[], Join], dial: Callable[[], Channel]
     ) -> None:
         self.run = welcome.run
         self.host = welcome.host
         self._secret = welcome.secret
-        self._offer = offer
+        self._join = join
         self._held: dict[Place, Held] = {}
         self._memory = RunMemory.create(welcome.policies, with_bell=True)
         self._runtime = make_runtime(welcome.run)
@@ -169,12 +93,16 @@ class Agent:
         self._relay = ParameterRelay(transport, self._memory.parameters, self._bells.watch, self._wake_workers)
         self._shipping = {policy: _Shipping() for policy in welcome.policies}
         self._beaten = 0.0
+        self.leaving = 0.0
+        """When we were asked to leave; 0: never."""
+        self._told_to_leave = False
+        self._listed: list[Place] | None = None
         self._line.send(Relay(self._relay.address))
 
     def serve(self) -> bool:
         """Until the run is over (True) or the controller is lost for good (False); nothing is left behind."""
         try:
-            while True:
+            while not self._drained():
                 for event in self._processes.poll(BEAT_SECONDS):
                     self._pass_on(event)
                 self._bells.wait(0)
@@ -185,10 +113,28 @@ class Agent:
                 self._beat()
                 if self._line.redial(self._greeting):
                     self._come_back()
+            return True
         except ChannelClosed:
             return False
         finally:
             self.close()
+
+    def leave(self) -> None:
+        """This host is wanted elsewhere (a preemption, SIGTERM): let the workers leave in good order, hand the last
+        committed states over, and go. The run goes on on other hosts. Safe in a signal handler."""
+        self.leaving = self.leaving or time.monotonic()
+        self._bells.ring()
+
+    def _drained(self) -> bool:
+        if not self.leaving:
+            return False
+        if not self._told_to_leave:
+            self._told_to_leave = True
+            self._line.send(Leaving())
+            self._processes.send(self._processes.places(), Stop())
+        under_way = any(shipping.under_way for shipping in self._shipping.values())
+        late = time.monotonic() - self.leaving > DRAIN_SECONDS
+        return late or self._line.channel is None or not (self._processes.places() or under_way)
 
     def close(self) -> None:
         self._processes.close()
@@ -199,12 +145,13 @@ class Agent:
         self._line.close()
 
     def _greeting(self) -> Rejoin:
-        join = msgspec.structs.replace(self._offer.join(), host=self.host)
+        join = msgspec.structs.replace(self._join(), host=self.host)
         return Rejoin(join, self.run, self._secret, self._relay.address, list(self._held.values()))
 
     def _come_back(self) -> None:
         """A new controller: it gets the news, and the committed states, which its predecessor held."""
         self._line.tell_news()
+        self._listed = None
         alive = set(self._processes.places())
         self._held = {place: held for place, held in self._held.items() if place in alive}
         for shipping in self._shipping.values():
@@ -216,12 +163,24 @@ class Agent:
     def _pass_on(self, event: Event) -> None:
         if isinstance(event, Said):
             self._note(event.place, event.message)
+            if isinstance(event.message, Evaluated):
+                self._ship_evaluated(event.message)
             self._line.send(Heard(event.place, event.message))
         elif isinstance(event, Died):
             self._ship_logs()  # before the report, so that it is there when somebody looks
             words = self._processes.meter(event.place).words()
-            if self._line.send(Gone(event.place, event.reason, event.clean), [words[None]]):
+            gone = Gone(event.place, event.reason, event.clean, event.blameless)
+            if self.leaving:
+                gone = Gone(event.place, "its host was asked to leave", clean=False, blameless=True)
+            if self._line.send(gone, [words[None]]):
                 self._held.pop(event.place, None)
+
+    def _ship_evaluated(self, message: Evaluated) -> None:
+        """The controller keeps the best on disk; what was evaluated here lies here."""
+        for policy, version in message.versions.items():
+            store = self._memory.parameters[policy]
+            if store.versions().get(EVALUATED) == version and (pulled := store.pull(EVALUATED)) is not None:
+                self._line.send(Tagged(policy, version, EVALUATED), [pulled[1]])
 
     def _note(self, place: Place, message: Message) -> None:
         held = self._held.get(place)
@@ -236,16 +195,15 @@ class Agent:
             return
         self._beaten = now
         places = self._processes.places()
-        usages = [self._processes.usage(place) for place in places]
+        usages = [(self._processes.pid(place), self._processes.usage(place)) for place in places]
+        figures = [(pid, usage.cpu_percent, usage.rss_mb, usage.stopped) for pid, usage in usages]
         pages = [self._processes.meter(place).words() for place in places]
-        beat = Beat(
-            places,
-            [self._processes.pid(place) for place in places],
-            [usage.cpu_percent for usage in usages],
-            [usage.rss_mb for usage in usages],
-            [usage.stopped for usage in usages],
-        )
-        self._line.send(beat, [np.stack(pages) if pages else np.zeros((0, WORDS), np.int64)])
+        arrays = [
+            np.array(pages, np.int64).reshape(-1, WORDS),
+            np.array(figures, np.float64).reshape(-1, len(USAGE)),
+        ]
+        self._line.send(Beat(None if places == self._listed else places), arrays)
+        self._listed = places
         self._ship_logs()
 
     def _ship_logs(self) -> None:
@@ -310,52 +268,3 @@ class Agent:
 
     def _wake_workers(self) -> None:
         self._processes.send(self._processes.places(), Published())
-
-
-def keep_joining(address: str, secret: bytes, offer: Offer, patience: float, tell: Callable[[str], None]) -> int:
-    """Serve until the run is over, and join again when the connection is lost. Raises JoinError after `patience`
-    seconds in vain, at once if we are not wanted."""
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            agent = join(address, secret, offer)
-        except Unreachable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(RETRY_SECONDS)
-            continue
-        tell(f"{agent.host} serves {agent.run}")
-        if agent.serve():
-            tell(f"{agent.run} is over")
-            return 0
-        tell(f"lost the controller of {agent.run}; its workers were ended. Trying to join again")
-        deadline = time.monotonic() + patience
-
-
-class Orders(msgspec.Struct):
-    """What a process that shall be an agent reads from its standard input: nothing of it is an argument."""
-
-    address: str
-    secret: bytes
-    host: str = ""
-    cpus: float | None = None
-    gpus: float | None = None
-    outlives: bool = False
-    """Does it go on when whoever started it dies?"""
-
-
-def main() -> None:
-    """The agent of the controller's own host, and those that engines start."""
-    orders = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Orders)
-    if not orders.outlives:
-        signal_at_parents_death(15)
-    try:
-        agent = join(orders.address, orders.secret, Offer(orders.host, orders.cpus, orders.gpus))
-    except JoinError as error:
-        print(f"srl agent: {error}", file=sys.stderr)
-        sys.exit(2)
-    sys.exit(0 if agent.serve() else 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -22,6 +22,9 @@ AGENT_SILENCE = 15.0
 """A host that says nothing for so long is gone."""
 
 
+USAGE = ("pid", "cpu_percent", "rss_mb", "stopped")
+
+
 class Join(Message, frozen=True):
     """Agent: my host is at your service."""
 
@@ -144,16 +147,15 @@ class Gone(Message, frozen=True):
     place: Place
     reason: str
     clean: bool
+    blameless: bool = False
 
 
 class Beat(Message, frozen=True):
-    """Agent: how my workers are. Their gauges [workers, WORDS] follow. From the controller: I am here."""
+    """Agent: how my workers are. Their gauges [workers, WORDS] follow, and their USAGE [workers, 4]. From the
+    controller: I am here."""
 
-    places: list[Place] = []
-    pids: list[int] = []
-    cpu_percent: list[float] = []
-    rss_mb: list[float] = []
-    stopped: list[bool] = []
+    places: list[Place] | None = None
+    """None: the same workers as the last time."""
 
 
 class LogText(Message, frozen=True):
@@ -172,6 +174,14 @@ class State(Message, frozen=True):
     keys: list[str]
 
 
+class Tagged(Message, frozen=True):
+    """Agent: these parameters, which follow, were evaluated on my host."""
+
+    policy: str
+    version: int
+    tag: str
+
+
 class Kept(Message, frozen=True):
     """Controller: that state is safe."""
 
@@ -179,11 +189,15 @@ class Kept(Message, frozen=True):
     version: int
 
 
+class Leaving(Message, frozen=True):
+    """Agent: my host is wanted elsewhere. Give me no more work; my workers are about to leave."""
+
+
 class Leave(Message, frozen=True):
     """Controller: the run is over."""
 
 
-FromAgent = Union[Join, Rejoin, Relay, Heard, Gone, Beat, LogText, State, Dump]
+FromAgent = Union[Join, Rejoin, Relay, Heard, Gone, Beat, LogText, State, Tagged, Leaving, Dump]
 FromController = Union[Welcome, Refused, Follow, Begin, Tell, End, Signal, AskDump, State, Kept, Beat, Leave]
 Messages: Any = Union[FromAgent, FromController]
 

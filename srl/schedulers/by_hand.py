@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from srl.schedulers.agent import Orders
+from srl.schedulers.joining import Orders
 
 GRACE_SECONDS = 5.0
 
@@ -61,7 +61,7 @@ def start_agent(orders: Orders, log: Path) -> subprocess.Popen[bytes]:
     """An agent as a process of its own; what it must know goes through its standard input."""
     with log.open("ab") as stream:
         agent = subprocess.Popen(
-            [sys.executable, "-m", "srl.schedulers.agent"],
+            [sys.executable, "-m", "srl.schedulers.joining"],
             stdin=subprocess.PIPE,
             stdout=stream,
             stderr=stream,

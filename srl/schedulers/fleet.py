@@ -63,6 +63,8 @@ class Host:
     heard: float
     relay: str = ""
     follows: dict[str, str] = field(default_factory=dict)
+    roster: Any = None
+    """Where the figures of its workers go, as it listed them last."""
     states: dict[str, int] = field(default_factory=dict)
     """Committed states that it was given: policy -> version."""
 
@@ -125,17 +127,18 @@ class Fleet:
         self._news: list[News] = []
 
     def poll(self, timeout: float) -> list[News]:
-        if not self._news:
-            self._bells.wait(timeout)
+        ready = self._bells.wait(0.0 if self._news else timeout)
         now = time.monotonic()
         while (channel := self._listener.accept()) is not None:
             self._bells.watch(channel)
             self._strangers[id(channel)] = (channel, now + JOIN_SECONDS)
         for key, (channel, deadline) in list(self._strangers.items()):
             self._meet(key, channel, now > deadline)
+        beat = now - self._beaten > BEAT_SECONDS
         for host in list(self.hosts.values()):
-            self._hear(host, now)
-        if now - self._beaten > BEAT_SECONDS:
+            if beat or host.channel.fileno() in ready:
+                self._hear(host, now)
+        if beat:
             self._beaten = now
             for name in list(self.hosts):
                 self.send(name, Beat())
@@ -170,7 +173,7 @@ class Fleet:
             self._hosting = replace(self._hosting, secret=message.secret)
         name = self._unique(join.host)
         room = Room(name, join.cpus, join.gpus, join.memory_mb, labels=tuple(join.labels))
-        self.hosts[name] = Host(name, channel, room, time.monotonic_ns() - join.now_ns, time.monotonic())
+        self.hosts[name] = host = Host(name, channel, room, time.monotonic_ns() - join.now_ns, time.monotonic())
         hosting = self._hosting
         preload, path = list(hosting.preload), list(hosting.path)
         self.send(
@@ -183,6 +186,7 @@ class Fleet:
             self.hosts[name].relay = message.relay
             self._news.append(Returned(name, message.workers))
             self._direct()
+        self._hear(host, time.monotonic())  # it may have said more already, and does not ring again
 
     def _turn_away(self, channel: Channel, text: str) -> None:
         with contextlib.suppress(ChannelClosed):

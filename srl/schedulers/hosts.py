@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 from srl.api.control import ToWorker
 from srl.api.experiment import Resources
@@ -17,6 +19,7 @@ from srl.api.worker import Place, WorkerConfig
 from srl.base.config import to_data
 from srl.base.meter import WORDS, Meter
 from srl.schedulers.agent_messages import (
+    USAGE,
     AskDump,
     Beat,
     Begin,
@@ -26,11 +29,14 @@ from srl.schedulers.agent_messages import (
     Heard,
     Held,
     Kept,
+    Leaving,
     LogText,
     Signal,
     State,
+    Tagged,
     Tell,
 )
+from srl.schedulers.board import FleetBoard
 from srl.schedulers.fleet import Fleet, Hosting, Joined, Lost, News, Returned, Turned, Word
 from srl.schedulers.memory import RunMemory
 from srl.schedulers.placement import NoRoom, Room, check_all, choose
@@ -61,11 +67,10 @@ class _Worker:
     learns: str
     resources: Resources
     seed: int
+    row: int
+    """Of the board: its gauges and what it takes."""
     host: str = ""
     """Empty while it waits for a place, and after its death."""
-    pid: int = 0
-    usage: Usage = NO_USAGE
-    meter: Meter = field(default_factory=Meter.alone)
     alive: bool = True
 
 
@@ -92,6 +97,9 @@ class HostsScheduler:
         self._open = False
         self._given_up = False
         self._workers: dict[tuple[str, int], _Worker] = {}
+        self._unplaced: set[tuple[str, int]] = set()
+        self._board = FleetBoard()
+        self._plain: dict[int, tuple[WorkerConfig, Any]] = {}
         self._former: dict[tuple[str, int], str] = {}
         self._events: deque[Event] = deque()
         self._dumps: dict[Place, str] = {}
@@ -110,10 +118,19 @@ class HostsScheduler:
     # Workers
 
     def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
-        worker = _Worker(place, to_data(config), getattr(config, "learns", ""), resources, seed)
-        self._workers[(place.group, place.index)] = worker
+        worker = self._enlist(place, config, resources, seed)
+        self._unplaced.add((place.group, place.index))
         if self._open:
             self._place(worker)
+
+    def _enlist(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> _Worker:
+        if id(config) not in self._plain:  # one for a whole group
+            self._plain[id(config)] = config, to_data(config)
+        key = (place.group, place.index)
+        data, learns = self._plain[id(config)][1], getattr(config, "learns", "")
+        worker = _Worker(place, data, learns, resources, seed, self._board.row(key))
+        self._workers[key] = worker
+        return worker
 
     def gather(self, hosts: Sequence[str], patience: float) -> list[Held]:
         """Wait for the hosts of a predecessor and tell which workers they kept: each is to be adopted."""
@@ -126,9 +143,8 @@ class HostsScheduler:
 
     def adopt(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
         """It runs already, on a host that came back."""
-        worker = _Worker(place, to_data(config), getattr(config, "learns", ""), resources, seed)
+        worker = self._enlist(place, config, resources, seed)
         key = (place.group, place.index)
-        self._workers[key] = worker
         worker.host = self._former[key] = self._returned.pop(key)[1]
         self._fleet.hosts[worker.host].room.take(resources)
         if worker.learns and place.index == 0:
@@ -153,8 +169,8 @@ class HostsScheduler:
             return  # until a host joins, or another worker leaves
         room.take(worker.resources)
         worker.host = self._former[key] = room.host
-        worker.usage = Usage(room.host)
-        worker.meter.begin()
+        self._unplaced.discard(key)
+        self._board.meter(worker.row).begin()
         if worker.learns:
             self._entrust(worker.learns, room.host)
             if place.index == 0:
@@ -171,9 +187,8 @@ class HostsScheduler:
             self._fleet.send(name, State(policy, version, facts, list(state)), list(state.values()))
 
     def _place_waiting(self) -> None:
-        for worker in self._workers.values():
-            if worker.alive and not worker.host:
-                self._place(worker)
+        for key in sorted(self._unplaced):
+            self._place(self._workers[key])
 
     def send(self, places: Sequence[Place], message: ToWorker) -> None:
         by_host: dict[str, list[Place]] = {}
@@ -208,7 +223,9 @@ class HostsScheduler:
         host = self._fleet.hosts.get(worker.host)
         if host is not None:
             host.room.give_back(worker.resources)
-        worker.alive, worker.host, worker.pid = False, "", 0
+        worker.alive, worker.host = False, ""
+        self._board.left(worker.row)
+        self._unplaced.discard((worker.place.group, worker.place.index))
         self._events.append(died)
 
     # News
@@ -218,7 +235,7 @@ class HostsScheduler:
             self._take_in(news)
         if not self._open and not self._given_up:
             self._open_if_complete()
-        elif self._open and any(worker.alive and not worker.host for worker in self._workers.values()):
+        elif self._open and self._unplaced:
             self._place_waiting()
         problem = self._engine.poll()
         if problem is not None:
@@ -276,33 +293,43 @@ class HostsScheduler:
             case Gone():
                 worker = self._worker(message.place)
                 if worker is not None:
-                    self._read_gauges(word.host, [message.place], word.arrays)
-                    self._bury(worker, Died(message.place, message.reason, message.clean))
+                    self._read_last_gauges(word.host, worker, word.arrays)
+                    self._bury(worker, Died(message.place, message.reason, message.clean, message.blameless))
             case Beat():
-                self._read_gauges(word.host, message.places, word.arrays)
-                self._read_usage(word.host, message)
+                self._read_beat(word.host, message, word.arrays)
             case LogText():
                 self._append(message)
             case Dump():
                 self._dumps[message.place] = message.text
+            case Leaving():
+                self._events.append(Noted(f"host {word.host} was asked to leave; its workers go elsewhere"))
+                if word.host in self._fleet.hosts:
+                    self._fleet.hosts[word.host].room.closed = True
+            case Tagged():
+                store = self._memory.parameters.get(message.policy)
+                if store is not None and len(word.arrays) == 1 and message.version > store.version:
+                    store.push(message.version, word.arrays[0], (message.tag,))
             case State():
                 self._keep(word.host, message, word.arrays)
 
-    def _read_gauges(self, name: str, places: Sequence[Place], arrays: Sequence[Any]) -> None:
+    def _read_last_gauges(self, name: str, worker: _Worker, arrays: Sequence[Any]) -> None:
         host = self._fleet.hosts.get(name)
-        if host is None or len(arrays) != 1 or arrays[0].shape != (len(places), WORDS):
-            return
-        for place, words in zip(places, arrays[0], strict=True):
-            worker = self._worker(place)
-            if worker is not None and worker.host == name:
-                worker.meter.replace(words, host.ahead_ns)
+        if host is not None and worker.host == name and len(arrays) == 1 and arrays[0].shape == (1, WORDS):
+            self._board.write(np.array([worker.row]), arrays[0], host.ahead_ns)
 
-    def _read_usage(self, name: str, beat: Beat) -> None:
-        figures = zip(beat.places, beat.pids, beat.cpu_percent, beat.rss_mb, beat.stopped, strict=False)
-        for place, pid, cpu_percent, rss_mb, stopped in figures:
-            worker = self._worker(place)
-            if worker is not None and worker.host == name:
-                worker.pid, worker.usage = pid, Usage(name, cpu_percent, rss_mb, stopped)
+    def _read_beat(self, name: str, beat: Beat, arrays: Sequence[Any]) -> None:
+        host = self._fleet.hosts.get(name)
+        if host is None or len(arrays) != 2:
+            return
+        if beat.places is not None:
+            workers = [self._worker(place) for place in beat.places]
+            rows = [worker.row if worker is not None and worker.host == name else -1 for worker in workers]
+            host.roster = np.array(rows, np.int64)
+        roster = host.roster
+        if roster is None or arrays[0].shape != (len(roster), WORDS) or arrays[1].shape != (len(roster), len(USAGE)):
+            return
+        known = roster >= 0
+        self._board.write(roster[known], arrays[0][known], host.ahead_ns, arrays[1][known])
 
     def _keep(self, name: str, message: State, arrays: Sequence[Any]) -> None:
         snapshot = self._memory.commits[message.policy]
@@ -323,15 +350,15 @@ class HostsScheduler:
 
     def meter(self, place: Place) -> Meter:
         worker = self._worker(place)
-        return worker.meter if worker is not None else Meter.alone()
+        return self._board.meter(worker.row) if worker is not None else Meter.alone()
 
     def pid(self, place: Place) -> int:
         worker = self._worker(place)
-        return worker.pid if worker is not None else 0
+        return self._board.pid(worker.row) if worker is not None else 0
 
     def usage(self, place: Place) -> Usage:
         worker = self._worker(place)
-        return worker.usage if worker is not None else NO_USAGE
+        return self._board.usage(worker.row, worker.host) if worker is not None else NO_USAGE
 
     def dump(self, place: Place) -> str:
         worker = self._worker(place)

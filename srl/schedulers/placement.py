@@ -27,6 +27,8 @@ class Room:
     used_gpus: float = 0.0
     used_mb: int = 0
     labels: tuple[str, ...] = ()
+    closed: bool = False
+    """Takes nobody in any more."""
 
     @property
     def free_share(self) -> float:
@@ -43,6 +45,8 @@ class Room:
     def holds(self, wanted: Resources, *, empty: bool = False, stretch: bool = False) -> bool:
         """Is there room, or would there be on an `empty` host? With `stretch` CPUs may be shared."""
         busy = 0 if empty else 1
+        if self.closed:
+            return False
         if wanted.node and not any(fnmatchcase(name, wanted.node) for name in (self.host, *self.labels)):
             return False
         if not stretch and wanted.cpu > self.cpus - busy * self.used_cpus + EPSILON:

@@ -30,7 +30,7 @@ from srl.schedulers.control import control_channel
 from srl.schedulers.memory import RunMemory
 from srl.schedulers.usage import UsageMeters
 from srl.schedulers.zygote import CANNOT_FORK, MESSAGE_BYTES, Exited, Forked, Hello, Launch, Network
-from srl.workers.host import LEFT
+from srl.workers.host import LEFT, PREEMPTED
 
 HINTS = {
     "SIGKILL": " (by hand, or by the kernel for want of memory)",
@@ -202,9 +202,10 @@ class ProcessScheduler:
                 if child.killed:
                     self.kill(child.place)
             elif child.pid == message.pid:
-                self._bury(child, _reason(message.status), clean=message.status == LEFT)
+                status = message.status
+                self._bury(child, _reason(status), clean=status == LEFT, blameless=status == PREEMPTED)
 
-    def _bury(self, child: _Child, reason: str, clean: bool) -> None:
+    def _bury(self, child: _Child, reason: str, clean: bool, blameless: bool = False) -> None:
         if child.control.fileno() >= 0:
             self._hear(child)  # its last words
         if child.control.fileno() >= 0:
@@ -212,7 +213,7 @@ class ProcessScheduler:
             child.control.close()
         del self._children[child.page]
         self._usage.forget(child.place.name)
-        self._events.append(Died(child.place, reason, clean))
+        self._events.append(Died(child.place, reason, clean, blameless))
 
     def _lost_zygote(self) -> None:
         """Its death took all workers along (the kernel sees to it): begin again with a new one."""
@@ -295,6 +296,8 @@ def _reason(status: int) -> str:
     if status < 0:
         name = signal.Signals(-status).name
         return f"was killed by {name}{HINTS.get(name, '')}"
+    if status == PREEMPTED:
+        return "was asked to leave (SIGTERM)"
     if status == CANNOT_FORK:
         return "could not be forked: there is no memory, or no more processes are allowed (`ulimit -u`)"
     return f"exited with code {status}"

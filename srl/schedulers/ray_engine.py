@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from srl.schedulers.agent import Offer, join
+from srl.schedulers.joining import Offer, join
 from srl.schedulers.slurm import Component
 
 REACH_SECONDS = 3.0

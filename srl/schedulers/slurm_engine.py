@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from srl.schedulers.agent import JoinError, Offer, Unreachable, keep_joining
 from srl.schedulers.join_secret import read_secret
+from srl.schedulers.joining import JoinError, Offer, Unreachable, keep_joining
 from srl.schedulers.slurm import SlurmError, ask
 
 FIRST_RETRY_SECONDS = 2.0

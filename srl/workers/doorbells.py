@@ -43,14 +43,17 @@ class Doorbells:
         """Wake the sleeper; safe from any thread."""
         os.eventfd_write(self._bell, 1)
 
-    def wait(self, timeout: float) -> None:
-        """Sleep until something arrives, or can leave that could not before, at most `timeout` seconds."""
-        for fd, _ in self._epoll.poll(timeout):
+    def wait(self, timeout: float) -> set[int]:
+        """Sleep until something arrives, or can leave that could not before, at most `timeout` seconds. Returns the
+        descriptors of both kinds."""
+        ready = {fd for fd, _ in self._epoll.poll(timeout)}
+        for fd in list(ready):
             if fd == self._room.fileno():
-                self._room.poll(0)
+                ready.update(fd for fd, _ in self._room.poll(0))
             elif fd == self._bell:
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._bell)
+        return ready
 
     def close(self) -> None:
         self._epoll.close()

@@ -21,6 +21,8 @@ from srl.workers.faults import Faults
 
 LEFT = 83
 """Exit code of a worker that left because it had finished or was told to. Not 0: foreign code may exit with that."""
+PREEMPTED = 84
+"""Exit code of a worker that was sent SIGTERM: it left in good order, and its place is to be filled again."""
 CONTROL_SECONDS = 0.02
 IDLE_SECONDS = 0.1
 LESS_MEMORY = "use fewer --lanes, a shorter --horizon or fewer --actors, or allow this host more memory (`ulimit -v`)"
@@ -34,7 +36,7 @@ class WorkerHost:
         self._context = context
         self._control = control
         self._names = names
-        self._stopping = False
+        self._stopping = self._preempted = False
         self._heard = 0.0
         self._faults = Faults()
         context.listen_to_controller = self._hear
@@ -72,7 +74,7 @@ class WorkerHost:
             return self._fail(error, fatal=True)
         except Exception as error:
             return self._fail(error, fatal=False)
-        return LEFT
+        return PREEMPTED if self._preempted else LEFT
 
     def _hear(self) -> None:
         self._heard = time.monotonic()
@@ -89,7 +91,7 @@ class WorkerHost:
             self._faults.suffer()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._stopping = True
+        self._stopping = self._preempted = True
         self._context.bells.ring()
 
     def _fail(self, error: BaseException, fatal: bool) -> int:

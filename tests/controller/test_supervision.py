@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srl.api.experiment import RestartRule
-from srl.controller.supervision import GiveUp, History, Restart, Watch
+from srl.controller.supervision import GUARD_SECONDS, GiveUp, Guard, History, Pace, Restart, Watch
 
 
 def test_early_deaths_are_mended_ever_later_until_it_is_no_use() -> None:
@@ -78,3 +78,32 @@ def test_one_whom_the_kernel_calls_stopped_is_given_up_long_before_one_that_is_s
     for now in (0.0, 1.0, 3.5):
         assert not slow.stuck(1, 1, now, timeout=60.0)
         assert stopped.stuck(1, 1, now, timeout=60.0, frozen=True) == (now > 3.0)
+
+
+def test_one_that_dies_again_and_again_is_left_out_and_the_group_goes_on() -> None:
+    history = History(RestartRule(max_failures=2))
+    verdicts = [history.died("actors/3", "broken", now, size=8) for now in (0.0, 1.0, 2.0)]
+    assert [isinstance(verdict, Restart) and verdict.quarantine for verdict in verdicts] == [False, False, True]
+    alone = History(RestartRule(max_failures=2))
+    assert isinstance([alone.died("actors/0", "broken", now) for now in (0.0, 1.0, 2.0)][-1], GiveUp)
+    several = History(RestartRule(max_failures=2))
+    names = ("actors/0", "actors/1", "actors/0", "actors/1")
+    assert isinstance([several.died(name, "broken", 0.0, size=8) for name in names][-1], GiveUp)
+
+
+def test_no_large_share_of_the_fleet_is_replaced_at_once() -> None:
+    guard = Guard()
+    assert [guard.allows(0.0, size=20) for _ in range(6)] == [True] * 4 + [False] * 2
+    assert guard.allows(GUARD_SECONDS + 1.0, size=20)
+    small = Guard()
+    assert [small.allows(0.0, size=3) for _ in range(3)] == [True, True, False]
+
+
+def test_what_takes_long_is_done_less_often() -> None:
+    pace = Pace(0.25)
+    assert pace.due(1.0)
+    pace.done(1.5)
+    assert not pace.due(5.9)
+    assert pace.due(6.0)
+    pace.done(6.001)
+    assert pace.due(6.25)

@@ -57,12 +57,13 @@ def test_who_takes_a_name_over_keeps_it_when_the_former_owner_goes(table: NameTa
     assert table.lookup("a/") == {"a/0": "unix:/heir"}
 
 
-def test_a_registration_begins_a_new_lease(table: NameTable, clock: ManualClock) -> None:
+def test_a_registration_begins_a_new_lease_of_all_that_its_owner_has(table: NameTable, clock: ManualClock) -> None:
     clock.advance(9.0)
     table.register("a/0", "unix:/again", "actors/0")
     clock.advance(5.0)
     table.expire()
-    assert table.lookup("") == {"a/0": "unix:/again"}
+    assert table.lookup("a/")["a/0"] == "unix:/again"
+    assert table.lookup("t/") == {}
 
 
 def test_a_view_tells_its_controller_and_shows_what_it_was_told() -> None:

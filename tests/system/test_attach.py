@@ -69,7 +69,7 @@ def test_without_a_headless_time_everything_ends_with_the_controller(terminal: T
 def test_a_run_whose_agents_are_gone_too_says_so(terminal: Terminal) -> None:
     command = over_hosts(terminal)
     command.wait(lambda status: status["steps"] > 100 and remembered(terminal), "it learns")
-    agents = [p for p in terminal.processes() if "srl.schedulers.agent" in p.cmdline()]
+    agents = [p for p in terminal.processes() if "srl.schedulers.joining" in p.cmdline()]
     command.signal(signal.SIGKILL)
     command.end()
     for agent in agents:
