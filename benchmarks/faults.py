@@ -1,7 +1,9 @@
-"""How long a running job needs to go on after a kill -9: `python benchmarks/faults.py --times 10`.
+"""How long a running job needs to go on after a fault: `python benchmarks/faults.py --times 20`.
 
-A CartPole run in processes. Recovery is measured from the kill to the first update that was learnt afterwards from
-samples of the new worker (a killed actor or policy worker) or by the new worker (a killed trainer, or the zygote).
+A CartPole run in processes. Recovery is measured from the fault to the first update that was learnt afterwards from
+samples of the new worker (a killed or stopped actor or policy worker) or by the new worker (a killed trainer, or the
+zygote). `--only actor trainer` measures some of them. The controller's row is a run over hosts whose command is killed
+and attached to again after `--away` seconds: the time until it answers, and the speed meanwhile.
 """
 
 from __future__ import annotations
@@ -36,6 +38,17 @@ class Job:
         self.process = subprocess.Popen(
             [*command, "--root", str(home / "runs"), *options],
             env={**os.environ, "XDG_RUNTIME_DIR": str(home)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def attach(self) -> None:
+        """Another command takes the run over whose own was killed."""
+        name = next((self._home / "runs").iterdir()).name
+        command = [str(Path(sys.executable).with_name("srl")), "attach", name, "--root", str(self._home / "runs")]
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, "XDG_RUNTIME_DIR": str(self._home)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -77,11 +90,13 @@ def member(status: RunStatus, name: str) -> WorkerStatus:
     return next(worker for worker in status.workers if worker.name == name)
 
 
-def kill_and_wait(run: Job, name: str, victim: Callable[[RunStatus], int]) -> float:
+def kill_and_wait(
+    run: Job, name: str, victim: Callable[[RunStatus], int], number: signal.Signals = signal.SIGKILL
+) -> float:
     """Seconds until the replacement of worker `name` works and an update came after that."""
     before = run.wait(lambda status: all(worker.state == "running" for worker in status.workers))
     began = time.monotonic()
-    os.kill(victim(before), signal.SIGKILL)
+    os.kill(victim(before), number)
     renewed = run.wait(
         lambda status: (
             member(status, name).incarnation > member(before, name).incarnation and member(status, name).progress > 0
@@ -94,9 +109,38 @@ def kill_and_wait(run: Job, name: str, victim: Callable[[RunStatus], int]) -> fl
     return took
 
 
-def measure_worker(times: int, name: str, *options: str) -> list[float]:
+def measure_worker(times: int, name: str, *options: str, number: signal.Signals = signal.SIGKILL) -> list[float]:
     with job(*options) as run:
-        return [kill_and_wait(run, name, lambda status: member(status, name).pid) for _ in _paced(times)]
+        return [kill_and_wait(run, name, lambda status: member(status, name).pid, number) for _ in _paced(times)]
+
+
+def _beyond(version: int) -> Callable[[RunStatus], bool]:
+    return lambda status: status.state == "running" and status.version > version
+
+
+def measure_controller(times: int, away: float) -> list[float]:
+    """Seconds from `srl attach` until the run answers again. Prints how fast it was without a controller."""
+    taken = []
+    for _ in range(times):
+        with tempfile.TemporaryDirectory() as directory:
+            secret = str(Path(directory) / "secret")
+            with job("--scheduler", "hosts", "--actors", "1", "--secret-file", secret) as run:
+                first = run.wait(lambda status: True)
+                time.sleep(min(away, 10.0))
+                before = run.wait(lambda status: True)
+                run.process.kill()
+                run.process.wait()
+                time.sleep(away)
+                began = time.monotonic()
+                run.attach()
+                after = run.wait(_beyond(before.version))
+                taken.append(time.monotonic() - began)
+                if after.restarts:
+                    raise RuntimeError(f"{after.restarts} workers were begun anew")
+                calm = (before.steps - first.steps) / (before.elapsed - first.elapsed)
+                alone = (after.steps - before.steps) / (after.elapsed - before.elapsed)
+                print(f"(steps/s: {calm:,.0f} with a controller, {alone:,.0f} without: {alone / calm:.1%})", flush=True)
+    return taken
 
 
 def measure_zygote(times: int) -> list[float]:
@@ -156,7 +200,10 @@ def measure_signal(times: int) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=10, help="kills of each kind")
-    times = parser.parse_args().times
+    parser.add_argument("--away", type=float, default=60.0, help="seconds without a controller")
+    parser.add_argument("--only", nargs="*", default=(), help="only these rows")
+    arguments = parser.parse_args()
+    times, away = arguments.times, arguments.away
     rows = {
         "actor": (2.0, lambda: measure_worker(times, "actors/0")),
         "policy worker": (3.0, lambda: measure_worker(times, "policies/0", "--inference", "host")),
@@ -165,10 +212,14 @@ def main() -> None:
         "one of two trainers": (6.0, lambda: measure_worker(times, "trainers/1", "--trainers", "2")),
         "zygote": (6.0, lambda: measure_zygote(times)),
         "supervisor: all gone": (2.0, lambda: measure_supervisor(times)),
+        "SIGSTOP of an actor": (5.0, lambda: measure_worker(times, "actors/0", number=signal.SIGSTOP)),
+        "controller": (5.0, lambda: measure_controller(max(1, times // 10), away)),
         "Ctrl-C: exit": (5.0, lambda: measure_signal(times)),
     }
-    print("| kill -9 of | p50 s | p95 s | max s | bar s |\n|---|---|---|---|---|", flush=True)
+    print("| kill -9 of, if not said otherwise | p50 s | p95 s | max s | bar s |\n|---|---|---|---|---|", flush=True)
     for name, (bar, measure) in rows.items():
+        if arguments.only and name not in arguments.only:
+            continue
         taken = sorted(measure())
         p95 = taken[min(len(taken) - 1, round(0.95 * (len(taken) - 1)))]
         print(f"| {name} | {statistics.median(taken):.2f} | {p95:.2f} | {taken[-1]:.2f} | {bar:.0f} |", flush=True)
