@@ -91,8 +91,8 @@ def main() -> int:
         grown, more, threads = growth(track.rss_mb), growth(track.descriptors), growth(track.threads)
         bad |= grown > arguments.max_mb or more > 0 or threads > 0
         print(
-            f"| {track.name} {pid} | {len(track.rss_mb)} | {track.rss_mb[-1]:.0f} | {grown:+.1f} | {track.descriptors[-1]} "
-            f"({more:+.0f}) | {track.threads[-1]} ({threads:+.0f}) |"
+            f"| {track.name} {pid} | {len(track.rss_mb)} | {track.rss_mb[-1]:.0f} | {grown:+.1f} "
+            f"| {track.descriptors[-1]} ({more:+.0f}) | {track.threads[-1]} ({threads:+.0f}) |"
         )
     print(f"/dev/shm: {shared[-1]} entries ({growth(shared):+.0f}); {'NOT ' if bad else ''}constant")
     return 1 if bad else 0
