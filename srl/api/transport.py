@@ -19,6 +19,10 @@ class ChannelClosed(ConnectionError):
     """The other side is gone; what was sent and not yet received may be lost."""
 
 
+class PeerSilent(ChannelClosed):
+    """Nothing is heard from the other side's host any more. Its process may live: it is gone for us, not for others."""
+
+
 @runtime_checkable
 class Channel(Protocol):
     """One end of a connection. Order is kept; nothing is lost or doubled while the channel lives."""

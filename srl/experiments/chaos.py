@@ -90,6 +90,9 @@ class Witness:
         for stream in status.streams:
             if stream.consumed + stream.dropped > stream.posted:
                 self._note(f"{stream.name} gave {stream.consumed} blocks of {stream.posted} that it got")
+        on_one_host = not any(worker.host for worker in status.workers)  # others tell their figures one after the other
+        if on_one_host and status.steps > status.decisions:
+            self._note(f"{status.steps} decisions were learnt from, and {status.decisions} made")
         if former is None:
             return
         if status.version < former.version:

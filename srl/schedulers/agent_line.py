@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from srl.api.transport import Channel, ChannelClosed, Message
+from srl.api.transport import Channel, ChannelClosed, Message, PeerSilent
 from srl.base.tree import Array
 from srl.schedulers.agent_messages import CONTROLLER_SILENCE, Gone, Heard, Refused, Welcome
 
@@ -69,11 +69,11 @@ class ControllerLine:
             self._heard = time.monotonic()
             yield received[0], received[1]
         if self._channel is not None and time.monotonic() - self._heard > CONTROLLER_SILENCE:
-            raise ChannelClosed(f"nothing was heard from the controller for {CONTROLLER_SILENCE:.0f} s")
+            raise PeerSilent(f"nothing was heard from the controller for {CONTROLLER_SILENCE:.0f} s")
 
     def _break(self, error: ChannelClosed) -> None:
         assert self._channel is not None
-        if self._headless <= 0:
+        if self._headless <= 0 or isinstance(error, PeerSilent):
             raise error
         self._channel.close()
         self._channel = None

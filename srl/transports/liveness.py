@@ -6,7 +6,7 @@ import socket
 import struct
 import time
 
-from srl.api.transport import ChannelClosed
+from srl.api.transport import PeerSilent
 
 DEAD_AFTER = 10.0
 CHECK_INTERVAL = 1.0
@@ -31,7 +31,7 @@ class Liveness:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, MIN_UNANSWERED)
 
     def check(self, peer: str) -> None:
-        """Raises ChannelClosed if the peer's host is dead. Looks once a second at most."""
+        """Raises PeerSilent if the peer's host is dead. Looks once a second at most."""
         now = time.monotonic()
         if now < self._next_check:
             return
@@ -39,4 +39,4 @@ class Liveness:
         info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
         num_retransmits, num_probes, silent_ms = TCP_INFO.unpack(info)
         if max(num_retransmits, num_probes) >= MIN_UNANSWERED and silent_ms > DEAD_AFTER * 1000:
-            raise ChannelClosed(f"{peer} has not answered for {silent_ms / 1000:.0f} s; its host is gone")
+            raise PeerSilent(f"{peer} has not answered for {silent_ms / 1000:.0f} s; its host is gone")

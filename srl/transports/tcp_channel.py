@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from itertools import islice
 
 import numpy as np
 
-from srl.api.transport import ChannelClosed, Message
+from srl.api.transport import ChannelClosed, Message, PeerSilent
 from srl.base.memory import Memory
 from srl.base.tree import Array
 from srl.base.wire import ALIGNMENT, Buffer, Codec, DecodeError
@@ -25,6 +26,7 @@ STAGING_BYTES = 2**14
 MAX_STAGING_BYTES = 2**20
 MAX_IOVECS = 512
 MAX_DRAINS = 256
+UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 class TcpChannel:
@@ -92,7 +94,7 @@ class TcpChannel:
         except BlockingIOError:
             return 0
         except OSError as error:
-            raise ChannelClosed(f"{self.peer} is gone: {error}") from error
+            raise self._gone(error) from error
 
     def receive(self) -> tuple[Message, list[Array], Memory | None] | None:
         self._check_open()
@@ -187,10 +189,14 @@ class TcpChannel:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise ChannelClosed(f"{self.peer} is gone: {error}") from error
+            raise self._gone(error) from error
         if num_read == 0:
             raise ChannelClosed(f"{self.peer} is gone")
         return True
+
+    def _gone(self, error: OSError) -> ChannelClosed:
+        kind = PeerSilent if error.errno in UNREACHABLE else ChannelClosed
+        return kind(f"{self.peer} is gone: {error}")
 
     def refuse(self, reason: str, detail: str) -> None:
         """Stop talking to a peer that broke the rules; the owner closes the channel."""

@@ -77,7 +77,7 @@ def test_one_whom_the_kernel_calls_stopped_is_given_up_long_before_one_that_is_s
     slow, stopped = Watch(), Watch()
     for now in (0.0, 1.0, 3.5):
         assert not slow.stuck(1, 1, now, timeout=60.0)
-        assert stopped.stuck(1, 1, now, timeout=60.0, frozen=True) == (now > 3.0)
+        assert stopped.stuck(1, 1, now, timeout=60.0, frozen=True) == (now > 2.0)
 
 
 def test_one_that_dies_again_and_again_is_left_out_and_the_group_goes_on() -> None:

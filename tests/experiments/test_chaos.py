@@ -8,7 +8,7 @@ from srl.experiments.chaos import ChaosPlan, ChaosReport, Fault, Witness, descri
 
 def status(version: int = 5, incarnation: int = 0, progress: int = 9, **changes: object) -> RunStatus:
     worker = WorkerStatus("actors/0", "actors", state="running", incarnation=incarnation, progress=progress)
-    fields = {"version": version, "steps": 100, "max_lag": 1, "workers": [worker], **changes}
+    fields = {"version": version, "steps": 100, "decisions": 200, "max_lag": 1, "workers": [worker], **changes}
     return RunStatus("run", "CartPole-v1", "PPO", "/runs/run", **fields)  # type: ignore[arg-type]
 
 
@@ -25,6 +25,7 @@ def test_a_run_that_goes_on_is_not_accused() -> None:
         (status(4), "version went back from 5 to 4"),
         (status(steps=99), "steps went back"),
         (status(lag_max=2), "2 versions behind"),
+        (status(steps=201), "201 decisions were learnt from, and 200 made"),
         (status(streams=[StreamStatus("samples/0", "push", posted=4, consumed=5)]), "gave 5 blocks of 4"),
     ],
 )

@@ -1,0 +1,84 @@
+"""An agent and a controller that dies, or cannot be reached: not the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from srl.api.control import Ready
+from srl.api.transport import ChannelClosed, Message, PeerSilent
+from srl.api.worker import Place
+from srl.schedulers.agent_line import ControllerLine
+from srl.schedulers.agent_messages import Beat, Heard, Refused, Welcome
+
+PLACE = Place("actors", 0, 0)
+WELCOME = Welcome("run", "host", b"", [], [], [], False, 60.0)
+
+
+class Line:
+    """A channel whose other end is written by the test."""
+
+    shares_memory = False
+    peer = "the controller"
+
+    def __init__(self, *received: Message | ChannelClosed) -> None:
+        self.received = list(received)
+        self.sent: list[Message] = []
+
+    def send(self, message: Message, arrays: Any = (), memory: Any = None) -> None:
+        self.sent.append(message)
+
+    def receive(self) -> Any:
+        if not self.received:
+            return None
+        message = self.received.pop(0)
+        if isinstance(message, ChannelClosed):
+            raise message
+        return message, [], None
+
+    def flush(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        pass
+
+
+def line_to(first: Line, *others: Line, headless: float = 60.0) -> ControllerLine:
+    waiting = list(others)
+    return ControllerLine(first, lambda: waiting.pop(0), headless, lambda channel: None)
+
+
+def test_after_a_closed_connection_news_wait_for_the_next_controller() -> None:
+    successor = Line(WELCOME)
+    line = line_to(Line(ChannelClosed("is gone")), successor)
+    assert list(line.receive()) == []
+    assert line.channel is None
+    assert not line.send(Heard(PLACE, Ready()))
+    assert not line.send(Beat([]))
+    assert line.redial(lambda: Beat([PLACE]))
+    line.tell_news()
+    assert line.channel is successor
+    assert successor.sent == [Beat([PLACE]), Heard(PLACE, Ready())]
+
+
+def test_who_is_silent_may_have_replaced_our_workers() -> None:
+    line = line_to(Line(PeerSilent("has not answered for 11 s")))
+    with pytest.raises(ChannelClosed, match="not answered"):
+        list(line.receive())
+
+
+def test_without_a_headless_time_a_closed_connection_is_the_end() -> None:
+    line = line_to(Line(ChannelClosed("is gone")), headless=0.0)
+    with pytest.raises(ChannelClosed, match="is gone"):
+        list(line.receive())
+
+
+def test_a_controller_that_has_replaced_our_workers_says_so() -> None:
+    line = line_to(Line(ChannelClosed("reset")), Line(Refused("join anew")))
+    assert list(line.receive()) == []
+    with pytest.raises(ChannelClosed, match="replaced our workers"):
+        line.redial(lambda: Beat([]))
