@@ -52,6 +52,7 @@ def test_workers_outlive_their_controller_and_another_takes_them_over(terminal: 
     assert check(read(terminal.root / "run" / "journal.jsonl"), max_lag=1) == []
 
 
+@pytest.mark.slow
 def test_without_a_headless_time_everything_ends_with_the_controller(terminal: Terminal) -> None:
     command = over_hosts(terminal, "--headless", "0")
     command.wait_for_steps(100)

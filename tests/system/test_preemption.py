@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from terminals import GENTLE, Terminal, kill, wait_for, worker
 
 LONG = ("--steps", "1000000000", "--journal")
 EVALUATE = ("--eval-every", "100", "--eval-episodes", "1", "--eval-share", "0.5")
 
 
+@pytest.mark.slow
 def test_a_host_that_is_preempted_hands_its_work_over(terminal: Terminal) -> None:
     secret = terminal.root.parent / "secret"
     command = terminal.train(

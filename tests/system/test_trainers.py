@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from terminals import GENTLE, Terminal, kill, wait_for, worker
 
 from srl.runs.journal import check, read
@@ -11,6 +12,7 @@ from srl.runs.journal import check, read
 LONG = ("--steps", "1000000000", "--journal", "--batch", "128")
 
 
+@pytest.mark.slow
 def test_trainers_of_two_hosts_come_and_go_and_stay_equal(terminal: Terminal) -> None:
     secret = terminal.root.parent / "secret"
     command = terminal.train(
