@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import psutil
 
 from srl.api.scheduler import Usage
@@ -9,16 +11,28 @@ from srl.api.scheduler import Usage
 STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
+FRESH_SECONDS = 0.2
+
+
 class UsageMeters:
-    """CPU percentages are over the time since the same worker was last asked about."""
+    """CPU percentages are over the time since the same worker was last measured, some tenths of a second at least."""
 
     def __init__(self, host: str = "") -> None:
         self._host = host
         self._processes: dict[str, psutil.Process] = {}
+        self._measured: dict[str, tuple[float, int, Usage]] = {}  # when, which process
 
     def measure(self, worker: str, pid: int) -> Usage:
         if not pid:
             return Usage(self._host)
+        measured, whose, usage = self._measured.get(worker, (0.0, 0, None))
+        if usage is not None and whose == pid and time.monotonic() - measured < FRESH_SECONDS:
+            return usage
+        usage = self._measure(worker, pid)
+        self._measured[worker] = (time.monotonic(), pid, usage)
+        return usage
+
+    def _measure(self, worker: str, pid: int) -> Usage:
         try:
             process = self._processes.get(worker)
             if process is None or process.pid != pid:
@@ -32,3 +46,4 @@ class UsageMeters:
 
     def forget(self, worker: str) -> None:
         self._processes.pop(worker, None)
+        self._measured.pop(worker, None)
