@@ -113,6 +113,7 @@ class Controller:
             scheduler.adopt(place, group.config, group.resources, seed)
             for name, address in held.names.items():
                 self._names.register(name, address, place.name)
+        scheduler.settle(patience)
         lost = [(group, Seat(place, "dead")) for group, place in missing]
         self._fallen = bool(lost)
         self._seats.update({(seat.place.group, seat.place.index): seat for _, seat in lost})

@@ -150,6 +150,13 @@ class HostsScheduler:
         if worker.learns and place.index == 0:
             self._fleet.lead({worker.learns: worker.host})
 
+    def settle(self, patience: float) -> None:
+        """Wait until every host has told the figures of the workers that were adopted: these go on counting."""
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline and any(host.roster is None for host in self._fleet.hosts.values()):
+            for news in self._fleet.poll(0.05):
+                self._take_in(news)
+
     def hosts(self) -> list[str]:
         return [room.host for room in self._rooms()]
 
