@@ -43,7 +43,7 @@ class Broken(Tracer):
             case "raise":
                 raise RuntimeError("the simulator lost its mind")
             case "hang":
-                time.sleep(3600)
+                hang_forever()
             case "nan":
                 return observation * np.nan
             case "shape":
@@ -55,6 +55,12 @@ class Broken(Tracer):
             case "segfault":
                 ctypes.string_at(0)
         return observation
+
+
+def hang_forever() -> None:
+    """No waiting for anything: this is the fault."""
+    while True:
+        time.sleep(3600)
 
 
 def make(**kwargs) -> Broken:

@@ -20,6 +20,8 @@ SRL = str(Path(sys.executable).parent / "srl")
 PATIENCE = 60.0
 """Seconds until something counts as not going to happen. How fast things are is a matter of benchmarks, not of tests:
 they run on machines that are slow and busy."""
+LOOK_SECONDS = 0.02
+"""Between two looks at another process, which rings no bell for us."""
 GENTLE = (
     *("srl.testing.environments:slow", "--env-arg", "seconds=0.002", "--actors", "1", "--lanes", "4"),
     *("--horizon", "16", "--ppo.num-minibatches", "1"),
@@ -28,21 +30,18 @@ GENTLE = (
 Found = TypeVar("Found")
 
 
-def wait_for(condition: Callable[[], Found], what: str) -> Found:
+def wait_for(condition: Callable[[], Found], what: str | Callable[[], str]) -> Found:
     """What the condition gives once it is true; fails when that does not happen."""
     deadline = time.monotonic() + PATIENCE
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {PATIENCE} s: {what}"
-        time.sleep(0.02)
+        assert time.monotonic() < deadline, f"not within {PATIENCE} s: {what if isinstance(what, str) else what()}"
+        time.sleep(LOOK_SECONDS)
     return found
 
 
 def wait_until_gone(look: Callable[[], list[Any]]) -> None:
     """Until nothing is found any more; otherwise says what stayed."""
-    deadline = time.monotonic() + PATIENCE
-    while left := look():
-        assert time.monotonic() < deadline, f"still there after {PATIENCE} s: {left}"
-        time.sleep(0.02)
+    wait_for(lambda: not look(), lambda: f"the end of {look()}")
 
 
 @dataclass

@@ -1,8 +1,7 @@
 """Kills in a running job: it goes on, nothing committed is lost, and nothing is left behind."""
 
-import random
 import signal
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -115,25 +114,50 @@ def test_a_killed_supervisor_takes_everything_along(terminal: Terminal) -> None:
     command.end()
 
 
-@pytest.mark.parametrize("seconds", [0.7, 1.3])
-def test_a_supervisor_killed_while_it_starts_takes_everything_along(terminal: Terminal, seconds: float) -> None:
+STAGES: dict[str, Callable[[Terminal], object]] = {
+    "as it loads": lambda terminal: terminal.processes(),
+    "with a directory": lambda terminal: (terminal.root / "run").exists(),
+    "with a door": lambda terminal: terminal.leftovers(),
+    "with a zygote": lambda terminal: len(terminal.processes()) >= 2,
+    "with workers": lambda terminal: len(terminal.processes()) >= 4,
+    "with logs": lambda terminal: any((terminal.root / "run" / "logs").glob("*.log")),
+}
+"""How far a run has come that is not ready yet; on each of these somebody may lose patience with it."""
+
+
+def begin(terminal: Terminal, stage: str) -> Command:
     command = terminal.train("CartPole-v1", *LONG)
-    time.sleep(seconds)  # the moment is the point of the test
+    wait_for(lambda: STAGES[stage](terminal), f"a run {stage}")
+    return command
+
+
+@pytest.mark.parametrize("stage", ["with a zygote", "with workers"])
+def test_a_supervisor_killed_while_it_starts_takes_everything_along(terminal: Terminal, stage: str) -> None:
+    command = begin(terminal, stage)
     command.signal(signal.SIGKILL)
     wait_until_gone(terminal.processes)
     wait_until_gone(terminal.leftovers)
     command.end()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-@pytest.mark.parametrize("part", range(2))
-def test_a_signal_at_any_moment_ends_the_run(terminal: Terminal, number: signal.Signals, part: int) -> None:
-    moment = random.Random(f"{number}{part}").uniform(0.1 + 1.5 * part, 1.6 + 1.5 * part)
-    command = terminal.train("CartPole-v1", *LONG)
-    time.sleep(moment)  # the moment is the point of the test
+@pytest.mark.parametrize(
+    ("number", "stage"),
+    [
+        (signal.SIGINT, "as it loads"),
+        (signal.SIGINT, "with a door"),
+        (signal.SIGINT, "with workers"),
+        (signal.SIGTERM, "with a directory"),
+        (signal.SIGTERM, "with a zygote"),
+        (signal.SIGTERM, "with logs"),
+    ],
+)
+def test_a_signal_at_any_moment_ends_the_run(terminal: Terminal, number: signal.Signals, stage: str) -> None:
+    command = begin(terminal, stage)
     command.signal(number)
     ended = command.end()
-    assert ended.code in (130, -number), (moment, ended)
+    assert ended.code in (130, -number), ended
+    wait_until_gone(terminal.processes)
+    wait_until_gone(terminal.leftovers)
 
 
 def test_a_second_ctrl_c_leaves_at_once(terminal: Terminal, tmp_path: Path) -> None:
@@ -142,11 +166,12 @@ def test_a_second_ctrl_c_leaves_at_once(terminal: Terminal, tmp_path: Path) -> N
     arguments = ("--env-arg", "fault=hang", "--env-arg", f"once={tmp_path}", "--lanes", "1", "--actors", "1")
     command = terminal.train(f"{BROKEN}:make", *LONG, *arguments)
     wait_for(lambda: (tmp_path / "hang").exists(), "an actor that hangs")
-    while command.process.poll() is None:
-        command.signal(signal.SIGINT)
-        time.sleep(0.3)  # two signals at once are one
+    trainer = psutil.Process(worker(command.wait(lambda status: True, "a status"), "trainers/0")["pid"])
+    command.signal(signal.SIGINT)
+    wait_for(lambda: not trainer.is_running(), "a trainer that was told to stop")
+    command.signal(signal.SIGINT)
     ended = command.end()
-    assert ended.code in (130, -signal.SIGINT)  # the latter if a third one came as it was leaving
+    assert ended.code == 130, ended
     assert "srl resume" not in ended.out, ended.out
 
 

@@ -234,17 +234,21 @@ class BadClose(Walk):
 
 
 class Hanging(Walk):
+    HANGS_SECONDS = 10
+
     def step(self, action):
         while True:
             try:
-                time.sleep(10)
+                time.sleep(self.HANGS_SECONDS)
             except Exception:  # what a careless environment does
                 continue
 
 
 class Slow(Walk):
+    SIMULATED_SECONDS = 0.03
+
     def step(self, action):
-        time.sleep(0.03)
+        time.sleep(self.SIMULATED_SECONDS)
         return super().step(action)
 
 
