@@ -157,11 +157,12 @@ class Record:
 class Export:
     """Write a trained policy as ONNX, which runs without srl and without torch.
 
-    Observations in; likeliest action, distribution parameters and value out. Normalisers and masks are included.
+    Observations in; likeliest action, distribution parameters and value out. Normalisers, masks and the bounds of
+    actions are included.
     """
 
     run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
-    """Its path, its name, a unique beginning of its name, or `latest`."""
+    """Its path, its name, a unique beginning of its name, or `latest`; or the directory of a checkpoint."""
     out: Path | None = None
     """The file; by default policy.onnx in the run's directory."""
     policy: str = ""
@@ -173,9 +174,12 @@ class Export:
 
     def run(self) -> int:
         from srl.experiments.exporting import export
+        from srl.runs.checkpoints import is_checkpoint
         from srl.runs.directory import find
 
-        done = export(find(self.run_name, self.root).path, self.out, policy=self.policy, checkpoint=self.checkpoint)
+        named = Path(self.run_name)
+        source = named if is_checkpoint(named) else find(self.run_name, self.root).path
+        done = export(source, self.out, policy=self.policy, checkpoint=self.checkpoint)
         print(f"{done.path} written: {', '.join(done.inputs)} -> {', '.join(done.outputs)}")
         checked = "onnxruntime gives the same actions as the policy"
         print(checked if done.checked else "not checked: onnxruntime is not installed")

@@ -8,11 +8,12 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from srl.api.spaces import Space, array_spec
+from srl.api.spaces import Box, Dict, Space, array_spec, bounds_of
 from srl.base.tree import Array, from_leaves, leaves
 from srl.networks.distributions import Distribution
 from srl.networks.flat import FlatParameters
@@ -21,17 +22,22 @@ from srl.networks.recurrent import forget, state_size_of
 OBSERVATION, STATE, FIRST, NEXT_STATE = "observation", "state", "first", "next_state"
 ROWS = 2
 """Of the example batch: an axis of 1 would be taken for a constant."""
+Bounds: TypeAlias = tuple[Tensor, Tensor]
 
 
 class GreedyModule(nn.Module):
     """Observations (one tensor for each leaf), and for a policy with a memory `state` and `first` ->
-    action, distribution parameters, value, and the new state. Normalisers and masks are part of the network."""
+    action, distribution parameters, value, and the new state. Normalisers and masks are part of the network, the
+    bounds of a Box are kept here."""
 
-    def __init__(self, network: nn.Module, distribution: Distribution, paths: tuple[str, ...]) -> None:
+    def __init__(
+        self, network: nn.Module, distribution: Distribution, paths: tuple[str, ...], bounds: dict[str, Bounds]
+    ) -> None:
         super().__init__()
         self.network = network
         self._distribution = distribution
         self._paths = paths
+        self._bounds = bounds
         self._remembers = state_size_of(network) > 0
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -45,8 +51,11 @@ class GreedyModule(nn.Module):
     def _outputs(self, parameters: Tensor, value: Tensor) -> dict[str, Tensor]:
         action = self._distribution.mode(parameters)
         named = dict(leaves(action)) if isinstance(action, Mapping) else {"": action}
-        actions = {f"action/{path}" if path else "action": tensor for path, tensor in named.items()}
+        actions = {f"action/{path}" if path else "action": self._clip(path, part) for path, part in named.items()}
         return {**actions, "parameters": parameters, "value": value}
+
+    def _clip(self, path: str, action: Tensor) -> Tensor:
+        return torch.clamp(action, *self._bounds[path]) if path in self._bounds else action
 
 
 def input_name(path: str) -> str:
@@ -54,10 +63,23 @@ def input_name(path: str) -> str:
     return f"{OBSERVATION}/{path}" if path else OBSERVATION
 
 
+def bounds_in(action: Space) -> dict[str, Bounds]:
+    """Path -> lowest and highest values of every Box with bounds in an action space."""
+    boxes = [(path, leaf) for path, leaf in leaves(_plain(action)) if isinstance(leaf, Box)]
+    limits = {path: tuple(torch.from_numpy(bound).float() for bound in bounds_of(box)) for path, box in boxes}
+    return {path: (low, high) for path, (low, high) in limits.items() if low.isfinite().any() or high.isfinite().any()}
+
+
+def _plain(space: Space) -> Any:
+    """The parts of a space as a tree."""
+    return {name: _plain(item) for name, item in space.items.items()} if isinstance(space, Dict) else space
+
+
 def write_onnx(
     network: nn.Module,
     distribution: Distribution,
     observation: Space,
+    action: Space,
     parameters: Array,
     path: Path,
     facts: Mapping[str, str],
@@ -68,7 +90,7 @@ def write_onnx(
     for parameter in network.parameters():
         parameter.data = parameter.data.clone()
     specs = dict(leaves(array_spec(observation)))
-    module = GreedyModule(network.eval(), distribution, tuple(specs)).eval()
+    module = GreedyModule(network.eval(), distribution, tuple(specs), bounds_in(action)).eval()
     example = {input_name(name): torch.from_numpy(spec.empty(ROWS)) for name, spec in specs.items()}
     size = state_size_of(network)
     if size:

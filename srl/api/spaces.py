@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, Union
 
-from srl.base.tree import ArraySpec, TreeSpec
+import numpy as np
+
+from srl.base.tree import Array, ArraySpec, TreeSpec
 
 Bound: TypeAlias = Union[float, tuple[float, ...]]
 
@@ -54,6 +56,13 @@ def array_spec(space: Space) -> TreeSpec:
     if isinstance(space, MultiDiscrete):
         return ArraySpec((len(space.nvec),), "int64")
     return {name: array_spec(item) for name, item in sorted(space.items.items())}
+
+
+def bounds_of(box: Box) -> tuple[Array, Array]:
+    """Lowest and highest values, each in the box's shape."""
+    low, high = (np.asarray(bound, np.float64) for bound in (box.low, box.high))
+    wide = [bound.reshape(box.shape) if bound.ndim else np.full(box.shape, bound) for bound in (low, high)]
+    return wide[0], wide[1]
 
 
 def choice_sizes(action: Space) -> tuple[int, ...]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from srl.api.lanes import Arrival, LaneSpec
-from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, choice_sizes
+from srl.api.spaces import Dict, Discrete, MultiDiscrete, Space, bounds_of, choice_sizes
 from srl.base.tree import Array, Tree
 from srl.environments.masks import MASK_KEY, allowed_choices
 
@@ -51,10 +50,6 @@ def random_actions(space: Space, num_lanes: int, generator: np.random.Generator,
             parts[name] = random_actions(item, num_lanes, generator, allowed[:, start:end])
             start = end
         return parts
-    low, high = _bounds(space, space.low), _bounds(space, space.high)
+    low, high = bounds_of(space)
     low, high = np.where(np.isfinite(low), low, -1.0), np.where(np.isfinite(high), high, 1.0)
     return generator.uniform(low, high, (num_lanes, *space.shape)).astype(space.dtype)
-
-
-def _bounds(space: Box, bound: Any) -> Any:
-    return np.asarray(bound, np.float64).reshape(space.shape) if isinstance(bound, tuple) else np.float64(bound)

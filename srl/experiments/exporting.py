@@ -5,17 +5,20 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from srl.api.policy import Policy
-from srl.api.spaces import Space, array_spec
-from srl.base.config import from_data, to_data
-from srl.base.tree import Array, Tree, leaves, map_tree
-from srl.experiments.loading import choose_checkpoint, load
+from srl.api.policy import Decision, Policy
+from srl.api.spaces import Box, Dict, Space, bounds_of, choice_sizes
+from srl.base.config import to_data
+from srl.base.tree import Array, Tree, from_leaves, leaves
+from srl.experiments.actions import random_actions
+from srl.experiments.loading import SavedPolicy, find_checkpoint, load, read_policy, within_bounds
+from srl.networks.support import split_mask
 from srl.runs import checkpoints, directory
 
 ROOT = Path("runs")
@@ -40,75 +43,86 @@ def export(
     policy: str = "",
     checkpoint: str | int | Path = "latest",
 ) -> Export:
-    """Write a run's policy as ONNX: observations in; likeliest action, distribution parameters and value out.
+    """Write the policy of a run, or of a checkpoint (its directory, wherever it was copied to), as ONNX: observations
+    in; likeliest action, distribution parameters and value out.
 
-    Normalisers and masks are part of it. A policy with a memory takes `state` and `first`, and gives `next_state`. By
-    default the file is `policy.onnx` in the run's directory. Where onnxruntime is installed, the file is tried against
-    the policy before it takes its place.
+    Normalisers, masks and the bounds of actions are part of it. A policy with a memory takes `state` and `first`, and
+    gives `next_state`. By default the file is `policy.onnx` in the run's directory, or beside the checkpoint. Where
+    onnxruntime is installed, the file is tried against the policy before it takes its place.
     """
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(f'exporting needs {" and ".join(missing)}, not installed here; pip install "srl[export]"')
-    found = directory.find(run, ROOT)
-    path = found.path / "policy.onnx" if out is None else Path(out)
+    source = find_checkpoint(run, checkpoint)
+    home = source.parent if checkpoints.is_checkpoint(Path(run)) else directory.find(run, ROOT).path
+    path = home / "policy.onnx" if out is None else Path(out)
     if path.suffix != ".onnx":
         raise ValueError(f"policies are exported as .onnx; found {path.name!r}")
-    source = choose_checkpoint(found, checkpoint)
-    trained = load(found.path, policy=policy, checkpoint=source)
-    described = found.read_config()["policies"]
-    name = policy or next(iter(described))
-    algorithm = from_data(described[name]["algorithm"])
+    saved = read_policy(source, policy)
+    algorithm: Any = saved.algorithm
     if not hasattr(algorithm, "build_network"):
         raise ValueError(
             f"{type(algorithm).__name__} has no method build_network(observation, action, seed) that gives a torch "
             "network and its distribution, so its policies cannot be exported"
         )
-    from srl.algorithms.export import write_onnx
-
-    network, distribution = algorithm.build_network(trained.observation, trained.action, 0)
-    parameters = checkpoints.read(source)[0][f"{name}/parameters"]
     facts = {
-        "srl": json.dumps({"run": found.name, "checkpoint": source.name, "policy": name}),
-        "observation_space": json.dumps(to_data(trained.observation)),
-        "action_space": json.dumps(to_data(trained.action)),
+        "srl": json.dumps({"run": home.name, "checkpoint": source.name, "policy": saved.name}),
+        "observation_space": json.dumps(to_data(saved.observation)),
+        "action_space": json.dumps(to_data(saved.action)),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
-        inputs, outputs = write_onnx(network, distribution, trained.observation, parameters, temporary, facts)
+        inputs, outputs = _write(saved, temporary, facts)
         checked = importlib.util.find_spec("onnxruntime") is not None
         if checked:
-            _compare(temporary, trained.policy, trained.observation)
+            _compare(temporary, saved, load(source, policy=saved.name).policy)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     return Export(path, tuple(inputs), tuple(outputs), checked)
 
 
-def _compare(path: Path, policy: Policy, observation: Space) -> None:
+def _write(saved: SavedPolicy, path: Path, facts: dict[str, str]) -> tuple[list[str], list[str]]:
+    from srl.algorithms.export import write_onnx
+
+    algorithm: Any = saved.algorithm
+    network, distribution = algorithm.build_network(saved.observation, saved.action, 0)
+    try:
+        return write_onnx(network, distribution, saved.observation, saved.action, saved.parameters, path, facts)
+    except OSError:
+        raise
+    except Exception as error:
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ValueError(
+            f"the network of {type(algorithm).__name__} cannot be written as ONNX: {reason} (torch.export must be able "
+            "to follow it: no branches that hang on values, no calls out of torch)"
+        ) from error
+
+
+def _compare(path: Path, saved: SavedPolicy, policy: Policy) -> None:
     """Raise RuntimeError if the file computes anything else than the policy, on batches of several sizes."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
     generator = np.random.default_rng(0)
     for rows in TRIED:
-        tree = map_tree(lambda spec, rows=rows: _random(spec, rows, generator), array_spec(observation))
         state: Tree | None = None
         first = np.ones(rows, bool)
         for _ in range(2):  # the second time with the memory of the first
-            decision = policy.act(tree, state, first, greedy=True)
-            feeds = {f"observation/{leaf}" if leaf else "observation": array for leaf, array in leaves(tree)}
+            observation = random_observations(saved, rows, generator)
+            decision = policy.act(observation, state, first, greedy=True)
+            feeds = {f"observation/{leaf}" if leaf else "observation": array for leaf, array in leaves(observation)}
             if "state" in decision:
                 feeds |= {"state": np.zeros_like(decision["state"]) if state is None else state, "first": first}
-            computed = dict(zip([out.name for out in session.get_outputs()], session.run(None, feeds), strict=True))
-            _agree(computed, decision)
-            if "state" not in decision:
-                break
-            state, first = decision["state"], np.zeros(rows, bool)
+            _agree(dict(zip(names, session.run(None, feeds), strict=True)), decision, saved.action)
+            state, first = decision.get("state"), np.zeros(rows, bool)
 
 
-def _agree(computed: dict[str, Any], decision: Any) -> None:
-    wanted = {f"action/{leaf}" if leaf else "action": array for leaf, array in leaves(decision["action"])}
+def _agree(computed: dict[str, Any], decision: Decision, space: Space) -> None:
+    action = within_bounds(space, decision["action"])
+    wanted: dict[str, Any] = {f"action/{leaf}" if leaf else "action": array for leaf, array in leaves(action)}
     wanted["value"] = decision["value"]
     for name, array in wanted.items():
         whole = np.issubdtype(array.dtype, np.integer)
@@ -120,10 +134,32 @@ def _agree(computed: dict[str, Any], decision: Any) -> None:
             )
 
 
-def _random(spec: Any, rows: int, generator: np.random.Generator) -> Array:
-    """Values that any space of this kind allows: the first of several choices, a mask that forbids nothing."""
-    if np.issubdtype(np.dtype(spec.dtype), np.floating):
-        return generator.normal(size=(rows, *spec.shape)).astype(spec.dtype)
-    if spec.dtype == "uint8" and len(spec.shape) > 1:
-        return generator.integers(0, 256, (rows, *spec.shape)).astype(spec.dtype)
-    return np.full((rows, *spec.shape), 0 if spec.dtype == "int64" else 1, spec.dtype)
+def random_observations(saved: SavedPolicy, rows: int, generator: np.random.Generator) -> Tree:
+    """Observations [rows, ...] that the space allows; a mask forbids some choices, and never all of one."""
+    space, key = saved.observation, getattr(saved.algorithm, "mask_key", "")
+    tree = _random(space, rows, generator)
+    if isinstance(space, Dict) and isinstance(tree, Mapping) and split_mask(space, saved.action, key)[1]:
+        sizes = choice_sizes(saved.action)
+        allowed = generator.random((rows, sum(sizes))) < 0.5
+        for start, size in zip(np.cumsum([0, *sizes[:-1]]), sizes, strict=True):
+            allowed[np.arange(rows), start + generator.integers(size, size=rows)] = True
+        return {**tree, key: _shaped(tree[key], allowed)}
+    return tree
+
+
+def _random(space: Space, rows: int, generator: np.random.Generator) -> Tree:
+    if isinstance(space, Dict):
+        return {name: _random(item, rows, generator) for name, item in space.items.items()}
+    if isinstance(space, Box) and space.dtype.startswith("float"):  # bounds may be as wide as a float can be
+        return np.clip(generator.normal(size=(rows, *space.shape)), *bounds_of(space)).astype(space.dtype)
+    return random_actions(space, rows, generator)
+
+
+def _shaped(like: Tree, flat: Array) -> Tree:
+    """Numbers [rows, n] as a tree of the same arrays as `like`, in the order of their names."""
+    found: dict[str, Array] = {}
+    for path, leaf in leaves(like):
+        size = int(np.prod(leaf.shape[1:]))
+        found[path], flat = flat[:, :size].reshape(leaf.shape).astype(leaf.dtype), flat[:, size:]
+    shaped: Tree = from_leaves(found)
+    return shaped

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LanesConfig
 from srl.api.policy import Policy
-from srl.api.spaces import Dict, Space, array_spec
+from srl.api.spaces import Box, Dict, Space, array_spec, bounds_of
 from srl.base.config import from_data
 from srl.base.nearest import nearest
 from srl.base.seeding import derive
 from srl.base.statistics import mean_of
-from srl.base.tree import Tree, leaves, map_tree
+from srl.base.tree import Array, Tree, leaves, map_tree
 from srl.runs import checkpoints, directory
 from srl.runs.directory import RunDirectory
 
@@ -50,7 +51,8 @@ class TrainedPolicy:
         self._state = None
 
     def act(self, observation: Any, *, greedy: bool = True, first: Any = False) -> Any:
-        """The action for one observation, or an array of actions for a batch; in the shape of the action space.
+        """The action for one observation, or an array of actions for a batch; in the shape and bounds of the action
+        space.
 
         Parts that only the critic saw in training (`global_keys`) may be left out.
 
@@ -75,7 +77,7 @@ class TrainedPolicy:
             raise ValueError(f"the memory is of another number of lanes than the {count} observed: call reset() first")
         decision = self.policy.act(tree, self._state, begins, greedy=greedy)
         self._state = decision.get("state")
-        action = decision["action"]
+        action = within_bounds(self.action, decision["action"])
         return map_tree(lambda value: value[0], action) if single else action
 
     def _unseen_like(self, observation: Mapping[str, Any]) -> dict[str, Tree]:
@@ -87,6 +89,17 @@ class TrainedPolicy:
         return {key: map_tree(lambda spec: np.zeros((*rows, *spec.shape)), spec) for key, spec in self._unseen.items()}
 
 
+def within_bounds(space: Space, action: Tree) -> Tree:
+    """Actions [B, ...] as an environment may be given them: policies draw real numbers beyond the bounds of a Box."""
+    if isinstance(space, Dict):
+        assert isinstance(action, Mapping)
+        return {name: within_bounds(space.items[name], part) for name, part in action.items()}
+    if not isinstance(space, Box):
+        return action
+    low, high = bounds_of(space)
+    return np.clip(np.asarray(action), low, high).astype(space.dtype)
+
+
 def load(
     path: str | Path, *, policy: str = "", checkpoint: str | int | Path = "latest", seed: int = 0
 ) -> TrainedPolicy:
@@ -95,22 +108,27 @@ def load(
 
     `checkpoint` is `latest`, `best`, the number of steps of one that was kept, or its path.
     """
-    source = find_checkpoint(path, checkpoint)
-    arrays, facts = checkpoints.read(source)
-    described = _described(source, facts)
-    name = policy or next(iter(described))
-    if name not in described:
-        raise ValueError(f"{source} has no policy {name!r}{nearest(name, described)}")
-    observation, action = from_data(described[name]["observation"]), from_data(described[name]["action"])
-    algorithm = from_data(described[name]["algorithm"])
-    built = algorithm.build_policy(observation, action, derive(seed, "load", name))
-    noted = facts["policies"][name]
-    built.load(arrays[f"{name}/parameters"], int(noted["version"]))
-    return TrainedPolicy(built, observation, action, noted, tuple(getattr(algorithm, "global_keys", ())))
+    saved = read_policy(find_checkpoint(path, checkpoint), policy)
+    built = saved.algorithm.build_policy(saved.observation, saved.action, derive(seed, "load", saved.name))
+    built.load(saved.parameters, int(saved.facts["version"]))
+    unseen = tuple(getattr(saved.algorithm, "global_keys", ()))
+    return TrainedPolicy(built, saved.observation, saved.action, saved.facts, unseen)
+
+
+@dataclass(frozen=True)
+class SavedPolicy:
+    """What a checkpoint knows of one policy: it can be used wherever it was copied to."""
+
+    name: str
+    algorithm: AlgorithmConfig
+    observation: Space
+    action: Space
+    parameters: Array
+    facts: Mapping[str, Any]
 
 
 def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:
-    """The directory of a checkpoint, of a run or itself."""
+    """The directory of the checkpoint that is meant by a run, or that is named itself."""
     if checkpoints.is_checkpoint(Path(path)):
         return Path(path)
     return choose_checkpoint(directory.find(path, ROOT), checkpoint)
@@ -119,6 +137,17 @@ def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:
 def described_in(source: Path) -> Mapping[str, Any]:
     """The policies of a checkpoint: their algorithms and spaces, as plain data."""
     return _described(source, checkpoints.read(source)[1])
+
+
+def read_policy(source: Path, policy: str = "") -> SavedPolicy:
+    """The policy of this name in a checkpoint; by default its first one."""
+    arrays, facts = checkpoints.read(source)
+    described = _described(source, facts)
+    name = policy or next(iter(described))
+    if name not in described:
+        raise ValueError(f"{source} has no policy {name!r}{nearest(name, described)}")
+    parts = {part: from_data(described[name][part]) for part in ("algorithm", "observation", "action")}
+    return SavedPolicy(name, **parts, parameters=arrays[f"{name}/parameters"], facts=facts["policies"][name])
 
 
 def _described(source: Path, facts: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
-from srl.api.spaces import Bound, Box, Dict, Discrete, MultiDiscrete, Space
+from srl.api.spaces import Dict, Discrete, MultiDiscrete, Space, bounds_of
 from srl.networks.composite import Composite, joined
 from srl.networks.distributions import Categorical, DiagonalGaussian, Distribution, MultiCategorical
 from srl.networks.options import NetworkOptions
@@ -25,7 +24,8 @@ def distribution_for(action: Space, options: NetworkOptions | None = None) -> Di
         return MultiCategorical(tuple(action.nvec))
     free_std = options.std == "free"
     if options.box == "squashed":
-        return SquashedGaussian(_bounds(action, action.low), _bounds(action, action.high), action.shape, free_std)
+        low, high = (tuple(bound.ravel().tolist()) for bound in bounds_of(action))
+        return SquashedGaussian(low, high, action.shape, free_std)
     return DiagonalGaussian(tuple(action.shape), free_std)
 
 
@@ -35,7 +35,3 @@ def _parts(action: Dict, path: str, options: NetworkOptions) -> Iterator[tuple[s
             yield from _parts(item, joined(path, name), options)
         else:
             yield joined(path, name), distribution_for(item, options)
-
-
-def _bounds(space: Box, bound: Bound) -> tuple[float, ...]:
-    return tuple(bound) if isinstance(bound, tuple) else (float(bound),) * math.prod(space.shape)

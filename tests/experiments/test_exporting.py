@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ from trained import untrained
 
 import srl
 from srl.algorithms.ppo import PPOConfig
+from srl.base.tree import leaves
 from srl.cli import main
+from srl.experiments.exporting import random_observations
+from srl.experiments.loading import find_checkpoint, read_policy
 
 pytest.importorskip("onnxscript")
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 ALONE = """
 import json, sys
@@ -65,18 +70,115 @@ def test_a_policy_acts_without_srl(tmp_path: Path, capsys: pytest.CaptureFixture
     assert act_alone(run.path / "policy.onnx", observations).tolist() == wanted.tolist()
 
 
-@pytest.mark.slow
-def test_a_policy_with_a_memory_takes_and_gives_its_state(tmp_path: Path) -> None:
-    run = untrained(tmp_path, "Pendulum-v1", ppo=PPOConfig(memory="gru", memory_size=8))
-    done = srl.export(run.path, tmp_path / "out" / "memory.onnx")
-    assert done.inputs == ("observation", "state", "first")
-    assert done.outputs == ("action", "parameters", "value", "next_state")
+VARIED = f"{Path(__file__).with_name('varied.py')}:Varied"
+ALL_AT_ONCE = ({"observation": "parts", "action": "hybrid", "masked": True}, {"memory": "lstm"})
+FEW = [
+    ({"observation": "vector", "action": "discrete", "masked": True}, {}),
+    ({"observation": "vector", "action": "several", "masked": True}, {"memory": "gru", "towers": "separate"}),
+    ({"observation": "choices", "action": "binary"}, {}),
+    ({"observation": "image", "action": "discrete"}, {}),
+    ({"observation": "image", "action": "box"}, {"body": "impala", "std": "state"}),
+    ({"observation": "camera", "action": "box"}, {"box": "squashed", "std": "state", "memory": "gru"}),
+    ({"observation": "vector", "action": "box"}, {}),
+    ({"observation": "parts", "action": "hybrid"}, {"box": "squashed", "normalize_return": "popart"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("spaces", "options"),
+    [ALL_AT_ONCE, *(pytest.param(*case, marks=pytest.mark.slow) for case in FEW)],
+    ids=lambda case: "-".join(str(value) for value in case.values()),
+)
+def test_every_kind_of_policy_is_the_same_in_its_file(
+    tmp_path: Path, spaces: dict[str, Any], options: dict[str, Any]
+) -> None:
+    config = PPOConfig(memory_size=8, hidden_sizes=(16,), normalize_observation=True)
+    run = untrained(tmp_path, VARIED, spaces, ppo=replace(config, **options))
+    done = srl.export(run.path, tmp_path / "out" / "policy.onnx")
     assert done.checked
-    observations = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
+    assert ("next_state" in done.outputs) == ("memory" in options)
+    saved = read_policy(find_checkpoint(run.path, "latest"))
     policy = srl.load(run.path)
+    session = onnxruntime.InferenceSession(str(done.path))
+    generator = np.random.default_rng(1)
+    rows = 32
+    state = {}
+    if "memory" in options:
+        (size,) = (entry.shape[1] for entry in session.get_inputs() if entry.name == "state")
+        state = {"state": np.zeros((rows, size), np.float32), "first": np.ones(rows, bool)}
+    for _ in range(3):
+        first = generator.random(rows) < 0.3
+        observation = random_observations(saved, rows, generator)
+        feeds = {f"observation/{path}" if path else "observation": leaf for path, leaf in leaves(observation)}
+        if state:
+            state["first"] |= first
+        found = dict(zip(done.outputs, session.run(None, {**feeds, **state}), strict=True))
+        for path, wanted in leaves(policy.act(observation, first=first)):
+            assert found[f"action/{path}" if path else "action"] == pytest.approx(wanted, abs=1e-5)
+        if state:
+            state = {"state": found["next_state"], "first": np.zeros(rows, bool)}
+        if spaces.get("masked"):
+            forbidden = observation["action_mask"] == 0
+            logits = found["parameters"][:, : forbidden.shape[1]]
+            assert forbidden.any()
+            assert (logits[forbidden] < -1e8).all()
+
+
+def test_actions_of_a_box_are_within_its_bounds(tmp_path: Path) -> None:
+    run = untrained(tmp_path, VARIED, {"action": "hybrid"})
+    policy = srl.load(run.path)
+    action = policy.act(np.ones((50, 3), np.float32), greedy=False)
+    assert np.abs(action["where"]).max() <= 0.1
+    assert (
+        np.abs(policy.policy.act(np.ones((50, 3), np.float32), None, np.ones(50, bool))["action"]["where"]).max() > 0.1
+    )
+
+
+@pytest.mark.slow
+def test_a_checkpoint_copied_elsewhere_is_exported_beside_it(tmp_path: Path) -> None:
+    run = untrained(tmp_path, "Pendulum-v1", ppo=PPOConfig(memory="gru", memory_size=8))
+    copied = tmp_path / "elsewhere" / "mine"
+    shutil.copytree(find_checkpoint(run.path, "latest"), copied)
+    shutil.rmtree(run.path)
+    assert main(["export", str(copied)]) == 0
+    observations = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
+    policy = srl.load(copied)
     for _ in range(3):
         wanted = policy.act(observations)
-    assert act_alone(done.path, observations) == pytest.approx(wanted, abs=1e-4)
+    assert act_alone(copied.parent / "policy.onnx", observations) == pytest.approx(wanted, abs=1e-4)
+
+
+BRANCHING = """
+import torch
+
+
+class Branching(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 3)
+
+    def forward(self, observation):
+        both = self.layer(observation)
+        if both.sum().item() > 0.0:
+            both = both * 2.0
+        return both[:, :2], both[:, 2]
+
+
+def make(observation, action):
+    return Branching()
+"""
+
+
+def test_a_network_that_cannot_be_exported_is_an_error_that_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "branching.py").write_text(BRANCHING)
+    run = untrained(tmp_path, "CartPole-v1", ppo=PPOConfig(network=f"{tmp_path}/branching.py:make"))
+    assert main(["export", str(run.path)]) == 2
+    shown = capsys.readouterr().err
+    assert "the network of PPOConfig cannot be written as ONNX" in shown
+    assert "Traceback" not in shown
+    assert not list(run.path.glob("*.onnx"))
 
 
 def test_bad_input_is_explained_and_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
