@@ -34,6 +34,9 @@ NO_MEMORY = "none"
 CHANCE = 0.6
 """The return of who must guess one of two, with room for luck."""
 LANES, HORIZON = 8, 8
+AT_MOST = {"num_minibatches": 4, "auxiliary_every": 4}
+"""A batch of a probe is small: cut into more parts it costs time and teaches nothing. And a probe is short: a phase
+that comes every so many updates, as PPG's, has to come a few times, with data not much older than the policy."""
 MIN_UPDATES = 50
 """However many gradient steps an update makes: new data has to come in between."""
 
@@ -67,9 +70,9 @@ def check_algo(
     """Train an algorithm on each probe, in this thread, and compare what it learnt with what is known.
 
     `algo` and `options` are as for :func:`srl.train`: ``check_algo("ppo", ppo={"memory": "lstm"})``, or a config of
-    your own. A probe sets the discount and the learning rate, as far as the config has `gamma` and `learning_rate` and
-    you leave them at their defaults. `effort` multiplies the length of training. `on_result` hears of each result at
-    once.
+    your own. A probe sets the discount and the learning rate, and bounds what `AT_MOST` names, as far as the config has
+    fields of these names and you leave them at their defaults. `effort` multiplies the length of training. `on_result`
+    hears of each result at once.
     """
     if not effort > 0.0:
         raise ValueError(f"effort must be positive, found {effort}")
@@ -131,6 +134,7 @@ class _Trial:
         config = algorithm_of(self._options)
         defaults = _defaults(config)
         changes: dict[str, Any] = {"learning_rate": self._case.learning_rate, "gamma": DISCOUNT}
+        changes |= {name: most for name, most in AT_MOST.items() if getattr(config, name, 0) > most}
         note = ""
         if self._case.needs == "memory" and getattr(config, "memory", None) == NO_MEMORY:
             changes["memory"] = MEMORY
@@ -258,7 +262,7 @@ def _untrained(config: AlgorithmConfig, team: TeamSpec) -> Policy:
 def _forbidden_share(policy: Policy, team: TeamSpec) -> float:
     """How many of the actions drawn are forbidden by the mask that :class:`Masked` shows."""
     mask: Array = np.array([[1, 1, 0]] * NUM_DRAWS, np.int8)
-    observation = {"action_mask": mask, "observation": np.zeros((NUM_DRAWS, 1), np.float32)}
+    observation = {"action_mask": mask, "observation": np.ones((NUM_DRAWS, 1), np.float32)}
     action = np.asarray(policy.act(observation, None, np.ones(NUM_DRAWS, np.bool_))["action"])
     return float((mask[np.arange(NUM_DRAWS), action] == 0).mean())
 

@@ -96,8 +96,8 @@ def within_bounds(space: Space, action: Tree) -> Tree:
         return {name: within_bounds(space.items[name], part) for name, part in action.items()}
     if not isinstance(space, Box):
         return action
-    low, high = bounds_of(space)
-    return np.clip(np.asarray(action), low, high).astype(space.dtype)
+    clipped: Array = np.clip(np.asarray(action), *bounds_of(space)).astype(space.dtype)
+    return clipped
 
 
 def load(

@@ -57,7 +57,7 @@ CASES = (
         "constant",
         "a critic that does not learn",
         f"{PLACE}:ConstantReward",
-        values=(Seen("value", (0.0,), (1.0,)),),
+        values=(Seen("value", (1.0,), (1.0,)),),
     ),
     ProbeCase(
         "seen",
@@ -76,15 +76,16 @@ CASES = (
         "endless",
         "truncation taken for termination: no bootstrap, or not from the final observation",
         f"{PLACE}:Endless",
-        values=(Seen("value", (0.0,), (0.2,), forever=True),),
+        values=(Seen("value", (1.0,), (0.2,), forever=True),),
         discounted=True,
         gradient_steps=600,
+        learning_rate=1e-3,
     ),
     ProbeCase(
         "ending",
         "termination taken for truncation: values that reach beyond an episode's end",
         f"{PLACE}:Endless",
-        values=(Seen("value", (0.0,), (0.2,)),),
+        values=(Seen("value", (1.0,), (0.2,)),),
         env_args={"length": 1, "terminates": True},
     ),
     ProbeCase(

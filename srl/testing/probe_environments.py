@@ -33,7 +33,8 @@ class _Probe(gymnasium.Env[Array, int]):  # type: ignore[misc]
         return self.observe(), {}
 
     def observe(self) -> Array:
-        return np.zeros(1, np.float32)
+        """Always the same, and not 0, of which a network's first layer makes nothing but its biases."""
+        return np.ones(1, np.float32)
 
     def give(self, reward: float, terminated: bool = False, truncated: bool = False) -> Step:
         return self.observe(), reward, terminated, truncated, {}
@@ -164,7 +165,7 @@ class Masked(gymnasium.Env[Any, int]):  # type: ignore[misc]
         return self._observe(), (0.0, 1.0, -1.0)[int(action)], True, False, {}
 
     def _observe(self) -> Any:
-        return {"observation": np.zeros(1, np.float32), "action_mask": np.array([1, 1, 0], np.int8)}
+        return {"observation": np.ones(1, np.float32), "action_mask": np.array([1, 1, 0], np.int8)}
 
 
 def turn_bonus(**kwargs: Any) -> TurnBonus:

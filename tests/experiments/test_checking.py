@@ -22,10 +22,6 @@ from srl.experiments.options import ALGORITHMS
 from srl.testing import check_algo
 from srl.testing.algorithms import CountingConfig
 
-FEWER_STEPS = {"num_minibatches": 4}
-"""Of the optimiser in each update: it is enough for these probes, and takes a third of the time."""
-
-
 class Altered:
     """A trainer whose batches are changed before they reach it."""
 
@@ -92,20 +88,20 @@ class NeverFirst(PPOConfig):
 
 @pytest.mark.parametrize(("sabotaged", "probe"), [(NoBootstrap, "endless"), (LateReward, "delayed")])
 def test_a_sabotaged_algorithm_fails_the_probe_made_for_it(sabotaged: type[PPOConfig], probe: str) -> None:
-    (result,) = check_algo(sabotaged(num_minibatches=4), probes=(probe,))
+    (result,) = check_algo(sabotaged(), probes=(probe,))
     assert result.verdict == "fail", result
     assert has_failed([result])
 
 
 def test_a_memory_that_is_not_reset_is_found_by_its_return_and_by_asking() -> None:
-    (result,) = check_algo(NeverFirst(num_minibatches=4), probes=("leak",))
+    (result,) = check_algo(NeverFirst(), probes=("leak",))
     assert result.verdict == "fail"
     assert result.found["effect of the memory before"] > 0.01
     assert result.found["return"] > 0.9, "nobody knows the episode before, who forgets it"
 
 
 def test_sound_algorithms_pass_the_same_probes() -> None:
-    results = check_algo("ppo", probes=("delayed", "endless"), ppo=FEWER_STEPS)
+    results = check_algo("ppo", probes=("delayed", "endless"))
     assert [result.verdict for result in results] == ["pass", "pass"]
     assert results[0].wanted == pytest.approx({"value at first": 0.9, "value then": 1.0})
     assert results[1].wanted == pytest.approx({"value": 2.0})
@@ -114,7 +110,7 @@ def test_sound_algorithms_pass_the_same_probes() -> None:
 
 
 def test_options_of_the_user_stay_and_change_what_is_wanted() -> None:
-    (result,) = check_algo("ppo", probes=("delayed",), ppo={"gamma": 0.5, **FEWER_STEPS})
+    (result,) = check_algo("ppo", probes=("delayed",), ppo={"gamma": 0.5})
     assert result.wanted == {"value at first": 0.5, "value then": 1.0}
     assert result.verdict == "pass"
 
@@ -137,7 +133,7 @@ def test_the_command_prints_a_table_and_fails_with_its_algorithm(
         "from dataclasses import dataclass\nfrom srl.algorithms.ppo import PPOConfig\n\n\n"
         "@dataclass(frozen=True)\nclass Mine(PPOConfig):\n    pass\n"
     )
-    assert main(["check-algo", f"{path}:Mine", "--probe", "constant", "--algo.num-minibatches", "4"]) == 0
+    assert main(["check-algo", f"{path}:Mine", "--probe", "constant"]) == 0
     shown = capsys.readouterr().out
     assert "constant" in shown
     assert "pass" in shown

@@ -21,7 +21,7 @@ def play(environment: Any, *actions: int, seed: int | None = 0) -> list[tuple[li
 
 
 def test_rewards_come_when_the_docstrings_say() -> None:
-    assert play(probes.ConstantReward(), 0)[-1] == ([0.0], 1.0, True, False)
+    assert play(probes.ConstantReward(), 0)[-1] == ([1.0], 1.0, True, False)
     (seen, *_), (_, reward, ended, _) = play(probes.SeenReward(), 0)
     assert ([reward], ended) == (seen, True)
     assert play(probes.DelayedReward(), 0, 0) == [
@@ -40,8 +40,8 @@ def test_credit_goes_to_the_first_action_only() -> None:
 
 
 def test_endless_is_cut_by_a_time_limit_or_ends() -> None:
-    assert play(probes.Endless(length=2), 0, 0)[-1] == ([0.0], 0.2, False, True)
-    assert play(probes.Endless(length=2, terminates=True), 0, 0)[-1] == ([0.0], 0.2, True, False)
+    assert play(probes.Endless(length=2), 0, 0)[-1] == ([1.0], 0.2, False, True)
+    assert play(probes.Endless(length=2, terminates=True), 0, 0)[-1] == ([1.0], 0.2, True, False)
 
 
 def test_what_is_to_be_remembered_is_not_to_be_seen_at_the_end() -> None:
