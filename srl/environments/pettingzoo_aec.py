@@ -53,9 +53,9 @@ class TurnGame:
             if not environment.agents:
                 return
             team = self._team_of[environment.agent_selection]
-            observation, reward, terminated, truncated, _ = environment.last()
+            observation, reward, terminated, truncated, info = environment.last()
             if not (terminated or truncated):
-                self._take_turn(team, observation, reward)
+                self._take_turn(team, observation, reward, info)
                 return
             if team in self._carried:
                 rows = self._rows[team]
@@ -64,13 +64,13 @@ class TurnGame:
             environment.step(None)
         raise AgentFault(f"agent {environment.agent_selection!r} was stepped with None but does not leave `agents`")
 
-    def _take_turn(self, team: int, observation: Any, reward: Any) -> None:
+    def _take_turn(self, team: int, observation: Any, reward: Any, info: Any) -> None:
         rows = self._rows[team]
         earned = rows.number(reward)
         if team in self._carried:
-            rows.turn(self._copy, observation, earned + self._carried[team])
+            rows.turn(self._copy, observation, earned + self._carried[team], info)
             self._carried[team] = 0.0
         else:
-            rows.open(self._copy, observation)
+            rows.open(self._copy, observation, info)
             self._carried[team] = earned
         self._turn = team

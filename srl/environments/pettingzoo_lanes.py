@@ -58,7 +58,7 @@ class PettingZooLanes:
         self._name = name
         self._make = make
         self._environments = [environment, *(make() for _ in range(num_copies - 1))]
-        self._rows = tuple(make_rows(environment, num_copies, aligned))
+        self._rows = tuple(make_rows(environment, num_copies, aligned, make))
         self._games = [make_game(copy, self._rows) for copy in range(num_copies)]
         self._generators = _generators(0, num_copies)
         self._seeds = [0] * num_copies  # of the episode

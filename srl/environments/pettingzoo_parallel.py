@@ -25,15 +25,15 @@ class ParallelGame:
     def start(self, environment: Any, seed: int) -> None:
         self._alive = []
         self._ended = set()
-        observations, _ = environment.reset(seed=seed)
-        self._join(environment, observations)
+        observations, infos = environment.reset(seed=seed)
+        self._join(environment, observations, infos)
         if not self._alive:
             raise AgentFault("no agent is there after reset")
 
     def advance(self, environment: Any, actions: Sequence[Array]) -> None:
         acted, self._alive = self._alive, []
         chosen = {self._rows[team].agent: action_of(actions[team], self._copy) for team in acted}
-        observations, rewards, terminations, truncations, _ = environment.step(chosen)
+        observations, rewards, terminations, truncations, infos = environment.step(chosen)
         present = set(environment.agents)
         for team in acted:
             rows = self._rows[team]
@@ -47,17 +47,17 @@ class ParallelGame:
                 continue
             if agent not in observations or agent not in rewards:
                 raise AgentFault(f"agent {agent!r} is alive but was given no observation or no reward")
-            rows.turn(self._copy, observations[agent], rewards[agent])
+            rows.turn(self._copy, observations[agent], rewards[agent], infos.get(agent, {}))
             self._alive.append(team)
         if len(present) > len(self._alive):
-            self._join(environment, observations)
+            self._join(environment, observations, infos)
 
-    def _join(self, environment: Any, observations: Any) -> None:
+    def _join(self, environment: Any, observations: Any, infos: Any) -> None:
         present = set(environment.agents)
         for team, rows in enumerate(self._rows):
             if rows.agent not in present or team in self._alive or team in self._ended:
                 continue
             if rows.agent not in observations:
                 raise AgentFault(f"agent {rows.agent!r} joined but was given no observation")
-            rows.open(self._copy, observations[rows.agent])
+            rows.open(self._copy, observations[rows.agent], infos.get(rows.agent, {}))
             self._alive.append(team)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from srl.api.lanes import Arrival, TeamSpec
+from srl.api.spaces import choice_sizes
 from srl.base.tree import Tree, assign, leaves, map_tree
-from srl.environments.masks import mask_check
+from srl.environments.masks import MASK_KEY, OBSERVATION, from_info, mask_check, may_have_mask, with_mask
 from srl.environments.spaces import from_gymnasium, lane_decoder, observation_buffers, observation_encoder
 
 
@@ -25,16 +27,20 @@ class Rows:
     a step keeps its observation and neither acts nor earns.
     """
 
-    def __init__(self, agent: Any, environment: Any, num_copies: int, aligned: bool) -> None:
+    def __init__(self, agent: Any, environment: Any, num_copies: int, aligned: bool, masked: bool = False) -> None:
+        """`masked`: infos say what is allowed; the mask becomes a part of the observation."""
         observation_space, action_space = environment.observation_space(agent), environment.action_space(agent)
         self.agent = agent
+        seen, action = from_gymnasium(observation_space, "observation"), from_gymnasium(action_space, "action")
+        masked = masked and may_have_mask(seen, action)
         self.team = TeamSpec(
             name=str(agent),
             agents=(str(agent),),
-            observation=from_gymnasium(observation_space, "observation"),
-            action=from_gymnasium(action_space, "action"),
+            observation=with_mask(seen, action) if masked else seen,
+            action=action,
             aligned=aligned,
         )
+        self._num_choices = sum(choice_sizes(action)) if masked else 0  # of a mask in infos
         self._encode: Callable[[Any], Tree] = observation_encoder(observation_space)
         self.decode: Callable[[Tree], Any] = lane_decoder(action_space)
         self._check_masks = mask_check(self.team.observation, self.team.action)
@@ -52,13 +58,13 @@ class Rows:
         self._reward[copy] = 0
         self._marks[:, copy] = False
 
-    def open(self, copy: int, observation: Any) -> None:
-        self._write(copy, observation)
+    def open(self, copy: int, observation: Any, info: Mapping[str, Any]) -> None:
+        self._write(copy, observation, info)
         self._acting[copy] = self._first[copy] = True
         self._check_choices(copy)
 
-    def turn(self, copy: int, observation: Any, reward: Any) -> None:
-        self._write(copy, observation)
+    def turn(self, copy: int, observation: Any, reward: Any, info: Mapping[str, Any]) -> None:
+        self._write(copy, observation, info)
         self._reward[copy] = self.number(reward)
         self._acting[copy] = True
         self._check_choices(copy)
@@ -99,9 +105,14 @@ class Rows:
             failures,
         )
 
-    def _write(self, copy: int, observation: Any) -> None:
+    def _write(self, copy: int, observation: Any, info: Mapping[str, Any] | None = None) -> None:
+        """Without an info nobody decides here: a mask would forbid nothing."""
         try:
             tree = self._encode(observation)
+            if self._num_choices:
+                named = tree if isinstance(tree, Mapping) else {OBSERVATION: tree}
+                free = np.ones(self._num_choices, np.uint8)
+                tree = {**named, MASK_KEY: free if info is None else from_info(info, self._num_choices)}
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise AgentFault(f"agent {self.agent!r}: {error}") from error
         for path, leaf in leaves(tree):
@@ -117,11 +128,35 @@ def action_of(actions: Any, copy: int) -> Any:
     return action.copy() if isinstance(action, np.ndarray) else action
 
 
-def make_rows(environment: Any, num_copies: int, aligned: bool) -> Iterator[Rows]:
+def make_rows(environment: Any, num_copies: int, aligned: bool, make: Callable[[], Any]) -> Iterator[Rows]:
     agents = getattr(environment, "possible_agents", None)
     if not agents:
         raise ValueError(
             f"{environment} has no `possible_agents`, so its lanes are not known beforehand: list all agents that may"
             " ever take part"
         )
-    return (Rows(agent, environment, num_copies, aligned) for agent in agents)
+    masked = _agents_with_mask(make) if any(_may_be_masked(environment, agent) for agent in agents) else set()
+    return (Rows(agent, environment, num_copies, aligned, agent in masked) for agent in agents)
+
+
+def _may_be_masked(environment: Any, agent: Any) -> bool:
+    observation, action = environment.observation_space(agent), environment.action_space(agent)
+    return may_have_mask(from_gymnasium(observation, "observation"), from_gymnasium(action, "action"))
+
+
+def _agents_with_mask(make: Callable[[], Any]) -> set[Any]:
+    """Whose infos have a mask: one more copy is made, reset and closed to find out. Where agents take turns, only the
+    first of them may have been told yet; the others will be."""
+    environment = None
+    try:
+        environment = make()
+        answer = environment.reset(seed=0)
+        infos = environment.infos if answer is None else answer[1]
+        told = {agent for agent, info in infos.items() if MASK_KEY in info}
+        return set(environment.possible_agents) if told and answer is None else told
+    except Exception:
+        return set()  # The lanes will meet the same error, and report it.
+    finally:
+        with suppress(Exception):
+            if environment is not None:
+                environment.close()

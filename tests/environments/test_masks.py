@@ -1,5 +1,6 @@
 """Masks of actions: from the observation, from infos, of all kinds of actions; and none that forbids everything."""
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -8,7 +9,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+import srl
 from srl.api.spaces import Box, Dict, Discrete
+from srl.cli import main
 from srl.environments.ids import lanes_config
 
 HERE = f"{__file__}"
@@ -114,3 +117,63 @@ def test_taxi_is_masked_by_its_infos() -> None:
     (arrival,) = lanes.reset(0)
     assert arrival.observation["action_mask"].any(1).all()
     lanes.close()
+
+
+GAMES = f"pettingzoo:{Path(__file__).with_name('masked_games.py')}"
+
+
+@pytest.mark.parametrize("game", ["TogetherInfos", "InTurnInfos"])
+def test_masks_in_the_infos_of_games_stand_beside_what_is_seen(game: str) -> None:
+    """An action that is not allowed raises, so that failures would tell of a mask of another agent or step."""
+    pytest.importorskip("pettingzoo")
+    lanes = lanes_config(f"{GAMES}:{game}").build(2)
+    mask = Box((4,), "uint8", 0.0, 1.0)
+    observations = {team.name: team.observation for team in lanes.spec.teams}
+    if "free" in observations:
+        assert observations.pop("free") == Box((1,), "float32", 0.0, 9.0)
+    for observation in observations.values():
+        assert observation == Dict({"observation": Box((1,), "float32", 0.0, 9.0), "action_mask": mask})
+    arrivals = lanes.reset(0)
+    episodes = 0
+    for _ in range(30):
+        for arrival in arrivals:
+            assert arrival.failed is None, arrival.failures
+            if isinstance(arrival.observation, dict):
+                np.testing.assert_array_equal(arrival.observation["action_mask"].sum(1)[arrival.acting], 1)
+        episodes += int(arrivals[0].terminated.sum())
+        arrivals = lanes.step(
+            tuple(
+                np.argmax(arrival.observation["action_mask"], axis=1)
+                if isinstance(arrival.observation, dict)
+                else np.zeros(2, np.int64)
+                for arrival in arrivals
+            )
+        )
+    assert episodes >= 4
+    lanes.close()
+
+
+def test_a_game_that_forgets_its_mask_is_a_failure_that_names_the_agent() -> None:
+    pytest.importorskip("pettingzoo")
+    lanes = lanes_config(f"{GAMES}:TogetherInfos", forgets=True).build(1)
+    lanes.reset(0)
+    lanes.step(tuple(np.array([choice]) for choice in (0, 1, 0)))
+    report = lanes.step(tuple(np.array([choice]) for choice in (1, 2, 0)))[0].failures[0]
+    assert "agent 'first': info has no 'action_mask', which it had at the first reset" in report
+    lanes.close()
+
+
+@pytest.mark.parametrize("game", ["TogetherInfos", "InTurnInfos"])
+def test_a_policy_is_trained_and_filmed_with_the_masks_of_a_games_infos(
+    tmp_path: Path, game: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pettingzoo")
+    imageio = pytest.importorskip("imageio.v3")
+    sizes = {"lanes": 2, "horizon": 4, "steps": 64, "scheduler": "inline", "root": tmp_path, "name": "run"}
+    run = srl.train(f"{GAMES}:{game}", **sizes)
+    assert run.status.lane_failures == 0
+    assert run.status.episodes > 0
+    film = tmp_path / "film.gif"
+    assert main(["record", str(run.path), "--out", str(film), "--episodes", "1"]) == 0
+    assert "7 frames" in capsys.readouterr().out
+    assert imageio.imread(film, index=0).shape[:2] == (16, 24)

@@ -22,6 +22,7 @@ from srl.experiments.options import ALGORITHMS
 from srl.testing import check_algo
 from srl.testing.algorithms import CountingConfig
 
+
 class Altered:
     """A trainer whose batches are changed before they reach it."""
 
