@@ -18,14 +18,16 @@ from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo_batch import PPOBatch
 from srl.algorithms.ppo_loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
 from srl.api.trainer import Trajectory
-from srl.base.tree import Array, map_tree
+from srl.base.state import State, part, under
+from srl.base.tree import Array, from_leaves, leaves, map_tree
 from srl.networks.actor_critic import SharedActorCritic
 from srl.networks.distributions import Distribution
 
 
 class AuxiliaryPhase:
-    """Keeps copies of batches with the targets of their values. A restart, or another number of ranks, forgets them:
-    the next phase then has fewer batches. (They would be most of a checkpoint, for little.)"""
+    """Keeps copies of batches with the targets of their values. They are not part of what is committed, of which they
+    would be most: after a trainer's death, or with another number of ranks, the next phase has fewer batches. Where all
+    that is under way is saved, in a run of one thread, so are they."""
 
     def __init__(self, config: PPGConfig, network: nn.Module, distribution: Distribution) -> None:
         self._config = replace(config, normalize_advantage="none", value_clip=None)
@@ -40,11 +42,25 @@ class AuxiliaryPhase:
 
     def keep(self, batch: Trajectory, target: Array) -> None:
         """A trainer's arrays are reused: these are copies."""
-        parts = {name: map_tree(np.copy, part) for name, part in vars(batch).items() if part is not None}
+        parts = {name: map_tree(np.copy, value) for name, value in vars(batch).items() if value is not None}
         self._kept.append((Trajectory(**parts), target))
 
     def forget(self) -> None:
         self._kept.clear()
+
+    def held(self) -> State:
+        """The batches since the last phase."""
+        found: dict[str, Array] = {}
+        for number, (batch, target) in enumerate(self._kept):
+            parts = {name: value for name, value in vars(batch).items() if value is not None}
+            found |= under(str(number), {"target": target, **{f"batch/{path}": leaf for path, leaf in leaves(parts)}})
+        return found
+
+    def take_back(self, state: State) -> None:
+        """What `held` gave."""
+        count = len({key.partition("/")[0] for key in state})
+        saved = [part(state, str(number)) for number in range(count)]
+        self._kept = [(Trajectory(**from_leaves(part(one, "batch"))), one["target"]) for one in saved]
 
     def is_due(self, update: int) -> bool:
         """`update` counts from 0."""

@@ -14,7 +14,8 @@ from srl.api.trainer import Trainer
 class PPGConfig(PPOConfig):
     """Phasic policy gradient, with one network: PPO whose critic learns on the actor's layers without changing them,
     and every `auxiliary_every` updates a phase over the batches since the last one, in which it does change them while
-    the decisions are kept. These batches stay in the trainer's memory, and are not part of a checkpoint."""
+    the decisions are kept. These batches stay in the trainer's memory; checkpoints have them only with the inline
+    scheduler."""
 
     towers: Literal["auto", "shared", "separate"] = "shared"
     """Actor and critic have all but their last layers in common; that is the point."""

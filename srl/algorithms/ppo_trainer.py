@@ -21,6 +21,7 @@ from srl.algorithms.ppo_batch import PPOBatch
 from srl.algorithms.ppo_loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
 from srl.algorithms.schedules import scheduled
 from srl.api.trainer import TrainerGroup, TrainResult, Trajectory
+from srl.base.state import State
 from srl.base.tree import Array
 from srl.networks.distributions import Distribution
 
@@ -183,6 +184,13 @@ class PPOTrainer:
     def restore(self, state: Mapping[str, Array]) -> None:
         self._learner.restore(state)
         self._forget()
+
+    def held(self) -> State:
+        return {} if self._phase is None else self._phase.held()
+
+    def take_back(self, state: State) -> None:
+        if self._phase is not None:
+            self._phase.take_back(state)
 
     def join(self, group: TrainerGroup) -> None:
         self._learner.join(group)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from srl.base.state import State
 from srl.base.tree import Array, Tree
 
 
@@ -81,3 +82,14 @@ class Trainer(Protocol):
 
     def join(self, group: TrainerGroup) -> None:
         """Train with others from now on: every rank calls `step` equally often and ends with the same parameters."""
+
+
+@runtime_checkable
+class HoldingTrainer(Protocol):
+    """Optional: a trainer that holds more than it commits, such as batches for later. That is saved where all that is
+    under way is saved, in runs of one thread, and lost with the trainer elsewhere."""
+
+    def held(self) -> State: ...
+
+    def take_back(self, state: State) -> None:
+        """What `held` gave, after `restore`."""

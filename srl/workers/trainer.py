@@ -11,7 +11,7 @@ import numpy as np
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.control import Done, Figures, Notice
 from srl.api.spaces import Space
-from srl.api.trainer import TrainerGroup
+from srl.api.trainer import HoldingTrainer, TrainerGroup
 from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
@@ -223,13 +223,17 @@ class TrainerWorker:
             self._context.report(Figures(self._config.policy, figures))
 
     def state(self) -> State:
-        """What is not in the commit: the stream, and the updates refused in a row."""
+        """What is not in the commit: the stream, the updates refused in a row, and what the trainer holds beside it."""
         if self._used is not None:
             raise NotYet("an update is not published yet")
-        return {"skipped": np.array(self._skipped), **under("batches", self._batches.state())}
+        held = self._trainer.held() if isinstance(self._trainer, HoldingTrainer) else {}
+        own = {"skipped": np.array(self._skipped), **under("held", held)}
+        return {**own, **under("batches", self._batches.state())}
 
     def restore(self, state: State) -> bool:
         self._skipped = int(state["skipped"])
+        if isinstance(self._trainer, HoldingTrainer):
+            self._trainer.take_back(part(state, "held"))
         return self._batches.restore(part(state, "batches"))
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,16 @@ def assert_equal_bits(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) 
 
 
 SLOW = pytest.mark.slow
+EVERYTHING = {
+    "memory": "lstm",
+    "memory_size": 8,
+    "chunk": 2,
+    "normalize_observation": True,
+    "normalize_return": "popart",
+    "entropy_schedule": "linear",
+    "kl_coefficient": 0.1,
+    "adapt_kl": 0.01,
+}
 
 
 @pytest.mark.parametrize(
@@ -45,6 +56,13 @@ SLOW = pytest.mark.slow
         pytest.param("CartPole-v1", 2, {"inference": "host", "ring": 2}, marks=SLOW),
         pytest.param(f"{GAMES}:turn_game", 2, {}, marks=SLOW),
         pytest.param(f"{GAMES}:dying_team", 2, {}, marks=SLOW),
+        # Memory, normalisers and PopArt at once; then each algorithm that keeps something of its own.
+        ("CartPole-v1", 1, {"algo": "ppo", "ppo": EVERYTHING}),
+        ("CartPole-v1", 1, {"algo": "ppg", "ppg": {"auxiliary_every": 7, "auxiliary_epochs": 1}}),
+        pytest.param("CartPole-v1", 1, {"algo": "impala", "max_lag": 3}, marks=SLOW),
+        pytest.param("CartPole-v1", 1, {"algo": "a2c"}, marks=SLOW),
+        pytest.param("Pendulum-v1", 1, {"algo": "ppo", "ppo": {**EVERYTHING, "memory": "gru"}}, marks=SLOW),
+        pytest.param(f"{GAMES}:turn_game", 2, {"algo": "ppg", "ppg": {"memory": "gru", "memory_size": 8}}, marks=SLOW),
     ],
 )
 def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(
@@ -54,14 +72,15 @@ def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(
         pytest.importorskip("pettingzoo")
     batch = 2 * 2 * agents  # lanes x horizon: small updates show as much as large ones
     options = {"scheduler": "inline", "seed": 3, "lanes": 2, "horizon": 2, "root": tmp_path, "sinks": (), **options}
-    options |= {
-        "checkpoint_seconds": 1.0,
-        "ppo": {"epochs": 1, "num_minibatches": 1, "learning_rate_schedule": "constant", "hidden_sizes": (8,)},
-    }
+    algo = options.get("algo", "ppo")
+    learning = {"epochs": 1, "num_minibatches": 1, "learning_rate_schedule": "constant", "hidden_sizes": (8,)}
+    known = {field.name for field in fields(getattr(srl.TrainOptions(), algo))}
+    learning = {name: value for name, value in learning.items() if name in known}
+    options |= {"checkpoint_seconds": 1.0, algo: {**learning, **options.get(algo, {})}}
     whole = srl.train(environment, name="whole", steps=230 * batch, **options)
     halved = srl.train(environment, name="halved", steps=20 * batch, **options)
     resumed = srl.resume(halved.path, steps=230 * batch)
-    assert resumed.status.messages == []
+    assert not any("begin anew" in text for text in resumed.status.messages), resumed.status.messages
     assert resumed.status.version >= halved.status.version + 200
     assert_equal_bits(state_of(whole.path), state_of(resumed.path))
 
