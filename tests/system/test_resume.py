@@ -40,7 +40,6 @@ EVERYTHING = {
     "chunk": 2,
     "normalize_observation": True,
     "normalize_return": "popart",
-    "entropy_schedule": "linear",
     "kl_coefficient": 0.1,
     "adapt_kl": 0.01,
 }
