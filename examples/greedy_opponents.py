@@ -8,9 +8,12 @@ PettingZoo shows the board as two planes: our pieces, the other's; and a mask of
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import numpy as np
+
+import srl
 
 Board = np.ndarray[Any, Any]
 
@@ -60,3 +63,16 @@ def tictactoe(observation: dict[str, Board], generator: np.random.Generator) -> 
     """Moves count down the columns."""
     places = {int(move): (int(move) % 3, int(move) // 3) for move in np.flatnonzero(observation["action_mask"])}
     return choose(observation, generator, places, TIC_TAC_TOE)
+
+
+if __name__ == "__main__":  # worker processes import this file
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=200_000)
+    parser.add_argument("--root", default="runs")
+    arguments = parser.parse_args()
+    run = srl.train(
+        "pettingzoo:classic.tictactoe_v3", algo="ippo", self_play="uniform", steps=arguments.steps, root=arguments.root
+    )
+    result = srl.league(run.path, versions=1, against=("random", f"{__file__}:tictactoe"), games=20)
+    for opponent, points in zip(result.players[1:], result.points[0][1:], strict=True):
+        print(f"points per game against {opponent}: {points:.2f}")
