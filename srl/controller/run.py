@@ -322,10 +322,10 @@ class Controller:
             if stuck and (frozen or self._guard.allows(now, len(self._seats))):
                 what = "frozen (SIGSTOP)" if frozen else f"stuck in phase {meter.phase().name.lower()}"
                 stacks = "" if frozen else self._scheduler.dump(seat.place)
-                seat.last_words = f"{what} for {now - seat.watch.since:.0f} s\n{stacks}"
+                seat.last_words = f"{what} for {seat.watch.still:.0f} s\n{stacks}"
                 self.tell(f"{seat.place.name} is {what}; replacing it")
                 self._scheduler.kill(seat.place)
-                seat.watch = Watch(since=now)
+                seat.watch = Watch(looked=now)
 
     # What others may ask
 

@@ -20,6 +20,8 @@ GUARD_SECONDS = 60.0
 GUARD_SHARE = 0.2
 GUARD_ALWAYS = 2
 FROZEN_SECONDS = 2.0
+OWN_PAUSE_SECONDS = 5.0
+"""The most that counts between two looks: more is a pause of our own (the machine slept, everybody was frozen)."""
 MAX_SHARE_INVERSE = 10.0
 
 
@@ -102,17 +104,22 @@ class Pace:
 class Watch:
     """Tells a stuck worker from a slow or a waiting one by what its gauges do, not by a clock on the wall."""
 
+    looked: float = 0.0
+    """When it was looked at last."""
     seen: tuple[int, int] = (-1, -1)
-    since: float = 0.0
+    still: float = 0.0
+    """Seconds in which we looked and nothing moved."""
 
     def stuck(self, progress: int, stamp: int, now: float, timeout: float, frozen: bool = False) -> bool:
         """`stamp` changes with every change of phase: one who waits wakes up and lies down again all the time, one who
         is frozen or hangs in a call does not. Of one whom the kernel calls stopped (`frozen`) nothing is to be hoped:
         it gets FROZEN_SECONDS."""
+        passed, self.looked = min(now - self.looked, OWN_PAUSE_SECONDS), now
         if (progress, stamp) != self.seen:
-            self.seen, self.since = (progress, stamp), now
+            self.seen, self.still = (progress, stamp), 0.0
             return False
-        return now - self.since > (min(timeout, FROZEN_SECONDS) if frozen else timeout)
+        self.still += passed
+        return self.still > (min(timeout, FROZEN_SECONDS) if frozen else timeout)
 
 
 def first_line(text: str) -> str:

@@ -65,12 +65,16 @@ def test_who_moves_is_not_stuck(moves: str) -> None:
 
 def test_who_does_not_move_for_longer_than_the_timeout_is_stuck() -> None:
     watch = Watch()
-    assert not watch.stuck(3, 100, 50.0, timeout=60.0)
-    assert not watch.stuck(3, 100, 110.0, timeout=60.0)
-    assert watch.stuck(3, 100, 110.5, timeout=60.0)
-    assert not watch.stuck(4, 100, 111.0, timeout=60.0)  # it was only slow
-    assert not watch.stuck(4, 100, 171.0, timeout=60.0)
-    assert watch.stuck(4, 100, 171.5, timeout=60.0)
+    assert next(now for now in range(70) if watch.stuck(3, 100, float(now), timeout=60.0)) == 61
+    assert not watch.stuck(4, 100, 70.0, timeout=60.0)  # it was only slow
+    assert next(now for now in range(71, 140) if watch.stuck(4, 100, float(now), timeout=60.0)) == 131
+
+
+def test_a_pause_of_our_own_is_nobodys_hang() -> None:
+    watch = Watch()
+    assert not watch.stuck(3, 100, 1.0, timeout=60.0)
+    assert not watch.stuck(3, 100, 10_000.0, timeout=60.0)
+    assert next(now for now in range(10_001, 10_070) if watch.stuck(3, 100, float(now), timeout=60.0)) == 10_056
 
 
 def test_one_whom_the_kernel_calls_stopped_is_given_up_long_before_one_that_is_slow() -> None:
