@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -318,9 +319,13 @@ def _conduct(options: TrainOptions, go: Any) -> int:
     from srl.experiments.train import tuning_of
     from srl.terminal.watch import watching
 
-    with watching(tuning_of(options)) as (observe, finish):
-        run = go(observe)
-        finish(run.status)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that only begins to be cleans up, too
+    try:
+        with watching(tuning_of(options)) as (observe, finish):
+            run = go(observe)
+            finish(run.status)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0 if run.state == "finished" else 130
 
 

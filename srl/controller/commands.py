@@ -63,7 +63,7 @@ class ControlDoor:
 
     def __init__(self, runtime: Path, serve: Callable[[Message], Message], remote: Listener | None = None) -> None:
         local: Listener = HostTransport(runtime).listen(CONTROL, Messages)
-        (runtime / ADDRESS).write_text(local.address)
+        _announce(runtime, local)
         self._listeners = [local] if remote is None else [local, remote]
         self._serve = serve
         self._channels: list[Channel] = []
@@ -91,10 +91,15 @@ class ControlDoor:
 def remote_door(directory: Path, secret: bytes, host: str) -> Listener:
     """An endpoint for commands on other machines, which find it in a directory that they share with this one."""
     listener = TcpTransport(secret, CONTROL, host, encrypt=True).listen("the run's door", Messages)
+    _announce(directory, listener)
+    return listener
+
+
+def _announce(directory: Path, listener: Listener) -> None:
+    """Who finds the file finds all of it."""
     partial = directory / f"{ADDRESS}.new"
     partial.write_text(listener.address)
     partial.replace(directory / ADDRESS)
-    return listener
 
 
 def running(root: Path | None = None) -> dict[str, Path]:

@@ -42,7 +42,6 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(terminal.runtime))  # this process is another terminal, too
     for change, texts in {
         "actor=2": ("no group 'actor'", "actors"),
-        "trainers=2": ("cannot be resized",),
         "actors=0": ("at least one",),
         "actors=99999": ("at most",),
         "actors": ("GROUP=NUMBER",),

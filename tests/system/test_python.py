@@ -46,7 +46,7 @@ def test_a_script_of_its_own_environment_without_a_guard_is_told_to_have_one(ter
 
 
 def test_a_function_without_a_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="top level of a module"):
+    with pytest.raises(ValueError, match="top of a module"):
         srl.train(lambda: None, steps=10)
 
 
