@@ -188,7 +188,7 @@ def _measure(options: BenchOptions, directory: Path) -> dict[str, Any]:
     return {
         "workers": options.workers,
         "hosts": options.hosts,
-        "registered_seconds": round(registered, 1),
+        "registered_seconds": round(registered, 3),
         "controller_share_of_a_core": round(busy, 3),
         "ticks_per_second": round(ticks, 1),
         "slowest_tick_seconds": round(slowest, 3),

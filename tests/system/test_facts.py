@@ -7,7 +7,7 @@ import pytest
 import srl
 
 
-@pytest.mark.parametrize("sizes", [{}, {"num_hiders": [1, 2]}])
+@pytest.mark.parametrize("sizes", [pytest.param({}, marks=pytest.mark.slow), {"num_hiders": [1, 2]}])
 def test_statistics_of_hide_and_seek_are_among_the_metrics(tmp_path, sizes):
     """Also those of lanes that keep their own time, because teams are drawn for each episode."""
     pytest.importorskip("mujoco")

@@ -78,7 +78,7 @@ def trained(env: str, root: Path, steps: int, **options: object) -> srl.Run:
     return run
 
 
-@pytest.mark.parametrize("inference", ["inline", "host"])
+@pytest.mark.parametrize("inference", [pytest.param("inline", marks=pytest.mark.slow), "host"])
 @pytest.mark.parametrize(
     "ppo",
     [

@@ -84,6 +84,7 @@ def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(
     assert_equal_bits(state_of(whole.path), state_of(resumed.path))
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint_exactly(terminal: Terminal) -> None:
     options = ("--scheduler", "inline", "--steps", "40000", "--lanes", "8", "--horizon", "16", "--seed", "5")
     options += ("--ppo.epochs", "1", "--ppo.num-minibatches", "1")
