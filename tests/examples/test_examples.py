@@ -17,7 +17,7 @@ from srl.cli import parse
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-STEPS = 6000
+STEPS = 3000
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
