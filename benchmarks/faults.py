@@ -12,7 +12,6 @@ import argparse
 import os
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from pathlib import Path
 import psutil
 
 from srl.api.status import RunStatus, WorkerStatus
+from srl.base.statistics import spread
 from srl.controller.commands import AskStatus, TellStatus, ask
 
 PATIENCE = 30.0
@@ -220,9 +220,8 @@ def main() -> None:
     for name, (bar, measure) in rows.items():
         if arguments.only and name not in arguments.only:
             continue
-        taken = sorted(measure())
-        p95 = taken[min(len(taken) - 1, round(0.95 * (len(taken) - 1)))]
-        print(f"| {name} | {statistics.median(taken):.2f} | {p95:.2f} | {taken[-1]:.2f} | {bar:.0f} |", flush=True)
+        figures = " | ".join(f"{value:.2f}" for value in spread(measure()))
+        print(f"| {name} | {figures} | {bar:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

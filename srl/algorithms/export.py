@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from srl.api.spaces import Box, Dict, Space, array_spec, bounds_of
-from srl.base.tree import Array, from_leaves, leaves
+from srl.base.tree import SEPARATOR, Array, from_leaves, leaves
 from srl.networks.distributions import Distribution
 from srl.networks.flat import FlatParameters
 from srl.networks.recurrent import forget, state_size_of
 
-OBSERVATION, STATE, FIRST, NEXT_STATE = "observation", "state", "first", "next_state"
+OBSERVATION, ACTION, STATE, FIRST, NEXT_STATE = "observation", "action", "state", "first", "next_state"
 ROWS = 2
 """Of the example batch: an axis of 1 would be taken for a constant."""
 Bounds: TypeAlias = tuple[Tensor, Tensor]
@@ -50,24 +50,23 @@ class GreedyModule(nn.Module):
 
     def _outputs(self, parameters: Tensor, value: Tensor) -> dict[str, Tensor]:
         action = self._distribution.mode(parameters)
-        named = dict(leaves(action)) if isinstance(action, Mapping) else {"": action}
-        actions = {f"action/{path}" if path else "action": self._clip(path, part) for path, part in named.items()}
+        actions = {name: self._clip(name, part) for name, part in leaves(action, ACTION)}
         return {**actions, "parameters": parameters, "value": value}
 
-    def _clip(self, path: str, action: Tensor) -> Tensor:
-        return torch.clamp(action, *self._bounds[path]) if path in self._bounds else action
+    def _clip(self, name: str, action: Tensor) -> Tensor:
+        return torch.clamp(action, *self._bounds[name]) if name in self._bounds else action
 
 
 def input_name(path: str) -> str:
     """`observation`, or `observation/camera` for a leaf of a Dict space."""
-    return f"{OBSERVATION}/{path}" if path else OBSERVATION
+    return f"{OBSERVATION}{SEPARATOR}{path}" if path else OBSERVATION
 
 
 def bounds_in(action: Space) -> dict[str, Bounds]:
-    """Path -> lowest and highest values of every Box with bounds in an action space."""
-    boxes = [(path, leaf) for path, leaf in leaves(_plain(action)) if isinstance(leaf, Box)]
-    limits = {path: tuple(torch.from_numpy(bound).float() for bound in bounds_of(box)) for path, box in boxes}
-    return {path: (low, high) for path, (low, high) in limits.items() if low.isfinite().any() or high.isfinite().any()}
+    """Name of the output -> lowest and highest values, of every Box with bounds in an action space."""
+    boxes = [(name, leaf) for name, leaf in leaves(_plain(action), ACTION) if isinstance(leaf, Box)]
+    limits = {name: tuple(torch.from_numpy(bound).float() for bound in bounds_of(box)) for name, box in boxes}
+    return {name: (low, high) for name, (low, high) in limits.items() if low.isfinite().any() or high.isfinite().any()}
 
 
 def _plain(space: Space) -> Any:

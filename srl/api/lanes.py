@@ -114,3 +114,8 @@ class LanesConfig(Protocol):
     """
 
     def build(self, num_copies: int) -> Lanes: ...
+
+
+def called(config: LanesConfig) -> str:
+    """What people call an environment: the `name` of its config, if it has one."""
+    return str(getattr(config, "name", type(config).__name__))

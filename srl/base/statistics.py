@@ -49,3 +49,10 @@ def mean_of(values: Sequence[float]) -> Mean:
         return Mean(math.nan, math.inf, 0)
     deviation = float(np.std(values, ddof=1)) if count > 1 else math.inf
     return Mean(float(np.mean(values)), t_quantile(count - 1) * deviation / math.sqrt(count), count)
+
+
+def spread(values: Sequence[float]) -> list[float]:
+    """Median, 95th percentile (a value that was met) and maximum; nothing of nothing."""
+    if not values:
+        return []
+    return [float(np.median(values)), float(np.quantile(values, 0.95, method="closest_observation")), max(values)]

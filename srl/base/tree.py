@@ -31,11 +31,16 @@ class ArraySpec:
         return np.zeros((*leading, *self.shape), self.dtype)
 
 
+def joined(path: str, key: str) -> str:
+    """The path of a part, given that of the whole."""
+    return f"{path}{SEPARATOR}{key}" if path else key
+
+
 def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every leaf with its path (`camera/left`), keys in sorted order; a bare leaf has the path ``""``."""
     if isinstance(tree, Mapping):
         for key in sorted(tree):
-            yield from leaves(tree[key], f"{prefix}{SEPARATOR}{key}" if prefix else key)
+            yield from leaves(tree[key], joined(prefix, key))
     else:
         yield prefix, tree
 

@@ -9,6 +9,7 @@ from typing import Any, Union
 
 from srl.api.status import RunStatus
 from srl.api.transport import Channel, ChannelClosed, Listener, Message, Transport
+from srl.base.files import write_whole
 from srl.base.nearest import nearest
 from srl.schedulers.join_secret import read_secret
 from srl.schedulers.runtime import runtime_root, sweep
@@ -63,7 +64,7 @@ class ControlDoor:
 
     def __init__(self, runtime: Path, serve: Callable[[Message], Message], remote: Listener | None = None) -> None:
         local: Listener = HostTransport(runtime).listen(CONTROL, Messages)
-        _announce(runtime, local)
+        write_whole(runtime / ADDRESS, local.address.encode())
         self._listeners = [local] if remote is None else [local, remote]
         self._serve = serve
         self._channels: list[Channel] = []
@@ -91,15 +92,8 @@ class ControlDoor:
 def remote_door(directory: Path, secret: bytes, host: str) -> Listener:
     """An endpoint for commands on other machines, which find it in a directory that they share with this one."""
     listener = TcpTransport(secret, CONTROL, host, encrypt=True).listen("the run's door", Messages)
-    _announce(directory, listener)
+    write_whole(directory / ADDRESS, listener.address.encode())
     return listener
-
-
-def _announce(directory: Path, listener: Listener) -> None:
-    """Who finds the file finds all of it."""
-    partial = directory / f"{ADDRESS}.new"
-    partial.write_text(listener.address)
-    partial.replace(directory / ADDRESS)
 
 
 def running(root: Path | None = None) -> dict[str, Path]:

@@ -42,7 +42,7 @@ from srl.controller.harming import harm
 from srl.controller.scaling import everybody, planned, resized
 from srl.controller.seats import Seat
 from srl.controller.state import ControllerState
-from srl.controller.supervision import GiveUp, Guard, History, Pace, Watch, first_line
+from srl.controller.supervision import GiveUp, Guard, History, Pace, Watch, briefly
 from srl.names.table import NameTable
 from srl.schedulers.hosts import HostsScheduler
 
@@ -267,10 +267,10 @@ class Controller:
             if group.restart.vital:
                 self.stop("failed", verdict.reason)
             else:
-                self.tell(f"going on without {group.name}: {first_line(verdict.reason)}")
+                self.tell(f"going on without {group.name}: {briefly(verdict.reason)}")
             return
         what = f"left out for {verdict.after:.0f} s" if verdict.quarantine else "restarting"
-        self.tell(f"{seat.place.name} died ({first_line(reason)}); {what}")
+        self.tell(f"{seat.place.name} died ({briefly(reason)}); {what}")
         self._restarts += 1
         seat.restart_at = now + verdict.after
 

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from srl.api.experiment import RestartRule
+from srl.base.text import last_line
 
 FIRST_BACKOFF = 0.2
 MAX_BACKOFF = 30.0
@@ -122,7 +123,6 @@ class Watch:
         return self.still > (min(timeout, FROZEN_SECONDS) if frozen else timeout)
 
 
-def first_line(text: str) -> str:
-    """What a message has room for: the last line of a traceback says what happened."""
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "no reason given"
+def briefly(reason: str) -> str:
+    """What a message has room for."""
+    return last_line(reason, "no reason given", limit=200)

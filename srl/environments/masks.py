@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from srl.api.spaces import Box, Dict, Space, choice_sizes
 from srl.base.tree import Array, Tree, leaves
 
+T = TypeVar("T")
 MASK_KEY = "action_mask"
 """In a Dict observation, or in `info`: one number for each choice, 0 where it is forbidden."""
 OBSERVATION = "observation"
@@ -25,14 +26,18 @@ def may_have_mask(observation: Space, action: Space) -> bool:
 
 
 def gives_mask(make: Callable[[], Any]) -> bool:
-    """Whether the infos of an environment have a mask: one more copy is made, reset and closed to find out."""
+    """Whether the infos of an environment have a mask: one more copy is reset to find out."""
+    return asked(make, lambda environment: MASK_KEY in environment.reset(seed=0)[1], otherwise=False)
+
+
+def asked(make: Callable[[], Any], question: Callable[[Any], T], otherwise: T) -> T:
+    """What an environment answers that is made for this question only; `otherwise` where it fails."""
     environment = None
     try:
         environment = make()
-        _, info = environment.reset(seed=0)
-        return MASK_KEY in info
+        return question(environment)
     except Exception:
-        return False  # The lanes will meet the same error, and report it.
+        return otherwise  # The lanes will meet the same error, and report it.
     finally:
         with suppress(Exception):
             if environment is not None:
@@ -70,9 +75,8 @@ def mask_check(observation: Space, action: Space) -> MaskCheck | None:
     starts = np.cumsum([0, *sizes])[:-1]
 
     def check(tree: Tree, acting: Array) -> dict[int, str]:
-        assert isinstance(tree, Mapping)
         allowed = allowed_choices(tree, len(acting))
-        if allowed.shape[1] != sum(sizes):
+        if allowed is None or allowed.shape[1] != sum(sizes):
             return {}  # not a mask of these actions, whatever its name
         stuck = acting & (np.add.reduceat(allowed, starts, axis=1, dtype=np.int64) == 0).any(axis=1)
         return {int(lane): f"{MASK_KEY!r} forbids every choice" for lane in np.flatnonzero(stuck)}
@@ -80,7 +84,9 @@ def mask_check(observation: Space, action: Space) -> MaskCheck | None:
     return check
 
 
-def allowed_choices(observation: Mapping[str, Tree], num_lanes: int) -> Array:
-    """The mask of an observation [L, ...], flat: [L, choices] bool."""
+def allowed_choices(observation: Tree, num_lanes: int) -> Array | None:
+    """The mask of an observation [L, ...], flat: [L, choices] bool; None where it has none."""
+    if not (isinstance(observation, Mapping) and MASK_KEY in observation):
+        return None
     parts = [np.asarray(leaf).reshape(num_lanes, -1) != 0 for _, leaf in leaves(observation[MASK_KEY])]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)

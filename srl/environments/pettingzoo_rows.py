@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from srl.api.lanes import Arrival, TeamSpec
 from srl.api.spaces import choice_sizes
 from srl.base.tree import Tree, assign, leaves, map_tree
-from srl.environments.masks import MASK_KEY, OBSERVATION, from_info, mask_check, may_have_mask, with_mask
+from srl.environments.masks import MASK_KEY, OBSERVATION, asked, from_info, mask_check, may_have_mask, with_mask
 from srl.environments.spaces import from_gymnasium, lane_decoder, observation_buffers, observation_encoder
 
 
@@ -145,18 +144,13 @@ def _may_be_masked(environment: Any, agent: Any) -> bool:
 
 
 def _agents_with_mask(make: Callable[[], Any]) -> set[Any]:
-    """Whose infos have a mask: one more copy is made, reset and closed to find out. Where agents take turns, only the
-    first of them may have been told yet; the others will be."""
-    environment = None
-    try:
-        environment = make()
+    """Whose infos have a mask: one more copy is reset to find out. Where agents take turns, only the first of them may
+    have been told yet; the others will be."""
+
+    def told_by(environment: Any) -> set[Any]:
         answer = environment.reset(seed=0)
         infos = environment.infos if answer is None else answer[1]
         told = {agent for agent, info in infos.items() if MASK_KEY in info}
         return set(environment.possible_agents) if told and answer is None else told
-    except Exception:
-        return set()  # The lanes will meet the same error, and report it.
-    finally:
-        with suppress(Exception):
-            if environment is not None:
-                environment.close()
+
+    return asked(make, told_by, otherwise=set())

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from srl.api.lanes import LanesConfig
+from srl.api.lanes import LanesConfig, called
 from srl.environments.gymnasium import GymnasiumConfig
 
 
@@ -38,9 +38,8 @@ def repeated(environment: LanesConfig, times: int) -> LanesConfig:
     if times == 1:
         return environment
     if not isinstance(environment, GymnasiumConfig):
-        name = getattr(environment, "name", type(environment).__name__)
         raise ValueError(
-            f"action_repeat is for plain Gymnasium environments, and {name} is not run as one; Atari games have "
-            "--env-arg frameskip=..., MuJoCo tasks --env-arg frame_skip=..."
+            f"action_repeat is for plain Gymnasium environments, and {called(environment)} is not run as one; Atari "
+            "games have --env-arg frameskip=..., MuJoCo tasks --env-arg frame_skip=..."
         )
     return replace(environment, action_repeat=times)

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from srl.api.spaces import Bound, Box, Dict, Discrete, MultiDiscrete, Space, array_spec
-from srl.base.tree import SEPARATOR, Array, Tree, from_leaves, leaves, map_tree
+from srl.base.tree import SEPARATOR, Array, Tree, from_leaves, joined, leaves, map_tree
 
 Key: TypeAlias = Any
 
@@ -107,7 +107,7 @@ def _leaves(space: Any, path: str, keys: tuple[Key, ...]) -> Iterator[Observatio
     if isinstance(space, (gym_spaces.Dict, gym_spaces.Tuple)):
         for key, item in _items(space):
             name = _key(key, space)
-            yield from _leaves(item, f"{path}{SEPARATOR}{name}" if path else name, (*keys, key))
+            yield from _leaves(item, joined(path, name), (*keys, key))
         return
     spec: Any = array_spec(from_gymnasium(space, "observation"))
     yield ObservationLeaf(path, keys, tuple(space.shape), spec.shape, spec.dtype, _start(space))

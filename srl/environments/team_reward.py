@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from srl.api.lanes import Arrival, Lanes, LanesConfig
+from srl.api.lanes import Arrival, Lanes, LanesConfig, ResumableLanes, called
 from srl.base.state import NotResumable, State
 from srl.base.tree import Tree
 
@@ -21,7 +21,7 @@ class TeamRewardConfig:
 
     @property
     def name(self) -> str:
-        return str(getattr(self.inner, "name", type(self.inner).__name__))
+        return called(self.inner)
 
     def build(self, num_copies: int) -> TeamRewardLanes:
         return TeamRewardLanes(self.inner.build(num_copies), self.groups)
@@ -46,16 +46,15 @@ class TeamRewardLanes:
         return arrivals
 
     def state(self) -> State:
-        return self._whole("state")()  # type: ignore[no-any-return]
+        return self._resumable().state()
 
     def restore(self, state: State) -> None:
-        self._whole("restore")(state)
+        self._resumable().restore(state)
 
-    def _whole(self, method: str):  # type: ignore[no-untyped-def]
-        found = getattr(self._inner, method, None)
-        if found is None:
-            raise NotResumable(f"{type(self._inner).__name__} has no `{method}`")
-        return found
+    def _resumable(self) -> ResumableLanes:
+        if not isinstance(self._inner, ResumableLanes):
+            raise NotResumable(f"{type(self._inner).__name__} has no `state` and `restore`")
+        return self._inner
 
     def close(self) -> None:
         self._inner.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -10,25 +9,23 @@ import numpy as np
 from srl.api.lanes import Arrival, LaneSpec
 from srl.api.spaces import Dict, Discrete, MultiDiscrete, Space, bounds_of, choice_sizes
 from srl.base.tree import Array, Tree
-from srl.environments.masks import MASK_KEY, allowed_choices
+from srl.environments.masks import allowed_choices
 
 
 def some_actions(spec: LaneSpec, generator: np.random.Generator, arrivals: tuple[Arrival, ...]) -> tuple[Tree, ...]:
     """One random action for every lane of every team, of those that the masks of what arrived allow."""
     return tuple(
-        random_actions(team.action, spec.num_lanes(index), generator, _mask(arrivals[index]))
+        random_actions(team.action, spec.num_lanes(index), generator, _allowed(arrivals[index]))
         for index, team in enumerate(spec.teams)
     )
 
 
 def has_masks(arrivals: tuple[Arrival, ...]) -> bool:
-    return any(_mask(arrival) is not None for arrival in arrivals)
+    return any(_allowed(arrival) is not None for arrival in arrivals)
 
 
-def _mask(arrival: Arrival) -> Array | None:
-    """What is allowed, [L, choices]."""
-    tree = arrival.observation
-    return allowed_choices(tree, len(arrival.acting)) if isinstance(tree, Mapping) and MASK_KEY in tree else None
+def _allowed(arrival: Arrival) -> Array | None:
+    return allowed_choices(arrival.observation, len(arrival.acting))
 
 
 def random_actions(space: Space, num_lanes: int, generator: np.random.Generator, allowed: Array | None = None) -> Tree:

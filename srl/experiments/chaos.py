@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from srl.api.status import RunStatus, WorkerStatus
 from srl.api.transport import Message
 from srl.base.nearest import nearest
+from srl.base.statistics import spread
 from srl.controller.commands import AskFault, AskStatus, TellResult, TellStatus
 from srl.controller.harming import FAULTS
 from srl.runs import journal
@@ -214,7 +214,7 @@ def describe(report: ChaosReport) -> str:
     for kind in sorted({fault.kind for fault in report.faults}):
         these = [fault for fault in report.faults if fault.kind == kind]
         taken = sorted(fault.overcome for fault in these if fault.overcome is not None)
-        figures = "".join(f"{value:8.1f}" for value in _quantiles(taken))
+        figures = "".join(f"{value:8.1f}" for value in spread(taken))
         lines.append(f"{kind:<12}{len(these):>6}{len(taken):>10}{figures}")
     share = f" ({report.chaos_fps / report.calm_fps:.0%})" if report.calm_fps else ""
     lines.append(f"steps/s: {report.calm_fps:,.0f} before, {report.chaos_fps:,.0f} under faults{share}")
@@ -227,9 +227,3 @@ def describe(report: ChaosReport) -> str:
     lines += [f"NOT OVERCOME: {fault.kind} {fault.worker}" for fault in report.faults if fault.overcome is None]
     lines.append("all promises kept" if report.ok else "promises were broken")
     return "\n".join(lines)
-
-
-def _quantiles(taken: Sequence[float]) -> list[float]:
-    if not taken:
-        return []
-    return [statistics.median(taken), taken[min(len(taken) - 1, round(0.95 * (len(taken) - 1)))], taken[-1]]

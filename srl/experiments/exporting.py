@@ -113,7 +113,7 @@ def _compare(path: Path, saved: SavedPolicy, policy: Policy) -> None:
         for _ in range(2):  # the second time with the memory of the first
             observation = random_observations(saved, rows, generator)
             decision = policy.act(observation, state, first, greedy=True)
-            feeds = {f"observation/{leaf}" if leaf else "observation": array for leaf, array in leaves(observation)}
+            feeds = dict(leaves(observation, "observation"))
             if "state" in decision:
                 feeds |= {"state": np.zeros_like(decision["state"]) if state is None else state, "first": first}
             _agree(dict(zip(names, session.run(None, feeds), strict=True)), decision, saved.action)
@@ -122,7 +122,7 @@ def _compare(path: Path, saved: SavedPolicy, policy: Policy) -> None:
 
 def _agree(computed: dict[str, Any], decision: Decision, space: Space) -> None:
     action = within_bounds(space, decision["action"])
-    wanted: dict[str, Any] = {f"action/{leaf}" if leaf else "action": array for leaf, array in leaves(action)}
+    wanted: dict[str, Any] = dict(leaves(action, "action"))
     wanted["value"] = decision["value"]
     for name, array in wanted.items():
         whole = np.issubdtype(array.dtype, np.integer)

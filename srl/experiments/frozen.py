@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from srl.api.worker import IDLE, Context, PollResult
-from srl.experiments.role_options import source_policy
-from srl.runs import checkpoints
+from srl.experiments.loading import read_policy
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,7 @@ class FrozenPolicyConfig:
 
 class FrozenPolicy:
     def __init__(self, config: FrozenPolicyConfig, context: Context) -> None:
-        arrays, facts = checkpoints.read(Path(config.checkpoint))
-        parameters = arrays[f"{source_policy(facts['description'], config.policy)}/parameters"]
+        parameters = read_policy(Path(config.checkpoint), config.policy, or_only=True).parameters
         commits, published = context.commits(config.policy), context.parameters(config.policy)
         if commits.version < 0:  # as a trainer's: checkpoints of this run shall hold all that plays
             noted = {"steps": 0, "policy": config.policy, "wall_time": time.time()}

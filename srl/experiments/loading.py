@@ -134,18 +134,16 @@ def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:
     return choose_checkpoint(directory.find(path, ROOT), checkpoint)
 
 
-def described_in(source: Path) -> Mapping[str, Any]:
-    """The policies of a checkpoint: their algorithms and spaces, as plain data."""
-    return _described(source, checkpoints.read(source)[1])
-
-
-def read_policy(source: Path, policy: str = "") -> SavedPolicy:
-    """The policy of this name in a checkpoint; by default its first one."""
+def read_policy(source: Path, policy: str = "", or_only: bool = False) -> SavedPolicy:
+    """The policy of this name in a checkpoint; by default its first one, with `or_only` also the only one there is."""
     arrays, facts = checkpoints.read(source)
     described = _described(source, facts)
     name = policy or next(iter(described))
+    if name not in described and or_only and len(described) == 1:
+        name = next(iter(described))
     if name not in described:
-        raise ValueError(f"{source} has no policy {name!r}{nearest(name, described)}")
+        others = f"; it has {', '.join(described)}"
+        raise ValueError(f"{source} has no policy {name!r}{nearest(name, described) or others}")
     parts = {part: from_data(described[name][part]) for part in ("algorithm", "observation", "action")}
     return SavedPolicy(name, **parts, parameters=arrays[f"{name}/parameters"], facts=facts["policies"][name])
 

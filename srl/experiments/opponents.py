@@ -12,7 +12,7 @@ from srl.api.spaces import Space
 from srl.base.importing import load_object
 from srl.base.seeding import generator
 from srl.base.tree import Array, Tree, leaves, map_tree
-from srl.environments.masks import MASK_KEY, allowed_choices
+from srl.environments.masks import allowed_choices
 from srl.experiments.actions import random_actions
 
 RANDOM = "random"
@@ -27,9 +27,7 @@ class RandomPolicy:
         self._generator = generator(seed, "random opponent")
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
-        allowed = None
-        if isinstance(observation, Mapping) and MASK_KEY in observation:
-            allowed = allowed_choices(observation, len(first))
+        allowed = allowed_choices(observation, len(first))
         return {"action": random_actions(self._action, len(first), self._generator, allowed)}
 
     def load(self, parameters: Array, version: int) -> None:

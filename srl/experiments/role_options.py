@@ -9,8 +9,10 @@ from typing import Any
 
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LaneSpec, TeamSpec
+from srl.api.spaces import Space
 from srl.base.nearest import nearest
 from srl.experiments.arguments import parse_pairs
+from srl.experiments.loading import find_checkpoint, read_policy
 from srl.experiments.named import algorithm_of
 from srl.experiments.options import ALGORITHMS, TrainOptions
 
@@ -26,6 +28,8 @@ class RoleOptions:
     """Steps in a block; None: the run's."""
     frozen: Path | None = None
     """The checkpoint whose policy plays here and does not learn."""
+    trained_on: tuple[Space, ...] = ()
+    """Observation and action of a frozen policy."""
 
 
 def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
@@ -70,8 +74,7 @@ def with_checkpoints(roles: tuple[str, ...]) -> tuple[str, ...]:
         own = parse_pairs(_split(settings))
         if (source := own.get(FROZEN)) is not None:
             _refuse_more(own, f"role {named}")
-            checkpoint, _ = _frozen(str(source), named.partition("=")[2], f"role {named}")
-            role = f"{named},{FROZEN}={checkpoint}"
+            role = f"{named},{FROZEN}={_checkpoint(str(source), f'role {named}')}"
         anchored.append(role)
     return tuple(anchored)
 
@@ -81,8 +84,7 @@ def _role(pattern: str, policy: str, settings: str, options: TrainOptions) -> Ro
     own = parse_pairs(_split(settings))
     if (frozen := own.get(FROZEN)) is not None:
         _refuse_more(own, where)
-        checkpoint, algorithm = _frozen(str(frozen), policy, where)
-        return RoleOptions(pattern, policy, algorithm, frozen=checkpoint)
+        return _frozen(pattern, policy, _checkpoint(str(frozen), where), where)
     horizon = own.pop(HORIZON, None)
     if horizon is not None and (not isinstance(horizon, int) or horizon < 1):
         raise ValueError(f"{where}: horizon must be a whole number of at least 1, found {horizon!r}")
@@ -126,25 +128,18 @@ def _changed(algorithm: AlgorithmConfig, own: dict[str, Any], where: str) -> Alg
     return changed
 
 
-def _frozen(source: str, policy: str, where: str) -> tuple[Path, AlgorithmConfig]:
-    """The checkpoint of RUN or RUN@CHECKPOINT, and the algorithm that builds its policy."""
-    from srl.base.config import from_data
-    from srl.experiments.loading import described_in, find_checkpoint
-
+def _checkpoint(source: str, where: str) -> Path:
+    """The directory that RUN or RUN@CHECKPOINT means."""
     run, _, which = source.partition("@")
     try:
-        checkpoint = find_checkpoint(run, which or "latest")
-        described = described_in(checkpoint)
+        return find_checkpoint(run, which or "latest").resolve()
     except (LookupError, OSError, RuntimeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from error
-    algorithm: AlgorithmConfig = from_data(described[source_policy(described, policy)]["algorithm"])
-    return checkpoint.resolve(), algorithm
 
 
-def source_policy(described: Any, policy: str) -> str:
-    """Which policy of a checkpoint is meant: the one of this name, or the only one."""
-    if policy in described:
-        return policy
-    if len(described) == 1:
-        return str(next(iter(described)))
-    raise ValueError(f"the checkpoint has the policies {', '.join(described)}; name the role's policy like one of them")
+def _frozen(pattern: str, policy: str, checkpoint: Path, where: str) -> RoleOptions:
+    try:
+        saved = read_policy(checkpoint, policy, or_only=True)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from error
+    return RoleOptions(pattern, policy, saved.algorithm, None, checkpoint, (saved.observation, saved.action))

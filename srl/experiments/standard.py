@@ -12,14 +12,13 @@ from srl.api.block import BlockSpec
 from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
 from srl.api.lanes import LanesConfig, TeamSpec
 from srl.api.spaces import Box, Dict, Space, array_spec
-from srl.base.config import from_data, to_data
+from srl.base.config import to_data
 from srl.base.tree import TreeSpec
 from srl.experiments.frozen import FrozenPolicyConfig
-from srl.experiments.loading import described_in
 from srl.experiments.named import algorithm_of, extend, title_of
 from srl.experiments.options import CLUSTERS, TrainOptions
 from srl.experiments.probe import Probed
-from srl.experiments.role_options import RoleOptions, role_options, source_policy
+from srl.experiments.role_options import RoleOptions, role_options
 from srl.populations.pool import PoolConfig
 from srl.populations.self_play import SelfPlayConfig
 from srl.populations.versus import versus_spec
@@ -183,10 +182,10 @@ def _check(role: RoleOptions, team: TeamSpec) -> None:
     """Does its algorithm go with what its agents see and do? The message names both."""
     who = f"role {role.agents}={role.policy}, agent {team.agents[0]!r}"
     if role.frozen is not None:
-        described = described_in(role.frozen)
-        found = described[source_policy(described, role.policy)]
-        for name, space in (("observation", team.observation), ("action", team.action)):
-            if from_data(found[name]) != space:
+        for name, known, space in zip(
+            ("observation", "action"), role.trained_on, (team.observation, team.action), strict=True
+        ):
+            if known != space:
                 raise ValueError(f"{who}: the frozen policy of {role.frozen} was trained on another {name} space")
     try:
         role.algorithm.check(team.observation, team.action)

@@ -17,6 +17,7 @@ from srl.base.config import from_data, to_data
 from srl.base.importing import name_of
 from srl.base.parenthood import signal_at_parents_death
 from srl.base.statistics import Mean, mean_of
+from srl.base.text import last_line
 from srl.experiments.choosing import given_in
 from srl.experiments.named import by_name, title_of
 from srl.experiments.options import TrainOptions
@@ -129,8 +130,8 @@ def _in_processes(env: str, seeds: Sequence[int], options: TrainOptions, path: P
                 del running[seed]
                 if code != 0:
                     log = path / f"{path.name}-{seed}.log"
-                    last = log.read_text().strip().splitlines()[-1:] or ["no word"]
-                    raise RunFailed(f"the run with seed {seed} failed: {last[0]}\n(its output is in {log})")
+                    last = last_line(log.read_text(), "no word", limit=None)
+                    raise RunFailed(f"the run with seed {seed} failed: {last}\n(its output is in {log})")
     finally:
         for process in running.values():
             process.send_signal(signal.SIGTERM)

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from srl.api.experiment import Experiment
-from srl.api.lanes import LanesConfig
 from srl.api.status import RunStatus
 from srl.base.config import from_data
 from srl.base.nearest import nearest
@@ -142,44 +141,47 @@ def launch(
 ) -> Run:
     """Train what is prepared."""
     began = time.time() if began is None else began
-    options, environment, experiment = prepared.options, prepared.environment, prepared.experiment
+    options = prepared.options
     if options.scheduler == "slurm":
         check_slurm(options.partition)
     elif options.scheduler == "ray":
         check_ray(options.address)
-    run = _directory(root, name, experiment, options, began)
+    run = _directory(root, name, prepared, began)
     if options.scheduler == "slurm":
-        job = _submit(run, experiment, environment, options)
-        return _finished(follow(run, job, on_status or (lambda status: None)))
+        return _follow(run, prepared, on_status)
     with run.held():
-        return _conduct(run, experiment, environment, options, on_status, began, None, prepared.why_not_resumable)
+        return _conduct(run, prepared, on_status, began)
 
 
 def submit(prepared: Prepared, name: str | None, root: Path, dry_run: bool = False) -> str:
     """Hand a run over to Slurm and leave it there. Returns what to tell the user; with `dry_run` the script."""
-    options, environment, experiment = prepared.options, prepared.environment, prepared.experiment
     if dry_run:
-        return script_of(RunDirectory(root.resolve() / (name or "NAME")), experiment, options)
-    check_slurm(options.partition)
-    run = _directory(root, name, experiment, options, time.time())
-    job = _submit(run, experiment, environment, options)
+        return script_of(RunDirectory(root.resolve() / (name or "NAME")), prepared.experiment, prepared.options)
+    check_slurm(prepared.options.partition)
+    run = _directory(root, name, prepared, time.time())
+    job = _submit(run, prepared)
     return f"{run.name} is job {job}; see it with `srl ps`, end it with `srl stop {run.name}`"
 
 
-def _directory(
-    root: Path, name: str | None, experiment: Experiment, options: TrainOptions, began: float
-) -> RunDirectory:
+def _directory(root: Path, name: str | None, prepared: Prepared, began: float) -> RunDirectory:
     if name:
         return directory.create(root, name)
-    return directory.create_default(root, experiment.environment, title_of(options.algo), options.seed, began)
+    title, options = prepared.experiment.environment, prepared.options
+    return directory.create_default(root, title, title_of(options.algo), options.seed, began)
 
 
-def _submit(run: RunDirectory, experiment: Experiment, environment: LanesConfig, options: TrainOptions) -> str:
+def _submit(run: RunDirectory, prepared: Prepared) -> str:
     """The number of the job. What was chosen by this machine's cores is written down: nodes may have others."""
-    actors = next((group.count for group in experiment.groups if group.name == "actors"), options.actors)
-    options = dataclasses.replace(options, actors=actors)
-    run.write_config(describe(dataclasses.replace(experiment, name=run.name), options, environment))
+    experiment = prepared.experiment
+    actors = next((group.count for group in experiment.groups if group.name == "actors"), prepared.options.actors)
+    options = dataclasses.replace(prepared.options, actors=actors)
+    run.write_config(describe(dataclasses.replace(experiment, name=run.name), options, prepared.environment))
     return submit_job(run, experiment, options)
+
+
+def _follow(run: RunDirectory, prepared: Prepared, on_status: Callable[[RunStatus], None] | None) -> Run:
+    """Hand it over to Slurm, and watch it there."""
+    return _finished(follow(run, _submit(run, prepared), on_status or (lambda status: None)))
 
 
 def conduct_on(
@@ -190,16 +192,13 @@ def conduct_on(
     """Conduct a run whose directory was made elsewhere: from its last checkpoint if it has one, else from the start."""
     began = time.time()
     config = run.read_config()
-    environment = from_data(config["lanes"])
-    options: TrainOptions = from_data(config["options"])
-    probed = look_at(environment, options)
-    experiment = standard_experiment(config["environment"], environment, probed, options)
+    prepared = _as_written(config, from_data(config["options"]))
     newest = checkpoints.latest(run.checkpoints)
     restored = None
     if newest is not None:
-        restored, experiment = _go_on(saving.read(newest), config["policies"], experiment, options)
-    place = ground(experiment, options)
-    return _conduct(run, experiment, environment, options, on_status, began, restored, "", place)
+        restored, prepared = _go_on(saving.read(newest), config["policies"], prepared)
+    place = ground(prepared.experiment, prepared.options)
+    return _conduct(run, prepared, on_status, began, restored, place)
 
 
 def attach(run: RunDirectory, on_status: Callable[[RunStatus], None] | None = None) -> Run:
@@ -213,12 +212,8 @@ def attach(run: RunDirectory, on_status: Callable[[RunStatus], None] | None = No
         ) from error
     with run.held():
         config = run.read_config()
-        environment = from_data(config["lanes"])
-        options: TrainOptions = from_data(config["options"])
-        probed = look_at(environment, options)
-        experiment = standard_experiment(config["environment"], environment, probed, options)
-        began = state.began
-        return _conduct(run, experiment, environment, options, on_status, began, None, "", attached=state)
+        prepared = _as_written(config, from_data(config["options"]))
+        return _conduct(run, prepared, on_status, state.began, attached=state)
 
 
 def resume(
@@ -244,11 +239,9 @@ def _resume(
 ) -> Run:
     began = time.time()
     config = run.read_config()
-    environment = from_data(config["lanes"])
-    options: TrainOptions = from_data(config["options"])
     if steps is not None:
         changes["steps"] = steps
-    options = _merge(options, by_name(changes), "")
+    options: TrainOptions = _merge(from_data(config["options"]), by_name(changes), "")
     check_sinks(options.sinks)
     newest = checkpoints.latest(run.checkpoints)
     if newest is None:
@@ -259,44 +252,46 @@ def _resume(
             f"{run.name} has {restored.steps:,} of {options.steps:,} steps already; ask for more: "
             f"srl resume {run.name} --steps {2 * options.steps}"
         )
-    probed = look_at(environment, options)
-    experiment = standard_experiment(config["environment"], environment, probed, options)
-    restored, experiment = _go_on(restored, config["policies"], experiment, options)
+    restored, prepared = _go_on(restored, config["policies"], _as_written(config, options))
     if options.scheduler == "slurm":
         check_slurm(options.partition)
-        job = _submit(run, experiment, environment, options)
-        return _finished(follow(run, job, on_status or (lambda status: None)))
-    return _conduct(run, experiment, environment, options, on_status, began, restored, probed.why_not_resumable)
+        return _follow(run, prepared, on_status)
+    return _conduct(run, prepared, on_status, began, restored)
 
 
-def _go_on(
-    restored: Restored, policies: Mapping[str, Any], experiment: Experiment, options: TrainOptions
-) -> tuple[Restored, Experiment]:
+def _as_written(config: Mapping[str, Any], options: TrainOptions) -> Prepared:
+    """What a run's config.json describes; recipes have said their word in it."""
+    environment = from_data(config["lanes"])
+    probed = look_at(environment, options)
+    experiment = standard_experiment(config["environment"], environment, probed, options)
+    return Prepared(options, environment, experiment, "", probed.why_not_resumable)
+
+
+def _go_on(restored: Restored, policies: Mapping[str, Any], prepared: Prepared) -> tuple[Restored, Prepared]:
     """A checkpoint and an experiment as they fit together."""
+    options, experiment = prepared.options, prepared.experiment
     check_compatible(policies, experiment.description, restored)
     restored = saving.for_graph(restored, experiment, options.scheduler)
     if restored.workers is None:
         # Seeds that were not used yet: nobody should live through the run's first episodes again.
         experiment = dataclasses.replace(experiment, seed=derive(options.seed, "resumed", restored.version))
-    return restored, experiment
+    return restored, dataclasses.replace(prepared, experiment=experiment)
 
 
 def _conduct(
     run: RunDirectory,
-    experiment: Experiment,
-    environment: LanesConfig,
-    options: TrainOptions,
+    prepared: Prepared,
     on_status: Callable[[RunStatus], None] | None,
     began: float,
-    restored: Restored | None,
-    why_not_exact: str,
+    restored: Restored | None = None,
     ground: Ground | None = None,
     attached: ControllerState | None = None,
 ) -> Run:
-    experiment = dataclasses.replace(experiment, name=run.name)
+    options, environment, why_not = prepared.options, prepared.environment, prepared.why_not_resumable
+    experiment = dataclasses.replace(prepared.experiment, name=run.name)
     run.write_config(describe(experiment, options, environment))
     preload = (type(environment).__module__,)
-    session = Session(experiment, run, options, on_status, began, preload, why_not_exact, ground, attached)
+    session = Session(experiment, run, options, on_status, began, preload, why_not, ground, attached)
     if restored is not None:
         session.restore(restored)
     return _finished(session.run())

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from srl.base.tree import SEPARATOR, from_leaves, leaves
+from srl.base.tree import from_leaves, leaves
 from srl.networks.distributions import Categorical, Distribution, Evaluation, MultiCategorical
 
 
@@ -96,7 +96,3 @@ def _native(part: Distribution, columns: Tensor) -> Tensor:
     if isinstance(part, Categorical):
         return columns[:, 0].long()
     return columns.long() if isinstance(part, MultiCategorical) else columns
-
-
-def joined(path: str, name: str) -> str:
-    return f"{path}{SEPARATOR}{name}" if path else name

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from srl.api.spaces import Dict, Discrete, MultiDiscrete, Space, bounds_of
-from srl.networks.composite import Composite, joined
+from srl.base.tree import joined
+from srl.networks.composite import Composite
 from srl.networks.distributions import Categorical, DiagonalGaussian, Distribution, MultiCategorical
 from srl.networks.options import NetworkOptions
 from srl.networks.squashed import SquashedGaussian

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from srl.api.spaces import Box, Dict, Space
-from srl.base.tree import SEPARATOR
+from srl.base.tree import joined
 from srl.networks.actor_critic import SharedActorCritic, SplitActorCritic, StackedActorCritic
 from srl.networks.recurrent import state_size_of
 
@@ -25,10 +25,7 @@ def normalised_leaves(space: Space, path: str = "", shared: Collection[str] = ()
     are pixels, which encoders scale; integers are choices and masks. The rows of a `shared` part are normalised alike:
     its size is that of one row."""
     if isinstance(space, Dict):
-        parts = [
-            normalised_leaves(space.items[name], f"{path}{SEPARATOR}{name}" if path else name, shared)
-            for name in sorted(space.items)
-        ]
+        parts = [normalised_leaves(space.items[name], joined(path, name), shared) for name in sorted(space.items)]
         return {name: size for part in parts for name, size in part.items()}
     if not (isinstance(space, Box) and space.dtype.startswith("float")):
         return {}
@@ -53,10 +50,7 @@ class ObservationNormaliser(nn.Module):
 
     def _normalise(self, observation: Any, path: str) -> Any:
         if isinstance(observation, Mapping):
-            return {
-                name: self._normalise(part, f"{path}{SEPARATOR}{name}" if path else name)
-                for name, part in observation.items()
-            }
+            return {name: self._normalise(part, joined(path, name)) for name, part in observation.items()}
         part = self._slices.get(path)
         if part is None:
             return observation

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
-from srl.api.lanes import LanesConfig
+from srl.api.lanes import LanesConfig, called
 from srl.api.parameters import ParameterStore
 from srl.api.policy import Policy
 from srl.api.spaces import Space
@@ -30,7 +30,7 @@ class SelfPlayConfig:
 
     @property
     def name(self) -> str:
-        return str(getattr(self.inner, "name", type(self.inner).__name__))
+        return called(self.inner)
 
     def bind(self, context: Context) -> BoundSelfPlay:
         """With the parameter service at hand."""

@@ -12,6 +12,7 @@ from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
 from srl.api.policy import Policy
 from srl.api.spaces import array_spec
 from srl.base.tree import Array, Tree, map_tree
+from srl.populations.pool import LATEST
 
 LEARNER = "learner"
 
@@ -175,7 +176,7 @@ class VersusLanes:
             failed = np.any(self._by_seat(arrivals, "failed"), axis=1)
         told: Mapping[str, Array] = {}
         if not np.isnan(points).all():
-            self_play = np.array([game.opponent == "latest" for game in self._games])
+            self_play = np.array([game.opponent == LATEST for game in self._games])
             told = {
                 "points_against_self": np.where(self_play, points, np.nan),
                 "points_against_others": np.where(self_play, np.nan, points),

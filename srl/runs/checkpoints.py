@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from srl.base.files import sync_directory, write_synced
 from srl.base.tree import Array
-from srl.runs.disk import explain, sync_directory, write_synced
+from srl.runs.disk import explain
 
 FORMAT = "srl-checkpoint-1"
 ARRAYS, FACTS, WORKERS, MANIFEST = "arrays.safetensors", "facts.json", "workers.safetensors", "manifest.json"

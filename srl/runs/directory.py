@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 
 from srl.api.status import RunStatus
+from srl.base.files import write_whole
 from srl.base.nearest import nearest
-from srl.runs.disk import explain, write_whole
+from srl.runs.disk import explain
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LATEST = "latest"

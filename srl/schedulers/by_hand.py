@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from srl.base.text import last_words
 from srl.schedulers.joining import Orders
 
 GRACE_SECONDS = 5.0
@@ -33,15 +34,8 @@ class ByHand:
     def poll(self) -> str | None:
         if self._agent is not None and self._agent.poll() is not None:
             status, self._agent = self._agent.returncode, None
-            return f"the agent of this host ended with code {status}: {self._last_words()}"
+            return f"the agent of this host ended with code {status}: {last_words(self._log)}"
         return None
-
-    def _last_words(self) -> str:
-        try:
-            lines = self._log.read_text(errors="replace").strip().splitlines()
-        except OSError:
-            lines = []
-        return lines[-1][:300] if lines else "it said nothing"
 
     def hint(self, address: str) -> str:
         option = f" --secret-file {self._secret_file}" if self._secret_file else ""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from srl.base.text import last_line
 from srl.schedulers.joining import Offer, join
 from srl.schedulers.slurm import Component
 
@@ -126,7 +127,7 @@ class RayEngine:
             try:
                 self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
-                return f"an agent on Ray failed: {str(error).strip().splitlines()[-1][:300]}"
+                return f"an agent on Ray failed: {last_line(str(error), type(error).__name__)}"
         return None
 
     def hint(self, address: str) -> str:

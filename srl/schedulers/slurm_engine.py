@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from srl.base.text import last_words
 from srl.schedulers.join_secret import read_secret
 from srl.schedulers.joining import JoinError, Offer, Unreachable, keep_joining
 from srl.schedulers.slurm import SlurmError, ask
@@ -109,15 +110,8 @@ class SlurmEngine:
                 step.failures = 1 if now - step.began > MAX_RETRY_SECONDS else step.failures + 1
                 step.retry_at = now + min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** (step.failures - 1))
                 if step.failures <= MAX_REPORTS:
-                    problem = f"the agent on {step.node.name} ended with code {status}: {self._last_words(step)}"
+                    problem = f"the agent on {step.node.name} ended with code {status}: {last_words(self._log(step))}"
         return problem
-
-    def _last_words(self, step: _Step) -> str:
-        try:
-            lines = self._log(step).read_text(errors="replace").strip().splitlines()
-        except OSError:
-            lines = []
-        return lines[-1][:300] if lines else "it said nothing"
 
     def hint(self, address: str) -> str:
         return f"look at the agents' logs in {self._logs}"

@@ -129,9 +129,8 @@ class Zygote:
                 else:
                     alive = self._serve()
         self._end()
-        os._exit(
-            0
-        )  # to take torch down in good order would cost tenths of a second, in which we still seem to be there
+        # To take torch down in good order would cost tenths of a second, in which we still seem to be there.
+        os._exit(0)
 
     def _serve(self) -> bool:
         try:

@@ -85,7 +85,9 @@ def save_consumer(consumer: Consumer) -> dict[str, Array]:
         }
         for source in consumer._sources
     ]
-    queue = [[p.producer, p.sequence, p.ticket, p.oldest_version, p.block.index] for p, _ in consumer._queue]
+    queue = [
+        [p.producer, p.sequence, p.ticket, p.oldest_version, p.block.index, p.incarnation] for p, _ in consumer._queue
+    ]
     facts = {
         "sources": sources,
         "queue": queue,
@@ -111,10 +113,10 @@ def restore_consumer(consumer: Consumer, state: State) -> bool:
         _put_back(source.channel, saved["unread"])
     consumer._sources = [present[saved["producer"]] for saved in facts["sources"]]
     consumer._queue = []
-    for producer, sequence, ticket, oldest, index in facts["queue"]:
+    for producer, sequence, ticket, oldest, index, incarnation in facts["queue"]:
         source = present[producer]
         assert source.arena is not None
-        posted = PostedBlock(producer, sequence, ticket, oldest, source.arena.blocks[index])
+        posted = PostedBlock(producer, sequence, ticket, oldest, source.arena.blocks[index], incarnation)
         consumer._queue.append((posted, source))
     consumer._turn, consumer._waited = facts["turn"], facts["waited"]
     consumer._posted, consumer._consumed, consumer._dropped = facts["counts"]

@@ -108,9 +108,8 @@ class EncryptedSeal(AuthenticatedSeal):
         nonce = self._next_nonce()
         try:
             if len(sealed) < STREAM_BYTES:
-                frame: memoryview = np.empty(
-                    len(sealed), np.uint8
-                ).data  # the receiver's own: it may write into its arrays
+                # The receiver's own: it may write into its arrays.
+                frame: memoryview = np.empty(len(sealed), np.uint8).data
                 self._one_shot.decrypt_into(nonce, record[LENGTH.size :], length, frame)
                 return frame
             decryptor = Cipher(self._algorithm, GCM(nonce, bytes(tag))).decryptor()

@@ -16,6 +16,7 @@ from srl.api.worker import IDLE, WORKED, BoundLanesConfig, Context, PollResult
 from srl.base.meter import Counter
 from srl.base.seeding import derive
 from srl.base.state import NotYet, State, part, under
+from srl.base.text import last_line
 from srl.streams.push import Producer
 from srl.streams.request import Client, InlineClient
 from srl.streams.resuming import restore_client, restore_producer, save_client, save_producer
@@ -162,7 +163,8 @@ class Actor:
                 f"environments broke {count} times within a minute in {self._context.place.name}; the last report:\n"
                 f"{report}"
             )
-        self._context.report(Notice(f"an environment broke and was replaced: {report.strip().splitlines()[-1]}"))
+        last = last_line(report, "no word", limit=None)
+        self._context.report(Notice(f"an environment broke and was replaced: {last}"))
 
     def _report(self) -> None:
         for position, role in enumerate(self._config.roles):

@@ -38,8 +38,7 @@ class UpdateJournal:
 
     def add(self, update: int, parameters: Array, batch: Batch) -> None:
         parent, self._digest = self._digest, digest_of(parameters)
-        decided_by = batch.trajectory.version[:-1][batch.trajectory.acting[:-1]]
-        lag = batch.update - int(decided_by.min()) if len(decided_by) else 0
+        lag = int(batch.lags.max(initial=0))
         self._entry = Learnt(self._policy, self._rank, update, parent, self._digest, list(batch.samples), lag)
 
     def report(self) -> None:

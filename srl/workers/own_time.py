@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,11 +12,11 @@ from srl.api.lanes import Arrival
 from srl.api.streams import Cell, OpenBlock
 from srl.base.meter import Counter, Meter
 from srl.base.state import State, pack, part, under, unpack
-from srl.base.tree import Array, Tree, from_leaves, leaves
+from srl.base.tree import Array, Tree, leaves
 from srl.streams.push import Producer
 from srl.streams.resuming import open_block
 from srl.workers.episodes import EpisodeTally
-from srl.workers.recording import memory_paths
+from srl.workers.recording import Teams, action_paths, memory_paths
 
 
 @dataclass
@@ -50,12 +49,11 @@ class OwnTimeRecorder:
         self._producer = producer
         self._meter = meter
         self._horizon = producer.arena.spec.horizon
-        edges = np.cumsum([0, *team_lanes])
-        self._slices = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
-        total = int(edges[-1])
+        self._teams = Teams(team_lanes)
+        self._slices, total = self._teams.slices, self._teams.num_lanes
         self._lanes = [_Lane(producer.spare()) for _ in range(total)]
-        specs = {path: spec for path, spec in producer.arena.spec.arrays() if path.startswith("decision/action")}
-        self._actions = {path: spec.empty(total) for path, spec in specs.items()}  # path -> [L, ...]
+        specs = dict(producer.arena.spec.arrays())
+        self._actions = {path: specs[path].empty(total) for path in action_paths(producer.arena.spec)}  # [L, ...]
         self._memory = memory_paths(producer.arena.spec)
         self._written: list[int] = []
         self.tally = EpisodeTally(total)
@@ -152,12 +150,7 @@ class OwnTimeRecorder:
             lane.block.arrays[path][0] = values
 
     def actions(self) -> tuple[Tree, ...]:
-        if set(self._actions) == {"decision/action"}:
-            return tuple(self._actions["decision/action"][lanes] for lanes in self._slices)
-        return tuple(
-            from_leaves({path.removeprefix("decision/action/"): leaf[lanes] for path, leaf in self._actions.items()})
-            for lanes in self._slices
-        )
+        return self._teams.actions(self._actions)
 
     def abandon(self) -> None:
         for number in range(len(self._lanes)):

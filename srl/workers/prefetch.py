@@ -7,11 +7,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from srl.api.status import StreamStatus
 from srl.api.trainer import Trajectory
 from srl.api.worker import Context
 from srl.base.state import NotResumable, State
-from srl.streams.push import PushStream
+from srl.base.tree import Array
+from srl.streams.push import Consumer, PushStream
 from srl.streams.resuming import restore_consumer, save_consumer
 from srl.workers.batches import BatchMemory
 from srl.workers.doorbells import Doorbells
@@ -25,6 +28,24 @@ class Batch:
     memory: BatchMemory
     samples: tuple[str, ...] = ()
     """What its blocks are called."""
+
+    @property
+    def lags(self) -> Array:
+        """How many versions each decision is behind this update."""
+        trajectory = self.trajectory
+        lags: Array = self.update - trajectory.version[:-1][trajectory.acting[:-1]].astype(np.int64)
+        return lags
+
+
+def _next_batch(consumer: Consumer, update: int, memories: deque[BatchMemory]) -> Batch | None:
+    """Gather the batch for this update into one of the memories, and give its blocks back."""
+    blocks = consumer.take(update)
+    if blocks is None:
+        return None
+    memory = memories.popleft()
+    trajectory = memory.gather(blocks)
+    consumer.release(blocks)
+    return Batch(update, trajectory, memory, tuple(block.label for block in blocks))
 
 
 class BatchSource(Protocol):
@@ -50,21 +71,18 @@ class DirectBatches:
     def __init__(self, stream: PushStream, context: Context, version: int) -> None:
         self._consumer = stream.consumer(context)
         self._consumer.admission.restart(version)
-        self._memory = BatchMemory(stream.spec, stream.batch_blocks)
+        self._free = deque([BatchMemory(stream.spec, stream.batch_blocks)])
         self._update = version
 
     def poll(self) -> Batch | None:
         self._consumer.poll()
-        blocks = self._consumer.take(self._update)
-        if blocks is None:
-            return None
-        trajectory = self._memory.gather(blocks)
-        self._consumer.release(blocks)
-        batch = Batch(self._update, trajectory, self._memory, tuple(block.label for block in blocks))
-        self._update += 1
+        batch = _next_batch(self._consumer, self._update, self._free)
+        if batch is not None:
+            self._update += 1
         return batch
 
     def give_back(self, batch: Batch, version: int) -> None:
+        self._free.append(batch.memory)
         self._consumer.advance(version)
 
     def status(self) -> StreamStatus:
@@ -139,14 +157,10 @@ class PrefetchedBatches:
         self._consumer.poll()
         self._consumer.advance(self._version)
         while self._free:
-            blocks = self._consumer.take(self._update)
-            if blocks is None:
+            batch = _next_batch(self._consumer, self._update, self._free)
+            if batch is None:
                 break
-            memory = self._free.popleft()
-            trajectory = memory.gather(blocks)
-            self._consumer.release(blocks)
-            labels = tuple(block.label for block in blocks)
-            self._ready.append(Batch(self._update, trajectory, memory, labels))
+            self._ready.append(batch)
             self._update += 1
             self._ring()
         self._status = self._consumer.status()

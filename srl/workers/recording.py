@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -13,11 +13,12 @@ from srl.api.lanes import Arrival
 from srl.api.streams import Cell, OpenBlock
 from srl.base.meter import Counter, Meter
 from srl.base.state import State, pack, part, under, unpack
-from srl.base.tree import Array, Tree, from_leaves, leaves
+from srl.base.tree import SEPARATOR, Array, Tree, from_leaves, leaves
 from srl.streams.push import Producer
 from srl.streams.resuming import open_block
 from srl.workers.episodes import EpisodeTally
 
+ACTION = "decision/action"
 WRITTEN = ("reward", "terminated", "truncated", "acting", "first", "observation")
 
 
@@ -60,6 +61,26 @@ def memory_paths(spec: BlockSpec) -> list[tuple[str, str]]:
     return [(f"decision/{path}", path) for path in paths]
 
 
+class Teams:
+    """A role's lanes, cut at its teams."""
+
+    def __init__(self, team_lanes: list[int]) -> None:
+        edges = np.cumsum([0, *team_lanes])
+        self.slices = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+        self.num_lanes = int(edges[-1])
+
+    def actions(self, arrays: Mapping[str, Array]) -> tuple[Tree, ...]:
+        """Actions [L, ...] by their paths in a block, as one tree for each team."""
+        if set(arrays) == {ACTION}:
+            return tuple(arrays[ACTION][lanes] for lanes in self.slices)
+        parts = {path.removeprefix(f"{ACTION}{SEPARATOR}"): leaf for path, leaf in arrays.items()}
+        return tuple(from_leaves({path: leaf[lanes] for path, leaf in parts.items()}) for lanes in self.slices)
+
+
+def action_paths(spec: BlockSpec) -> list[str]:
+    return [path for path, _ in spec.arrays() if path == ACTION or path.startswith(f"{ACTION}{SEPARATOR}")]
+
+
 class AlignedRecorder:
     """Lanes that keep the same time: one block for all of them, one row for each step.
 
@@ -72,25 +93,20 @@ class AlignedRecorder:
         self._meter = meter
         self._spec = producer.arena.spec
         self.horizon = self._spec.horizon
-        edges = np.cumsum([0, *team_lanes])
-        self._slices = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+        self._teams = Teams(team_lanes)
+        self._slices = self._teams.slices
         self._opened: OpenBlock | None = None
         self.row = 0
         self._decided = False
         self._carry = {path: spec.empty(self._spec.lanes) for path, spec in self._spec.arrays()}  # path -> [L, ...]
         self._carry["version"][...] = -1
         self._observations = [path for path in self._carry if path.split("/")[0] == "observation"]
-        self._actions = [path for path in self._carry if path.startswith("decision/action")]
-        self._bare = self._actions == ["decision/action"]
+        self._actions = action_paths(self._spec)
+        self._bare = self._actions == [ACTION]
         self._memory = memory_paths(self._spec)
         self._arrays: dict[str, Array] = {}
         self._whole = len(self._slices) == 1  # one team: rows are written whole
-        self.is_plain = (
-            self._whole
-            and self._observations == ["observation"]
-            and self._actions == ["decision/action"]
-            and not self._memory
-        )
+        self.is_plain = self._whole and self._observations == ["observation"] and self._bare and not self._memory
         self._written: tuple[Array, ...] = ()  # what the environment fills, if plain
         self._has_facts = False
         self._cut: Array | None = None  # [T+1, L]: where an environment broke; no episode ended there
@@ -242,14 +258,8 @@ class AlignedRecorder:
 
     def actions(self) -> tuple[Tree, ...]:
         if self._whole and self._bare:
-            return (self._arrays["decision/action"][self.row],)
-        row = {path: self._arrays[path][self.row] for path in self._actions}
-        if self._bare:
-            return tuple(row["decision/action"][lanes] for lanes in self._slices)
-        return tuple(
-            from_leaves({path.removeprefix("decision/action/"): leaf[lanes] for path, leaf in row.items()})
-            for lanes in self._slices
-        )
+            return (self._arrays[ACTION][self.row],)
+        return self._teams.actions({path: self._arrays[path][self.row] for path in self._actions})
 
     def abandon(self) -> None:
         if self._opened is not None:

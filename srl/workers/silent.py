@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,10 +10,10 @@ from srl.api.lanes import Arrival
 from srl.api.streams import Cell
 from srl.base.meter import Counter, Meter
 from srl.base.state import State, part, under
-from srl.base.tree import Tree, from_leaves, leaves
+from srl.base.tree import Tree, leaves
 from srl.streams.push import Producer
 from srl.workers.episodes import EpisodeTally
-from srl.workers.recording import memory_paths
+from srl.workers.recording import Teams, action_paths, memory_paths
 
 
 class SilentRecorder:
@@ -24,16 +23,15 @@ class SilentRecorder:
     is_plain = False
 
     def __init__(self, producer: Producer, team_lanes: list[int], meter: Meter) -> None:
-        edges = np.cumsum([0, *team_lanes])
-        self._slices = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+        self._teams = Teams(team_lanes)
+        self._slices = self._teams.slices
         self._meter = meter
         self._block = producer.spare()
         self._arrays = self._block.arrays
         self._memory = memory_paths(producer.arena.spec)
-        self._actions = [path for path in self._arrays if path.split("/")[:2] == ["decision", "action"]]
+        self._actions = action_paths(producer.arena.spec)
         self._asked = False
-        self._num_lanes = int(edges[-1])
-        self.tally = EpisodeTally(self._num_lanes)
+        self.tally = EpisodeTally(self._teams.num_lanes)
 
     def arrive(self, arrivals: Sequence[Arrival]) -> None:
         arrays = self._arrays
@@ -71,18 +69,12 @@ class SilentRecorder:
         return True
 
     def actions(self) -> tuple[Tree, ...]:
-        row = {path: self._arrays[path][0] for path in self._actions}
-        if self._actions == ["decision/action"]:
-            return tuple(row["decision/action"][lanes] for lanes in self._slices)
-        return tuple(
-            from_leaves({path.removeprefix("decision/action/"): leaf[lanes] for path, leaf in row.items()})
-            for lanes in self._slices
-        )
+        return self._teams.actions({path: self._arrays[path][0] for path in self._actions})
 
     def abandon(self) -> None:
         self._asked = False
         self._arrays["acting"][...] = False
-        self.tally.forget(np.arange(self._num_lanes))
+        self.tally.forget(np.arange(self._teams.num_lanes))
 
     def state(self) -> State:
         arrays = {f"row/{path}": values[0].copy() for path, values in self._arrays.items()}

@@ -198,15 +198,12 @@ class TrainerWorker:
         return True
 
     def _count(self, batch: Batch) -> None:
-        trajectory = batch.trajectory
-        acting = trajectory.acting[:-1]
-        decided_by = trajectory.version[:-1][acting]
-        self._meter.add(Counter.LEARNT, len(decided_by))
-        if len(decided_by):
-            self._meter.add(Counter.LAG_SUM, int(batch.update * len(decided_by) - decided_by.sum(dtype=np.int64)))
-            self._meter.add(Counter.LAG_COUNT, len(decided_by))
-            oldest = batch.update - int(decided_by.min())
-            self._meter.set(Counter.LAG_MAX, max(self._meter.get(Counter.LAG_MAX), oldest))
+        lags = batch.lags
+        self._meter.add(Counter.LEARNT, len(lags))
+        if len(lags):
+            self._meter.add(Counter.LAG_SUM, int(lags.sum()))
+            self._meter.add(Counter.LAG_COUNT, len(lags))
+            self._meter.set(Counter.LAG_MAX, max(self._meter.get(Counter.LAG_MAX), int(lags.max())))
         status = self._batches.status()
         for counter, value in (
             (Counter.QUEUED, round(status.filled * 1000)),
