@@ -24,6 +24,13 @@ from srl.networks.actor_critic import SharedActorCritic
 from srl.networks.distributions import Distribution
 
 
+def auxiliary_coefficients(config: PPGConfig, deviation: float) -> Coefficients:
+    """Of the loss in a phase, in which advantages are 0. `deviation` is that of the returns."""
+    return Coefficients(
+        clip=None, value=config.value_coefficient / deviation**2, entropy=0.0, kl=config.clone_coefficient
+    )
+
+
 class AuxiliaryPhase:
     """Keeps copies of batches with the targets of their values. They are not part of what is committed, of which they
     would be most: after a trainer's death, or with another number of ranks, the next phase has fewer batches. Where all
@@ -72,12 +79,7 @@ class AuxiliaryPhase:
         """Cobbe et al. 2021, eq. 4 with one network: half the squared error of the value, plus the divergence from the
         policy as it is now. The latter is estimated from the actions that were taken, as in PPO's loss."""
         deviation = learner.normalisers.deviation
-        coefficients = Coefficients(
-            clip=None,
-            value=self._config.value_coefficient / deviation**2,
-            entropy=0.0,
-            kl=self._config.clone_coefficient,
-        )
+        coefficients = auxiliary_coefficients(self._config, deviation)
         batches = [self._samples(batch, target, learner) for batch, target in self._kept]
         self.forget()
         order = np.random.default_rng(update)  # of the batches: the same for all ranks

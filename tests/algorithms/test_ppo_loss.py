@@ -1,4 +1,4 @@
-"""The written-out gradients of PPO's loss against autograd, finite differences and hand-worked numbers."""
+"""The written-out gradients of PPO's loss against autograd and hand-worked numbers; `test_gradients` has the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from srl.algorithms.ppo_loss import (
     ppo_gradient,
     ppo_metrics,
 )
-from srl.api.spaces import Box, Discrete, MultiDiscrete, Space
+from srl.api.spaces import Box, Discrete, Space
 from srl.networks.distributions import Categorical, Distribution
 from srl.networks.heads import distribution_for
 
@@ -85,34 +85,6 @@ def test_gradient_is_that_of_autograd(space: Space, coefficients: Coefficients) 
     )
     torch.testing.assert_close(found[0], wanted[0])
     torch.testing.assert_close(found[1], wanted[1])
-
-
-class LossFunction(torch.autograd.Function):
-    """The loss from `ppo_metrics` with the gradient from `ppo_gradient`: do the two belong together?"""
-
-    @staticmethod
-    def forward(ctx: Any, parameters: Tensor, value: Tensor, distribution: Any, minibatch: Any, c: Any) -> Tensor:
-        weight = 1.0 / len(value)
-        gradients = ppo_gradient(distribution, parameters, value, minibatch, c, weight=weight)
-        ctx.save_for_backward(gradients[0], gradients[1])
-        sums = dict(zip(METRICS, ppo_metrics(gradients[2], c) * weight, strict=True))
-        policy = sums["policy_loss"] + c.kl * sums["approx_kl"] - c.entropy * sums["entropy"]
-        return policy + c.value * sums["value_loss"]
-
-    @staticmethod
-    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
-        parameters, value = ctx.saved_tensors
-        return parameters * outer, value * outer, None, None, None
-
-
-@variants
-@pytest.mark.parametrize("space", [Discrete(3), MultiDiscrete((2, 3)), Box((2,))], ids=str)
-def test_gradcheck_of_the_loss_that_is_reported(space: Space, coefficients: Coefficients) -> None:
-    distribution, parameters, value, minibatch = random_case(space, 16)
-    inputs = (parameters.requires_grad_(), value.requires_grad_())
-    assert torch.autograd.gradcheck(
-        lambda *tensors: LossFunction.apply(*tensors, distribution, minibatch, coefficients), inputs
-    )
 
 
 def one_sample(ratio: float, advantage: float, **changes: float | None) -> tuple[float, float, Samples]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from trajectories import random_trajectory
 
 from srl.algorithms.devices import CPU
 from srl.algorithms.estimates import evaluate_anew
@@ -14,6 +15,7 @@ from srl.algorithms.ppo import PPOConfig
 from srl.algorithms.sequences import Chunks, whole_lanes
 from srl.api.spaces import Box, Dict, Discrete, Space
 from srl.api.trainer import Trajectory
+from srl.base.tree import Array
 from srl.networks.flat import FlatParameters
 from srl.networks.passes import build_pass
 
@@ -40,42 +42,13 @@ def forgetful(observation, action): return Forgetful(action.n)
 """
 
 
-def played(
-    config: PPOConfig, observation: Space, rows: int, lanes: int, seed: int = 0
-) -> tuple[Trajectory, np.ndarray]:
-    """A batch as an actor with the trainer's first parameters makes it, and these parameters. Episodes begin anywhere,
-    and lanes rest in the row before."""
-    rng = np.random.default_rng(seed)
-    action = Discrete(3)
-    parameters = config.build_trainer(observation, action, seed).parameters().copy()
-    policy = config.build_policy(observation, action, seed + 1)
-    policy.load(parameters, 0)
-    seen = rng.standard_normal((rows + 1, lanes, 4)).astype(np.float32)
-    first = rng.random((rows + 1, lanes)) < 0.2
-    size = config.decision_spec(observation, action)["state"].shape[0]
-    state = np.zeros((rows + 2, lanes, size), np.float32)
-    state[0] = rng.standard_normal((lanes, size))
-    decisions = []
-    for t in range(rows + 1):
-        tree = {"part": seen[t]} if isinstance(observation, Dict) else seen[t]
-        decisions.append(policy.act(tree, state[t], first[t]))
-        state[t + 1] = decisions[-1]["state"]
-    acting = np.ones((rows + 1, lanes), bool)
-    acting[:-1] = ~first[1:]
-    truncated = np.zeros_like(acting)
-    truncated[:-2] = ~acting[1:-1]
-    batch = Trajectory(
-        {"part": seen} if isinstance(observation, Dict) else seen,
-        {key: np.stack([np.asarray(decision[key]) for decision in decisions]) for key in decisions[0]},
-        rng.standard_normal((rows + 1, lanes)).astype(np.float32),
-        np.zeros_like(acting),
-        truncated,
-        acting,
-        first,
-        np.zeros((rows + 1, lanes), np.int32),
-        state[:-1],
-    )
-    return batch, parameters
+def played(config: PPOConfig, observation: Space, rows: int, lanes: int) -> tuple[Trajectory, Array]:
+    """A batch of so many rows and the one that bootstraps, and the parameters that decided it."""
+    trainer = config.build_trainer(observation, Discrete(3), 0)
+    batch = random_trajectory(config, observation, Discrete(3), trainer, rows + 1, lanes, seed=0)
+    assert batch.first.any()
+    assert not batch.acting.all()
+    return batch, trainer.parameters().copy()
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""Silent mistakes, looked for in whole runs: what the trainer gets is what happened, and a NaN stays outside."""
+"""Silent mistakes, looked for in whole runs: what the trainer gets is what happened, and a NaN stays outside.
+
+`max_lag=0` is synchronous training whoever computes where, and statistics are those of all that was learnt from."""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ import numpy as np
 import pytest
 
 import srl
+from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo_trainer import PPOTrainer
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer, TrainResult, Trajectory
 from srl.base.tree import Array
@@ -20,6 +24,7 @@ from srl.runs import checkpoints
 from srl.testing.algorithms import CountingConfig, CountingTrainer
 
 LENGTH = 5
+QUICK: dict[str, Any] = {"epochs": 1, "num_minibatches": 2}
 
 
 class LoggingTrainer(CountingTrainer):
@@ -108,6 +113,13 @@ def test_lanes_with_a_time_of_their_own_tell_whole_stories_too(tmp_path: Path) -
     assert {agent for _, agent, _ in told} == {0, 1}
 
 
+def last_checkpoint(run: srl.Run) -> Mapping[str, Array]:
+    assert run.state == "finished"
+    newest = checkpoints.latest(run.path / "checkpoints")
+    assert newest is not None
+    return checkpoints.read(newest)[0]
+
+
 @pytest.mark.parametrize("fault", ["nan", "nan_reward"])
 def test_a_nan_in_the_middle_of_a_run_never_reaches_the_weights(tmp_path: Path, fault: str) -> None:
     run = srl.train(
@@ -119,12 +131,78 @@ def test_a_nan_in_the_middle_of_a_run_never_reaches_the_weights(tmp_path: Path, 
         steps=1500,
         root=tmp_path,
         sinks=(),
+        ppo=QUICK,
     )
     assert (tmp_path / "broken").exists()
-    assert run.state == "finished"
-    newest = checkpoints.latest(run.path / "checkpoints")
-    assert newest is not None
-    arrays, _ = checkpoints.read(newest)
-    for name, array in arrays.items():
+    for name, array in last_checkpoint(run).items():
         if name.startswith("policy/") and array.dtype.kind == "f":
             assert np.isfinite(array).all(), name
+
+
+@pytest.mark.parametrize(
+    "inference", ["host", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("inline", "remote"))]
+)
+def test_without_lag_processes_learn_what_one_thread_learns(tmp_path: Path, inference: str) -> None:
+    """Actor, policy and trainer in processes of their own, each at its own pace, end with the same bits as the workers
+    that take turns in one thread, after the same number of updates; with a lag they would not."""
+    sizes = {"steps": 1500, "lanes": 8, "horizon": 16, "actors": 1, "ring": 1}
+    here = {"scheduler": "inline", "inference": "inline" if inference == "inline" else "host"}
+    ways = {
+        "synchronous": {**here, "max_lag": 0},
+        "processes": {"inference": inference, "max_lag": 0},
+        "late": {**here, "max_lag": 1},
+    }
+    ends = {}
+    for name, options in ways.items():
+        run = srl.train("CartPole-v1", name=name, root=tmp_path, sinks=(), ppo=QUICK, **sizes, **options)
+        ends[name] = run.status.version, last_checkpoint(run)["policy/parameters"].tobytes()
+    assert ends["processes"] == ends["synchronous"]
+    assert ends["late"] != ends["synchronous"]
+
+
+class WatchedTrainer(PPOTrainer):
+    """Writes down the observations that it learnt from."""
+
+    path = Path()
+
+    def step(self, batch: Trajectory, progress: float) -> TrainResult:
+        rank = self._learner.ranks.rank
+        with self.path.with_suffix(f".{rank}").open("ab") as file:
+            np.save(file, np.asarray(batch.observation)[:-1][batch.acting[:-1]])
+        return super().step(batch, progress)
+
+
+@dataclass(frozen=True)
+class WatchedConfig(PPOConfig):
+    path: str = ""
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        trainer = WatchedTrainer(self, *self.build_network(observation, action, seed), seed)
+        trainer.path = Path(self.path)
+        return trainer
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scheduler": "inline"},
+        {"scheduler": "inline", "actors": 3, "ring": 2, "inference": "host"},
+        pytest.param({"actors": 4, "trainers": 2, "inference": "host", "policies": 2}, marks=pytest.mark.slow),
+    ],
+    ids=["one", "three actors", "two trainers"],
+)
+def test_statistics_are_those_of_all_that_was_learnt_from_whoever_saw_it(
+    tmp_path: Path, options: Mapping[str, Any]
+) -> None:
+    seen = tmp_path / "seen"
+    algo = WatchedConfig(path=str(seen), normalize_observation=True, **QUICK)
+    sizes = {"lanes": 4, "horizon": 8, "steps": 800}
+    run = srl.train("Pendulum-v1", algo=algo, root=tmp_path, sinks=(), **{"actors": 1, **sizes, **options})
+    logs = sorted(tmp_path.glob("seen.*"))
+    assert len(logs) == options.get("trainers", 1)
+    rows = np.concatenate([part for log in logs for part in batches(log)]).astype(np.float64)
+    count, mean, squares = last_checkpoint(run)["policy/observation_moments"]
+    assert (count == len(rows)).all()
+    assert len(rows) >= 800
+    np.testing.assert_allclose(mean, rows.mean(0), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(squares / count, rows.var(0), rtol=1e-9)

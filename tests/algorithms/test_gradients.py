@@ -1,0 +1,127 @@
+"""What a trainer descends is the gradient of the loss it reports: every algorithm, head and network against finite
+differences in double precision, from the batch to the weights."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from kinds import KINDS
+from torch import Tensor, nn
+from trajectories import random_trajectory
+
+from srl.algorithms.auxiliary import auxiliary_coefficients
+from srl.algorithms.devices import CPU
+from srl.algorithms.estimates import Estimates, estimate, evaluate_anew
+from srl.algorithms.group import Ranks
+from srl.algorithms.learning import LearningConfig
+from srl.algorithms.ppg import PPGConfig
+from srl.algorithms.ppo_batch import PPOBatch
+from srl.algorithms.ppo_loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
+from srl.algorithms.ppo_trainer import PPOTrainer
+from srl.api.spaces import Space
+from srl.base.tree import map_tree
+from srl.networks.distributions import Distribution
+from srl.networks.passes import Pass, build_pass
+from srl.networks.recurrent import Sequence
+
+
+class Loss(NamedTuple):
+    """That of one minibatch, as a function of the network's weights."""
+
+    network_pass: Pass
+    distribution: Distribution
+    observation: Any
+    minibatch: Minibatch
+    coefficients: Coefficients
+    weight: float
+
+    def gradient(self) -> tuple[Tensor, Tensor, Samples]:
+        outputs = self.network_pass.forward(self.observation)
+        return ppo_gradient(self.distribution, *outputs, self.minibatch, self.coefficients, self.weight)
+
+    def reported(self) -> float:
+        """By the figures that a user sees."""
+        c, sums = self.coefficients, ppo_metrics(self.gradient()[2], self.coefficients) * self.weight
+        means = dict(zip(METRICS, sums.tolist(), strict=True))
+        penalties = c.kl * means["approx_kl"] - c.entropy * means["entropy"]
+        return float(means["policy_loss"] + penalties + c.value * means["value_loss"])
+
+
+def double(tensor: Tensor) -> Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def in_double(network: nn.Module) -> Tensor:
+    """The network's flat gradient, as `FlatParameters` makes it for float32."""
+    weights = [weight for weight in network.double().parameters() if weight.requires_grad]
+    gradients = torch.zeros(sum(weight.numel() for weight in weights), dtype=torch.float64)
+    for weight, part in zip(weights, gradients.split([weight.numel() for weight in weights]), strict=True):
+        weight.grad = part.view_as(weight)
+    return gradients
+
+
+def loss_of(config: LearningConfig, observation: Space, action: Space) -> tuple[nn.Module, Loss]:
+    """The trainer makes one update, so that its statistics are true and the batch is old; then its network and that
+    batch go to double precision."""
+    trainer = config.build_trainer(observation, action, 0)
+    assert isinstance(trainer, PPOTrainer)
+    batch = random_trajectory(config, observation, action, trainer, rows=9, lanes=6, seed=1)
+    assert not trainer.step(batch, 0.0).skipped
+    learner, ppo = trainer._learner, trainer._config
+    network, distribution = learner._network, trainer._distribution
+    fresh = evaluate_anew(learner.network_pass, distribution, batch, CPU, num_parts=1)
+    if isinstance(config, PPGConfig):
+        assert trainer._phase is not None
+        trainer._phase._detach(False)
+        target = estimate(batch, ppo, None).target
+        estimates = Estimates(fresh.log_prob[:-1], fresh.value[:-1], np.zeros_like(target), target)
+        coefficients = auxiliary_coefficients(config, learner.normalisers.deviation)
+    else:
+        estimates = estimate(batch, ppo, None if ppo.correction == "none" else fresh)
+        coefficients = trainer._coefficients(0.0)
+    ((seen, minibatch, weight),) = PPOBatch(batch, estimates, ppo, Ranks(), CPU).minibatches(np.random.default_rng(0))
+    if isinstance(seen, Sequence):
+        seen = seen._replace(observation=map_tree(double, seen.observation), state=double(seen.state))
+    else:
+        seen = map_tree(double, seen)
+    gradients = in_double(network)
+    loss = Loss(
+        build_pass(network, gradients),
+        distribution,
+        seen,
+        Minibatch(*(None if part is None else double(part) for part in minibatch)),
+        coefficients,
+        weight,
+    )
+    return network, loss
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_the_gradient_of_every_loss_is_that_of_finite_differences(
+    kind: tuple[LearningConfig, Space, Space], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, loss = loss_of(*kind)
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)  # encoders make float32 of what they are given
+    generator, step = torch.Generator().manual_seed(0), 1e-5
+    with torch.no_grad():
+        for weight in network.parameters():  # no ratio, value or unit stays exactly where it was
+            weight.add_(0.02 * torch.randn(weight.shape, generator=generator, dtype=torch.float64))
+    parameters, value, _ = loss.gradient()
+    loss.network_pass.backward(parameters, value)
+    moving = 0
+    for name, weight in network.named_parameters():
+        if weight.grad is None:
+            continue
+        direction = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+        found = float((weight.grad * direction).sum())
+        around = []
+        for sign in (1.0, -1.0):
+            weight.data.add_(direction, alpha=sign * step)
+            around.append(loss.reported())
+            weight.data.sub_(direction, alpha=sign * step)
+        assert found == pytest.approx((around[0] - around[1]) / (2.0 * step), rel=1e-5, abs=1e-8), name
+        moving += found != 0.0
+    assert moving >= 3
