@@ -102,6 +102,7 @@ class Controller:
     def attach(self, state: ControllerState, scheduler: HostsScheduler, patience: float) -> None:
         """Take the place of a controller that died: its workers go on, those that nobody brings are begun anew."""
         self._restarts = state.restarts
+        self._complete.update(state.complete)
         self.gauges.take_over(state.gauges)
         for name, count in state.counts.items():
             self._groups[name] = resized(self._groups[name], count)
@@ -127,8 +128,7 @@ class Controller:
     def remember(self, scheduler: HostsScheduler) -> ControllerState:
         """What a successor must know."""
         places = [seat.place for seat in self._all()]
-        where = scheduler.address, scheduler.hosts()
-        return ControllerState.of(where, self._groups.values(), places, self._restarts, self.gauges)
+        return ControllerState.of(scheduler, self._groups, places, self._restarts, self.gauges, self._complete)
 
     def _launch(self, group: WorkerGroup, index: int, incarnation: int) -> None:
         place = Place(group.name, index, incarnation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -10,6 +10,7 @@ from srl.api.experiment import WorkerGroup
 from srl.api.worker import Place
 from srl.controller.gauges import Gauges
 from srl.schedulers.agent_messages import Held
+from srl.schedulers.hosts import HostsScheduler
 
 
 class ControllerState(msgspec.Struct, frozen=True):
@@ -27,20 +28,33 @@ class ControllerState(msgspec.Struct, frozen=True):
     """The totals of those who are gone, and the episodes' figures."""
     began: float
     """Wall time."""
+    told: dict[str, int] = {}
+    """Agent (by the address of its relay, which no other has) -> the last of its news that are dealt with in here; it
+    repeats those that came after."""
+    complete: list[str] = []
+    """Policies that have learnt all they should."""
 
     @classmethod
     def of(
         cls,
-        where: tuple[str, list[str]],
-        groups: Iterable[WorkerGroup],
+        scheduler: HostsScheduler,
+        groups: Mapping[str, WorkerGroup],
         places: Iterable[Place],
         restarts: int,
         gauges: Gauges,
+        complete: Iterable[str],
     ) -> ControllerState:
-        address, hosts = where
-        counts = {group.name: group.count for group in groups}
-        incarnations = {place.name: place.incarnation for place in places}
-        return cls(address, hosts, counts, incarnations, restarts, gauges.totals(), gauges.began)
+        return cls(
+            address=scheduler.address,
+            hosts=scheduler.hosts(),
+            counts={name: group.count for name, group in groups.items()},
+            incarnations={place.name: place.incarnation for place in places},
+            restarts=restarts,
+            gauges=gauges.totals(),
+            began=gauges.began,
+            told=scheduler.told,
+            complete=sorted(complete),
+        )
 
     def sort_out(
         self, groups: Iterable[WorkerGroup], held: Iterable[Held]

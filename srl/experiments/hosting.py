@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from srl.api.experiment import WorkerGroup
 from srl.api.transport import Listener
 from srl.controller.commands import remote_door
+from srl.controller.state import ControllerState
 from srl.experiments.options import TrainOptions
 from srl.schedulers.agent_messages import AGENTS, Messages, codec
 from srl.schedulers.by_hand import ByHand
@@ -41,12 +42,14 @@ class Ground:
     """Has somebody else taken this run over? Then we must not touch its directory any more."""
     headless: float = 0.0
     """Seconds that its hosts go on without a controller."""
-    attach: bool = False
-    """Are its hosts there already, without a controller?"""
+    attach: Mapping[str, int] | None = None
+    """Its hosts are there already, without a controller; `Hosting.attach` says what this means."""
 
 
-def ground_of(options: TrainOptions, groups: Sequence[WorkerGroup], logs: Path, attach: str = "") -> Ground | None:
-    """None: the run stays on this machine. `attach` is the address of a controller whose place we take."""
+def ground_of(
+    options: TrainOptions, groups: Sequence[WorkerGroup], logs: Path, attach: ControllerState | None = None
+) -> Ground | None:
+    """None: the run stays on this machine. `attach` is what a controller left whose place we take."""
     if options.scheduler == "ray":
         engine = RayEngine(options.address, components(groups, options.hosts))
         host, port = parse_address(options.bind)
@@ -54,12 +57,12 @@ def ground_of(options: TrainOptions, groups: Sequence[WorkerGroup], logs: Path, 
         return Ground(engine, secrets.token_bytes(32), host, port)
     if options.scheduler != "hosts":
         return None
-    host, port = parse_address(attach or options.bind)
+    host, port = parse_address(attach.address if attach else options.bind)
     secret = find_or_make_secret(options.secret_file or DEFAULT)
     by_hand = ByHand(
-        logs / "agent.log", here=not attach, secret_file=options.secret_file, outlives=options.headless > 0
+        logs / "agent.log", here=attach is None, secret_file=options.secret_file, outlives=options.headless > 0
     )
-    return Ground(by_hand, secret, host, port, headless=options.headless, attach=bool(attach))
+    return Ground(by_hand, secret, host, port, headless=options.headless, attach=attach.told if attach else None)
 
 
 def hosts_scheduler(

@@ -85,7 +85,7 @@ class Session:
             undo.callback(self._memory.close)
             self._runtime = make_runtime(run.name)
             undo.callback(shutil.rmtree, self._runtime, ignore_errors=True)
-            self._ground = ground or ground_of(options, experiment.groups, run.logs, attach.address if attach else "")
+            self._ground = ground or ground_of(options, experiment.groups, run.logs, attach)
             scheduler = self._scheduler(preload)
             self._hosts = scheduler if isinstance(scheduler, HostsScheduler) else None
             undo.callback(scheduler.close)
@@ -196,7 +196,9 @@ class Session:
         """Leave a note for a successor, where workers outlive us."""
         if self._hosts is not None and self._ground is not None and self._ground.headless > 0:
             with contextlib.suppress(OSError):  # a full disk costs the note
-                self._run.write_controller(self._controller.remember(self._hosts))
+                state = self._controller.remember(self._hosts)
+                self._run.write_controller(state)
+                self._hosts.written_down(state.told)
 
     def _yield_to_heirs(self) -> None:
         """Who was taken for dead, and is not, must not write beside those who took the run over."""

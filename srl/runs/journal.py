@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -9,21 +10,55 @@ import msgspec
 
 from srl.api.control import Learnt
 
+REMEMBERED = 20_000
+"""Entries that are known if they are told again: after a death the last of them are."""
+TAIL_BYTES = 1 << 24
+"""Of the file, in which a new controller looks for them."""
+
 
 class Journal:
-    """Written only where trainers report their updates; the file is made with the first of them."""
+    """Written only where trainers report their updates; the file is made with the first of them. What is told again,
+    because who told it or who was told it has died, stands in it once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._known: dict[tuple[str, int, int, str], None] | None = None  # oldest first
 
     def add(self, entry: Learnt) -> None:
+        if self._known is None:
+            self._known = dict.fromkeys(map(_key, self._tail()))
+        key = _key(entry)
+        if key in self._known:
+            return
         with self._path.open("ab") as file:
             file.write(msgspec.json.encode(entry) + b"\n")
+        self._known[key] = None
+        if len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+
+    def _tail(self) -> list[Learnt]:
+        """The last whole lines. Half a line, left by who died while it was written, is removed: it is told again."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb+") as file:
+            size = file.seek(0, os.SEEK_END)
+            begin = file.seek(max(0, size - TAIL_BYTES))
+            text = file.read()
+            whole = text.rfind(b"\n") + 1
+            file.truncate(begin + whole)
+        lines = text[:whole].splitlines()[1 if begin else 0 :]
+        return [msgspec.json.decode(line, type=Learnt) for line in lines[-REMEMBERED:]]
+
+
+def _key(entry: Learnt) -> tuple[str, int, int, str]:
+    return entry.policy, entry.rank, entry.update, entry.digest
 
 
 def read(path: Path) -> Iterator[Learnt]:
     with path.open("rb") as file:
         for line in file:
+            if not line.endswith(b"\n"):
+                break  # it is being written
             yield msgspec.json.decode(line, type=Learnt)
 
 
@@ -31,7 +66,7 @@ def check(entries: Iterable[Learnt], max_lag: int) -> list[str]:
     """What is wrong with it, in words; empty if all is well.
 
     Every update follows from the one before, once; all ranks have the same parameters; no block is used twice; no
-    decision is older than it may be. A trainer that died may have told of its last update twice, in the same words.
+    decision is older than it may be.
     """
     wrong: list[str] = []
     last: dict[str, Learnt] = {}
@@ -46,8 +81,8 @@ def check(entries: Iterable[Learnt], max_lag: int) -> list[str]:
         for sample in entry.samples:
             if used.setdefault((entry.policy, sample), entry.update) != entry.update:
                 wrong.append(f"{who}: learnt again from block {sample} of update {used[(entry.policy, sample)]}")
-        former = last.get(entry.policy)
-        if entry.rank == 0 and former != entry:
+        if entry.rank == 0:
+            former = last.get(entry.policy)
             if former is not None and entry.update != former.update + 1:
                 wrong.append(f"{who}: follows update {former.update}")
             elif former is not None and entry.parent != former.digest:

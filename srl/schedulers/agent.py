@@ -150,7 +150,7 @@ class Agent:
 
     def _come_back(self) -> None:
         """A new controller: it gets the news, and the committed states, which its predecessor held."""
-        self._line.tell_news()
+        self._line.repeat_news()
         self._listed = None
         alive = set(self._processes.places())
         self._held = {place: held for place, held in self._held.items() if place in alive}
@@ -165,14 +165,14 @@ class Agent:
             self._note(event.place, event.message)
             if isinstance(event.message, Evaluated):
                 self._ship_evaluated(event.message)
-            self._line.send(Heard(event.place, event.message))
+            self._line.tell(Heard(event.place, event.message))
         elif isinstance(event, Died):
             self._ship_logs()  # before the report, so that it is there when somebody looks
             words = self._processes.meter(event.place).words()
             gone = Gone(event.place, event.reason, event.clean, event.blameless)
             if self.leaving:
                 gone = Gone(event.place, "its host was asked to leave", clean=False, blameless=True)
-            if self._line.send(gone, [words[None]]):
+            if self._line.tell(gone, [words[None]]):
                 self._held.pop(event.place, None)
 
     def _ship_evaluated(self, message: Evaluated) -> None:
@@ -243,6 +243,8 @@ class Agent:
 
     def _do(self, message: Any, arrays: list[Array]) -> None:
         match message:
+            case Beat():
+                self._line.forget(message.safe)
             case Begin():
                 self._held[message.place] = Held(message.place, False, {})
                 self._processes.launch(message.place, message.config, message.niceness, message.seed)

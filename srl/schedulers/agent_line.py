@@ -6,14 +6,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
 from srl.api.transport import Channel, ChannelClosed, Message, PeerSilent
 from srl.base.tree import Array
 from srl.schedulers.agent_messages import CONTROLLER_SILENCE, Gone, Heard, Refused, Welcome
 
 REDIAL_SECONDS = 0.5
 ANSWER_SECONDS = 5.0
-MAX_KEPT = 10_000
-"""News that wait for a controller; of more, the oldest are lost."""
+MAX_KEPT = 100_000
+"""News that wait until a controller has written them down; of more, the oldest are lost."""
 
 
 class ControllerLine:
@@ -36,7 +38,8 @@ class ControllerLine:
         self._lost_at = 0.0
         self._dialled = 0.0
         self._calling: Channel | None = None
-        self._news: deque[tuple[Message, list[Array]]] = deque(maxlen=MAX_KEPT)
+        self._news: deque[tuple[Heard | Gone, list[Array]]] = deque(maxlen=MAX_KEPT)
+        self._number = 0
         watch(channel)
 
     @property
@@ -45,16 +48,28 @@ class ControllerLine:
         return self._channel
 
     def send(self, message: Message, arrays: Sequence[Array] = ()) -> bool:
-        """False if nobody is there: news of workers are kept for the next controller, all else is for the present."""
+        """False if nobody is there. This is for the present only."""
         if self._channel is not None:
             try:
                 self._channel.send(message, arrays)
                 return True
             except ChannelClosed as error:
                 self._break(error)
-        if isinstance(message, (Heard, Gone)):
-            self._news.append((message, list(arrays)))
         return False
+
+    def tell(self, news: Heard | Gone, arrays: Sequence[Array] = ()) -> bool:
+        """The same for news of workers. They are kept until they are `safe`, because a controller may die with what it
+        has just been sent: whoever takes its place hears them again."""
+        self._number += 1
+        news = msgspec.structs.replace(news, number=self._number)
+        if self._headless > 0:
+            self._news.append((news, list(arrays)))
+        return self.send(news, arrays)
+
+    def forget(self, safe: int) -> None:
+        """News up to this number need not be repeated."""
+        while self._news and self._news[0][0].number <= safe:
+            self._news.popleft()
 
     def receive(self) -> Iterator[tuple[Message, list[Array]]]:
         while self._channel is not None:
@@ -119,11 +134,10 @@ class ControllerLine:
         self._watch(self._channel)
         return True
 
-    def tell_news(self) -> None:
-        """What happened while there was no controller."""
-        while self._news and self._channel is not None:
-            message, arrays = self._news.popleft()
-            self.send(message, arrays)
+    def repeat_news(self) -> None:
+        """What happened while there was no controller, and what the last one may not have dealt with."""
+        for news, arrays in self._news:
+            self.send(news, arrays)
 
     def _hang_up(self) -> None:
         if self._calling is not None:

@@ -139,6 +139,8 @@ class Heard(Message, frozen=True):
 
     place: Place
     message: FromWorker
+    number: int = 0
+    """Of the agent's news: it repeats to the next controller what the last one may not have dealt with."""
 
 
 class Gone(Message, frozen=True):
@@ -148,6 +150,7 @@ class Gone(Message, frozen=True):
     reason: str
     clean: bool
     blameless: bool = False
+    number: int = 0
 
 
 class Beat(Message, frozen=True):
@@ -156,6 +159,8 @@ class Beat(Message, frozen=True):
 
     places: list[Place] | None = None
     """None: the same workers as the last time."""
+    safe: int = 0
+    """From the controller: news up to this number are written down, a successor will know of them."""
 
 
 class LogText(Message, frozen=True):

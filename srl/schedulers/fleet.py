@@ -16,6 +16,8 @@ from srl.schedulers.agent_messages import (
     Beat,
     Follow,
     FromAgent,
+    Gone,
+    Heard,
     Held,
     Join,
     Leave,
@@ -47,8 +49,9 @@ class Hosting:
     encrypt: bool = False
     headless: float = 0.0
     """Seconds that agents go on without a controller."""
-    attach: bool = False
-    """Do agents of a predecessor come back? Otherwise those that were lost begin anew."""
+    attach: Mapping[str, int] | None = None
+    """Agents of a predecessor come back: address of its relay -> the last of its news that are known. None: those that
+    were lost begin anew."""
 
 
 @dataclass
@@ -67,6 +70,9 @@ class Host:
     """Where the figures of its workers go, as it listed them last."""
     states: dict[str, int] = field(default_factory=dict)
     """Committed states that it was given: policy -> version."""
+    news: int = 0
+    """The number of the last that came, and of the last that are written down."""
+    safe: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,8 +146,8 @@ class Fleet:
                 self._hear(host, now)
         if beat:
             self._beaten = now
-            for name in list(self.hosts):
-                self.send(name, Beat())
+            for host in list(self.hosts.values()):
+                self.send(host.name, Beat(safe=host.safe))
         news, self._news = self._news, []
         return news
 
@@ -167,7 +173,7 @@ class Fleet:
             self._news.append(Turned(text))
             return
         if isinstance(message, Rejoin):
-            if not self._hosting.attach or message.run != self._hosting.run or join.host in self.hosts:
+            if self._hosting.attach is None or message.run != self._hosting.run or join.host in self.hosts:
                 self._turn_away(channel, "the workers of this host were replaced; join anew")
                 return
             self._hosting = replace(self._hosting, secret=message.secret)
@@ -183,7 +189,8 @@ class Fleet:
             ),
         )
         if isinstance(message, Rejoin) and name in self.hosts:
-            self.hosts[name].relay = message.relay
+            host.relay = message.relay
+            host.news = host.safe = (hosting.attach or {}).get(host.relay, 0)
             self._news.append(Returned(name, message.workers))
             self._direct()
         self._hear(host, time.monotonic())  # it may have said more already, and does not ring again
@@ -207,6 +214,10 @@ class Fleet:
                     host.relay = message.address
                     self._news.append(Joined(host.name))
                     self._direct()
+                elif isinstance(message, (Heard, Gone)):
+                    if message.number > host.news:  # others are repeated, and known from our predecessor
+                        host.news = message.number
+                        self._news.append(Word(host.name, message, arrays))
                 elif isinstance(message, FROM_AGENT):
                     self._news.append(Word(host.name, message, arrays))
                 else:
@@ -231,6 +242,19 @@ class Fleet:
             host.channel.close()
             self._news.append(Lost(host.name, reason))
             self._direct()
+
+    def told(self) -> dict[str, int]:
+        """Agent, by the address of its relay -> the number of its last news."""
+        return {host.relay: host.news for host in self.hosts.values()}
+
+    def written_down(self, told: Mapping[str, int]) -> None:
+        """A successor would know of these: agents may forget them."""
+        for host in self.hosts.values():
+            host.safe = told.get(host.relay, host.safe)
+
+    def close_to_returners(self) -> None:
+        """Whoever comes back from now on finds its workers replaced."""
+        self._hosting = replace(self._hosting, attach=None)
 
     def lead(self, sources: Mapping[str, str]) -> None:
         """These policies are trained on these hosts: the others get their parameters from there."""

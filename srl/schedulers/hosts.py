@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -107,7 +107,9 @@ class HostsScheduler:
         self._closed = False
         self.address = listener.address.removeprefix("tcp:")
         self._fleet = Fleet(hosting, list(memory.commits), listener)
-        if num_hosts > 1 and not hosting.attach:
+        self.told: dict[str, int] = {}
+        """Agent, by the address of its relay -> the number of its last news that `poll` has given out."""
+        if num_hosts > 1 and hosting.attach is None:
             self._events.append(Noted(f"waiting for {num_hosts} hosts; {engine.hint(self.address)}"))
         try:
             engine.start(self.address, join_secret)
@@ -139,6 +141,7 @@ class HostsScheduler:
             for news in self._fleet.poll(0.05):
                 self._take_in(news)
         self._open = True
+        self._fleet.close_to_returners()
         return [held for held, _ in self._returned.values()]
 
     def adopt(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
@@ -249,7 +252,12 @@ class HostsScheduler:
             self._events.append(Noted(problem, fatal=not self._open))
         events = list(self._events)
         self._events.clear()
+        self.told = self._fleet.told()
         return events
+
+    def written_down(self, told: Mapping[str, int]) -> None:
+        """A successor would know of these: agents may forget them."""
+        self._fleet.written_down(told)
 
     def _take_in(self, news: News) -> None:
         if isinstance(news, Word):

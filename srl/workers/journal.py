@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,37 +14,41 @@ from srl.api.transport import Message
 from srl.base.tree import Array
 from srl.workers.prefetch import Batch
 
+REPEATED = 16
+"""Entries that are repeated after a death: more than are ever on their way between a trainer and its controller."""
+
 
 class UpdateJournal:
-    """An entry is reported once its update is published, and so committed. A trainer that dies in between leaves it in
-    the facts of its commit: whoever goes on from there reports it."""
+    """An entry is reported once its update is published, and so committed. What a trainer or its host takes along when
+    it dies, reports on their way included, is in the facts of its commit: whoever goes on from there repeats them."""
 
     def __init__(self, policy: str, rank: int, report: Callable[[Message], None]) -> None:
         self._policy = policy
         self._rank = rank
         self._report = report
         self._digest = ""
-        self._entry: Learnt | None = None
+        self._last: deque[Learnt] = deque(maxlen=REPEATED)
 
     @property
-    def last(self) -> dict[str, Any] | None:
-        """The last entry as plain data, for the facts of a commit."""
-        return None if self._entry is None else msgspec.structs.asdict(self._entry)
+    def last(self) -> list[dict[str, Any]]:
+        """The last entries as plain data, for the facts of a commit."""
+        return [msgspec.structs.asdict(entry) for entry in self._last]
 
     def resume(self, facts: Mapping[str, Any], parameters: Array) -> None:
         self._digest = digest_of(parameters)
-        if self._rank == 0 and facts.get("journal"):
-            self._entry = Learnt(**facts["journal"])
-            self.report()
+        if self._rank == 0:
+            self._last.extend(Learnt(**entry) for entry in facts.get("journal", ()))
+            for entry in self._last:
+                self._report(entry)
 
     def add(self, update: int, parameters: Array, batch: Batch) -> None:
         parent, self._digest = self._digest, digest_of(parameters)
         lag = int(batch.lags.max(initial=0))
-        self._entry = Learnt(self._policy, self._rank, update, parent, self._digest, list(batch.samples), lag)
+        self._last.append(Learnt(self._policy, self._rank, update, parent, self._digest, list(batch.samples), lag))
 
     def report(self) -> None:
-        if self._entry is not None:
-            self._report(self._entry)
+        """The last one."""
+        self._report(self._last[-1])
 
 
 def digest_of(parameters: Array) -> str:

@@ -19,11 +19,38 @@ def entry(update: int, rank: int = 0, **changes: Any) -> Learnt:
 GOOD = [entry(1), entry(1, rank=1), entry(2), entry(2, rank=1), entry(3)]
 
 
-def test_a_chain_of_updates_is_good_also_if_one_is_told_twice(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.jsonl")
-    for line in [*GOOD, GOOD[-1], entry(4)]:
+def test_what_is_told_again_stands_in_it_once_also_after_a_change_of_controllers(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    for line in [*GOOD, GOOD[-1]]:
         journal.add(line)
-    assert check(read(tmp_path / "journal.jsonl"), max_lag=1) == []
+    successor = Journal(path)
+    for line in [entry(2), entry(3), entry(4)]:
+        successor.add(line)
+    assert list(read(path)) == [*GOOD, entry(4)]
+    assert check(read(path), max_lag=1) == []
+
+
+def test_half_a_line_of_who_died_while_writing_is_not_read_and_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    Journal(path).add(entry(1))
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:10])
+    assert list(read(path)) == [entry(1)]
+    Journal(path).add(entry(2))
+    assert list(read(path)) == [entry(1), entry(2)]
+
+
+def test_a_long_journal_is_known_by_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "journal.jsonl"
+    first = Journal(path)
+    for update in range(1, 10):
+        first.add(entry(update))
+    monkeypatch.setattr("srl.runs.journal.TAIL_BYTES", path.stat().st_size // 2)
+    successor = Journal(path)
+    for update in (8, 9, 10):
+        successor.add(entry(update))
+    assert [line.update for line in read(path)] == list(range(1, 11))
 
 
 @dataclass
@@ -36,6 +63,7 @@ class Case:
     "case",
     [
         Case(entry(5), "follows update 3"),
+        Case(entry(3), "follows update 3"),
         Case(entry(3, digest="other"), "was made twice"),
         Case(entry(4, parent="d2"), "does not begin with the parameters that update 3 made"),
         Case(entry(4, samples=["actors/0.0:2"]), "learnt again from block actors/0.0:2 of update 2"),

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 import srl
+from srl.api.control import Notice
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Place
-from srl.schedulers.agent_messages import AGENTS, Begin, Follow, Join, Messages, Refused, Relay, Welcome, codec
-from srl.schedulers.fleet import Fleet, Hosting, Joined, Lost, News, Turned
+from srl.schedulers.agent_messages import (
+    AGENTS,
+    Beat,
+    Begin,
+    Follow,
+    Heard,
+    Join,
+    Messages,
+    Refused,
+    Rejoin,
+    Relay,
+    Welcome,
+    codec,
+)
+from srl.schedulers.fleet import Fleet, Hosting, Joined, Lost, News, Turned, Word
 from srl.testing.contexts import until
 from srl.transports.tcp import TcpTransport
 
@@ -20,17 +34,17 @@ SECRET = b"a secret of thirty-two bytes ..."
 
 
 class Controller:
-    def __init__(self) -> None:
+    def __init__(self, attach: Mapping[str, int] | None = None) -> None:
         self.transport = TcpTransport(JOIN_SECRET, AGENTS, encrypt=True, codec=codec)
         listener = self.transport.listen("the controller", Messages)
         self.address = listener.address
-        self.fleet = Fleet(Hosting("run", SECRET), ["policy"], listener)
+        self.fleet = Fleet(Hosting("run", SECRET, attach=attach), ["policy"], listener)
         self.news: list[News] = []
 
     def poll(self) -> None:
         self.news += self.fleet.poll(0.0)
 
-    def dial(self, join: Join) -> Channel:
+    def dial(self, join: Join | Rejoin) -> Channel:
         channel = self.transport.connect(self.address, Messages)
         channel.send(join)
         return channel
@@ -107,3 +121,32 @@ def test_who_does_not_join_or_speaks_out_of_turn_is_turned_away(controller: Cont
             until(lambda channel=channel: channel.flush() and channel.receive() and False, controller.poll)  # type: ignore[misc]
         channel.close()
     assert controller.fleet.hosts == {}
+
+
+def heard(number: int) -> Heard:
+    return Heard(Place("trainers", 0, 0), Notice(f"update {number}"), number)
+
+
+def test_news_that_a_predecessor_wrote_down_are_known_and_those_that_died_with_it_are_heard() -> None:
+    relay = "tcp:a:1"
+    successor = Controller(attach={relay: 2})
+    channel = successor.dial(Rejoin(hello("a"), "run", SECRET, relay, []))
+    successor.hear(channel, Welcome)
+    for number in (1, 2, 3, 4):  # the agent was not told yet that the first two are safe
+        channel.send(heard(number))
+    until(lambda: successor.fleet.told() == {relay: 4}, successor.poll)
+    assert [news.message for news in successor.news if isinstance(news, Word)] == [heard(3), heard(4)]
+    assert successor.hear(channel, Beat) == Beat(safe=2)
+    successor.fleet.written_down({relay: 4})
+    until(lambda: successor.hear(channel, Beat) == Beat(safe=4), successor.poll)
+    channel.close()
+    successor.fleet.close()
+
+
+def test_who_comes_back_too_late_finds_its_workers_replaced() -> None:
+    successor = Controller(attach={})
+    successor.fleet.close_to_returners()
+    channel = successor.dial(Rejoin(hello("a"), "run", SECRET, "tcp:a:1", []))
+    assert "replaced" in successor.hear(channel, Refused).text
+    channel.close()
+    successor.fleet.close()
