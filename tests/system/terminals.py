@@ -62,6 +62,30 @@ class Terminal:
     def train(self, environment: str, *arguments: str, name: str = "run", **options: Any) -> Command:
         return self.start("train", environment, "--root", str(self.root), "--name", name, *arguments, **options)
 
+    @property
+    def secret(self) -> Path:
+        """With which hosts join the runs of this terminal."""
+        return self.root.parent / "secret"
+
+    def train_over_hosts(self, environment: str, *arguments: str) -> Command:
+        """A run over hosts. This machine is the first of them, others `join`."""
+        options = ("--scheduler", "hosts", "--secret-file", str(self.secret))
+        return self.train(environment, *arguments, *options)
+
+    def left_by_controller(self) -> dict[str, Any] | None:
+        """What a run over hosts has written down for another controller, if it has already."""
+        path = self.root / "run" / "controller.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def join(self, command: Command, host: str, *arguments: str) -> Command:
+        """Another host joins a run over hosts: its agent, once the run has seen it. The run's own host always comes
+        first, because who comes first is given the first worker."""
+        command.wait(lambda status: " joined: " in " ".join(status["messages"]), "the run's own host joined")
+        address = wait_for(self.left_by_controller, "the run says where to join")["address"]
+        agent = self.start("agent", address, "--host", host, "--secret-file", str(self.secret), *arguments)
+        command.wait(lambda status: f"host {host} joined" in " ".join(status["messages"]), f"{host} joined")
+        return agent
+
     def launch(self, arguments: list[str], **options: Any) -> Command:
         process = subprocess.Popen(
             arguments,

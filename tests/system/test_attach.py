@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 
 import pytest
@@ -13,23 +12,13 @@ from srl.runs.journal import check, read
 LONG = ("--steps", "1000000000", "--journal")
 
 
-def over_hosts(terminal: Terminal, *arguments: str) -> Command:
-    secret = str(terminal.root.parent / "secret")
-    return terminal.train(*GENTLE, *LONG, "--scheduler", "hosts", "--secret-file", secret, *arguments)
-
-
 def attach(terminal: Terminal) -> Command:
     return terminal.start("attach", "run", "--root", str(terminal.root))
 
 
-def remembered(terminal: Terminal) -> dict[str, int] | None:
-    path = terminal.root / "run" / "controller.json"
-    return json.loads(path.read_text())["incarnations"] if path.exists() else None
-
-
 def test_workers_outlive_their_controller_and_another_takes_them_over(terminal: Terminal) -> None:
-    command = over_hosts(terminal)
-    before = command.wait(lambda status: status["steps"] > 500 and remembered(terminal), "it learns")
+    command = terminal.train_over_hosts(*GENTLE, *LONG)
+    before = command.wait(lambda status: status["steps"] > 500 and terminal.left_by_controller(), "it learns")
     twice = attach(terminal).end()
     assert twice.code == 2
     assert "run is going on" in twice.err
@@ -56,7 +45,7 @@ def test_workers_outlive_their_controller_and_another_takes_them_over(terminal: 
 
 @pytest.mark.slow
 def test_without_a_headless_time_everything_ends_with_the_controller(terminal: Terminal) -> None:
-    command = over_hosts(terminal, "--headless", "0")
+    command = terminal.train_over_hosts(*GENTLE, *LONG, "--headless", "0")
     command.wait_for_steps(100)
     command.signal(signal.SIGKILL)
     command.end()
@@ -70,8 +59,8 @@ def test_without_a_headless_time_everything_ends_with_the_controller(terminal: T
 
 @pytest.mark.slow
 def test_a_run_whose_agents_are_gone_too_says_so(terminal: Terminal) -> None:
-    command = over_hosts(terminal)
-    command.wait(lambda status: status["steps"] > 100 and remembered(terminal), "it learns")
+    command = terminal.train_over_hosts(*GENTLE, *LONG)
+    command.wait(lambda status: status["steps"] > 100 and terminal.left_by_controller(), "it learns")
     agents = [p for p in terminal.processes() if "srl.schedulers.joining" in p.cmdline()]
     command.signal(signal.SIGKILL)
     command.end()

@@ -13,14 +13,8 @@ EVALUATE = ("--eval-every", "100", "--eval-episodes", "1", "--eval-share", "0.5"
 
 @pytest.mark.slow
 def test_a_host_that_is_preempted_hands_its_work_over(terminal: Terminal) -> None:
-    secret = terminal.root.parent / "secret"
-    command = terminal.train(
-        *GENTLE, *LONG, *EVALUATE, *("--scheduler", "hosts", "--hosts", "2", "--secret-file", str(secret))
-    )
-    waiting = command.wait(lambda status: "srl agent " in " ".join(status["messages"]), "it says where to join")
-    address = " ".join(waiting["messages"]).partition("srl agent ")[2].split()[0]
-    wait_for(secret.exists, "the run made a secret")
-    second = terminal.start("agent", address, "--host", "second", "--cpus", "8", "--secret-file", str(secret))
+    command = terminal.train_over_hosts(*GENTLE, *LONG, *EVALUATE, "--hosts", "2")
+    second = terminal.join(command, "second", "--cpus", "8")
     before = command.wait(lambda status: status["version"] > 3, "it learns")
     names = [one["name"] for one in before["workers"] if one["host"] == "second"]
     assert names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from terminals import GENTLE, Terminal, kill, wait_for, worker
+from terminals import GENTLE, Terminal, kill, worker
 
 from srl.runs.journal import check, read
 
@@ -14,14 +14,8 @@ LONG = ("--steps", "1000000000", "--journal", "--batch", "128")
 
 @pytest.mark.slow
 def test_trainers_of_two_hosts_come_and_go_and_stay_equal(terminal: Terminal) -> None:
-    secret = terminal.root.parent / "secret"
-    command = terminal.train(
-        *GENTLE, *LONG, *("--scheduler", "hosts", "--hosts", "2", "--secret-file", str(secret), "--bind", "127.0.0.1:0")
-    )
-    waiting = command.wait(lambda status: "srl agent " in " ".join(status["messages"]), "it says where to join")
-    address = " ".join(waiting["messages"]).partition("srl agent ")[2].split()[0]
-    wait_for(secret.exists, "the run made a secret")
-    second = terminal.start("agent", address, "--host", "second", "--cpus", "4", "--secret-file", str(secret))
+    command = terminal.train_over_hosts(*GENTLE, *LONG, "--hosts", "2")
+    second = terminal.join(command, "second", "--cpus", "1")
     before = command.wait(lambda status: status["version"] > 3, "one trainer learns")
     odd = terminal.run("scale", "run", "trainers=3")
     assert odd.code == 2
