@@ -19,7 +19,6 @@ from srl.schedulers.fleet import Hosting
 from srl.schedulers.hosts import Engine, HostsScheduler
 from srl.schedulers.join_secret import DEFAULT, find_or_make_secret
 from srl.schedulers.memory import RunMemory
-from srl.schedulers.processes import PRELOAD
 from srl.schedulers.ray_engine import RayEngine
 from srl.schedulers.slurm import components
 from srl.transports.tcp import TcpTransport
@@ -69,9 +68,7 @@ def hosts_scheduler(
     ground: Ground, run: str, options: TrainOptions, memory: RunMemory, logs: Path, preload: tuple[str, ...]
 ) -> HostsScheduler:
     path = tuple(entry for entry in sys.path if entry)
-    hosting = Hosting(
-        run, secrets.token_bytes(32), (*PRELOAD, *preload), path, options.encrypt, ground.headless, ground.attach
-    )
+    hosting = Hosting(run, secrets.token_bytes(32), preload, path, options.encrypt, ground.headless, ground.attach)
     transport = TcpTransport(ground.join_secret, AGENTS, ground.host, ground.port, encrypt=True, codec=codec)
     listener = transport.listen("the controller", Messages)
     return HostsScheduler(

@@ -8,8 +8,6 @@ import secrets
 import select
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -26,23 +24,17 @@ from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Place, WorkerConfig
 from srl.base.config import to_data
 from srl.base.meter import Meter
+from srl.schedulers import nursery
 from srl.schedulers.control import control_channel
 from srl.schedulers.memory import RunMemory
+from srl.schedulers.nursery import MESSAGE_BYTES
 from srl.schedulers.usage import UsageMeters
-from srl.schedulers.zygote import CANNOT_FORK, MESSAGE_BYTES, Exited, Forked, Hello, Launch, Network
+from srl.schedulers.zygote import CANNOT_FORK, Exited, Forked, Hello, Launch, Network
 from srl.workers.host import LEFT, PREEMPTED
 
 HINTS = {
     "SIGKILL": " (by hand, or by the kernel for want of memory)",
     "SIGBUS": " (no room for shared memory: use fewer --lanes or a shorter --horizon)",
-}
-PRELOAD = ("torch", "srl.algorithms.ppo_trainer", "srl.workers.actor", "srl.workers.trainer", "srl.workers.policy")
-ENVIRONMENT = {
-    # One thread for each worker: teams of spinning threads on shared cores cost a factor of ten.
-    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
-    # Keep large temporaries instead of giving them back to the kernel at every update: 10-14 % of a CNN's update.
-    **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 30)),
-    "MALLOC_TOP_PAD_": str(64 << 20),
 }
 
 
@@ -73,7 +65,7 @@ class ProcessScheduler:
         self._memory = memory
         self._runtime = runtime
         self._logs = logs
-        self._preload = [*PRELOAD, *preload]
+        self._preload = list(preload)
         self._path = [os.getcwd(), *path]
         self._network = network or Network(secrets.token_bytes(32))
         self._usage = UsageMeters(self._network.host)
@@ -85,23 +77,13 @@ class ProcessScheduler:
         self._begin()
 
     def _begin(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
-        descriptors = self._memory.descriptors()
-        with theirs, _open_log(self._logs / "zygote.log") as log:
-            self._zygote = subprocess.Popen(
-                [sys.executable, "-m", "srl.schedulers.zygote", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(), *descriptors.values()),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # a terminal's Ctrl-C is for the supervisor alone
-                env={**os.environ, **ENVIRONMENT},
-            )
-        hello = Hello(self._run, str(self._runtime), self._network, descriptors, self._preload, self._path)
-        ours.send(msgspec.msgpack.encode(hello))
-        self._channel = ours
-        self._poller.register(ours, select.POLLIN)
+        self._zygote, self._channel = nursery.zygote()
+        memory = self._memory.descriptors()
+        hello = Hello(self._run, str(self._runtime), self._network, list(memory), self._preload, self._path)
+        with _open_log(self._logs / "zygote.log") as log, contextlib.suppress(ConnectionError):  # poll sees its end
+            data = msgspec.msgpack.encode(hello)
+            socket.send_fds(self._channel, [data], [log.fileno(), *memory.values()])
+        self._poller.register(self._channel, select.POLLIN)
 
     def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
         self.launch(place, to_data(config), resources.niceness, seed)

@@ -24,10 +24,12 @@ from srl.base.parenthood import signal_at_parents_death
 from srl.names.table import NameView
 from srl.schedulers.control import control_channel
 from srl.schedulers.memory import RunMemory
+from srl.schedulers.nursery import MESSAGE_BYTES
 from srl.workers.context import WorkerContext
 from srl.workers.host import WorkerHost, limit_threads
 
-MESSAGE_BYTES = 1 << 20
+MAX_DESCRIPTORS = 250
+"""Linux passes no more with one message."""
 CANNOT_FORK = 71
 """Stands for the exit code of a worker that never was."""
 
@@ -43,12 +45,13 @@ class Network(msgspec.Struct, frozen=True):
 
 
 class Hello(msgspec.Struct):
-    """What the supervisor tells its zygote first."""
+    """What the supervisor tells its zygote first. Its log and the run's memory come as descriptors with it."""
 
     run: str
     runtime: str
     network: Network
-    descriptors: dict[str, int]
+    memory: list[str]
+    """What the descriptors behind the log's are."""
     preload: list[str]
     path: list[str]
 
@@ -78,34 +81,57 @@ class Exited(msgspec.Struct, tag=True):
 
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
-    hello = msgspec.msgpack.decode(channel.recv(MESSAGE_BYTES), type=Hello)
-    _die_early(channel, hello)
+    infancy = _Infancy(channel)
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    hello, memory = infancy.hear()
     sys.path[:0] = [entry for entry in hello.path if entry not in sys.path]
     for module in hello.preload:
         importlib.import_module(module)
-    Zygote(channel, hello).run()
+    Zygote(channel, hello, memory).run()
 
 
-def _die_early(channel: socket.socket, hello: Hello) -> None:
+class _Infancy:
     """Until we serve, that is while we import, only a signal tells that the supervisor is gone."""
-    poller = select.poll()
-    poller.register(channel, 0)
 
-    def leave_if_alone(*_: object) -> None:
-        if poller.poll(0):  # the other end was closed
-            shutil.rmtree(hello.runtime, ignore_errors=True)
-            os._exit(1)
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._parent = os.getppid()
+        self._runtime: str | None = None
+        self._poller = select.poll()
+        self._poller.register(channel, 0)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._leave_if_alone)
+        signal_at_parents_death(signal.SIGTERM)
+        self._leave_if_alone()  # it may have gone before the kernel knew of our wish
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, leave_if_alone)
-    signal_at_parents_death(signal.SIGTERM)
-    leave_if_alone()  # it may have gone before the kernel knew of our wish
+    def hear(self, flags: int = 0) -> tuple[Hello, dict[str, int]]:
+        """Wait to be told what the run is; its memory as descriptors."""
+        try:
+            data, (log, *memory), _, _ = socket.recv_fds(self._channel, MESSAGE_BYTES, MAX_DESCRIPTORS, flags)
+        except (ConnectionError, ValueError):
+            os._exit(0)  # there will be no run
+        hello = msgspec.msgpack.decode(data, type=Hello)
+        self._runtime = hello.runtime
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        return hello, dict(zip(hello.memory, memory, strict=True))
+
+    def _leave_if_alone(self, *_: object) -> None:
+        if not self._poller.poll(0) and os.getppid() == self._parent:  # the other end is open
+            return
+        if self._runtime is None:
+            self.hear(socket.MSG_DONTWAIT)
+        shutil.rmtree(str(self._runtime), ignore_errors=True)
+        os._exit(1)
 
 
 class Zygote:
-    def __init__(self, channel: socket.socket, hello: Hello) -> None:
+    def __init__(self, channel: socket.socket, hello: Hello, memory: dict[str, int]) -> None:
         self._channel = channel
         self._hello = hello
+        self._memory = memory  # name -> descriptor
         self._pid = os.getpid()
         self._pages: dict[int, int] = {}  # pid -> page
 
@@ -154,7 +180,7 @@ class Zygote:
             code = 1
             try:
                 self._become(launch, control, log)
-                code = run_worker(launch, self._hello, control)
+                code = run_worker(launch, self._hello, self._memory, control)
             except BaseException:
                 sys.excepthook(*sys.exc_info())
             finally:
@@ -212,14 +238,14 @@ class Zygote:
         shutil.rmtree(self._hello.runtime, ignore_errors=True)
 
 
-def run_worker(launch: Launch, hello: Hello, control_fd: int) -> int:
+def run_worker(launch: Launch, hello: Hello, descriptors: dict[str, int], control_fd: int) -> int:
     """The life of a worker process."""
     from srl.transports.host import HostTransport
     from srl.transports.tcp import TcpTransport
 
     limit_threads()
     network = hello.network
-    memory = RunMemory.inherit(hello.descriptors)
+    memory = RunMemory.inherit(descriptors)
     control = control_channel(socket.socket(fileno=control_fd), "controller")
     names = NameView(lambda name, address: control.send(Register(name, address)))
     context = WorkerContext(

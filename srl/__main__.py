@@ -1,0 +1,30 @@
+"""`srl`, and `python -m srl`: what takes longest begins first."""
+
+from __future__ import annotations
+
+import sys
+
+from srl.schedulers import nursery
+
+ELSEWHERE = ("-h", "--help", "--scheduler", "--seeds")
+"""With these options, workers are not forked by this process, or nothing runs at all."""
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    if forks_workers(words):
+        nursery.begin_early()
+    from srl import cli
+
+    return cli.main(words)
+
+
+def forks_workers(words: list[str]) -> bool:
+    """Is this a command whose workers are forked on this machine? To err costs a moment, nothing else."""
+    if words[:1] not in (["train"], ["resume"]) and words[:2] != ["bench", "throughput"]:
+        return False
+    return not any(word.split("=")[0] in ELSEWHERE for word in words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
