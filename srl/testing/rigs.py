@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ class ActorRig:
         self.context = self.stage.world.context("actors", seed=1)
         config = ActorConfig(environment, spec, tuple(made), copies, ring, max_env_failures)
         self.actor: Actor = config.build(self.context)
+        self.actor._reported = math.inf  # it never reports by itself: `episodes` asks
         self.consumers = {policy: self.stage.consumer(stream) for policy, stream in self.streams.items()}
         self.updates = dict.fromkeys(self.streams, 0)
 

@@ -113,7 +113,7 @@ def test_wrong_roles_are_refused_with_agent_and_role(
 def test_a_frozen_policy_of_other_agents_is_refused(tmp_path: Path) -> None:
     first = trained(tmp_path, "first", ("chaser_*=chasers", "runner_*=runners"))
     roles = ("chaser_*=chasers", f"runner_0=chasers2,frozen={first.path}")
-    with pytest.raises(ValueError, match="name the role's policy like one of them"):
+    with pytest.raises(ValueError, match="has no policy 'chasers2'; did you mean 'chasers'"):
         trained(tmp_path, "second", roles)
     roles = ("runner_0=runners", f"chaser_*=all,frozen={first.path}")
     with pytest.raises(ValueError, match="chasers, runners"):
