@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,11 +35,14 @@ UNSAFE_MODULES = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "torch.jit.load", "torch.package", "os.system"}
 
 
-def modules() -> Iterator[tuple[str, Path, ast.Module]]:
+@cache
+def modules() -> list[tuple[str, Path, ast.Module]]:
+    found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         relative = path.relative_to(PACKAGE)
         package = relative.parts[0] if len(relative.parts) > 1 else ""
-        yield package, path, ast.parse(path.read_text())
+        found.append((package, path, ast.parse(path.read_text())))
+    return found
 
 
 def imports(tree: ast.Module) -> Iterator[str]:

@@ -33,6 +33,7 @@ from srl.runs.journal import Journal
 from srl.schedulers.hosts import HostsScheduler
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.memory import RunMemory
+from srl.schedulers.nursery import PRELOAD
 from srl.schedulers.processes import ProcessScheduler
 from srl.schedulers.runtime import make_runtime
 
@@ -86,7 +87,7 @@ class Session:
             self._runtime = make_runtime(run.name)
             undo.callback(shutil.rmtree, self._runtime, ignore_errors=True)
             self._ground = ground or ground_of(options, experiment.groups, run.logs, attach)
-            scheduler = self._scheduler(preload)
+            scheduler = self._scheduler((*PRELOAD, *preload))
             self._hosts = scheduler if isinstance(scheduler, HostsScheduler) else None
             undo.callback(scheduler.close)
             door = open_door(self._ground)

@@ -7,10 +7,12 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 
 MESSAGE_BYTES = 1 << 20
 PRELOAD = ("torch", "srl.algorithms.ppo_trainer", "srl.workers.actor", "srl.workers.trainer", "srl.workers.policy")
+"""What the workers of any training run need."""
 ENVIRONMENT = {
     # One thread for each worker: teams of spinning threads on shared cores cost a factor of ten.
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
@@ -33,7 +35,7 @@ _early: list[Newborn] = []
 def begin_early() -> None:
     """Begin a zygote for the scheduler that will be built in this process, if there will be one."""
     if not _early:
-        _early.append(_bear())
+        _early.append(_bear(PRELOAD))
 
 
 def zygote() -> Newborn:
@@ -43,15 +45,15 @@ def zygote() -> Newborn:
         if newborn.process.poll() is None:
             return newborn
         newborn.channel.close()
-    return _bear()
+    return _bear(())
 
 
-def _bear() -> Newborn:
+def _bear(preload: Sequence[str]) -> Newborn:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "srl.schedulers.zygote", str(theirs.fileno()), *PRELOAD],
+            [sys.executable, "-m", "srl.schedulers.zygote", str(theirs.fileno()), *preload],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=sys.__stderr__,  # until it is given a log

@@ -111,7 +111,7 @@ class Theatre:
 
 
 @pytest.fixture(params=["inline", "processes", "hosts"])
-def theatre(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Theatre]:
+def theatre(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Theatre]:
     memory = RunMemory.create(["policy"])
     scheduler: Scheduler
     if request.param == "inline":
@@ -125,7 +125,6 @@ def theatre(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
             hosting, memory, listener, secret, ByHand(tmp_path / "agent.log"), 1, tmp_path / "logs"
         )
     else:
-        monkeypatch.setattr("srl.schedulers.nursery.PRELOAD", ())  # torch is not needed here, and takes a second
         (tmp_path / "logs").mkdir()
         here = str(Path(__file__).parent)
         scheduler = ProcessScheduler("test", memory, tmp_path / "r", tmp_path / "logs", path=[here])

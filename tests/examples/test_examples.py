@@ -18,9 +18,13 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 STEPS = 3000
+LONGER = ("greedy_opponents", "looking", "own_memory")
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(path, marks=[pytest.mark.slow] if path.stem in LONGER else [], id=path.stem) for path in EXAMPLES],
+)
 def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(example), "--steps", str(STEPS), "--root", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)

@@ -21,6 +21,7 @@ def test_the_notebook_is_kept_without_outputs() -> None:
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path) -> None:
     """As in a kernel: one cell after the other, in a process whose `__main__` has no file. A kernel itself would bring
     nothing but ten packages to install."""

@@ -28,7 +28,7 @@ def test_as_many_runs_go_on_at_once_as_there_are_cores_for() -> None:
     assert side_by_side(TrainOptions(scheduler="inline"), 5, 8) == 5
 
 
-@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("cores", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_sweep_trains_every_seed_and_tells_mean_and_interval(
     tmp_path: Path, cores: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

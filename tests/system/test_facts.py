@@ -20,6 +20,7 @@ def test_statistics_of_hide_and_seek_are_among_the_metrics(tmp_path, sizes):
         horizon=20,
         env_args=options,
         scheduler="inline",
+        recipe="none",
         root=tmp_path,
     )
     rows = [json.loads(line) for line in next(tmp_path.rglob("metrics.jsonl")).read_text().splitlines()]

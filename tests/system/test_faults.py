@@ -49,8 +49,8 @@ def finish(command: Command) -> None:
 def test_a_killed_worker_is_replaced_and_no_update_is_lost(
     terminal: Terminal, options: tuple[str, ...], victims: list[str]
 ) -> None:
-    command = terminal.train("CartPole-v1", *LONG, *options)
-    before = command.wait_for_steps(10_000)
+    command = terminal.train(*GENTLE, *LONG, *options)
+    before = command.wait_for_steps(500)
     for number, victim in enumerate(victims, 1):
         kill(worker(before, victim)["pid"])
         before = samples_flow_again(command, before, victim)
@@ -104,7 +104,7 @@ def test_a_frozen_worker_is_replaced_and_one_that_waits_is_not(terminal: Termina
 
 
 def test_a_killed_supervisor_takes_everything_along(terminal: Terminal) -> None:
-    command = terminal.train("CartPole-v1", *LONG, "--inference", "host")
+    command = terminal.train(*GENTLE, *LONG, "--inference", "host")
     command.wait_for_steps(1)
     children = psutil.Process(command.process.pid).children(recursive=True)
     assert len(children) >= 3
@@ -126,7 +126,7 @@ STAGES: dict[str, Callable[[Terminal], object]] = {
 
 
 def begin(terminal: Terminal, stage: str) -> Command:
-    command = terminal.train("CartPole-v1", *LONG)
+    command = terminal.train(*GENTLE, *LONG)
     wait_for(lambda: STAGES[stage](terminal), f"a run {stage}")
     return command
 
@@ -195,9 +195,7 @@ def test_what_a_worker_started_ends_with_it(terminal: Terminal, tmp_path: Path) 
 
 
 def test_an_evaluator_that_dies_is_replaced_and_disturbs_nobody(terminal: Terminal) -> None:
-    command = terminal.train(
-        "CartPole-v1", *LONG, "--eval-every", "1000", "--eval-episodes", "1", "--eval-share", "0.5"
-    )
+    command = terminal.train(*GENTLE, *LONG, "--eval-every", "500", "--eval-episodes", "1", "--eval-share", "0.5")
     status = command.wait(lambda status: status["evaluation"], "an evaluation")
     kill(worker(status, "evaluators/0")["pid"])
     again = command.wait(

@@ -49,7 +49,7 @@ EVERYTHING = {
     ("environment", "agents", "options"),
     [
         ("CartPole-v1", 1, {}),
-        ("srl.testing.environments:tracer", 1, {}),
+        pytest.param("srl.testing.environments:tracer", 1, {}, marks=SLOW),
         (f"{GAMES}:turn_game", 2, {"inference": "host", "roles": ("agent_0=first", "agent_1=second")}),
         pytest.param("CartPole-v1", 4, {"max_lag": 0, "ring": 2, "actors": 2}, marks=SLOW),
         pytest.param("CartPole-v1", 2, {"inference": "host", "ring": 2}, marks=SLOW),
