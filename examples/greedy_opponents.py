@@ -60,8 +60,8 @@ def connect_four(observation: dict[str, Board], generator: np.random.Generator) 
 
 
 def tictactoe(observation: dict[str, Board], generator: np.random.Generator) -> int:
-    """Moves count down the columns."""
-    places = {int(move): (int(move) % 3, int(move) // 3) for move in np.flatnonzero(observation["action_mask"])}
+    """Move n goes where board.reshape(9)[n] is."""
+    places = {int(move): (int(move) // 3, int(move) % 3) for move in np.flatnonzero(observation["action_mask"])}
     return choose(observation, generator, places, TIC_TAC_TOE)
 
 
