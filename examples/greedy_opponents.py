@@ -1,7 +1,8 @@
-"""Opponents to measure against: they win if they can with one move, prevent the other's win, else move at random.
+"""Opponents to measure against. Greedy ones take a win that is one move away; the others prevent one of ours, too. Where
+there is neither, they move at random.
 
     srl train pettingzoo:classic.connect_four_v3 --algo ippo --self-play prioritised --keep-every 200000
-    srl league latest --against random --against examples/greedy_opponents.py:connect_four
+    srl league latest --against random --against examples/greedy_opponents.py:greedy_connect_four --greedy
 
 PettingZoo shows the board as two planes: our pieces, the other's; and a mask of legal moves.
 """
@@ -42,27 +43,43 @@ def choose(
     generator: np.random.Generator,
     places: dict[int, tuple[int, int]],
     all_lines: list[list[tuple[int, int]]],
+    planes: tuple[int, ...],
 ) -> int:
-    """`places` says where each legal move puts a piece."""
+    """`places` says where each legal move puts a piece. Of the planes, 0: complete a line of ours; 1: keep the other from
+    completing one."""
     board = observation["observation"]
-    for plane in (0, 1):  # win, or keep the other from it
+    for plane in planes:
         for move, place in places.items():
             if completes(board[..., plane] != 0, place, all_lines):
                 return move
     return int(generator.choice(list(places)))
 
 
-def connect_four(observation: dict[str, Board], generator: np.random.Generator) -> int:
-    taken = observation["observation"].any(axis=2)  # [6, 7], row 0 on top
+def connect_four_places(observation: dict[str, Board]) -> dict[int, tuple[int, int]]:
+    """A piece falls down its column; row 0 is on top."""
+    taken = observation["observation"].any(axis=2)  # [6, 7]
     legal = np.flatnonzero(observation["action_mask"])
-    places = {int(column): (int(np.flatnonzero(~taken[:, column])[-1]), int(column)) for column in legal}
-    return choose(observation, generator, places, CONNECT_FOUR)
+    return {int(column): (int(np.flatnonzero(~taken[:, column])[-1]), int(column)) for column in legal}
+
+
+def tictactoe_places(observation: dict[str, Board]) -> dict[int, tuple[int, int]]:
+    return {int(move): (int(move) // 3, int(move) % 3) for move in np.flatnonzero(observation["action_mask"])}
+
+
+def greedy_connect_four(observation: dict[str, Board], generator: np.random.Generator) -> int:
+    return choose(observation, generator, connect_four_places(observation), CONNECT_FOUR, (0,))
+
+
+def connect_four(observation: dict[str, Board], generator: np.random.Generator) -> int:
+    return choose(observation, generator, connect_four_places(observation), CONNECT_FOUR, (0, 1))
+
+
+def greedy_tictactoe(observation: dict[str, Board], generator: np.random.Generator) -> int:
+    return choose(observation, generator, tictactoe_places(observation), TIC_TAC_TOE, (0,))
 
 
 def tictactoe(observation: dict[str, Board], generator: np.random.Generator) -> int:
-    """Move n goes where board.reshape(9)[n] is."""
-    places = {int(move): (int(move) // 3, int(move) % 3) for move in np.flatnonzero(observation["action_mask"])}
-    return choose(observation, generator, places, TIC_TAC_TOE)
+    return choose(observation, generator, tictactoe_places(observation), TIC_TAC_TOE, (0, 1))
 
 
 if __name__ == "__main__":  # worker processes import this file
@@ -73,6 +90,7 @@ if __name__ == "__main__":  # worker processes import this file
     run = srl.train(
         "pettingzoo:classic.tictactoe_v3", algo="ippo", self_play="uniform", steps=arguments.steps, root=arguments.root
     )
-    result = srl.league(run.path, versions=1, against=("random", f"{__file__}:tictactoe"), games=20)
+    against = ("random", f"{__file__}:greedy_tictactoe", f"{__file__}:tictactoe")
+    result = srl.league(run.path, versions=1, against=against, games=20, greedy=True)
     for opponent, points in zip(result.players[1:], result.points[0][1:], strict=True):
         print(f"points per game against {opponent}: {points:.2f}")

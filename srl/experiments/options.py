@@ -113,7 +113,8 @@ class TrainOptions:
     keep_last: int = 3
     """How many of the newest checkpoints are kept. The best one, by evaluation or else by mean return, is kept too."""
     keep_every: int = 0
-    """Keep also one checkpoint for every so many steps; 0: none."""
+    """Keep also one checkpoint for every so many steps; 0: none, but in self-play as many as there may be opponents, so
+    that a resumed run finds them again."""
     journal: bool = False
     """Keep a journal of every update, what it was made from and what it made: `srl chaos` checks it."""
     eval_every: int = 0

@@ -8,6 +8,7 @@ settings of RL Zoo), fitted to SRL's lanes; docs/results.md says which of them h
 from __future__ import annotations
 
 from srl.experiments.hide_and_seek_recipes import HIDE_AND_SEEK
+from srl.experiments.multi_agent_recipes import MULTI_AGENT
 from srl.experiments.recipe import AUTO, NONE, Recipe, Setting
 
 
@@ -140,6 +141,7 @@ RECIPES = (
         ),
     ),
     *HIDE_AND_SEEK,
+    *MULTI_AGENT,
     # The last two are taken by what the environment is, not by its name.
     Recipe("continuous", "unknown environment with real-valued actions", task=_CONTINUOUS, ppo=_updates(10, 32, 3e-4)),
     Recipe("image", "unknown environment with pictures", ppo=_updates(4, 4, 2.5e-4)),

@@ -25,6 +25,7 @@ from srl.controller.state import ControllerState
 from srl.experiments.hosting import Ground, ground_of, hosts_scheduler, open_door
 from srl.experiments.judging import Judge
 from srl.experiments.options import TrainOptions
+from srl.experiments.past_versions import find_opponents, keep_every
 from srl.experiments.saving import Restored, Saver
 from srl.runs.checkpoints import Keep
 from srl.runs.directory import RunDirectory
@@ -102,7 +103,7 @@ class Session:
                 on_learnt=Journal(run.journal).add,
             )
             undo.pop_all()
-        keep = Keep(options.keep_last, options.keep_every)
+        keep = Keep(options.keep_last, keep_every(options))
         self._saver = Saver(
             experiment,
             run.checkpoints,
@@ -128,6 +129,9 @@ class Session:
     def restore(self, restored: Restored) -> None:
         """Begin where a checkpoint ended."""
         self._saver.restore(restored)
+        if self._options.self_play != "none" and self._ground is None:
+            size, stores = self._options.self_play_versions, self._memory.parameters
+            find_opponents(self._run.checkpoints, restored, dict(stores), size, self._tell)
         gauges = self._controller.gauges
         gauges.restore(restored.facts.get("episodes", {}))
         gauges.first_steps, gauges.version = restored.steps, restored.version

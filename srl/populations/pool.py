@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from srl.api.parameters import ParameterStore
+from srl.base.tree import Array
 
 LATEST, PREFIX = "latest", "past-"
 HARDNESS = 2.0
@@ -27,6 +29,16 @@ class PoolConfig:
     """Versions between two that are kept."""
     size: int = 12
     """At most so many are kept, spread over the whole run."""
+
+
+def refill(store: ParameterStore, past: Iterable[tuple[int, Array]]) -> int:
+    """Keep versions that were read from elsewhere, the oldest first, in a store that is still empty."""
+    number = 0
+    for version, parameters in past:
+        if version > store.version:
+            store.push(version, parameters, (f"{PREFIX}{number}",))
+            number += 1
+    return number
 
 
 class Pool:

@@ -19,7 +19,7 @@ PURSUIT = "pettingzoo:srl.testing.pursuit:pursuit"
 DYING = "pettingzoo:srl.testing.multiagent_environments:DyingTeam"
 TURNS = "pettingzoo:srl.testing.multiagent_environments:TurnGame"
 TICTACTOE = "pettingzoo:classic.tictactoe_v3"
-QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 20}
+QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 20, "recipe": "none"}
 
 
 @pytest.mark.parametrize("algo", ["ippo", "mappo"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from srl.experiments.recipes import RECIPES
 from srl.experiments.train import make_options
 
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
+WITH_MPE = pytest.mark.skipif(importlib.util.find_spec("mpe2") is None, reason="mpe2 is not installed")
 QUICK = {"scheduler": "inline", "steps": 1, "sinks": ()}
 
 
@@ -58,6 +60,8 @@ def saved_options(run: Path) -> TrainOptions:
         ("MountainCar-v0", "mountain-car"),
         ("MountainCarContinuous-v0", "mountain-car-continuous"),
         ("HalfCheetah-v5", "mujoco"),
+        ("pettingzoo:classic.tictactoe_v3", "board-games"),
+        pytest.param("pettingzoo:mpe.simple_spread_v3", "mpe-spread", marks=WITH_MPE),
         ("ALE/Pong-v5", "atari"),
         ("PongNoFrameskip-v4", "atari"),
         ("FrozenLake-v1", "default"),

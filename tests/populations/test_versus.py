@@ -14,11 +14,12 @@ from srl.base.tree import Array, Tree
 from srl.cli import main
 from srl.environments.ids import lanes_config
 from srl.populations.versus import VersusLanes, versus_spec
+from srl.runs.checkpoints import checkpoints
 
 TURNS = "pettingzoo:srl.testing.multiagent_environments:TurnGame"
 PURSUIT = "pettingzoo:srl.testing.pursuit:pursuit"
 TICTACTOE = "pettingzoo:classic.tictactoe_v3"
-QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "algo": "ippo", "steps": 40}
+QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "algo": "ippo", "steps": 40, "recipe": "none"}
 
 
 class Fixed:
@@ -113,6 +114,17 @@ def test_a_run_meets_its_past(how: str, memory: str, tmp_path: Path) -> None:
     assert "points_against_others" in run.status.facts
     assert srl.evaluate(run.path, episodes=2).returns, "both seats by the same policy"
     assert srl.resume(run.path, steps=200).status.steps >= 200
+
+
+def test_a_resumed_run_finds_its_opponents_again(tmp_path: Path) -> None:
+    options = {**QUICK, "ippo": {"epochs": 1}, "self_play_versions": 3, "checkpoint_seconds": 0.0, "steps": 200}
+    run = srl.train(TICTACTOE, root=tmp_path, name="run", self_play="uniform", keep_last=1, **options)
+    kept = len(checkpoints(run.path / "checkpoints"))
+    assert kept >= 2, "as many as there may be opponents, though nobody asked for it, and the newest"
+    again = srl.resume(run.path, steps=260, self_play_share=1.0, self_play_every=10_000)
+    assert f"{min(3, kept - 1)} past versions of 'policy' were found again as opponents" in again.status.messages
+    assert "points_against_others" in again.status.facts
+    assert "points_against_self" not in again.status.facts, "nobody but them"
 
 
 def test_a_league_tells_points_and_ratings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

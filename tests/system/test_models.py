@@ -96,7 +96,8 @@ def test_every_kind_of_space_trains_with_its_mask(
 
 def test_a_game_of_pettingzoo_is_played_by_its_rules(tmp_path: Path) -> None:
     pytest.importorskip("pettingzoo")
-    run = trained("pettingzoo:classic.tictactoe_v3", tmp_path, 3000, ppo={"memory": "gru", "memory_size": 16})
+    options: dict[str, object] = {"ppo": {"memory": "gru", "memory_size": 16}, "recipe": "none"}
+    run = trained("pettingzoo:classic.tictactoe_v3", tmp_path, 3000, **options)
     assert run.status.length_mean is not None
     # An illegal move would end the game at once: legal games have 5 to 9 moves, shared by two.
     assert run.status.length_mean >= 2.5
