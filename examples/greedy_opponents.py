@@ -1,5 +1,5 @@
-"""Opponents to measure against. Greedy ones take a win that is one move away; the others prevent one of ours, too. Where
-there is neither, they move at random.
+"""Opponents to measure against: greedy ones, which take a win that is one move away, and some that prevent one of ours,
+too. Where there is neither, they move at random.
 
     srl train pettingzoo:classic.connect_four_v3 --algo ippo --self-play prioritised --keep-every 200000
     srl league latest --against random --against examples/greedy_opponents.py:greedy_connect_four --greedy
@@ -45,8 +45,8 @@ def choose(
     all_lines: list[list[tuple[int, int]]],
     planes: tuple[int, ...],
 ) -> int:
-    """`places` says where each legal move puts a piece. Of the planes, 0: complete a line of ours; 1: keep the other from
-    completing one."""
+    """`places` says where each legal move puts a piece. In plane 0 a line of ours is completed, in 1 the other is kept
+    from it."""
     board = observation["observation"]
     for plane in planes:
         for move, place in places.items():

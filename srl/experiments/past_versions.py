@@ -15,7 +15,7 @@ from srl.runs import checkpoints
 
 
 def keep_every(options: TrainOptions) -> int:
-    """Steps between two checkpoints that are kept; in self-play as many as there may be opponents, unless it was said."""
+    """Steps between two checkpoints that are kept; in self-play, unless it was said, such that every opponent has one."""
     if options.keep_every or options.self_play == "none":
         return options.keep_every
     return max(1, options.steps // options.self_play_versions)
