@@ -15,7 +15,7 @@ from srl.runs import checkpoints
 
 
 def keep_every(options: TrainOptions) -> int:
-    """Steps between two checkpoints that are kept; in self-play, unless it was said, such that every opponent has one."""
+    """Steps between two checkpoints that are kept; in self-play enough for every opponent, unless it was said."""
     if options.keep_every or options.self_play == "none":
         return options.keep_every
     return max(1, options.steps // options.self_play_versions)
