@@ -124,7 +124,7 @@ class Resume:
         from srl.runs.directory import find
 
         found = find(self.run_name, self.root)
-        return _conduct(TrainOptions(), lambda observe: resume(found, self.steps, observe))
+        return _conduct(TrainOptions(), lambda observe: resume(found, self.steps, observe, _began()))
 
 
 @dataclass(frozen=True)

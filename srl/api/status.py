@@ -66,6 +66,8 @@ class RunStatus(msgspec.Struct, frozen=True):
     elapsed: float = 0.0
     steps: int = 0
     """Agent decisions consumed by the trainers."""
+    first_steps: int = 0
+    """Those of them that a resumed run began with."""
     decisions: int = 0
     """Agent decisions made by the actors, whether or not anybody learnt from them."""
     target_steps: int = 0
@@ -96,3 +98,4 @@ class RunStatus(msgspec.Struct, frozen=True):
     messages: list[str] = []
     """The last notable events, newest last."""
     seconds_to_first_update: float | None = None
+    """Since the command was given."""

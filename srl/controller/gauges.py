@@ -193,6 +193,7 @@ class Gauges:
             state=state,
             elapsed=elapsed,
             steps=learnt,
+            first_steps=self.first_steps,
             decisions=self.first_steps + decided,
             target_steps=experiment.target_steps,
             updates=self.version,

@@ -220,24 +220,30 @@ def resume(
     run: RunDirectory | str | Path,
     steps: int | None = None,
     on_status: Callable[[RunStatus], None] | None = None,
+    began: float | None = None,
     **changes: Any,
 ) -> Run:
     """Go on from a run's last checkpoint, in the same directory, up to `steps` in all.
 
-    `run` is its path, its name, a unique beginning of its name, or `latest`.
+    `run` is its path, its name, a unique beginning of its name, or `latest`. `began`: when the user asked for it, in
+    seconds since the epoch; by default now.
     """
+    began = time.time() if began is None else began
     found = run if isinstance(run, RunDirectory) else directory.find(run, ROOT)
     if changes.get("scheduler", found.read_config()["options"]["fields"].get("scheduler")) == "slurm":
         refuse_if_going_on(found)  # the job itself will hold the directory
-        return _resume(found, steps, on_status, changes)
+        return _resume(found, steps, on_status, began, changes)
     with found.held():
-        return _resume(found, steps, on_status, changes)
+        return _resume(found, steps, on_status, began, changes)
 
 
 def _resume(
-    run: RunDirectory, steps: int | None, on_status: Callable[[RunStatus], None] | None, changes: dict[str, Any]
+    run: RunDirectory,
+    steps: int | None,
+    on_status: Callable[[RunStatus], None] | None,
+    began: float,
+    changes: dict[str, Any],
 ) -> Run:
-    began = time.time()
     config = run.read_config()
     if steps is not None:
         changes["steps"] = steps

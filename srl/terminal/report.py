@@ -60,10 +60,13 @@ def _reached(status: RunStatus) -> dict[str, str]:
     if status.steps < status.target_steps:
         steps += f" of {count(status.target_steps)}"
     rows["steps"] = f"{steps} in {count(status.updates)} updates, {count(status.episodes)} episodes"
+    if status.first_steps:
+        rows["resumed"] = f"at step {count(status.first_steps)}"
     first = status.seconds_to_first_update
     rows["time"] = duration(status.elapsed) + (f", first update after {duration(first)}" if first is not None else "")
     working = status.elapsed - (first or 0.0)
-    rows["speed"] = f"{rate(status.steps / working if working > 0 else 0.0)} trained"
+    trained = status.steps - status.first_steps
+    rows["speed"] = f"{rate(trained / working if working > 0 else 0.0)} trained"
     if status.restarts or status.lane_failures:
         rows["failures"] = f"restarted workers {status.restarts}, failed lanes {status.lane_failures}"
     return rows
@@ -78,7 +81,7 @@ def _next_commands(status: RunStatus) -> dict[str, str]:
     if status.state == "finished":
         return {
             "watch it act": f"srl eval {run}",
-            "train on": f"srl resume {run} --steps {2 * max(status.target_steps, status.steps)}",
+            "train on": f"srl resume {run} --steps {2 * (status.target_steps or status.steps)}",
             "see curves": f"tensorboard --logdir {run}",
         }
     if status.state == "failed":
