@@ -2,8 +2,12 @@
 
 One run with an evaluator, which is stopped (SIGSTOP) in every second window of time: so both kinds of window see the
 same machine, however busy others make it. Each window with it is compared with the mean of the two beside it, so that a
-drift counts for nothing; the figure to read is the mean of these ratios with its 95 % interval. Many short windows give
-a narrower interval than few long ones. `evaluator_cpu` is the share of a core that it took while it could.
+drift counts for nothing.
+
+`cpu_share` is what it costs: of the CPU time of the whole run, in windows in which it played without a pause, the part
+that was the evaluator's. `per_cpu_second` says that there is no other cost: decisions learnt from per CPU second of all
+other processes, with the evaluator against without. Both hardly depend on who else uses the machine. `fps` is the same
+per second of wall time, which does: its 95 % interval is wide.
 """
 
 from __future__ import annotations
@@ -14,17 +18,47 @@ import os
 import signal
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-
-import psutil
+from typing import NamedTuple
 
 from srl.api.status import RunStatus
-from srl.base.statistics import mean_of
+from srl.base.statistics import Mean, mean_of
 from srl.experiments.bench_options import BenchOptions
 from srl.experiments.benchmark import options_for
 from srl.experiments.train import start
+
+
+class Mark(NamedTuple):
+    """Sums since the start of the run."""
+
+    time: float
+    steps: int
+    evaluator: float
+    """CPU seconds."""
+    others: float
+
+
+class Window(NamedTuple):
+    seconds: float
+    steps: int
+    evaluator: float
+    others: float
+
+    @classmethod
+    def between(cls, begin: Mark, end: Mark) -> Window:
+        return cls(*(after - before for before, after in zip(begin, end, strict=True)))
+
+    @property
+    def fps(self) -> float:
+        return self.steps / self.seconds
+
+    @property
+    def per_cpu_second(self) -> float:
+        return self.steps / self.others
 
 
 class Windows:
@@ -32,35 +66,50 @@ class Windows:
 
     def __init__(self, warmup: float, seconds: float, count: int) -> None:
         self._warmup, self._seconds, self._count = warmup, seconds, count
-        self._began: tuple[float, int, float] | None = None
+        self._began: Mark | None = None
         self._updated: float | None = None
         self._stopped = False
-        self.rates: dict[bool, list[float]] = {False: [], True: []}
-        self.shares: list[float] = []
+        self.found: dict[bool, list[Window]] = {False: [], True: []}  # by whether it was stopped
         self.evaluations = 0
 
     def __call__(self, status: RunStatus) -> None:
         now = time.monotonic()
-        pid = next((worker.pid for worker in status.workers if worker.group == "evaluators"), 0)
+        pids = {worker.name: worker.pid for worker in status.workers if worker.pid}
+        pid = next((pid for name, pid in pids.items() if name.startswith("evaluators/")), 0)
         if status.updates and self._updated is None:
             self._updated = now
         if self._updated is None or now - self._updated < self._warmup or not pid:
             return
         self.evaluations = status.evaluation.count if status.evaluation is not None else 0
-        used = sum(psutil.Process(pid).cpu_times()[:2])
+        others = sum(cpu_seconds(other) for other in (os.getpid(), *pids.values()) if other != pid)
+        mark = Mark(now, status.steps, cpu_seconds(pid), others)
         if self._began is not None:
-            then, steps, before = self._began
-            if now - then < self._seconds:
+            if now - self._began.time < self._seconds:
                 return
-            self.rates[self._stopped].append((status.steps - steps) / (now - then))
-            if not self._stopped:
-                self.shares.append((used - before) / (now - then))
-            if len(self.rates[True]) == self._count:
+            self.found[self._stopped].append(Window.between(self._began, mark))
+            if len(self.found[True]) == self._count:
                 os.kill(pid, signal.SIGCONT)
                 raise KeyboardInterrupt
             self._stopped = not self._stopped
             os.kill(pid, signal.SIGSTOP if self._stopped else signal.SIGCONT)
-        self._began = (now, status.steps, used)
+        self._began = mark
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of all threads, in nanoseconds exact; `psutil` counts hundredths of a second, as long as a whole turn."""
+    nanoseconds = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError):  # it ended meanwhile
+            nanoseconds += int((thread / "schedstat").read_text().split()[0])
+    return nanoseconds * 1e-9
+
+
+def compared(windows: Windows, rate: Callable[[Window], float]) -> Mean:
+    """Windows with the evaluator, each against the mean of the two without it beside it."""
+    around = [(rate(before) + rate(after)) / 2.0 for before, after in pairwise(windows.found[True])]
+    return mean_of(
+        [rate(one) / mean for one, mean in zip(windows.found[False][1:], around, strict=False) if mean > 0.0]
+    )
 
 
 def measure(workload: str, every: int, share: float, seconds: float, count: int) -> dict[str, object]:
@@ -69,19 +118,21 @@ def measure(workload: str, every: int, share: float, seconds: float, count: int)
     windows = Windows(3.0, seconds, count)
     with tempfile.TemporaryDirectory(prefix="srl-bench-") as root:
         start(env, options, "bench", Path(root), windows, time.time())
-    alone = windows.rates[True]
-    around = [(before + after) / 2.0 for before, after in pairwise(alone)]
-    ratios = [rate / mean for rate, mean in zip(windows.rates[False][1:], around, strict=False) if mean > 0]
-    ratio = mean_of(ratios)
+    playing = windows.found[False]
+    evaluator, others, span = (
+        sum(getattr(window, name) for window in playing) for name in ("evaluator", "others", "seconds")
+    )
+    fps, per_cpu_second = (compared(windows, rate) for rate in (lambda w: w.fps, lambda w: w.per_cpu_second))
     return {
         "workload": workload,
         "share": share,
-        "fps_without": round(mean_of(windows.rates[True]).value),
-        "fps_with": round(mean_of(windows.rates[False]).value),
-        "ratio": round(ratio.value, 4),
-        "interval": round(ratio.interval, 4),
-        "windows": len(ratios),
-        "evaluator_cpu": round(mean_of(windows.shares).value, 4),
+        "evaluator_cores": round(evaluator / span, 4),
+        "run_cores": round((evaluator + others) / span, 3),
+        "cpu_share": round(evaluator / (evaluator + others), 4),
+        "per_cpu_second": [round(per_cpu_second.value, 4), round(per_cpu_second.interval, 4)],
+        "fps": [round(fps.value, 4), round(fps.interval, 4)],
+        "decisions_per_second": round(mean_of([window.fps for window in playing]).value),
+        "windows": len(playing) - 1,
         "evaluations": windows.evaluations,
     }
 

@@ -19,7 +19,7 @@ class Eval:
     run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
     """Its path, its name, a unique beginning of its name, or `latest`."""
     episodes: int = 100
-    """How many episodes; each environment copy plays the same number."""
+    """How many episodes."""
     sample: bool = False
     """Draw actions as in training, instead of the likeliest."""
     checkpoint: str = "latest"

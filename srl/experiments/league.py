@@ -18,6 +18,7 @@ from srl.experiments.loading import choose_checkpoint, load
 from srl.experiments.opponents import RANDOM, opponent
 from srl.populations.versus import VersusLanes, versus_spec
 from srl.runs import checkpoints, directory
+from srl.workers.host import one_thread
 from srl.workers.player import Player
 
 ROOT = Path("runs")
@@ -107,9 +108,10 @@ def match(environment: LanesConfig, one: Policy, other: Policy, games: int, gree
         versus_spec(inner.spec)
         opponents = _One(other)
         player = Player(VersusLanes(inner, opponents), {"one": one}, {"*": "one"}, greedy)
-        player.begin(seed, share=-(-games // copies))
-        while not player.done:
-            player.step()
+        player.begin(seed, games)
+        with one_thread():
+            while not player.done:
+                player.step()
         return opponents.points
     finally:
         inner.close()

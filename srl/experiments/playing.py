@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from srl.api.lanes import LanesConfig
 from srl.api.policy import Policy
 from srl.experiments.role_options import role_patterns
+from srl.workers.host import one_thread
 from srl.workers.player import Player
 
 MAX_COPIES = 16
@@ -20,16 +21,17 @@ def play(
     greedy: bool,
     seed: int,
 ) -> dict[str, tuple[list[float], list[float]]]:
-    """Policy -> returns and lengths of at least `episodes` episodes of every agent, the same number from each copy."""
+    """Policy -> returns and lengths of so many episodes of every agent."""
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, found {episodes}")
     copies = min(MAX_COPIES, episodes)
     lanes = environment.build(copies)
     try:
         player = Player(lanes, policies, role_patterns(lanes.spec, roles), greedy)
-        player.begin(seed, share=-(-episodes // copies))
-        while not player.done:
-            player.step()
+        player.begin(seed, episodes)
+        with one_thread():
+            while not player.done:
+                player.step()
         return player.results()
     finally:
         lanes.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from srl.base.tree import Array
 from srl.experiments.loading import choose_checkpoint, load
 from srl.experiments.role_options import role_patterns
 from srl.runs import directory
+from srl.workers.host import one_thread
 from srl.workers.player import Player
 
 ROOT = Path("runs")
@@ -56,7 +59,7 @@ def record(
     config = found.read_config()
     source = choose_checkpoint(found, checkpoint)
     policies = {name: load(found.path, policy=name, checkpoint=source, seed=seed).policy for name in config["policies"]}
-    with _without_window():
+    with _without_window(), one_thread():
         lanes = build_filmed(from_data(config["lanes"]))
         try:
             player = Player(lanes, policies, role_patterns(lanes.spec, from_data(config["options"]).roles), greedy)
@@ -84,14 +87,25 @@ def build_filmed(environment: LanesConfig) -> FilmedLanes:
 
 @contextmanager
 def _without_window() -> Iterator[None]:
-    """Pygame, which draws many environments, looks for no screen and no loudspeaker."""
-    unset = [name for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER") if name not in os.environ]
-    os.environ.update(dict.fromkeys(unset, "dummy"))
+    """Pygame and MuJoCo, which draw many environments, look for no screen and no loudspeaker."""
+    wanted = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", **_off_screen()}
+    added = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
-        for name in unset:
+        for name in added:
             del os.environ[name]
+
+
+def _off_screen() -> dict[str, str]:
+    """What lets MuJoCo draw where there is no screen: by itself it looks for one first."""
+    if sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
+        return {}
+    for backend, library in {"egl": "EGL", "osmesa": "OSMesa"}.items():
+        if ctypes.util.find_library(library):
+            return {"MUJOCO_GL": backend}
+    return {}
 
 
 def _frames(player: Player, lanes: FilmedLanes, seed: int, episodes: int, most: int) -> Iterator[Array]:

@@ -121,7 +121,7 @@ def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
         if run not in keyed.setdefault(key, []):
             keyed[key].append(run)
         facts.setdefault(key, told)
-    differing = _differing(list(facts.values()))
+    differing = _telling(list(facts.values()))
     groups: list[Group] = []
     for key, members in keyed.items():
         title = key[0] or _title(facts[key], differing) or members[0].name
@@ -150,12 +150,25 @@ def _differing(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in names if len({json.dumps(fact.get(name)) for fact in facts}) > 1]
 
 
+def _telling(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The differences that are worth a place in a legend: of different environments, no more than it takes to tell
+    them apart, because their recipes differ in everything."""
+    differing = _differing(facts)[:3]
+    if "environment" not in differing:
+        return differing
+    for count in range(1, len(differing)):
+        shown = {json.dumps([fact.get(name) for name in differing[:count]]) for fact in facts}
+        if len(shown) == len(facts):
+            return differing[:count]
+    return differing
+
+
 def _title(facts: Mapping[str, Any], differing: Sequence[str]) -> str:
     """`CartPole-v1 · ppo`, or what sets this group apart from the others: `max_lag 0`."""
     if not differing:
         return f"{facts['environment']} · {str(facts.get('algo', '')).rpartition(':')[2].removesuffix('Config')}"
     parts = []
-    for name in differing[:3]:
+    for name in differing:
         value = facts.get(name)
         parts.append(
             str(value) if name in ("environment", "algo") else f"{name.rpartition('.')[2].replace('_', ' ')} {value}"

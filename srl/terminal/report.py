@@ -80,16 +80,18 @@ def _next_commands(status: RunStatus) -> dict[str, str]:
     run = shlex.quote(_short(Path(status.path)))
     if status.state == "finished":
         return {
-            "watch it act": f"srl eval {run}",
+            "score it": f"srl eval {run}",
+            "watch it act": f"srl record {run}",
             "train on": f"srl resume {run} --steps {2 * (status.target_steps or status.steps)}",
-            "see curves": f"tensorboard --logdir {run}",
+            "see curves": f"srl plot {run}",
         }
     if status.state == "failed":
         return {"what failed": f"tail {run}/logs/*.log", "go on": f"srl resume {run}"}
     return {
         "go on": f"srl resume {run}",
-        "watch it act": f"srl eval {run}",
-        "see curves": f"tensorboard --logdir {run}",
+        "score it": f"srl eval {run}",
+        "watch it act": f"srl record {run}",
+        "see curves": f"srl plot {run}",
     }
 
 

@@ -54,9 +54,7 @@ class Evaluator:
             )
             for role in config.roles
         }
-        copies = min(MAX_COPIES, config.episodes)
-        self._lanes = config.environment.build(copies)
-        self._share_of_lane = -(-config.episodes // copies)
+        self._lanes = config.environment.build(min(MAX_COPIES, config.episodes))
         patterns = {role.agents: role.policy for role in config.roles}
         self._player = Player(self._lanes, self._policies, patterns, config.greedy, context.meter)
         self._playing = False
@@ -94,7 +92,7 @@ class Evaluator:
             assert pulled is not None
             version, parameters = pulled
             self._policies[name].load(parameters, version)
-        self._player.begin(derive(self._context.seed, "evaluation", self._count), self._share_of_lane)
+        self._player.begin(derive(self._context.seed, "evaluation", self._count), self._config.episodes)
         self._count += 1
         self._playing = True
         return True

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -111,3 +112,16 @@ def limit_threads() -> None:
     torch: Any = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """The same for a while, in a process that is the user's: small batches are decided on, one after the other."""
+    torch: Any = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch is not None else 1
+    limit_threads()
+    try:
+        yield
+    finally:
+        if torch is not None:
+            torch.set_num_threads(before)

@@ -17,7 +17,7 @@ from srl.workers.roles import assign_teams
 class Player:
     """Steps lanes of its own. Policies only decide here: nothing is recorded, no statistics are taken in.
 
-    Every lane plays the same number of episodes to their end: taking the first ones to end would favour short ones.
+    How many episodes a lane plays is settled before the first: taking the first ones to end would favour short ones.
     """
 
     def __init__(
@@ -39,10 +39,11 @@ class Player:
         self._states: list[Tree | None] = []
         self._books: list[_Book] = []
 
-    def begin(self, seed: int, share: int) -> None:
-        """Start every copy anew; each lane has `share` episodes to play."""
+    def begin(self, seed: int, episodes: int) -> None:
+        """Start every copy anew; the copies share the `episodes` as evenly as can be."""
         spec = self.lanes.spec
-        self._books = [_Book(spec.num_lanes(team), share) for team in range(len(spec.teams))]
+        shares = episodes // spec.num_copies + (np.arange(spec.num_copies) < episodes % spec.num_copies)
+        self._books = [_Book(np.tile(shares, len(team.agents))) for team in spec.teams]
         self._arrivals = self.lanes.reset(seed)
         self._states = [None] * len(self._arrivals)
 
@@ -101,13 +102,13 @@ def _place(target: Tree, lanes: Array, values: Tree) -> None:
 
 
 class _Book:
-    """Counts each lane's episodes up to its share."""
+    """Counts each lane's episodes up to its share [L]."""
 
-    def __init__(self, num_lanes: int, share: int) -> None:
-        self._return = np.zeros(num_lanes)
-        self._length = np.zeros(num_lanes)
-        self._played = np.zeros(num_lanes, int)
-        self._share = share
+    def __init__(self, shares: Array) -> None:
+        self._return = np.zeros(len(shares))
+        self._length = np.zeros(len(shares))
+        self._played = np.zeros(len(shares), int)
+        self._shares = shares
         self.returns: list[float] = []
         self.lengths: list[float] = []
 
@@ -120,7 +121,7 @@ class _Book:
             self._return[lane] = self._length[lane] = 0.0
             if np.isnan(total):
                 continue  # no whole episode: a lost life that counts as an end
-            if self._played[lane] < self._share:
+            if self._played[lane] < self._shares[lane]:
                 self.returns.append(total)
                 self.lengths.append(length)
             self._played[lane] += 1
@@ -129,4 +130,4 @@ class _Book:
 
     @property
     def full(self) -> bool:
-        return bool((self._played >= self._share).all())
+        return bool((self._played >= self._shares).all())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from ctypes.util import find_library
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +55,48 @@ def test_an_environment_without_pictures_is_named_and_nothing_is_overwritten(
     assert there.read_text() == "precious"
     assert main(["record", str(run.path), "--out", "film.avi"]) == 2
     assert "written as .mp4 or .gif" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "there", "wanted"),
+    [
+        ({}, ["EGL", "OSMesa"], "egl"),
+        ({}, ["OSMesa"], "osmesa"),
+        ({}, [], None),
+        ({"DISPLAY": ":0"}, ["EGL"], None),
+        ({"MUJOCO_GL": "osmesa"}, ["EGL"], "osmesa"),
+    ],
+)
+def test_mujoco_draws_without_a_screen_where_it_can(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str],
+    there: list[str],
+    wanted: str | None,
+) -> None:
+    """Otherwise it looks for one, and dies."""
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: name if name in there else None)
+    seen: list[str | None] = []
+    monkeypatch.setattr("srl.experiments.recording.build_filmed", lambda _: seen.append(os.environ.get("MUJOCO_GL")))
+    with pytest.raises(AttributeError):  # there are no lanes
+        srl.record(untrained(tmp_path, "CartPole-v1").path, tmp_path / "a.gif")
+    assert seen == [wanted]
+    assert os.environ.get("MUJOCO_GL") == given.get("MUJOCO_GL")
+
+
+@pytest.mark.slow
+def test_a_mujoco_task_is_filmed(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
+    if not (os.environ.get("DISPLAY") or find_library("EGL") or find_library("OSMesa")):
+        pytest.skip("this machine has nothing that MuJoCo could draw with")
+    film = srl.record(untrained(tmp_path, "HalfCheetah-v5").path, tmp_path / "a.gif", max_frames=3)
+    frames = np.stack(list(imageio.imiter(film.path)))
+    assert (film.frames, frames.shape[-1]) == (3, 3)
+    assert frames.std() > 20
 
 
 def test_a_filmed_atari_game_shows_the_policy_what_it_was_trained_on() -> None:

@@ -1,13 +1,17 @@
-"""Which checkpoint is meant."""
+"""Which checkpoint is meant, and how a run is played."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from trained import untrained
 
+import srl
 from srl.experiments.loading import choose_checkpoint
 from srl.runs import checkpoints
 from srl.runs.directory import create
+from srl.workers.player import Player
 
 
 def test_a_checkpoint_is_chosen_by_age_by_score_by_step_and_by_path(tmp_path: Path) -> None:
@@ -22,3 +26,26 @@ def test_a_checkpoint_is_chosen_by_age_by_score_by_step_and_by_path(tmp_path: Pa
     best = checkpoints.write(run.checkpoints / checkpoints.BEST, 150, {"a": np.zeros(1)}, {})
     assert choose_checkpoint(run, "best") == best
     assert choose_checkpoint(run, "latest") == second
+
+
+def test_episodes_are_played_with_one_thread_and_the_users_number_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads that wait for each other at every small batch made `srl eval` ten times as slow, and more on a busy
+    machine."""
+    run = untrained(tmp_path, "CartPole-v1")
+    seen, step = [], Player.step
+
+    def watched(player: Player) -> None:
+        seen.append(torch.get_num_threads())
+        step(player)
+
+    monkeypatch.setattr(Player, "step", watched)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert len(srl.evaluate(run.path, episodes=17).returns) == 17
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {1}

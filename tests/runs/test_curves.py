@@ -81,6 +81,17 @@ def test_runs_that_differ_in_their_seed_only_form_a_group(tmp_path: Path) -> Non
     assert (labelled.label, len(labelled.runs)) == ("mine", 2)
 
 
+def test_runs_in_different_environments_are_told_apart_by_these_alone(tmp_path: Path) -> None:
+    """Their recipes and steps differ too, of course."""
+    runs = [make(tmp_path, f"{i}", [], recipe=f"r{i % 2}", steps=i) for i in range(3)]
+    for run, environment in zip(runs, ("CartPole-v1", "HalfCheetah-v5", "HalfCheetah-v5"), strict=True):
+        run.write_config({**run.read_config(), "environment": environment})
+    two = group_runs([("", run) for run in runs[:2]])
+    assert [group.label for group in two] == ["CartPole-v1", "HalfCheetah-v5"]
+    three = group_runs([("", run) for run in runs])
+    assert [group.label for group in three][1:] == ["HalfCheetah-v5, recipe r1", "HalfCheetah-v5, recipe r0"]
+
+
 def test_a_group_of_runs_is_found_by_its_directory(tmp_path: Path) -> None:
     group = create_group(tmp_path, "sweep", {"seeds": [0, 1]})
     inside = [make(group, f"sweep-{seed}", []) for seed in range(2)]

@@ -30,9 +30,10 @@ FINISHED = """
  bottleneck    trainer: 96 % busy, actors wait 20 %
  to be faster  make each update cheaper: --ppo.num-minibatches 2
 
- watch it act  srl eval runs/CartPole-v1-ppo-1-20260131-235959
- train on      srl resume runs/CartPole-v1-ppo-1-20260131-235959 --steps 2000896
- see curves    tensorboard --logdir runs/CartPole-v1-ppo-1-20260131-235959
+ score it      srl eval runs/CartPole-v1-ppo-1-20260131-235959
+ watch it act  srl record runs/CartPole-v1-ppo-1-20260131-235959
+ train on      srl resume runs/CartPole-v1-ppo-1-20260131-235959 --steps 2000000
+ see curves    srl plot runs/CartPole-v1-ppo-1-20260131-235959
 """
 
 PS = """\
@@ -61,6 +62,12 @@ def test_a_finished_run_tells_what_it_reached_where_it_is_and_what_comes_next(
     path = tmp_path / "runs" / "CartPole-v1-ppo-1-20260131-235959"
     status = snapshot(state="finished", steps=1_000_448, path=str(path))
     assert final_report(status, {"best": "499.1 at step 901,120"}).plain == FINISHED
+
+
+def test_the_speed_of_a_resumed_run_leaves_out_what_was_learnt_before(snapshot: Snapshot) -> None:
+    text = final_report(snapshot(state="finished", steps=105_120, first_steps=100_000)).plain
+    assert "resumed       at step 100,000" in text
+    assert "speed         500/s trained" in text
 
 
 def test_a_failed_run_points_at_its_logs_and_how_to_go_on(snapshot: Snapshot) -> None:

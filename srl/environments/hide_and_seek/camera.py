@@ -65,7 +65,7 @@ class Camera:
 def _open_display(size: int) -> Any:
     """A place to draw that no screen shows. MuJoCo's own choice is made when it is imported and wants a screen."""
     try:
-        if os.environ.get("MUJOCO_GL") or platform.system() != "Linux":
+        if os.environ.get("MUJOCO_GL", "egl") != "egl" or platform.system() != "Linux":
             from mujoco import GLContext
         else:
             from mujoco.egl import GLContext
