@@ -36,7 +36,7 @@ class Workload:
 
 WORKLOADS = {
     "cartpole": Workload("CartPole-v1", lanes=256, horizon=16, batch=4096, num_minibatches=4, actors=1),
-    "pong": Workload("PongNoFrameskip-v4", lanes=16, horizon=32, batch=1024, num_minibatches=4, actors=2),
+    "pong": Workload("PongNoFrameskip-v4", lanes=8, horizon=64, batch=1024, num_minibatches=4, actors=2),
     "halfcheetah": Workload("HalfCheetah-v5", lanes=128, horizon=16, batch=4096, num_minibatches=4, actors=2),
 }
 

@@ -52,11 +52,11 @@ def _probe(environment: LanesConfig, seed: int, resumable: bool) -> Probed:
     lanes, copies = environment.build(1), 1
     try:
         generator = np.random.default_rng(seed)
-        lanes.step(some_actions(lanes.spec, generator, lanes.reset(seed)))
+        arrivals = lanes.step(some_actions(lanes.spec, generator, lanes.reset(seed)))
         if time.perf_counter() - began < CHEAP_SECONDS:  # many together show what a vectorised environment really costs
             lanes.close()
             lanes, copies = environment.build(MANY_COPIES), MANY_COPIES
-        arrivals = lanes.reset(seed)
+            arrivals = lanes.reset(seed)
         spec = lanes.spec
         actions = some_actions(spec, generator, arrivals)
         masked = has_masks(arrivals)

@@ -52,8 +52,15 @@ class AutogradPass:
 
     def backward(self, parameters: Tensor, value: Tensor) -> None:
         self._gradients.zero_()
-        torch.autograd.backward(self._outputs, (parameters, value))
+        # One number with these derivatives: for outputs that are given their gradients, torch first imports a library
+        # of symbolic algebra, which takes half a second.
+        number, other = map(torch.dot, _flat(self._outputs), _flat((parameters, value)))
+        torch.autograd.backward(number + other)
         self._outputs = ()
+
+
+def _flat(tensors: tuple[Tensor, ...]) -> list[Tensor]:
+    return [tensor.reshape(-1) for tensor in tensors]
 
 
 class NormalisedPass:
