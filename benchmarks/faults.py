@@ -2,13 +2,15 @@
 
 A CartPole run in processes. Recovery is measured from the fault to the first update that was learnt afterwards from
 samples of the new worker (a killed or stopped actor or policy worker) or by the new worker (a killed trainer, or the
-zygote). `--only actor trainer` measures some of them. The controller's row is a run over hosts whose command is killed
-and attached to again after `--away` seconds: the time until it answers, and the speed meanwhile.
+zygote). `--only actor trainer` measures some of them, `--keep FILE` adds up several sittings. The controller's row is a
+run over hosts whose command is killed and attached to again after `--away` seconds: the time until it answers, and the
+speed meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -16,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,9 +34,17 @@ PATIENCE = 30.0
 class Job:
     """A run that goes on until it is killed."""
 
-    def __init__(self, home: Path, *options: str) -> None:
+    def __init__(self, home: Path, *options: str, enter: Sequence[str] = ()) -> None:
+        """`enter` is a command that runs another somewhere else."""
         self._home = home
-        command = [str(Path(sys.executable).with_name("srl")), "train", "CartPole-v1", "--steps", "1000000000000"]
+        command = [
+            *enter,
+            str(Path(sys.executable).with_name("srl")),
+            "train",
+            "CartPole-v1",
+            "--steps",
+            "1000000000000",
+        ]
         self.process = subprocess.Popen(
             [*command, "--root", str(home / "runs"), *options],
             env={**os.environ, "XDG_RUNTIME_DIR": str(home)},
@@ -75,9 +85,9 @@ class Job:
 
 
 @contextmanager
-def job(*options: str) -> Iterator[Job]:
+def job(*options: str, enter: Sequence[str] = ()) -> Iterator[Job]:
     home = Path(tempfile.mkdtemp(prefix="srl"))
-    made = Job(home, *options)
+    made = Job(home, *options, enter=enter)
     try:
         made.wait(lambda status: status.state == "running" and status.version >= 20)
         yield made
@@ -197,31 +207,43 @@ def measure_signal(times: int) -> list[float]:
     return taken
 
 
+def kept(path: Path | None, name: str, taken: list[float]) -> list[float]:
+    """These, and those of earlier sittings."""
+    if path is None:
+        return taken
+    rows: dict[str, list[float]] = json.loads(path.read_text()) if path.exists() else {}
+    rows[name] = [*rows.get(name, []), *taken]
+    path.write_text(json.dumps(rows))
+    return rows[name]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=10, help="kills of each kind")
     parser.add_argument("--away", type=float, default=60.0, help="seconds without a controller")
     parser.add_argument("--only", nargs="*", default=(), help="only these rows")
+    parser.add_argument("--keep", type=Path, help="a file to which durations are added; figures are of all in it")
     arguments = parser.parse_args()
     times, away = arguments.times, arguments.away
     rows = {
-        "actor": (2.0, lambda: measure_worker(times, "actors/0")),
-        "policy worker": (3.0, lambda: measure_worker(times, "policies/0", "--inference", "host")),
-        "policy worker, TCP": (3.0, lambda: measure_worker(times, "policies/0", "--inference", "remote")),
-        "trainer": (6.0, lambda: measure_worker(times, "trainers/0")),
-        "one of two trainers": (6.0, lambda: measure_worker(times, "trainers/1", "--trainers", "2")),
+        "actor": (1.0, lambda: measure_worker(times, "actors/0")),
+        "policy worker": (2.0, lambda: measure_worker(times, "policies/0", "--inference", "host")),
+        "policy worker, TCP": (2.0, lambda: measure_worker(times, "policies/0", "--inference", "remote")),
+        "trainer": (5.0, lambda: measure_worker(times, "trainers/0")),
+        "one of two trainers": (10.0, lambda: measure_worker(times, "trainers/1", "--trainers", "2")),
         "zygote": (6.0, lambda: measure_zygote(times)),
         "supervisor: all gone": (2.0, lambda: measure_supervisor(times)),
         "SIGSTOP of an actor": (5.0, lambda: measure_worker(times, "actors/0", number=signal.SIGSTOP)),
         "controller": (5.0, lambda: measure_controller(max(1, times // 10), away)),
         "Ctrl-C: exit": (5.0, lambda: measure_signal(times)),
     }
-    print("| kill -9 of, if not said otherwise | p50 s | p95 s | max s | bar s |\n|---|---|---|---|---|", flush=True)
+    print("| kill -9 of, if not said otherwise | times | p50 s | p95 s | max s | bar s |\n|---|---|---|---|---|---|")
     for name, (bar, measure) in rows.items():
         if arguments.only and name not in arguments.only:
             continue
-        figures = " | ".join(f"{value:.2f}" for value in spread(measure()))
-        print(f"| {name} | {figures} | {bar:.0f} |", flush=True)
+        taken = kept(arguments.keep, name, measure())
+        figures = " | ".join(f"{value:.2f}" for value in spread(taken))
+        print(f"| {name} | {len(taken)} | {figures} | {bar:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

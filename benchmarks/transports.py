@@ -2,6 +2,7 @@
 
 python benchmarks/transports.py
 python benchmarks/transports.py --arrays 8      # the same bytes as eight arrays
+python benchmarks/transports.py --between h0 h1 --address 10.77.0.10    # from one network namespace to another (root)
 
 "raw socket" is what TCP gives without us: one `sendall` and one `recv_into` of the same bytes. All ways take turns.
 """
@@ -9,13 +10,16 @@ python benchmarks/transports.py --arrays 8      # the same bytes as eight arrays
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import os
 import select
 import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +34,7 @@ from srl.transports.tcp_channel import TcpChannel
 
 Connect = Callable[[], tuple[Channel, Channel]]
 RAW = "raw socket"
+CLONE_NEWNET = 0x40000000
 
 
 class Ping(Message, frozen=True):
@@ -47,17 +52,44 @@ class PlainSeal:
         return record[LENGTH.size : -TAG_BYTES]
 
 
-def sockets() -> tuple[socket.socket, socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        near = socket.create_connection(server.getsockname())
+@dataclass(frozen=True)
+class Line:
+    """Where both ends of a TCP connection are: in network namespaces of their own, or both in ours."""
+
+    address: str = "127.0.0.1"
+    of_server: str = ""
+    of_client: str = ""
+
+
+@contextlib.contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """A socket stays in the namespace in which it was made, whoever uses it."""
+    if not namespace:
+        yield
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open("/proc/self/ns/net") as home, open(f"/run/netns/{namespace}") as there:
+        for place in (there, home):
+            if libc.setns(place.fileno(), CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
+            if place is there:
+                yield
+
+
+def sockets(line: Line) -> tuple[socket.socket, socket.socket]:
+    with inside(line.of_server):
+        server = socket.create_server((line.address, 0))
+    with server:
+        with inside(line.of_client):
+            near = socket.create_connection(server.getsockname())
         far, _ = server.accept()
     for sock in (near, far):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return near, far
 
 
-def tcp(kind: str) -> tuple[Channel, Channel]:
-    near, far = sockets()
+def tcp(line: Line, kind: str) -> tuple[Channel, Channel]:
+    near, far = sockets(line)
     keys = bytes(KEY_BYTES), bytes(range(KEY_BYTES))
 
     def channel(sock: socket.socket, outgoing: bytes, incoming: bytes) -> TcpChannel:
@@ -153,8 +185,8 @@ def throughput(connect: Connect, count: int, num_bytes: int, num_arrays: int) ->
     return (count - 1) * num_bytes / elapsed / 1e6, cpu / count * 1e6
 
 
-def raw_throughput(count: int, num_bytes: int) -> tuple[float, float]:
-    near, far = sockets()
+def raw_throughput(line: Line, count: int, num_bytes: int) -> tuple[float, float]:
+    near, far = sockets(line)
 
     def produce() -> None:
         far.close()
@@ -183,18 +215,21 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=64_000)
     parser.add_argument("--arrays", type=int, default=1, help="so many arrays share the bytes of a message")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--between", nargs=2, default=("", ""), metavar="NETNS", help="server and client live there")
+    parser.add_argument("--address", default=Line.address, help="of the server")
     arguments = parser.parse_args()
+    line = Line(arguments.address, *arguments.between)
     with tempfile.TemporaryDirectory() as directory:
         ways: dict[str, Connect] = {
             "host": lambda: host(Path(directory)),
-            "tcp plain": lambda: tcp("plain"),
-            "tcp authenticated": lambda: tcp("authenticated"),
-            "tcp encrypted": lambda: tcp("encrypted"),
+            "tcp plain": lambda: tcp(line, "plain"),
+            "tcp authenticated": lambda: tcp(line, "authenticated"),
+            "tcp encrypted": lambda: tcp(line, "encrypted"),
         }
         trips = {name: round_trips(connect, arguments.round_trips) for name, connect in ways.items()}
         flows: dict[str, list[tuple[float, float]]] = {name: [] for name in (RAW, *ways)}
         for _ in range(arguments.repeats):  # in turn, so that all see the same neighbours
-            flows[RAW].append(raw_throughput(arguments.messages, arguments.bytes))
+            flows[RAW].append(raw_throughput(line, arguments.messages, arguments.bytes))
             for name, connect in ways.items():
                 flows[name].append(throughput(connect, arguments.messages, arguments.bytes, arguments.arrays))
     plain, raw = max(flows["tcp plain"])[0], max(flows[RAW])[0]

@@ -15,8 +15,9 @@ from srl.controller.state import ControllerState
 from srl.experiments.options import TrainOptions
 from srl.schedulers.agent_messages import AGENTS, Messages, codec
 from srl.schedulers.by_hand import ByHand
+from srl.schedulers.engine import Engine
 from srl.schedulers.fleet import Hosting
-from srl.schedulers.hosts import Engine, HostsScheduler
+from srl.schedulers.hosts import HostsScheduler
 from srl.schedulers.join_secret import DEFAULT, find_or_make_secret
 from srl.schedulers.memory import RunMemory
 from srl.schedulers.ray_engine import RayEngine

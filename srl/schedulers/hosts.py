@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -37,27 +38,13 @@ from srl.schedulers.agent_messages import (
     Tell,
 )
 from srl.schedulers.board import FleetBoard
+from srl.schedulers.engine import Engine
 from srl.schedulers.fleet import Fleet, Hosting, Joined, Lost, News, Returned, Turned, Word
 from srl.schedulers.memory import RunMemory
-from srl.schedulers.placement import NoRoom, Room, check_all, choose
+from srl.schedulers.placement import NoRoom, Room, check_all, choose, relief
 
 NO_USAGE = Usage()
 DUMP_SECONDS = 3.0
-
-
-class Engine(Protocol):
-    """Brings agents into being."""
-
-    def start(self, address: str, secret: bytes) -> None:
-        """Have agents join there. Raises what the user can mend."""
-
-    def poll(self) -> str | None:
-        """Why there will be too few of them, or None as long as all is well. Never blocks."""
-
-    def hint(self, address: str) -> str:
-        """What the user can do if hosts are missing."""
-
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -266,6 +253,7 @@ class HostsScheduler:
             room = self._fleet.hosts[news.host].room if news.host in self._fleet.hosts else None
             if room is not None:
                 self._events.append(Noted(f"host {news.host} joined: {room.cpus:g} CPUs, {room.gpus:g} GPUs"))
+                self._relieve()
         elif isinstance(news, Returned):
             self._events.append(Noted(f"host {news.host} is back with {len(news.workers)} workers"))
             for held in news.workers:
@@ -277,6 +265,13 @@ class HostsScheduler:
             self._events.append(Noted(f"host {news.host} is lost with {len(lost)} workers: {news.reason}"))
             for worker in lost:
                 self._bury(worker, Died(worker.place, f"its host {news.host} is lost", blameless=True))
+
+    def _relieve(self) -> None:
+        """There is room again: workers that share CPUs since their host was lost leave in good order, as if preempted,
+        and begin anew there. Trainers stay."""
+        movable = [worker for worker in self._workers.values() if worker.host and not worker.learns]
+        for index in relief(self._rooms(), [(worker.host, worker.resources) for worker in movable]):
+            self.signal(movable[index].place, signal.SIGTERM)
 
     def _open_if_complete(self) -> None:
         rooms = self._rooms()

@@ -25,6 +25,9 @@ from srl.transports.tcp import PREFIX, TcpTransport
 JOIN_SECONDS = 10.0
 RETRY_SECONDS = 0.5
 REACH_SECONDS = 3.0
+AGAIN_SECONDS = 1.0
+"""The same for a controller that was there before: the kernel repeats itself ever more slowly, a new call is heard
+sooner when the network is back."""
 REDIAL_PATIENCE = 0.1
 
 
@@ -61,10 +64,10 @@ def _num_gpus() -> int:
     return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
-def join(address: str, secret: bytes, offer: Offer) -> Agent:
+def join(address: str, secret: bytes, offer: Offer, reach: float = REACH_SECONDS) -> Agent:
     """Become an agent of the run whose controller listens at `address` (`host:port`). Raises JoinError."""
     where = f"{PREFIX}{address.removeprefix(PREFIX)}"
-    transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, patience=REACH_SECONDS)
+    transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, patience=reach, connect_timeout=reach)
     try:
         channel = transport.connect(where, Messages)
     except ChannelClosed as error:
@@ -98,10 +101,10 @@ def join(address: str, secret: bytes, offer: Offer) -> Agent:
 def keep_joining(address: str, secret: bytes, offer: Offer, patience: float, tell: Callable[[str], None]) -> int:
     """Serve until the run is over, and join again when the connection is lost. Raises JoinError after `patience`
     seconds in vain, at once if we are not wanted."""
-    deadline = time.monotonic() + patience
+    deadline, reach = time.monotonic() + patience, REACH_SECONDS
     while True:
         try:
-            agent = join(address, secret, offer)
+            agent = join(address, secret, offer, reach)
         except Unreachable:
             if time.monotonic() > deadline:
                 raise
@@ -114,7 +117,7 @@ def keep_joining(address: str, secret: bytes, offer: Offer, patience: float, tel
             tell(f"{agent.host} left {agent.run} as it was asked to" if agent.leaving else f"{agent.run} is over")
             return 0
         tell(f"lost the controller of {agent.run}; its workers were ended. Trying to join again")
-        deadline = time.monotonic() + patience
+        deadline, reach = time.monotonic() + patience, AGAIN_SECONDS
 
 
 @contextlib.contextmanager

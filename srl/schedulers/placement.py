@@ -96,6 +96,22 @@ def check_all(rooms: list[Room], wanted: list[tuple[str, Resources]]) -> None:
         room.take(resources)
 
 
+def relief(rooms: list[Room], placed: list[tuple[str, Resources]]) -> list[int]:
+    """Which workers, given with their hosts, move: from hosts whose CPUs are shared, as far as others have room."""
+    trial = {room.host: replace(room) for room in rooms}
+    moving = []
+    for index, (host, wanted) in enumerate(placed):
+        crowded = trial.get(host)
+        if crowded is None or crowded.used_cpus <= crowded.cpus + EPSILON:
+            continue
+        room = choose([other for other in trial.values() if other is not crowded], wanted)
+        if room is not None:
+            room.take(wanted)
+            crowded.give_back(wanted)
+            moving.append(index)
+    return moving
+
+
 def describe(wanted: Resources) -> str:
     parts = [f"{wanted.cpu:g} CPUs"]
     if wanted.gpu:

@@ -127,6 +127,7 @@ class TcpTransport:
         encrypt: bool = False,
         codec: Callable[[type], Codec] = Codec,
         patience: float = 0.1,
+        connect_timeout: float = CONNECT_TIMEOUT,
     ) -> None:
         """`advertise` is the host name under which others reach `bind_host`, if it is not the same."""
         if advertise is None and bind_host in ("", "0.0.0.0", "::"):
@@ -138,6 +139,7 @@ class TcpTransport:
         self._advertise = advertise or bind_host
         self._codec = codec
         self._patience = patience
+        self._connect_timeout = connect_timeout
 
     def listen(self, name: str, messages: type) -> TcpListener:
         try:
@@ -157,8 +159,8 @@ class TcpTransport:
         return f"{self._bind_host} is no address of this host ({error.strerror}); choose one that `ip address` shows"
 
     def connect(self, address: str, messages: type) -> TcpChannel:
-        """Waits `patience` seconds for the other host to answer; a longer way, 3 s at most, and the handshake go on in
-        the channel: what fails there, and what the other end refuses, its methods raise as ChannelClosed."""
+        """Waits `patience` seconds for the other host to answer; a longer way, 3 s at most unless `connect_timeout` says
+        another time, and the handshake go on in the channel: what fails there, and what the other end refuses, its methods raise as ChannelClosed."""
         host, separator, port = address.removeprefix(PREFIX).rpartition(":")
         if not address.startswith(PREFIX) or not separator or not port.isdecimal():
             raise ValueError(f"wanted an address like {PREFIX}host:port, found {address!r}")
@@ -168,7 +170,7 @@ class TcpTransport:
             sock.close()
             raise ChannelClosed(f"nobody listens at {address}: the connection came back to itself")
         try:
-            timeout = None if connected else CONNECT_TIMEOUT
+            timeout = None if connected else self._connect_timeout
             greeting = Greeting(sock, ClientHandshake(self._credentials), ANSWER_TIMEOUT, timeout)
             return TcpChannel(sock, self._codec(messages), address, self.refusals, greeting)
         except HandshakeError as error:

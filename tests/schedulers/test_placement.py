@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from srl.api.experiment import Resources
-from srl.schedulers.placement import NoRoom, Room, check, check_all, choose
+from srl.schedulers.placement import NoRoom, Room, check, check_all, choose, relief
 
 
 def test_the_host_with_the_largest_share_of_free_cpus_is_chosen() -> None:
@@ -30,6 +30,16 @@ def test_cpus_are_shared_only_where_a_host_was_lost_and_gpus_never() -> None:
     assert choose(rooms, Resources()) is None
     assert choose(rooms, Resources(), stretch=True) is rooms[0]
     assert choose(rooms, Resources(gpu=1), stretch=True) is None
+
+
+def test_workers_move_from_where_cpus_are_shared_as_far_as_there_is_room() -> None:
+    crowded, idle = Room("a", 2, used_cpus=5), Room("b", 2)
+    placed = [("a", Resources())] * 5
+    assert relief([crowded], placed) == []
+    assert relief([crowded, idle], placed) == [0, 1]
+    assert relief([crowded, Room("b", 9)], placed) == [0, 1, 2]  # no more than needed
+    assert relief([crowded, idle], [("a", Resources(node="a")), *placed[1:]]) == [1, 2]
+    assert (crowded.used_cpus, idle.used_cpus) == (5, 0)  # nothing is taken before they have left
 
 
 def test_fractions_of_a_gpu_add_up() -> None:

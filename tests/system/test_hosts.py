@@ -45,12 +45,17 @@ def test_a_run_over_two_hosts_goes_on_when_one_is_lost_and_leaves_nothing(termin
     assert "host second is lost" in " ".join(after["messages"])
     command.wait_for_steps(after["steps"] + 500)
 
-    third = terminal.join(command, "third")
+    third = terminal.join(command, "third", "--cpus", "4")
+    crowd = max(0, len(places) - len(os.sched_getaffinity(0)))
+    command.wait(
+        lambda status: list(hosts(status).values()).count("third") == crowd,
+        "workers that shared the CPUs of the first host moved to the third",
+    )
     assert "actors: 3 -> 4" in terminal.run("scale", "run", "actors=+1").out
     command.wait(lambda status: worker(status, "actors/3")["host"] == "third", "the new actor is on the new host")
-    too_many = terminal.run("scale", "run", "actors=+99")
-    assert too_many.code == 2
-    assert "no room is left" in too_many.err
+    refused = terminal.run("scale", "run", "actors=+99")
+    assert refused.code == 2
+    assert "no room is left" in refused.err
 
     assert terminal.run("stop", "run").code == 0
     assert command.end().code == 130
