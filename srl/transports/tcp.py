@@ -159,8 +159,9 @@ class TcpTransport:
         return f"{self._bind_host} is no address of this host ({error.strerror}); choose one that `ip address` shows"
 
     def connect(self, address: str, messages: type) -> TcpChannel:
-        """Waits `patience` seconds for the other host to answer; a longer way, 3 s at most unless `connect_timeout` says
-        another time, and the handshake go on in the channel: what fails there, and what the other end refuses, its methods raise as ChannelClosed."""
+        """Waits `patience` seconds for the other host to answer; a longer way (`connect_timeout` at most) and the
+        handshake go on in the channel: what fails there, and what the other end refuses, its methods raise as
+        ChannelClosed."""
         host, separator, port = address.removeprefix(PREFIX).rpartition(":")
         if not address.startswith(PREFIX) or not separator or not port.isdecimal():
             raise ValueError(f"wanted an address like {PREFIX}host:port, found {address!r}")
