@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from srl.api.transport import ChannelClosed
+from srl.api.transport import ChannelClosed, PeerSilent
 from srl.base.parenthood import signal_at_parents_death
 from srl.schedulers.agent import Agent
 from srl.schedulers.agent_messages import AGENTS, Join, Messages, Refused, Welcome, codec, own_version
@@ -87,6 +87,9 @@ def join(address: str, secret: bytes, offer: Offer, reach: float = REACH_SECONDS
             raise JoinError(f"{address} does not behave as a controller")
         again = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, patience=REDIAL_PATIENCE)
         return Agent(channel, message, channel.local_host, offer.join, lambda: again.connect(where, Messages))
+    except PeerSilent as error:
+        channel.close()
+        raise Unreachable(f"no controller at {address}: {error}") from error
     except ChannelClosed as error:
         channel.close()
         raise JoinError(

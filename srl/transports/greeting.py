@@ -13,6 +13,10 @@ from srl.transports.records import Session
 GONE = "went away in the handshake: it may hold another secret, run or protocol, or have stopped"
 
 
+class Unreachable(HandshakeError):
+    """There is no way to it, or nobody at its end."""
+
+
 class Greeting:
     """Reads only the bytes that the handshake wants: at most 70 from a client, 102 from a server."""
 
@@ -41,7 +45,7 @@ class Greeting:
             return True
         if not is_connected(self.socket, 0.0):
             if time.monotonic() > self._connect_by:
-                raise HandshakeError("cannot be reached: nothing came back")
+                raise Unreachable("cannot be reached: nothing came back")
             return False
         self._connect_by = None
         self._begin()
@@ -85,5 +89,5 @@ def is_connected(sock: socket.socket, wait: float) -> bool:
         return False
     failure = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if failure:
-        raise HandshakeError(f"cannot be reached: {os.strerror(failure)}")
+        raise Unreachable(f"cannot be reached: {os.strerror(failure)}")
     return True

@@ -16,7 +16,7 @@ from srl.base.memory import Memory
 from srl.base.tree import Array
 from srl.base.wire import ALIGNMENT, Buffer, Codec, DecodeError
 from srl.base.wire import PREFIX as FRAME_PREFIX
-from srl.transports.greeting import Greeting
+from srl.transports.greeting import Greeting, Unreachable
 from srl.transports.handshake import HandshakeError
 from srl.transports.liveness import Liveness
 from srl.transports.records import LENGTH, TAG_BYTES, Session
@@ -116,6 +116,8 @@ class TcpChannel:
         assert self._greeting is not None
         try:
             self._session = self._greeting.progress()
+        except Unreachable as error:
+            raise PeerSilent(f"{self.peer} {error}") from error
         except HandshakeError as error:
             self.refuse("handshake", str(error))
             raise ChannelClosed(f"{self.peer} {error}") from error
