@@ -166,10 +166,6 @@ class TcpTransport:
         if not address.startswith(PREFIX) or not separator or not port.isdecimal():
             raise ValueError(f"wanted an address like {PREFIX}host:port, found {address!r}")
         sock, connected = self._dial(address, host, int(port))
-        if connected and sock.getsockname() == sock.getpeername():
-            # A free port of our own range can be dialled from itself; that is TCP's simultaneous open, not a listener.
-            sock.close()
-            raise ChannelClosed(f"nobody listens at {address}: the connection came back to itself")
         try:
             timeout = None if connected else self._connect_timeout
             greeting = Greeting(sock, ClientHandshake(self._credentials), ANSWER_TIMEOUT, timeout)
@@ -190,7 +186,11 @@ class TcpTransport:
             failure = sock.connect_ex(where)
             if failure not in (0, errno.EINPROGRESS):
                 raise HandshakeError(os.strerror(failure))
-            return sock, is_connected(sock, self._patience)
+            connected = is_connected(sock, self._patience)
+            if connected and sock.getsockname() == sock.getpeername():  # which may be gone again already: OSError
+                # A free port of our own range can be dialled from itself: TCP's simultaneous open, not a listener.
+                raise HandshakeError("the connection came back to itself")
+            return sock, connected
         except (OSError, OverflowError) as error:
             sock.close()
             raise ChannelClosed(f"nobody listens at {address}: {error}") from error
