@@ -20,15 +20,20 @@ def check_compatible(before: Mapping[str, Any], now: Mapping[str, Any], restored
             f"be {', '.join(sorted(now))}"
         )
     for policy, described in now.items():
-        for what in ("observation", "action"):
-            for field, old, new in differences(before[policy][what], described[what], f"{what} space"):
-                raise ValueError(
-                    f"cannot go on with policy {policy!r}: it was trained with {field} {old}; the environment now has "
-                    f"{new}"
-                )
+        check_spaces(policy, before[policy], described)
         changed = list(differences(before[policy]["algorithm"], described["algorithm"], ""))
         if changed:
             _try(policy, described, restored, changed)
+
+
+def check_spaces(policy: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """The same for what a policy sees and does, without which it is of no use at all."""
+    for what in ("observation", "action"):
+        found = sorted(differences(before[what], now[what], f"{what} space"), key=lambda one: "shape" not in one[0])
+        for field, old, new in found:  # the first one; shapes say more than bounds
+            raise ValueError(
+                f"cannot go on with policy {policy!r}: it was trained with {field} {old}; the environment now has {new}"
+            )
 
 
 def _try(policy: str, described: Any, restored: Restored, changed: list[tuple[str, Any, Any]]) -> None:
@@ -64,4 +69,8 @@ def _is_config(value: Any) -> bool:
 
 
 def _short(value: Any) -> Any:
-    return f"{value['type'].rpartition(':')[2]}({value['fields']})" if _is_config(value) else value
+    """A config as it is told: whole if it is small, as a space is, else its name."""
+    if not _is_config(value):
+        return value
+    name, whole = value["type"].rpartition(":")[2], str(value["fields"])
+    return f"{name}({whole})" if len(whole) < 100 else name

@@ -13,7 +13,7 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LanesConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Dict, Space, array_spec, bounds_of
-from srl.base.config import from_data
+from srl.base.config import from_data, to_data
 from srl.base.nearest import nearest
 from srl.base.seeding import derive
 from srl.base.statistics import mean_of
@@ -115,6 +115,21 @@ def load(
     return TrainedPolicy(built, saved.observation, saved.action, saved.facts, unseen)
 
 
+def load_all(run: RunDirectory, described: Mapping[str, Any], checkpoint: Path, seed: int) -> dict[str, Policy]:
+    """Every policy of a run, to play in the run's environment. ValueError if the checkpoint is of another one, whose
+    spaces differ; `described` is what the run's config says of its policies."""
+    from srl.experiments.compatibility import check_spaces
+
+    found = {name: load(run.path, policy=name, checkpoint=checkpoint, seed=seed) for name in described}
+    for name, trained in found.items():
+        try:
+            spaces = {"observation": to_data(trained.observation), "action": to_data(trained.action)}
+            check_spaces(name, spaces, described[name])
+        except ValueError as error:
+            raise checkpoints.CheckpointError(f"{checkpoint} is of another run: {error}") from error
+    return {name: trained.policy for name, trained in found.items()}
+
+
 @dataclass(frozen=True)
 class SavedPolicy:
     """What a checkpoint knows of one policy: it can be used wherever it was copied to."""
@@ -137,7 +152,7 @@ def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:
 def read_policy(source: Path, policy: str = "", or_only: bool = False) -> SavedPolicy:
     """The policy of this name in a checkpoint; by default its first one, with `or_only` also the only one there is."""
     arrays, facts = checkpoints.read(source)
-    described = _described(source, facts)
+    described = checkpoints.policies_in(source, facts)
     name = policy or next(iter(described))
     if name not in described and or_only and len(described) == 1:
         name = next(iter(described))
@@ -146,16 +161,6 @@ def read_policy(source: Path, policy: str = "", or_only: bool = False) -> SavedP
         raise ValueError(f"{source} has no policy {name!r}{nearest(name, described) or others}")
     parts = {part: from_data(described[name][part]) for part in ("algorithm", "observation", "action")}
     return SavedPolicy(name, **parts, parameters=arrays[f"{name}/parameters"], facts=facts["policies"][name])
-
-
-def _described(source: Path, facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the policies are: a checkpoint knows it itself, so that it can be used wherever it was copied to."""
-    described = facts.get("description")
-    if not isinstance(described, Mapping) or not isinstance(facts.get("policies"), Mapping):
-        raise checkpoints.CheckpointError(
-            f"{source} does not say which policies it holds: it is no checkpoint of a training run"
-        )
-    return described
 
 
 def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
@@ -214,7 +219,7 @@ def evaluate(
     config = run.read_config()
     environment: LanesConfig = from_data(config["lanes"])
     source = choose_checkpoint(run, checkpoint)
-    policies = {name: load(run.path, policy=name, checkpoint=source, seed=seed).policy for name in config["policies"]}
+    policies = load_all(run, config["policies"], source, seed)
     options = from_data(config["options"])
     played = play(environment, policies, options.roles, episodes, greedy, seed)
     return Evaluation(

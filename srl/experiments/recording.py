@@ -16,7 +16,7 @@ from typing import Any
 from srl.api.lanes import FilmedLanes, LanesConfig
 from srl.base.config import from_data
 from srl.base.tree import Array
-from srl.experiments.loading import choose_checkpoint, load
+from srl.experiments.loading import choose_checkpoint, load_all
 from srl.experiments.role_options import role_patterns
 from srl.runs import directory
 from srl.workers.host import one_thread
@@ -58,7 +58,7 @@ def record(
     _check_format(path)
     config = found.read_config()
     source = choose_checkpoint(found, checkpoint)
-    policies = {name: load(found.path, policy=name, checkpoint=source, seed=seed).policy for name in config["policies"]}
+    policies = load_all(found, config["policies"], source, seed)
     with _without_window(), one_thread():
         lanes = build_filmed(from_data(config["lanes"]))
         try:

@@ -52,6 +52,7 @@ class Restored:
 def read(source: Path) -> Restored:
     """Everything in a checkpoint, verified."""
     arrays, facts = checkpoints.read(source)
+    checkpoints.policies_in(source, facts)
     states: dict[str, dict[str, Any]] = {policy: {} for policy in facts["policies"]}
     for key, value in arrays.items():
         policy, _, name = key.partition("/")

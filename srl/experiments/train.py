@@ -196,7 +196,7 @@ def conduct_on(
     newest = checkpoints.latest(run.checkpoints)
     restored = None
     if newest is not None:
-        restored, prepared = _go_on(saving.read(newest), config["policies"], prepared)
+        restored, prepared = _go_on(saving.read(newest), prepared)
     place = ground(prepared.experiment, prepared.options)
     return _conduct(run, prepared, on_status, began, restored, place)
 
@@ -258,7 +258,7 @@ def _resume(
             f"{run.name} has {restored.steps:,} of {options.steps:,} steps already; ask for more: "
             f"srl resume {run.name} --steps {2 * options.steps}"
         )
-    restored, prepared = _go_on(restored, config["policies"], _as_written(config, options))
+    restored, prepared = _go_on(restored, _as_written(config, options))
     if options.scheduler == "slurm":
         check_slurm(options.partition)
         return _follow(run, prepared, on_status)
@@ -273,10 +273,10 @@ def _as_written(config: Mapping[str, Any], options: TrainOptions) -> Prepared:
     return Prepared(options, environment, experiment, "", probed.why_not_resumable)
 
 
-def _go_on(restored: Restored, policies: Mapping[str, Any], prepared: Prepared) -> tuple[Restored, Prepared]:
+def _go_on(restored: Restored, prepared: Prepared) -> tuple[Restored, Prepared]:
     """A checkpoint and an experiment as they fit together."""
     options, experiment = prepared.options, prepared.experiment
-    check_compatible(policies, experiment.description, restored)
+    check_compatible(restored.facts["description"], experiment.description, restored)
     restored = saving.for_graph(restored, experiment, options.scheduler)
     if restored.workers is None:
         # Seeds that were not used yet: nobody should live through the run's first episodes again.

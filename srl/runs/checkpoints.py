@@ -120,6 +120,15 @@ def read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         raise CheckpointError(f"checkpoint {path} cannot be used: {error}; {offer}") from error
 
 
+def policies_in(path: Path, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the policies of a run's checkpoint are, by its facts: it knows that itself, so that it can be used wherever
+    it was copied to."""
+    described = facts.get("description")
+    if not isinstance(described, Mapping) or not isinstance(facts.get("policies"), Mapping):
+        raise CheckpointError(f"{path} does not say which policies it holds: it is no checkpoint of a training run")
+    return described
+
+
 def read_workers(path: Path) -> dict[str, Array] | None:
     """What workers had under way, verified; None where it was not kept. Read the checkpoint itself before."""
     from safetensors.numpy import load

@@ -22,6 +22,11 @@ PENDING = 1000
 EXTRAS = {"wandb": "wandb", "mlflow": "mlflow"}
 """A sink's name -> the package that it needs."""
 NAMES = ("tensorboard", *EXTRAS)
+HINTS = {
+    "wandb": "`wandb login`, or WANDB_MODE=offline to keep figures in the run's directory",
+    "mlflow": "set MLFLOW_TRACKING_URI to a server's address",
+}
+"""What to do about a service that does not take figures."""
 
 
 def check_sinks(names: Sequence[str]) -> None:
@@ -47,7 +52,7 @@ def sinks_of(run: RunDirectory, names: Sequence[str] = ("tensorboard",), **optio
             sinks.append(TensorboardSink(run.tensorboard))
         else:
             kind = kinds[name] if name in kinds else load_object(name)
-            sinks.append(BackgroundSink(partial(kind, run)))
+            sinks.append(BackgroundSink(partial(kind, run), name, HINTS.get(name, "")))
     return MetricSinks(sinks, **options)
 
 
@@ -58,7 +63,10 @@ class BackgroundSink:
     out of the next `write`.
     """
 
-    def __init__(self, make: Callable[[], Sink], close_seconds: float = CLOSE_SECONDS) -> None:
+    def __init__(
+        self, make: Callable[[], Sink], name: str, hint: str = "", close_seconds: float = CLOSE_SECONDS
+    ) -> None:
+        self.name, self.hint = name, hint
         self._make = make
         self._close_seconds = close_seconds
         self._pending: queue.Queue[tuple[int, dict[str, float], float] | None] = queue.Queue(PENDING)

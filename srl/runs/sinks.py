@@ -119,8 +119,10 @@ class MetricSinks:
         if not self._warned[index]:
             self._warned[index] = True
             reason = explain(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+            sink = self._sinks[index]
+            name, hint = getattr(sink, "name", type(sink).__name__), getattr(sink, "hint", "")
             self._warn(
-                f"metrics are being lost: {type(self._sinks[index]).__name__} cannot write ({reason}); the run goes "
+                f"metrics are being lost: {name} cannot write ({reason}); {hint}{'; ' if hint else ''}the run goes "
                 f"on, next try in {self._retry_seconds:.0f} s"
             )
 

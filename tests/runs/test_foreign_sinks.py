@@ -57,13 +57,13 @@ class Slow:
 
 def test_a_service_that_does_not_answer_costs_figures_and_no_time() -> None:
     slow = Slow()
-    sink = BackgroundSink(lambda: slow, close_seconds=0.01)
+    sink = BackgroundSink(lambda: slow, "slow", close_seconds=0.01)
     for step in range(5000):
         sink.write(step, {}, 0.0)
     with pytest.raises(TimeoutError, match="did not take the last figures"):
         sink.close()
     slow.go.set()
-    sink = BackgroundSink(lambda: slow)
+    sink = BackgroundSink(lambda: slow, "slow")
     sink.write(9, {}, 0.0)
     sink.close()
     assert slow.steps[-1] == 9
@@ -73,10 +73,26 @@ def test_an_error_in_the_thread_comes_out_of_a_later_write() -> None:
     def broken() -> Slow:
         raise ConnectionError("no server")
 
-    sink = BackgroundSink(broken)
+    sink = BackgroundSink(broken, "broken")
     sink.write(1, {}, 0.0)
     with pytest.raises(ConnectionError, match="no server"):
         sink.close()
+
+
+def test_a_service_that_refuses_is_named_with_what_to_do_about_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(run: RunDirectory) -> Slow:
+        raise PermissionError("no key")
+
+    monkeypatch.setattr("srl.runs.foreign_sinks.WandbSink", refuse)
+    told: list[str] = []
+    sinks = sinks_of(create(tmp_path, "run"), ("wandb",), warn=told.append)
+    sinks.write(1, {})
+    sinks.close()
+    assert len(told) == 1
+    assert "wandb cannot write (no key" in told[0]
+    assert "WANDB_MODE=offline" in told[0]
 
 
 @pytest.mark.parametrize(
