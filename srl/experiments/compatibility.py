@@ -32,7 +32,7 @@ def check_spaces(policy: str, before: Mapping[str, Any], now: Mapping[str, Any])
         found = sorted(differences(before[what], now[what], f"{what} space"), key=lambda one: "shape" not in one[0])
         for field, old, new in found:  # the first one; shapes say more than bounds
             raise ValueError(
-                f"cannot go on with policy {policy!r}: it was trained with {field} {old}; the environment now has {new}"
+                f"policy {policy!r} does not fit: it was trained with {field} {old}; the environment now has {new}"
             )
 
 
