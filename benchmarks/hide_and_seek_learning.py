@@ -1,6 +1,6 @@
 """How often hiders are seen, by whom: a trained policy against random players, both ways.
 
-`python benchmarks/hide_and_seek_learning.py RUN [--episodes 256] [--checkpoint latest]`
+`python benchmarks/hide_and_seek_learning.py RUN [--episodes 256] [--checkpoint latest] [--plot FILE]`
 
 Plays hide-and-seek with trained and random hiders against trained and random seekers, and prints the share of steps
 after preparation in which a hider is seen, with its 95 % interval, beside the two ratios that the bars are about.
@@ -9,6 +9,7 @@ after preparation in which a hider is seen, with its 95 % interval, beside the t
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ import numpy as np
 import torch
 
 import srl
+from srl.api.policy import Policy
 from srl.base.config import from_data
 from srl.experiments.opponents import RandomPolicy
-from srl.runs import directory
+from srl.runs import checkpoints, directory
+from srl.runs.directory import RunDirectory
 
+KINDS = ("random", "trained")
 FACTS = ("seen_share", "never_seen", "max_box_move_prep", "num_box_lock_prep", "max_ramp_move_prep", "hider_return")
 
 
@@ -48,6 +52,61 @@ def played(environment: Any, hiders: Any, seekers: Any, episodes: int, seed: int
     return found
 
 
+def compared(run: RunDirectory, checkpoint: str, episodes: int, seed: int) -> list[dict[str, Any]]:
+    """Trained and random hiders against trained and random seekers: a row for each pair, with means."""
+    config = run.read_config()
+    environment = from_data(config["lanes"])
+    names = list(config["policies"])
+    by_team = {team: next((name for name in names if name == team), names[0]) for team in ("hiders", "seekers")}
+    rows = []
+    for hiders, seekers in itertools.product(KINDS, KINDS):
+        teams: list[Policy] = []
+        for team, kind in (("hiders", hiders), ("seekers", seekers)):
+            trained = srl.load(run.path, policy=by_team[team], checkpoint=checkpoint, seed=seed)
+            teams.append(RandomPolicy(trained.action, seed) if kind == "random" else trained.policy)
+        facts = played(environment, teams[0], teams[1], episodes, seed)
+        means = {name: float(np.nanmean(values)) for name, values in facts.items() if values}
+        shares = np.array(facts["seen_share"])
+        interval = 1.96 * float(shares.std()) / len(shares) ** 0.5
+        steps = int(trained.facts["steps"])
+        rows.append({"steps": steps, "hiders": hiders, "seekers": seekers, "interval": interval, **means})
+    return rows
+
+
+def ratios(rows: list[dict[str, Any]]) -> tuple[float, float]:
+    """How much more trained seekers see of random hiders than random ones do, and how much less of trained hiders."""
+    seen = {(row["hiders"], row["seekers"]): row["seen_share"] for row in rows}
+    found = seen["random", "trained"]
+    return found / seen["random", "random"], seen["trained", "trained"] / found
+
+
+def draw(rows: list[dict[str, Any]], path: str) -> None:
+    """What the four pairs come to over the checkpoints, and what hiders do with boxes meanwhile."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    for hiders, seekers in itertools.product(KINDS, KINDS):
+        pair = [row for row in rows if (row["hiders"], row["seekers"]) == (hiders, seekers)]
+        steps = [row["steps"] / 1e6 for row in pair]
+        (line,) = left.plot(
+            steps, [row["seen_share"] for row in pair], marker="o", label=f"{hiders} hiders, {seekers} seekers"
+        )
+        low, high = ([row["seen_share"] + sign * row["interval"] for row in pair] for sign in (-1, 1))
+        left.fill_between(steps, low, high, alpha=0.15, color=line.get_color())
+        if seekers == "trained":
+            right.plot(steps, [row["num_box_lock_prep"] for row in pair], marker="o", label=f"{hiders} hiders")
+    top = 1.5 * max(row["seen_share"] for row in rows)  # room for the legend
+    left.set(xlabel="decisions learnt from, millions", ylabel="share of steps with a hider in sight", ylim=(0, top))
+    right.set(xlabel="decisions learnt from, millions", ylabel="boxes locked at the end of preparation", ylim=(0, None))
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    figure.savefig(path, dpi=130)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run")
@@ -55,36 +114,28 @@ def main() -> None:
     parser.add_argument("--checkpoint", default="latest")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--plot", default="", help="play all checkpoints that were kept, and draw them into this file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     run = directory.find(arguments.run, Path("runs"))
-    config = run.read_config()
-    environment = from_data(config["lanes"])
-    names = list(config["policies"])
-    by_team = {team: next((name for name in names if name == team), names[0]) for team in ("hiders", "seekers")}
-    seen: dict[tuple[str, str], float] = {}
-    for who_hides in ("random", "trained"):
-        for who_seeks in ("random", "trained"):
-            teams = []
-            for team, who in (("hiders", who_hides), ("seekers", who_seeks)):
-                trained = srl.load(run.path, policy=by_team[team], checkpoint=arguments.checkpoint, seed=arguments.seed)
-                random = RandomPolicy(trained.action, arguments.seed)
-                teams.append(random if who == "random" else trained.policy)
-            facts = played(environment, *teams, arguments.episodes, arguments.seed)
-            means = {name: float(np.nanmean(values)) for name, values in facts.items() if values}
-            shares = np.array(facts["seen_share"])
-            seen[who_hides, who_seeks] = means["seen_share"]
-            interval = 1.96 * shares.std() / len(shares) ** 0.5
+    every = [str(path) for path in checkpoints.checkpoints(run.checkpoints)]
+    chosen = every if arguments.plot else [arguments.checkpoint]
+    rows: list[dict[str, Any]] = []
+    for checkpoint in chosen:
+        these = compared(run, checkpoint, arguments.episodes, arguments.seed)
+        for row in these:
             if arguments.json:
-                print(json.dumps({"hiders": who_hides, "seekers": who_seeks, "episodes": len(shares), **means}))
-            else:
-                told = ", ".join(f"{name} {value:.3f}" for name, value in means.items() if name != "seen_share")
-                share = f"seen {means['seen_share']:.3f} +- {interval:.3f}"
-                print(f"{who_hides:>7} hiders, {who_seeks:>7} seekers: {share}; {told}")
-    seeking = seen["random", "trained"] / seen["random", "random"]
-    hiding = seen["trained", "trained"] / seen["random", "trained"]
-    print(f"against random hiders, trained seekers see {seeking:.2f} times as often as random ones (bar 1.5)")
-    print(f"by trained seekers, trained hiders are seen {hiding:.2f} times as often as random ones (bar 0.7)")
+                print(json.dumps(row), flush=True)
+                continue
+            told = ", ".join(f"{name} {row[name]:.3f}" for name in FACTS if name in row and name != "seen_share")
+            seen = f"seen {row['seen_share']:.3f} +- {row['interval']:.3f}"
+            print(f"{row['hiders']:>7} hiders, {row['seekers']:>7} seekers: {seen}; {told}", flush=True)
+        rows += these
+        seeking, hiding = ratios(these)
+        print(f"against random hiders, trained seekers see {seeking:.2f} times as often as random ones (bar 1.5)")
+        print(f"by trained seekers, trained hiders are seen {hiding:.2f} times as often as random ones (bar 0.7)")
+    if arguments.plot:
+        draw(rows, arguments.plot)
 
 
 if __name__ == "__main__":
