@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from srl.api.control import Ready, Register
+from srl.api.control import FromWorker, Ready, Register
 from srl.api.experiment import Experiment, Resources, WorkerGroup
 from srl.api.transport import ChannelClosed
 from srl.api.worker import Place
@@ -70,6 +70,7 @@ class LightAgent:
         self.channel.send(Join(self._name, own_version(), time.monotonic_ns(), cpus, 0.0, 0))
         self.channel.send(Relay(f"tcp:{self._name}:1"))
         self._places: list[Place] = []
+        self._num_news = 0
         self._listed = 0
         self._beaten = 0.0
         self._gauges = np.zeros((0, WORDS), np.int64)
@@ -92,8 +93,12 @@ class LightAgent:
         place = message.place
         self._places.append(place)
         if message.config["fields"].get("serves"):
-            self.channel.send(Heard(place, Register(f"serve/{place.name}", f"tcp:{self._name}:{place.index}")))
-        self.channel.send(Heard(place, Ready()))
+            self._tell(place, Register(f"serve/{place.name}", f"tcp:{self._name}:{place.index}"))
+        self._tell(place, Ready())
+
+    def _tell(self, place: Place, message: FromWorker) -> None:
+        self._num_news += 1
+        self.channel.send(Heard(place, message, self._num_news))
 
     def _beat(self) -> None:
         if len(self._places) != len(self._gauges):

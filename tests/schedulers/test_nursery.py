@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from srl.__main__ import forks_workers
@@ -46,9 +48,12 @@ def test_nobody_is_left_when_there_is_no_run(early: Newborn) -> None:
 
 
 def test_it_knows_the_threads_that_workers_may_have(early: Newborn) -> None:
-    with open(f"/proc/{early.process.pid}/environ", "rb") as stream:
-        assert b"OMP_NUM_THREADS=1" in stream.read().split(b"\0")
-    assert os.getsid(early.process.pid) == early.process.pid  # not in the terminal's session
+    child = psutil.Process(early.process.pid)
+    deadline = time.monotonic() + 60
+    while "srl.schedulers.zygote" not in child.cmdline() and time.monotonic() < deadline:  # until it is a program
+        time.sleep(0.01)
+    assert child.environ()["OMP_NUM_THREADS"] == "1"
+    assert os.getsid(child.pid) == child.pid  # not in the terminal's session
 
 
 @pytest.mark.parametrize(
