@@ -167,7 +167,7 @@ def verdicts(results: list[ProbeResult]) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize("algo", [name for name in ALGORITHMS if name != "mappo"])  # no probe shows a state of the game
 def test_every_algorithm_of_ours_passes_all_probes(algo: str) -> None:
     pytest.importorskip("pettingzoo")
     found = verdicts(check_algo(algo))
