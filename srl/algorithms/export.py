@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from srl.api.spaces import Box, Dict, Space, array_spec, bounds_of
-from srl.base.tree import SEPARATOR, Array, from_leaves, leaves
+from srl.base.tree import SEPARATOR, Array, ArraySpec, from_leaves, leaves
 from srl.networks.distributions import Distribution
 from srl.networks.flat import FlatParameters
 from srl.networks.recurrent import forget, state_size_of
 
-OBSERVATION, ACTION, STATE, FIRST, NEXT_STATE = "observation", "action", "state", "first", "next_state"
+OBSERVATION, ACTION, VALUE = "observation", "action", "value"
+STATE, FIRST, NEXT_STATE = "state", "first", "next_state"
 ROWS = 2
 """Of the example batch: an axis of 1 would be taken for a constant."""
 Bounds: TypeAlias = tuple[Tensor, Tensor]
@@ -28,20 +29,30 @@ Bounds: TypeAlias = tuple[Tensor, Tensor]
 class GreedyModule(nn.Module):
     """Observations (one tensor for each leaf), and for a policy with a memory `state` and `first` ->
     action, distribution parameters, value, and the new state. Normalisers and masks are part of the network, the
-    bounds of a Box are kept here."""
+    bounds of a Box are kept here. `unseen` are the leaves that only the critic sees: they are no inputs, and without
+    them there is no value."""
 
     def __init__(
-        self, network: nn.Module, distribution: Distribution, paths: tuple[str, ...], bounds: dict[str, Bounds]
+        self,
+        network: nn.Module,
+        distribution: Distribution,
+        paths: tuple[str, ...],
+        unseen: dict[str, ArraySpec],
+        bounds: dict[str, Bounds],
     ) -> None:
         super().__init__()
         self.network = network
         self._distribution = distribution
         self._paths = paths
+        self._unseen = {path: torch.from_numpy(spec.empty(1)) for path, spec in unseen.items()}
         self._bounds = bounds
         self._remembers = state_size_of(network) > 0
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        observation = from_leaves({path: inputs[input_name(path)] for path in self._paths})
+        found = {path: inputs[input_name(path)] for path in self._paths}
+        rows = found[self._paths[0]].shape[0]
+        zeros = {path: zero.expand(rows, *zero.shape[1:]) for path, zero in self._unseen.items()}
+        observation = from_leaves({**found, **zeros})
         if not self._remembers:
             parameters, value = self.network(observation)
             return self._outputs(parameters, value)
@@ -51,7 +62,8 @@ class GreedyModule(nn.Module):
     def _outputs(self, parameters: Tensor, value: Tensor) -> dict[str, Tensor]:
         action = self._distribution.mode(parameters)
         actions = {name: self._clip(name, part) for name, part in leaves(action, ACTION)}
-        return {**actions, "parameters": parameters, "value": value}
+        told = {**actions, "parameters": parameters}
+        return told if self._unseen else {**told, VALUE: value}
 
     def _clip(self, name: str, action: Tensor) -> Tensor:
         return torch.clamp(action, *self._bounds[name]) if name in self._bounds else action
@@ -82,14 +94,18 @@ def write_onnx(
     parameters: Array,
     path: Path,
     facts: Mapping[str, str],
+    global_keys: tuple[str, ...] = (),
 ) -> tuple[list[str], list[str]]:
-    """Write the network with these parameters; `facts` go into the file. Returns the names of inputs and outputs."""
+    """Write the network with these parameters; `facts` go into the file, `global_keys` are parts of the observation that
+    only its critic sees. Returns the names of inputs and outputs."""
     FlatParameters(network, gradients=False).load(torch.from_numpy(parameters.copy()))
     # Parameters are views of one flat vector now; the exporter wants tensors of their own.
     for parameter in network.parameters():
         parameter.data = parameter.data.clone()
-    specs = dict(leaves(array_spec(observation)))
-    module = GreedyModule(network.eval(), distribution, tuple(specs), bounds_in(action)).eval()
+    shown = dict(leaves(array_spec(observation)))
+    unseen = {path: spec for path, spec in shown.items() if path.partition(SEPARATOR)[0] in global_keys}
+    specs = {path: spec for path, spec in shown.items() if path not in unseen}
+    module = GreedyModule(network.eval(), distribution, tuple(specs), unseen, bounds_in(action)).eval()
     example = {input_name(name): torch.from_numpy(spec.empty(ROWS)) for name, spec in specs.items()}
     size = state_size_of(network)
     if size:

@@ -46,7 +46,8 @@ def export(
     """Write the policy of a run, or of a checkpoint (its directory, wherever it was copied to), as ONNX: observations
     in; likeliest action, distribution parameters and value out.
 
-    Normalisers, masks and the bounds of actions are part of it. A policy with a memory takes `state` and `first`, and
+    Normalisers, masks and the bounds of actions are part of it. Parts that only the critic sees (`global_keys`) are
+    neither wanted nor is a value given then. A policy with a memory takes `state` and `first`, and
     gives `next_state`. By default the file is `policy.onnx` in the run's directory, or beside the checkpoint. Where
     onnxruntime is installed, the file is tried against the policy before it takes its place.
     """
@@ -89,7 +90,9 @@ def _write(saved: SavedPolicy, path: Path, facts: dict[str, str]) -> tuple[list[
     algorithm: Any = saved.algorithm
     network, distribution = algorithm.build_network(saved.observation, saved.action, 0)
     try:
-        return write_onnx(network, distribution, saved.observation, saved.action, saved.parameters, path, facts)
+        return write_onnx(
+            network, distribution, saved.observation, saved.action, saved.parameters, path, facts, global_keys(saved)
+        )
     except OSError:
         raise
     except Exception as error:
@@ -100,12 +103,18 @@ def _write(saved: SavedPolicy, path: Path, facts: dict[str, str]) -> tuple[list[
         ) from error
 
 
+def global_keys(saved: SavedPolicy) -> tuple[str, ...]:
+    """Parts of the observation that only the critic saw: nobody needs them to act."""
+    return tuple(getattr(saved.algorithm, "global_keys", ()))
+
+
 def _compare(path: Path, saved: SavedPolicy, policy: Policy) -> None:
     """Raise RuntimeError if the file computes anything else than the policy, on batches of several sizes."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
+    wanted = {entry.name for entry in session.get_inputs()}
     generator = np.random.default_rng(0)
     for rows in TRIED:
         state: Tree | None = None
@@ -113,7 +122,7 @@ def _compare(path: Path, saved: SavedPolicy, policy: Policy) -> None:
         for _ in range(2):  # the second time with the memory of the first
             observation = random_observations(saved, rows, generator)
             decision = policy.act(observation, state, first, greedy=True)
-            feeds = dict(leaves(observation, "observation"))
+            feeds = {name: array for name, array in leaves(observation, "observation") if name in wanted}
             if "state" in decision:
                 feeds |= {"state": np.zeros_like(decision["state"]) if state is None else state, "first": first}
             _agree(dict(zip(names, session.run(None, feeds), strict=True)), decision, saved.action)
@@ -123,7 +132,8 @@ def _compare(path: Path, saved: SavedPolicy, policy: Policy) -> None:
 def _agree(computed: dict[str, Any], decision: Decision, space: Space) -> None:
     action = within_bounds(space, decision["action"])
     wanted: dict[str, Any] = dict(leaves(action, "action"))
-    wanted["value"] = decision["value"]
+    if "value" in computed:
+        wanted["value"] = decision["value"]
     for name, array in wanted.items():
         whole = np.issubdtype(array.dtype, np.integer)
         same = computed[name] == array if whole else np.isclose(computed[name], array, TOLERANCE, TOLERANCE)

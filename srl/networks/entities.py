@@ -102,10 +102,10 @@ class EntityEncoder(nn.Module):
 
     def _counts(self, observation: dict[str, Tensor], like: Tensor) -> Tensor:
         """Which entities count, the agent itself first: [B, E], 1 or 0."""
-        counts = [like.new_ones(len(like), 1)]
+        counts = [like.new_ones(like.shape[0], 1)]
         for name, num in self.masks:
             if name:
                 counts.append((observation[name].reshape(-1, num) != 0).to(like.dtype))
             else:
-                counts.append(like.new_ones(len(like), num))
+                counts.append(like.new_ones(like.shape[0], num))
         return torch.cat(counts, dim=1)

@@ -45,7 +45,7 @@ class SidedEncoder(nn.Module):
 
     def forward(self, observation: Any) -> Tensor:
         both: Tensor = self.both(observation)
-        features = both.new_zeros(2, len(both), self.num_features)
+        features = both.new_zeros(2, both.shape[0], self.num_features)  # `len` is a constant to torch.export
         features[:, :, : self.both.num_features] = both
         features[1, :, self.both.num_features :] = self.critic(observation)
         return features
