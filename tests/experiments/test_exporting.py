@@ -190,3 +190,24 @@ def test_bad_input_is_explained_and_nothing_is_overwritten(tmp_path: Path, capsy
     assert main(["export", str(run.path), "--out", str(there), "--checkpoint", "7"]) == 2
     assert "no checkpoint of step 7" in capsys.readouterr().err
     assert there.read_text() == "precious"
+
+
+def test_what_only_the_critic_sees_is_not_asked_for(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"algo": "mappo", "mappo": {"epochs": 1, "hidden_sizes": (8,)}, "recipe": "none"}
+    sizes: dict[str, Any] = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 1}
+    run = srl.train("pettingzoo:classic.tictactoe_v3", root=tmp_path, name="run", **options, **sizes)
+    exported = srl.export(run.path)
+    assert exported.inputs == ("observation/action_mask", "observation/observation")
+    assert "value" not in exported.outputs
+    assert exported.checked, "on batches of 1 and 5 rows, by the policy itself"
+
+
+@pytest.mark.slow
+def test_entities_are_exported_for_batches_of_any_size(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
+    small = {"epochs": 1, "hidden_sizes": (8,), "entity_size": 8, "memory_size": 8, "attention_heads": 2}
+    sizes: dict[str, Any] = {"scheduler": "inline", "sinks": (), "lanes": 1, "horizon": 4, "batch": 16, "steps": 1}
+    run = srl.train("hide-and-seek/quadrant", root=tmp_path, name="run", ppo=small, **sizes)
+    exported = srl.export(run.path)
+    assert "observation/box_obs" in exported.inputs
+    assert exported.checked
