@@ -96,8 +96,8 @@ def write_onnx(
     facts: Mapping[str, str],
     global_keys: tuple[str, ...] = (),
 ) -> tuple[list[str], list[str]]:
-    """Write the network with these parameters; `facts` go into the file, `global_keys` are parts of the observation that
-    only its critic sees. Returns the names of inputs and outputs."""
+    """Write the network with these parameters; `facts` go into the file, `global_keys` are parts of the observation
+    that only its critic sees. Returns the names of inputs and outputs."""
     FlatParameters(network, gradients=False).load(torch.from_numpy(parameters.copy()))
     # Parameters are views of one flat vector now; the exporter wants tensors of their own.
     for parameter in network.parameters():
