@@ -140,43 +140,26 @@ class Walker2d:
         return np.concatenate((now["qpos"][:, skipped:], np.clip(now["qvel"], -10, 10)), axis=1)
 
     def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
-        qpos = now["qpos"]
-        healthy = between(qpos[:, 1], self.healthy_z_range) & between(qpos[:, 2], self.healthy_angle_range)
-        forward = self.forward_reward_weight * velocity(scene, before["qpos"][:, 0], qpos[:, 0])
+        healthy = self.healthy(now)
+        forward = self.forward_reward_weight * velocity(scene, before["qpos"][:, 0], now["qpos"][:, 0])
         reward = forward + self.healthy_reward * healthy - self.ctrl_cost_weight * squares(action)
         return reward, ~healthy & self.terminate_when_unhealthy
+
+    def healthy(self, now: State) -> Array:
+        qpos = now["qpos"]
+        return between(qpos[:, 1], self.healthy_z_range) & between(qpos[:, 2], self.healthy_angle_range)
 
 
 @dataclass(frozen=True)
-class Hopper:
-    needs: ClassVar[tuple[str, ...]] = ()
+class Hopper(Walker2d):
     xml_file: str = "hopper.xml"
-    frame_skip: int = 4
-    forward_reward_weight: float = 1.0
-    ctrl_cost_weight: float = 1e-3
-    healthy_reward: float = 1.0
-    terminate_when_unhealthy: bool = True
-    healthy_state_range: Range = (-100.0, 100.0)
     healthy_z_range: Range = (0.7, float("inf"))
     healthy_angle_range: Range = (-0.2, 0.2)
-    reset_noise_scale: float = 5e-3
-    exclude_current_positions_from_observation: bool = True
+    healthy_state_range: Range = (-100.0, 100.0)
 
-    def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
-        return uniform(scene, random, num, self.reset_noise_scale)
-
-    def observe(self, scene: Scene, now: State) -> Array:
-        skipped = int(self.exclude_current_positions_from_observation)
-        return np.concatenate((now["qpos"][:, skipped:], np.clip(now["qvel"], -10, 10)), axis=1)
-
-    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
-        qpos = now["qpos"]
-        healthy = between(qpos[:, 1], self.healthy_z_range) & between(qpos[:, 2], self.healthy_angle_range)
-        healthy &= between(qpos[:, 2:], self.healthy_state_range).all(axis=1)
-        healthy &= between(now["qvel"], self.healthy_state_range).all(axis=1)
-        forward = self.forward_reward_weight * velocity(scene, before["qpos"][:, 0], qpos[:, 0])
-        reward = forward + self.healthy_reward * healthy - self.ctrl_cost_weight * squares(action)
-        return reward, ~healthy & self.terminate_when_unhealthy
+    def healthy(self, now: State) -> Array:
+        inside = between(now["qpos"][:, 2:], self.healthy_state_range).all(axis=1)
+        return super().healthy(now) & inside & between(now["qvel"], self.healthy_state_range).all(axis=1)
 
 
 @dataclass(frozen=True)
