@@ -30,9 +30,9 @@ def trained(terminal: Terminal, environment: str, *options: str, steps: int = 60
 @pytest.mark.parametrize(
     ("inference", "ring"),
     [
-        ("inline", 1),
         ("host", 2),
         ("remote", 1),
+        pytest.param("inline", 1, marks=pytest.mark.slow),
         pytest.param("inline", 2, marks=pytest.mark.slow),
         pytest.param("host", 1, marks=pytest.mark.slow),
         pytest.param("remote", 2, marks=pytest.mark.slow),

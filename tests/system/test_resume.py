@@ -57,7 +57,9 @@ EVERYTHING = {
         pytest.param(f"{GAMES}:dying_team", 2, {}, marks=SLOW),
         # Memory, normalisers and PopArt at once; then each algorithm that keeps something of its own.
         ("CartPole-v1", 1, {"algo": "ppo", "ppo": EVERYTHING}),
-        ("CartPole-v1", 1, {"algo": "ppg", "ppg": {"auxiliary_every": 7, "auxiliary_epochs": 1}}),
+        pytest.param(
+            "CartPole-v1", 1, {"algo": "ppg", "ppg": {"auxiliary_every": 7, "auxiliary_epochs": 1}}, marks=SLOW
+        ),
         pytest.param("CartPole-v1", 1, {"algo": "impala", "max_lag": 3}, marks=SLOW),
         pytest.param("CartPole-v1", 1, {"algo": "a2c"}, marks=SLOW),
         pytest.param("Pendulum-v1", 1, {"algo": "ppo", "ppo": {**EVERYTHING, "memory": "gru"}}, marks=SLOW),
