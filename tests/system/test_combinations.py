@@ -48,6 +48,7 @@ def test_several_actors_policies_and_trainers_work_together(terminal: Terminal, 
     assert status["max_lag"] == ring - 1
 
 
+@pytest.mark.slow
 def test_games_in_processes_have_a_policy_for_each_role(terminal: Terminal) -> None:
     pytest.importorskip("pettingzoo")
     roles = ("--roles", *roles_of("turn_game"), "--inference", "host")

@@ -41,7 +41,7 @@ def finish(command: Command) -> None:
     ("options", "victims"),
     [
         (("--inference", "inline", "--actors", "2", "--max-lag", "0"), ["actors/0", "trainers/0", "actors/1"]),
-        (("--inference", "host"), ["policies/0", "actors/0", "trainers/0"]),
+        pytest.param(("--inference", "host"), ["policies/0", "actors/0", "trainers/0"], marks=pytest.mark.slow),
         (("--inference", "remote"), ["policies/0", "actors/0", "trainers/0"]),
     ],
     ids=["inline", "host", "remote"],
@@ -144,10 +144,10 @@ def test_a_supervisor_killed_while_it_starts_takes_everything_along(terminal: Te
     ("number", "stage"),
     [
         (signal.SIGINT, "as it loads"),
-        (signal.SIGINT, "with a door"),
+        pytest.param(signal.SIGINT, "with a door", marks=pytest.mark.slow),
         (signal.SIGINT, "with workers"),
         (signal.SIGTERM, "with a directory"),
-        (signal.SIGTERM, "with a zygote"),
+        pytest.param(signal.SIGTERM, "with a zygote", marks=pytest.mark.slow),
         (signal.SIGTERM, "with logs"),
     ],
 )
