@@ -347,7 +347,3 @@ def _statuses(root: Path) -> list[RunStatus]:
 
     answers: list[Any] = [ask(runtime, AskStatus()) for runtime in running(root).values()]
     return [answer.status for answer in answers if answer is not None]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

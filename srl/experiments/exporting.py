@@ -91,7 +91,7 @@ def _write(saved: SavedPolicy, path: Path, facts: dict[str, str]) -> tuple[list[
     network, distribution = algorithm.build_network(saved.observation, saved.action, 0)
     try:
         return write_onnx(
-            network, distribution, saved.observation, saved.action, saved.parameters, path, facts, global_keys(saved)
+            network, distribution, saved.observation, saved.action, saved.parameters, path, facts, saved.global_keys
         )
     except OSError:
         raise
@@ -101,11 +101,6 @@ def _write(saved: SavedPolicy, path: Path, facts: dict[str, str]) -> tuple[list[
             f"the network of {type(algorithm).__name__} cannot be written as ONNX: {reason} (torch.export must be able "
             "to follow it: no branches that hang on values, no calls out of torch)"
         ) from error
-
-
-def global_keys(saved: SavedPolicy) -> tuple[str, ...]:
-    """Parts of the observation that only the critic saw: nobody needs them to act."""
-    return tuple(getattr(saved.algorithm, "global_keys", ()))
 
 
 def _compare(path: Path, saved: SavedPolicy, policy: Policy) -> None:

@@ -18,7 +18,6 @@ from srl.experiments.loading import choose_checkpoint, load
 from srl.experiments.opponents import RANDOM, opponent
 from srl.populations.versus import VersusLanes, versus_spec
 from srl.runs import checkpoints, directory
-from srl.workers.host import one_thread
 from srl.workers.player import Player
 
 ROOT = Path("runs")
@@ -108,10 +107,7 @@ def match(environment: LanesConfig, one: Policy, other: Policy, games: int, gree
         versus_spec(inner.spec)
         opponents = _One(other)
         player = Player(VersusLanes(inner, opponents), {"one": one}, {"*": "one"}, greedy)
-        player.begin(seed, games)
-        with one_thread():
-            while not player.done:
-                player.step()
+        player.play(seed, games)
         return opponents.points
     finally:
         inner.close()

@@ -111,8 +111,7 @@ def load(
     saved = read_policy(find_checkpoint(path, checkpoint), policy)
     built = saved.algorithm.build_policy(saved.observation, saved.action, derive(seed, "load", saved.name))
     built.load(saved.parameters, int(saved.facts["version"]))
-    unseen = tuple(getattr(saved.algorithm, "global_keys", ()))
-    return TrainedPolicy(built, saved.observation, saved.action, saved.facts, unseen)
+    return TrainedPolicy(built, saved.observation, saved.action, saved.facts, saved.global_keys)
 
 
 def load_all(run: RunDirectory, described: Mapping[str, Any], checkpoint: Path, seed: int) -> dict[str, Policy]:
@@ -140,6 +139,11 @@ class SavedPolicy:
     action: Space
     parameters: Array
     facts: Mapping[str, Any]
+
+    @property
+    def global_keys(self) -> tuple[str, ...]:
+        """Parts of the observation that only the critic saw: nobody needs them to act."""
+        return tuple(getattr(self.algorithm, "global_keys", ()))
 
 
 def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from srl.api.parameters import ParameterStore
+from srl.base.tree import Array
 from srl.experiments.options import TrainOptions
 from srl.experiments.saving import Restored
 from srl.populations.pool import refill
@@ -28,15 +29,16 @@ def find_opponents(
     known = checkpoints.checkpoints(root)
     before = known[: known.index(restored.source)]
     chosen = sorted({round(i) for i in np.linspace(0, len(before) - 1, min(size, len(before)))})
+    past: dict[str, list[tuple[int, Array]]] = {policy: [] for policy in stores}
+    for number in chosen:
+        try:
+            arrays, facts = checkpoints.read(before[number])
+            for policy, versions in past.items():
+                versions.append((int(facts["policies"][policy]["version"]), arrays[f"{policy}/parameters"]))
+        except (checkpoints.CheckpointError, KeyError) as error:
+            tell(f"an opponent is missing: {error}")
     for policy, store in stores.items():
-        past = []
-        for number in chosen:
-            try:
-                arrays, facts = checkpoints.read(before[number])
-                past.append((int(facts["policies"][policy]["version"]), arrays[f"{policy}/parameters"]))
-            except (checkpoints.CheckpointError, KeyError) as error:
-                tell(f"an opponent is missing: {error}")
         newest = int(restored.policies[policy]["version"])
-        found = refill(store, [pair for pair in past if pair[0] < newest])
+        found = refill(store, [pair for pair in past[policy] if pair[0] < newest])
         store.push(newest, restored.states[policy]["parameters"])
         tell(f"{found} past versions of {policy!r} were found again as opponents")

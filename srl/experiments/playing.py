@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from srl.api.lanes import LanesConfig
 from srl.api.policy import Policy
 from srl.experiments.role_options import role_patterns
-from srl.workers.host import one_thread
 from srl.workers.player import Player
 
 MAX_COPIES = 16
@@ -28,10 +27,7 @@ def play(
     lanes = environment.build(copies)
     try:
         player = Player(lanes, policies, role_patterns(lanes.spec, roles), greedy)
-        player.begin(seed, episodes)
-        with one_thread():
-            while not player.done:
-                player.step()
+        player.play(seed, episodes)
         return player.results()
     finally:
         lanes.close()

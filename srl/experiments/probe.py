@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from srl.api.lanes import LanesConfig, LaneSpec
+from srl.api.lanes import LanesConfig, LaneSpec, called
 from srl.api.spaces import Dict
 from srl.base.config import from_data, to_data
 from srl.environments.masks import MASK_KEY
@@ -41,7 +41,7 @@ def probe(environment: LanesConfig, seed: int, timeout: float = 60.0, resumable:
     """
     if not may_fork():
         return _probe(environment, seed, resumable)
-    what = f"environment {getattr(environment, 'name', type(environment).__name__)}, tried for a moment,"
+    what = f"environment {called(environment)}, tried for a moment,"
     bound = max(timeout, BUILD_SECONDS)
     probed: Probed = from_data(in_child(lambda: to_data(_probe(environment, seed, resumable)), bound, what))
     return probed

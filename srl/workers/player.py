@@ -11,6 +11,7 @@ from srl.api.policy import Policy
 from srl.api.spaces import array_spec
 from srl.base.meter import Meter, Phase
 from srl.base.tree import Array, Tree, map_tree
+from srl.workers.host import one_thread
 from srl.workers.roles import assign_teams
 
 
@@ -46,6 +47,13 @@ class Player:
         self._books = [_Book(np.tile(shares, len(team.agents))) for team in spec.teams]
         self._arrivals = self.lanes.reset(seed)
         self._states = [None] * len(self._arrivals)
+
+    def play(self, seed: int, episodes: int) -> None:
+        """All of them, in a process that is the user's."""
+        self.begin(seed, episodes)
+        with one_thread():
+            while not self.done:
+                self.step()
 
     def step(self) -> None:
         """One decision for every lane that acts."""

@@ -16,12 +16,18 @@ def store_with(versions: int) -> HostParameterStore:
     return store
 
 
-def test_versions_are_kept_at_their_distance_and_spread_over_the_run() -> None:
+def grown(config: PoolConfig, versions: int) -> tuple[Pool, HostParameterStore]:
+    """A pool that was looked after with every version."""
     store = HostParameterStore.create("policy")
-    pool = Pool(PoolConfig("uniform", every=10, size=4), store)
-    for version in range(201):
+    pool = Pool(config, store)
+    for version in range(versions):
         store.push(version, np.zeros(2, np.float32))
         pool.refresh()
+    return pool, store
+
+
+def test_versions_are_kept_at_their_distance_and_spread_over_the_run() -> None:
+    pool, store = grown(PoolConfig("uniform", every=10, size=4), 201)
     kept = sorted(pool.refresh().values())
     assert len(kept) == 4
     assert kept[0] == 0
@@ -46,11 +52,7 @@ def test_so_many_games_are_against_the_past(share: float) -> None:
 
 
 def test_who_is_hard_to_beat_is_met_more_often() -> None:
-    store = HostParameterStore.create("policy")
-    pool = Pool(PoolConfig("prioritised", share=1.0, every=1), store)
-    for version in range(2):
-        store.push(version, np.zeros(2, np.float32))
-        pool.refresh()
+    pool, store = grown(PoolConfig("prioritised", share=1.0, every=1), 2)
     for _ in range(100):
         pool.note(0, 1.0)
         pool.note(1, 0.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 
 import psutil
@@ -12,6 +11,7 @@ import pytest
 from srl.__main__ import forks_workers
 from srl.schedulers import nursery
 from srl.schedulers.nursery import Newborn
+from srl.testing.waiting import wait_for
 
 
 @pytest.fixture
@@ -49,9 +49,7 @@ def test_nobody_is_left_when_there_is_no_run(early: Newborn) -> None:
 
 def test_it_knows_the_threads_that_workers_may_have(early: Newborn) -> None:
     child = psutil.Process(early.process.pid)
-    deadline = time.monotonic() + 60
-    while "srl.schedulers.zygote" not in child.cmdline() and time.monotonic() < deadline:  # until it is a program
-        time.sleep(0.01)
+    wait_for(lambda: "srl.schedulers.zygote" in child.cmdline(), "a program")
     assert child.environ()["OMP_NUM_THREADS"] == "1"
     assert os.getsid(child.pid) == child.pid  # not in the terminal's session
 

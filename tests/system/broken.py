@@ -2,8 +2,8 @@
 
 import ctypes
 import os
+import signal
 import sys
-import time
 
 import gymnasium
 import numpy as np
@@ -60,7 +60,7 @@ class Broken(Tracer):
 def hang_forever() -> None:
     """No waiting for anything: this is the fault."""
     while True:
-        time.sleep(3600)
+        signal.pause()
 
 
 def make(**kwargs) -> Broken:

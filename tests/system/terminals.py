@@ -8,35 +8,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 
+from srl.testing.waiting import PATIENCE, wait_for
+
 SRL = str(Path(sys.executable).parent / "srl")
-PATIENCE = 60.0
-"""Seconds until something counts as not going to happen. How fast things are is a matter of benchmarks, not of tests:
-they run on machines that are slow and busy."""
-LOOK_SECONDS = 0.02
-"""Between two looks at another process, which rings no bell for us."""
 GENTLE = (
     *("srl.testing.environments:slow", "--env-arg", "seconds=0.002", "--actors", "1", "--lanes", "4"),
     *("--horizon", "16", "--ppo.num-minibatches", "1"),
 )
 """A run that mostly sleeps and leaves the cores to what is tried on it: for faults that need no speed to show."""
-Found = TypeVar("Found")
-
-
-def wait_for(condition: Callable[[], Found], what: str | Callable[[], str]) -> Found:
-    """What the condition gives once it is true; fails when that does not happen."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {PATIENCE} s: {what if isinstance(what, str) else what()}"
-        time.sleep(LOOK_SECONDS)
-    return found
 
 
 def wait_until_gone(look: Callable[[], list[Any]]) -> None:
