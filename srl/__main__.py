@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 
-from srl.schedulers import nursery
+from srl.base import interrupts
 
 ELSEWHERE = ("-h", "--help", "--scheduler", "--seeds")
 """With these options, workers are not forked by this process, or nothing runs at all."""
 
 
 def main() -> int:
+    interrupts.die_at_once()
+    from srl.schedulers import nursery
+
     words = sys.argv[1:]
     if forks_workers(words):
         nursery.begin_early()

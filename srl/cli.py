@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 import tyro
 from tyro.conf import Fixed, OmitArgPrefixes, Positional, Suppress, UseAppendAction, arg, subcommand
 
+from srl.base import interrupts
 from srl.cli_checking import CheckAlgo, CheckEnv
 from srl.cli_cluster import Agent, Chaos, Logs
 from srl.cli_league import League
@@ -68,7 +68,9 @@ class Train:
     def _prepare(self, options: TrainOptions) -> Prepared:
         from srl.experiments.preparing import prepare
 
-        return prepare(self.env, options, self.given)
+        prepared = prepare(self.env, options, self.given)
+        interrupts.heed()  # much was imported
+        return prepared
 
     def _sweep(self, options: TrainOptions) -> int:
         from rich.console import Console
@@ -303,7 +305,8 @@ def parse(arguments: list[str]) -> Any:
 def main(arguments: list[str] | None = None) -> int:
     """Entry point of `srl`. Errors that a user can mend are one message, without a traceback."""
     try:
-        return int(parse(sys.argv[1:] if arguments is None else arguments).run())
+        with interrupts.remembered():
+            return int(parse(sys.argv[1:] if arguments is None else arguments).run())
     except KeyboardInterrupt:
         return 130
     except (ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError) as error:
@@ -323,13 +326,9 @@ def _conduct(options: TrainOptions, go: Any) -> int:
     from srl.experiments.train import tuning_of
     from srl.terminal.watch import watching
 
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that only begins to be cleans up, too
-    try:
-        with watching(tuning_of(options)) as (observe, finish):
-            run = go(observe)
-            finish(run.status)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with watching(tuning_of(options)) as (observe, finish):
+        run = go(observe)
+        finish(run.status)
     return 0 if run.state == "finished" else 130
 
 

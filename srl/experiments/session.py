@@ -19,6 +19,7 @@ from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
+from srl.base import interrupts
 from srl.base.config import to_data
 from srl.controller.run import Controller
 from srl.controller.state import ControllerState
@@ -232,7 +233,9 @@ class Session:
             asked = True
             self._controller.stop("stopped", signal.Signals(number).name)
 
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, handle) for number in interrupts.WISHES}
+        if earlier := interrupts.asked():
+            handle(earlier, None)
         try:
             yield
         finally:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from srl.base import interrupts
 from srl.base.importing import load_object
 from srl.base.parenthood import signal_at_parents_death
 from srl.environments.errors import EnvironmentBroken
@@ -76,7 +77,8 @@ def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
 def _live(work: Callable[[], Any], writing: int, parent: int) -> None:
     try:
         os.setpgid(0, 0)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for number in interrupts.WISHES:
+            signal.signal(number, signal.SIG_DFL)
         signal_at_parents_death(signal.SIGKILL)
         if os.getppid() != parent:
             return
