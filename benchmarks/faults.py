@@ -14,90 +14,16 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
+from jobs import Job, job, member
 
-from srl.api.status import RunStatus, WorkerStatus
+from srl.api.status import RunStatus
 from srl.base.statistics import spread
-from srl.controller.commands import AskStatus, TellStatus, ask
-
-PATIENCE = 30.0
-
-
-class Job:
-    """A run that goes on until it is killed."""
-
-    def __init__(self, home: Path, *options: str, enter: Sequence[str] = ()) -> None:
-        """`enter` is a command that runs another somewhere else."""
-        self._home = home
-        command = [
-            *enter,
-            str(Path(sys.executable).with_name("srl")),
-            "train",
-            "CartPole-v1",
-            "--steps",
-            "1000000000000",
-        ]
-        self.process = subprocess.Popen(
-            [*command, "--root", str(home / "runs"), *options],
-            env={**os.environ, "XDG_RUNTIME_DIR": str(home)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def attach(self) -> None:
-        """Another command takes the run over whose own was killed."""
-        name = next((self._home / "runs").iterdir()).name
-        command = [str(Path(sys.executable).with_name("srl")), "attach", name, "--root", str(self._home / "runs")]
-        self.process = subprocess.Popen(
-            command,
-            env={**os.environ, "XDG_RUNTIME_DIR": str(self._home)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def status(self) -> RunStatus | None:
-        for runtime in self._home.glob("srl-*/*"):
-            answer = ask(runtime, AskStatus()) if (runtime / "address").exists() else None
-            if isinstance(answer, TellStatus):
-                return answer.status
-        return None
-
-    def wait(self, condition: Callable[[RunStatus], bool]) -> RunStatus:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            status = self.status()
-            if status is not None and condition(status):
-                return status
-            time.sleep(0.005)
-        raise TimeoutError(f"the run did not recover within {PATIENCE:.0f} s: {self.status()}")
-
-    def close(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-        self.process.wait()
-
-
-@contextmanager
-def job(*options: str, enter: Sequence[str] = ()) -> Iterator[Job]:
-    home = Path(tempfile.mkdtemp(prefix="srl"))
-    made = Job(home, *options, enter=enter)
-    try:
-        made.wait(lambda status: status.state == "running" and status.version >= 20)
-        yield made
-    finally:
-        made.close()
-        shutil.rmtree(home)
-
-
-def member(status: RunStatus, name: str) -> WorkerStatus:
-    return next(worker for worker in status.workers if worker.name == name)
 
 
 def kill_and_wait(

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SWITCH, HOSTS = "srlbench-switch", ("srlbench-0", "srlbench-1")
-ADDRESS = "10.79.0.1:7700"
+ADDRESSES = ("10.79.0.1", "10.79.0.2")
+ADDRESS = f"{ADDRESSES[0]}:7700"
 SECOND = "second"
+ENTER = ("ip", "netns", "exec", HOSTS[0])
+"""Runs a command on the first."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class TwoHosts:
         """For `srl train` on the first."""
         return ("--scheduler", "hosts", "--hosts", "2", "--bind", ADDRESS, "--secret-file", str(self.secret))
 
-    enter = ("ip", "netns", "exec", HOSTS[0])
+    enter = ENTER
 
     def cable(self, state: str) -> None:
         """Unplug the second host (down) or plug it in again (up)."""
@@ -35,7 +38,7 @@ class TwoHosts:
 @contextmanager
 def two_hosts(*agent_options: str) -> Iterator[TwoHosts]:
     """With an agent on the second that joins whatever run there is on the first."""
-    with tempfile.TemporaryDirectory() as directory, _switched():
+    with tempfile.TemporaryDirectory() as directory, switched():
         secret = Path(directory) / "secret"
         secret.touch(mode=0o600)
         secret.write_bytes(secrets.token_bytes(32))
@@ -52,7 +55,8 @@ def two_hosts(*agent_options: str) -> Iterator[TwoHosts]:
 
 
 @contextmanager
-def _switched() -> Iterator[None]:
+def switched() -> Iterator[None]:
+    """The two of them, without anything that runs there."""
     try:
         for name in (SWITCH, *HOSTS):
             _ip("netns", "add", name)
@@ -62,7 +66,7 @@ def _switched() -> Iterator[None]:
         for number, name in enumerate(HOSTS):
             _ip("link", "add", "eth0", "netns", name, "type", "veth", "peer", "name", f"port{number}", "netns", SWITCH)
             _ip("-n", SWITCH, "link", "set", f"port{number}", "master", "bridge", "up")
-            _ip("-n", name, "address", "add", f"10.79.0.{number + 1}/24", "dev", "eth0")
+            _ip("-n", name, "address", "add", f"{ADDRESSES[number]}/24", "dev", "eth0")
             _ip("-n", name, "link", "set", "eth0", "up")
         yield
     finally:

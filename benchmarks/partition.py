@@ -11,7 +11,7 @@ import argparse
 import time
 from pathlib import Path
 
-from faults import job
+from jobs import job
 from namespaces import SECOND, two_hosts
 
 from srl.api.status import RunStatus

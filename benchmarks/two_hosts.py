@@ -8,24 +8,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 
-from faults import Job, job
+from jobs import job, rate
 from namespaces import two_hosts
 
 GRAPH = (
     *("--inference", "host", "--actors", "2", "--policies", "2", "--lanes", "256", "--horizon", "8", "--batch", "4096"),
     *("--ppo.epochs", "1", "--ppo.num-minibatches", "4"),
 )
-
-
-def rate(run: Job, warmup: float, seconds: float) -> float:
-    """Steps learnt from per second."""
-    time.sleep(warmup)
-    first = run.wait(lambda status: True)
-    time.sleep(seconds)
-    last = run.wait(lambda status: True)
-    return (last.steps - first.steps) / (last.elapsed - first.elapsed)
 
 
 def main() -> None:

@@ -1,0 +1,87 @@
+"""A training run in the background, for benchmarks that watch one or do something to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from srl.api.status import RunStatus, WorkerStatus
+from srl.controller.commands import AskStatus, TellStatus, ask
+
+PATIENCE = 60.0
+SRL = str(Path(sys.executable).with_name("srl"))
+
+
+class Job:
+    """A run that goes on until it is killed."""
+
+    def __init__(self, home: Path, *options: str, env: str = "CartPole-v1", enter: Sequence[str] = ()) -> None:
+        """`enter` is a command that runs another somewhere else."""
+        self._home = home
+        self._begin(*enter, SRL, "train", env, "--steps", "1000000000000", "--root", str(home / "runs"), *options)
+
+    def _begin(self, *command: str) -> None:
+        with (self._home / "output").open("ab") as output:
+            self.process = subprocess.Popen(
+                command, env={**os.environ, "XDG_RUNTIME_DIR": str(self._home)}, stdout=output, stderr=output
+            )
+
+    def attach(self) -> None:
+        """Another command takes the run over whose own was killed."""
+        name = next((self._home / "runs").iterdir()).name
+        self._begin(SRL, "attach", name, "--root", str(self._home / "runs"))
+
+    def status(self) -> RunStatus | None:
+        for runtime in self._home.glob("srl-*/*"):
+            answer = ask(runtime, AskStatus()) if (runtime / "address").exists() else None
+            if isinstance(answer, TellStatus):
+                return answer.status
+        return None
+
+    def wait(self, condition: Callable[[RunStatus], bool]) -> RunStatus:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            status = self.status()
+            if status is not None and condition(status):
+                return status
+            time.sleep(0.005)
+        said = (self._home / "output").read_text()[-1000:]
+        raise TimeoutError(f"what was waited for did not come within {PATIENCE:.0f} s: {self.status()}\n{said}")
+
+    def close(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait()
+
+
+@contextmanager
+def job(*options: str, env: str = "CartPole-v1", enter: Sequence[str] = (), updates: int = 20) -> Iterator[Job]:
+    """One that has made some updates."""
+    home = Path(tempfile.mkdtemp(prefix="srl"))
+    made = Job(home, *options, env=env, enter=enter)
+    try:
+        made.wait(lambda status: status.state == "running" and status.version >= updates)
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(home)
+
+
+def member(status: RunStatus, name: str) -> WorkerStatus:
+    return next(worker for worker in status.workers if worker.name == name)
+
+
+def rate(run: Job, warmup: float, seconds: float) -> float:
+    """Steps learnt from per second."""
+    time.sleep(warmup)
+    first = run.wait(lambda status: True)
+    time.sleep(seconds)
+    last = run.wait(lambda status: True)
+    return (last.steps - first.steps) / (last.elapsed - first.elapsed)
