@@ -73,6 +73,8 @@ class Chaos:
     """How many; 0: until the run is over."""
     seconds: float = 3.0
     """How long workers are slow or cut off."""
+    calm: float = 5.0
+    """Seconds without a fault before the first and after the last, with which the speed under faults is compared."""
     groups: str = ""
     """Only workers of these groups, e.g. actors,trainers; by default all."""
     seed: int = 0
@@ -94,6 +96,7 @@ class Chaos:
             tuple(word for word in self.groups.split(",") if word),
             self.seed,
             self.patience,
+            self.calm,
         )
         _, runtime = pick(self.run_name, running(self.root))
         report = chaos.Chaos(lambda message: ask(runtime, message), plan, print).run()

@@ -18,6 +18,10 @@ from srl.runs import journal
 from srl.runs.directory import RunDirectory
 
 LOOK_SECONDS = 0.1
+OWN_PAUSE_SECONDS = 1.0
+"""The most that counts between two looks: more is a pause of our own (everybody was frozen), not the run's fault."""
+SILENT_LOOKS = 5
+"""So many questions without an answer, and the run is over."""
 REPLACED = ("kill", "stop")
 """Faults that cost the worker its process; the others pass."""
 Ask = Callable[[Message], Message | None]
@@ -37,6 +41,8 @@ class ChaosPlan:
     seed: int = 0
     patience: float = 60.0
     """Seconds in which a run must have overcome a fault."""
+    calm: float = 5.0
+    """Seconds without a fault before the first and after the last, with which the speed under faults is compared."""
 
     def __post_init__(self) -> None:
         for fault in self.faults:
@@ -120,10 +126,24 @@ class ChaosReport:
     chaos_fps: float
     restarts: int
     state: str
+    return_mean: float | None = None
+    """Of the last 100 episodes, at the end."""
 
     @property
     def ok(self) -> bool:
         return not self.wrong and all(fault.overcome is not None for fault in self.faults)
+
+
+@dataclass
+class Stretch:
+    """Steps that were learnt from in some time."""
+
+    steps: int = 0
+    seconds: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        return self.steps / self.seconds if self.seconds else 0.0
 
 
 class Chaos:
@@ -137,42 +157,45 @@ class Chaos:
         self._updates = 0
 
     def run(self) -> ChaosReport:
-        """Watch it calmly for as long as the pause between two faults, then harm it."""
+        """Watch it calmly, harm it, watch it calmly again."""
         plan = self._plan
-        first = self._status()
-        if first is None:
+        first = last = self._status()
+        if first is None or last is None:
             raise ValueError("the run does not answer")
-        last = first
-        began = time.monotonic()
-        calm: RunStatus | None = None
-        due = began + plan.every
+        calm, chaos = Stretch(), Stretch()
+        looked, now, due = time.monotonic(), 0.0, plan.calm
+        ended: float | None = None
         while (status := self._status()) is not None and status.state in ("starting", "running"):
-            now, last = time.monotonic(), status
+            passed, looked = min(time.monotonic() - looked, OWN_PAUSE_SECONDS), time.monotonic()
+            now += passed
+            stretch = chaos if self._faults and ended is None else calm
+            stretch.steps += status.steps - last.steps
+            stretch.seconds += passed
+            last = status
             self._witness.see(status)
             for fault in self._faults:
                 fault.look(status, now)
             if now >= due and (plan.count == 0 or len(self._faults) < plan.count):
-                calm = calm or status
                 due = now + plan.every
                 self._harm(status, now)
-            elif self._over(now):
+            elif ended is None and self._over(now):
+                ended = now
+            elif ended is not None and now - ended >= plan.calm:
                 break
             time.sleep(LOOK_SECONDS)
-        calm = calm or last
         wrong = [*self._witness.wrong, *self._check_journal(last)]
+        restarts = last.restarts - first.restarts
         return ChaosReport(
-            self._faults,
-            wrong,
-            self._updates,
-            _rate(first, calm),
-            _rate(calm, last),
-            last.restarts - first.restarts,
-            last.state,
+            self._faults, wrong, self._updates, calm.rate, chaos.rate, restarts, last.state, last.return_mean
         )
 
     def _status(self) -> RunStatus | None:
-        answer = self._ask(AskStatus())
-        return answer.status if isinstance(answer, TellStatus) else None
+        for _ in range(SILENT_LOOKS):
+            answer = self._ask(AskStatus())
+            if isinstance(answer, TellStatus):
+                return answer.status
+            time.sleep(LOOK_SECONDS)
+        return None
 
     def _harm(self, status: RunStatus, now: float) -> None:
         victims = [worker for worker in status.workers if self._may_harm(worker)]
@@ -180,6 +203,8 @@ class Chaos:
             return
         kind, victim = self._random.choice(self._plan.faults), self._random.choice(victims)
         answer = self._ask(AskFault(victim.name, kind, self._plan.seconds))
+        if answer is None:  # whether it happened nobody knows, so it does not count
+            return
         if isinstance(answer, TellResult) and not answer.ok:
             raise ValueError(answer.text)
         seconds = 0.0 if kind in REPLACED else self._plan.seconds
@@ -205,10 +230,6 @@ class Chaos:
         return journal.check(entries, status.max_lag)
 
 
-def _rate(first: RunStatus, last: RunStatus) -> float:
-    return (last.steps - first.steps) / max(1e-9, last.elapsed - first.elapsed)
-
-
 def describe(report: ChaosReport) -> str:
     lines = [f"{'fault':<12}{'times':>6}{'overcome':>10}{'p50 s':>8}{'p95 s':>8}{'max s':>8}"]
     for kind in sorted({fault.kind for fault in report.faults}):
@@ -217,7 +238,9 @@ def describe(report: ChaosReport) -> str:
         figures = "".join(f"{value:8.1f}" for value in spread(taken))
         lines.append(f"{kind:<12}{len(these):>6}{len(taken):>10}{figures}")
     share = f" ({report.chaos_fps / report.calm_fps:.0%})" if report.calm_fps else ""
-    lines.append(f"steps/s: {report.calm_fps:,.0f} before, {report.chaos_fps:,.0f} under faults{share}")
+    lines.append(f"steps/s: {report.calm_fps:,.0f} undisturbed, {report.chaos_fps:,.0f} under faults{share}")
+    if report.return_mean is not None:
+        lines.append(f"return of the last 100 episodes: {report.return_mean:.1f}")
     lines.append(f"workers begun anew: {report.restarts}; the run is {report.state}")
     if report.journal_updates:
         lines.append(f"journal: {report.journal_updates} updates, checked")

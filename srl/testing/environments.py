@@ -135,6 +135,18 @@ class Slow(Tracer):
         return super().step(action)
 
 
+class SlowSteps(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
+    """Any environment, in which every step takes `seconds` longer."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], seconds: float) -> None:
+        super().__init__(env)
+        self.seconds = seconds
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        time.sleep(self.seconds)
+        return self.env.step(action)  # type: ignore[no-any-return]
+
+
 class ConstantReward(Tracer):
     """Every step earns 1, and episodes are truncated: all values are ``1 / (1 - discount)``."""
 
@@ -160,6 +172,11 @@ def faulty(**kwargs: Any) -> Faulty:
 
 def slow(**kwargs: Any) -> Slow:
     return Slow(**kwargs)
+
+
+def slow_cartpole(seconds: float = 0.001) -> SlowSteps:
+    """A task to learn that leaves the cores alone, for measurements on a machine that is not."""
+    return SlowSteps(gymnasium.make("CartPole-v1"), seconds)
 
 
 def constant_reward(**kwargs: Any) -> ConstantReward:

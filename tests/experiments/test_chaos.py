@@ -3,7 +3,10 @@
 import pytest
 
 from srl.api.status import RunStatus, StreamStatus, WorkerStatus
-from srl.experiments.chaos import ChaosPlan, ChaosReport, Fault, Witness, describe
+from srl.api.transport import Message
+from srl.controller.commands import AskFault, TellResult, TellStatus
+from srl.experiments import chaos
+from srl.experiments.chaos import Chaos, ChaosPlan, ChaosReport, Fault, Witness, describe
 
 
 def status(version: int = 5, incarnation: int = 0, progress: int = 9, **changes: object) -> RunStatus:
@@ -56,6 +59,33 @@ def test_a_passing_fault_is_overcome_when_it_has_passed() -> None:
     assert report.ok
     assert "(80%)" in describe(report)
     assert not ChaosReport([Fault("kill", "actors/0", 0, 5, 0.0, 0.0)], [], 0, 0.0, 0.0, 0, "running").ok
+
+
+class FrozenNowAndThen:
+    """A run that replaces whoever is killed, and leaves every third question unanswered."""
+
+    def __init__(self) -> None:
+        self.asked = self.kills = 0
+
+    def ask(self, message: Message) -> Message | None:
+        self.asked += 1
+        if self.asked % 3 == 0:
+            return None
+        if isinstance(message, AskFault):
+            self.kills += 1
+            return TellResult(True, "")
+        steps = 10 * self.asked
+        return TellStatus(status(self.asked, self.kills, steps=steps, decisions=steps, return_mean=475.0))
+
+
+def test_questions_that_a_frozen_run_missed_are_neither_its_end_nor_its_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chaos, "LOOK_SECONDS", 0.001)
+    plan = ChaosPlan(("kill",), every=0.01, count=4, seconds=1.0, calm=0.02)
+    report = Chaos(FrozenNowAndThen().ask, plan, print).run()
+    assert report.ok
+    assert len(report.faults) == 4
+    assert report.calm_fps > 0
+    assert "return of the last 100 episodes: 475.0" in describe(report)
 
 
 def test_a_plan_names_faults_that_exist() -> None:
