@@ -40,8 +40,9 @@ test: tools  ## Run the tests
 test-all: tools  ## Run the tests, also those that take long
 	$(PYTEST)
 
-test-cluster: tools  ## Run the tests of clusters that take long; Ray's need `pip install ray`
-	$(BIN)/python -m pytest tests/schedulers tests/system/test_hosts.py tests/system/test_slurm_run.py tests/system/test_ray.py
+test-cluster: tools  ## Run the tests of clusters that take long; as root also on a real Slurm and Ray, if they are installed
+	$(BIN)/python -m pytest -s tests/schedulers tests/system/test_hosts.py tests/system/test_slurm_run.py \
+		tests/system/test_ray.py tests/system/test_engines.py
 
 check: tools  ## Lint and type-check
 	$(BIN)/ruff check .

@@ -10,22 +10,18 @@ sides have an actor (env runner) on each node, both count decisions that were le
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
-import signal
 import statistics
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from jobs import job, rate
-from namespaces import ADDRESSES, ENTER, HOSTS, switched
 from peers import PEERS
 
-RAY = f"{ADDRESSES[0]}:6379"
+from srl.testing.engines import ray
+from srl.testing.namespaces import hosts
+
 CPUS = 2
 """Of each node, for both: SRL's trainer and two actors, RLlib's two runners beside the driver, which learns."""
 OURS = {
@@ -33,7 +29,6 @@ OURS = {
     "pong": ("PongNoFrameskip-v4", "--lanes", "8", "--horizon", "64", "--batch", "1024"),
 }
 SHARED = ("--actors", "2", "--ppo.epochs", "1", "--ppo.num-minibatches", "4", "--inference", "inline")
-START_SECONDS = 60.0
 
 DRIVER = """
 import os, runpy, sys, ray
@@ -46,71 +41,36 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 """Runs their script as it is; only where it would begin a Ray of its own it gets the cluster."""
 
-COUNT = """
-import ray, sys, time
-ray.init(address={address!r}, log_to_driver=False, logging_level="ERROR")
-deadline = time.monotonic() + {seconds}
-while sum(node["Alive"] for node in ray.nodes()) < 2:
-    if time.monotonic() > deadline:
-        sys.exit("Ray's second node did not come")
-    time.sleep(0.1)
-"""
+
+@dataclass(frozen=True)
+class Cluster:
+    address: str
+    enter: tuple[str, ...]
+    """Runs a command on its first node."""
 
 
-@contextlib.contextmanager
-def ray_of_two_nodes() -> Iterator[None]:
-    with tempfile.TemporaryDirectory(prefix="ray") as directory, switched():
-        nodes = []
-        try:
-            for number, (host, address) in enumerate(zip(HOSTS, ADDRESSES, strict=True)):
-                role = (f"--address={RAY}",) if number else ("--head", "--port=6379", "--include-dashboard=false")
-                nodes.append(start_node(host, Path(directory), f"--node-ip-address={address}", *role))
-                if not number:
-                    reach_head()
-            wait = COUNT.format(address=RAY, seconds=START_SECONDS)
-            subprocess.run([*ENTER, sys.executable, "-c", wait], check=True)
-            yield
-        finally:
-            for node in reversed(nodes):
-                node.send_signal(signal.SIGTERM)
-            for node in nodes:
-                node.wait()
-
-
-def start_node(host: str, directory: Path, *options: str) -> subprocess.Popen[bytes]:
-    ray = str(Path(sys.executable).with_name("ray"))
-    named = ("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host)
-    command = (ray, "start", "--block", f"--num-cpus={CPUS}", "--object-store-memory=200000000", *options)
-    with (directory / f"{host}.log").open("wb") as log:
-        return subprocess.Popen(
-            ["ip", "netns", "exec", host, *named, *command, f"--temp-dir={directory}", "--disable-usage-stats"],
-            env={**os.environ, "RAY_worker_niceness": "0", "RAY_AUTH_MODE": "disabled"},
-            stdout=log,
-            stderr=log,
-        )
-
-
-def reach_head() -> None:
-    probe = f"exec 3<>/dev/tcp/{ADDRESSES[0]}/6379"
-    wait = f"for _ in $(seq {START_SECONDS * 10:.0f}); do ({probe}) 2>/dev/null && exit; sleep .1; done; exit 1"
-    subprocess.run([*ENTER, "bash", "-c", wait], check=True)
-
-
-def measure_ours(workload: str, seconds: float, warmup: float) -> float:
+def measure_ours(cluster: Cluster, workload: str, seconds: float, warmup: float) -> float:
     env, *options = OURS[workload]
-    cluster = ("--scheduler", "ray", "--address", RAY, "--hosts", "2")
-    with job(*options, *SHARED, *cluster, env=env, enter=ENTER, updates=3) as run:
+    place = ("--scheduler", "ray", "--address", cluster.address, "--hosts", "2")
+    with job(*options, *SHARED, *place, env=env, enter=cluster.enter, updates=3) as run:
         measured = rate(run, warmup, seconds)
         status = run.wait(lambda status: True)
     print("(" + ", ".join(f"{worker.name} on {worker.host}" for worker in status.workers) + ")", flush=True)
     return measured
 
 
-def measure_theirs(python: Path, directory: Path, workload: str, seconds: float, warmup: float) -> float:
+def measure_theirs(
+    cluster: Cluster, workload: str, seconds: float, warmup: float, python: Path, directory: Path
+) -> float:
     words = [*PEERS["rllib"][workload].split(), "--window", str(seconds), "--warm", str(warmup)]
-    driver = DRIVER.format(address=RAY, words=words)
+    driver = DRIVER.format(address=cluster.address, words=words)
     done = subprocess.run(
-        [*ENTER, str(python), "-c", driver], cwd=directory, capture_output=True, text=True, timeout=300, check=False
+        [*cluster.enter, str(python), "-c", driver],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if not lines:
@@ -129,10 +89,12 @@ def main() -> None:
     arguments = parser.parse_args()
     span = arguments.workload, arguments.seconds, arguments.warmup
     ours, theirs = [], []
-    with ray_of_two_nodes():
+    python, directory = arguments.python.expanduser(), arguments.peers.resolve()
+    with hosts(2) as nodes, ray(nodes, CPUS) as address:
+        cluster = Cluster(address, nodes.enter(0))
         for _ in range(arguments.turns):
-            ours.append(measure_ours(*span))
-            theirs.append(measure_theirs(arguments.python.expanduser(), arguments.peers.resolve(), *span))
+            ours.append(measure_ours(cluster, *span))
+            theirs.append(measure_theirs(cluster, *span, python, directory))
             print(f"srl {ours[-1]:,.0f} /s, rllib {theirs[-1]:,.0f} /s: {ours[-1] / theirs[-1]:.1f}x", flush=True)
     ratio = statistics.median(ours) / statistics.median(theirs)
     print(f"{arguments.workload}, medians of {len(ours)}: {ratio:.1f}x")

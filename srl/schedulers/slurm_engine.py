@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from srl.schedulers.slurm import SlurmError, ask
 
 FIRST_RETRY_SECONDS = 2.0
 MAX_RETRY_SECONDS = 30.0
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 3.0
+"""In which agents that are told to leave have left; of lost nodes nothing is to be hoped."""
 LOOK_SECONDS = 2.0
 PATIENCE_SECONDS = 600.0
 MAX_REPORTS = 2
@@ -95,7 +97,7 @@ class SlurmEngine:
             *(node.name, str(node.cpus), node.label),
         ]
         with self._log(step).open("ab") as log:
-            step.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            step.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0)
         step.began = time.monotonic()
 
     def poll(self) -> str | None:
@@ -124,7 +126,9 @@ class SlurmEngine:
             try:
                 step.process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                step.process.terminate()
+                # Asked to end, srun would try to reach its node for another ten seconds. What may still be there ends
+                # with the job.
+                os.killpg(step.process.pid, signal.SIGKILL)
                 step.process.wait()
 
 

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from srl.api.experiment import Resources, WorkerGroup
+from srl.schedulers import slurm_engine
 from srl.schedulers.slurm import Component, SlurmError, batch_script, check_slurm, components
-from srl.schedulers.slurm_engine import Node, lost_controller, nodes_of_job
+from srl.schedulers.slurm_engine import Node, SlurmEngine, lost_controller, nodes_of_job
+from srl.testing.waiting import wait_for
 
 
 def group(name: str, count: int, **needs: object) -> WorkerGroup:
@@ -85,3 +89,22 @@ def test_a_job_without_its_batch_node_has_lost_its_controller(tmp_path: Path, mo
         assert lost_controller("7") is lost
     put(tmp_path, "scontrol", "exit 1")
     assert not lost_controller("7")  # Slurm does not answer: that says nothing
+
+
+def test_the_step_of_a_lost_node_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "srun", f"trap '' TERM; echo $$ > {tmp_path}/pid; sleep 1000 & wait; wait")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(slurm_engine, "GRACE_SECONDS", 0.0)
+    engine = SlurmEngine([Node("n0", 1, "", None)], tmp_path, tmp_path / "secret")
+    engine.start("127.0.0.1:1", b"")
+    group = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the step began"))
+    engine.close()
+    left = [process for process in psutil.process_iter() if _in_group(process.pid, group)]
+    wait_for(lambda: not any(process.is_running() for process in left), "all of the step is gone")
+
+
+def _in_group(process: int, group: int) -> bool:
+    try:
+        return os.getpgid(process) == group
+    except ProcessLookupError:
+        return False

@@ -1,4 +1,4 @@
-"""A run on Slurm, whose commands are played by a script here. With a real one: `make test-cluster`."""
+"""A run on Slurm, whose commands are played by a script here. With a real one: test_engines.py."""
 
 from __future__ import annotations
 

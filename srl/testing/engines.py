@@ -1,0 +1,151 @@
+"""Real clusters on one machine: a Slurm and a Ray whose nodes are the hosts of `srl.testing.namespaces` (root)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from srl.testing.namespaces import Hosts
+from srl.testing.waiting import PATIENCE, wait_for
+
+RAY_PORT = 6379
+RAY_ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    # A lost node is found after some seconds, not after a minute.
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+}
+SLURM_CONF = """
+ClusterName=srl
+SlurmctldHost={head}({address})
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0
+SlurmdParameters=config_overrides
+ReturnToService=2
+SlurmdTimeout=10
+KillWait=2
+MpiDefault=none
+StateSaveLocation={folder}/state
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmdLogFile={folder}/slurmd.%n.log
+SlurmdSpoolDir={folder}/spool.%n
+{nodes}
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+@contextmanager
+def slurm(hosts: Hosts, cpus: int) -> Iterator[dict[str, str]]:
+    """The first host is the head, the others are nodes. Yields what commands need in their environment."""
+    folder = hosts.folder / "slurm"
+    for name in ("state", *(f"spool.{name}" for name in hosts.names)):
+        (folder / name).mkdir(parents=True)
+    key = folder / "munge.key"
+    key.touch(mode=0o400)
+    key.write_bytes(os.urandom(128))
+    nodes = "\n".join(
+        f"NodeName={name} NodeAddr={hosts.address(index)} CPUs={cpus} RealMemory=4000 State=UNKNOWN"
+        for index, name in enumerate(hosts.names)
+        if index
+    )
+    conf = folder / "slurm.conf"
+    conf.write_text(SLURM_CONF.format(head=hosts.names[0], address=hosts.address(0), folder=folder, nodes=nodes))
+    environment = {"SLURM_CONF": str(conf)}
+    munge = [f"--{what}-file={folder}/munge.{what}" for what in ("key", "pid", "log", "seed")]
+    munge += ["--force", "--foreground", f"--socket={folder}/munge.socket"]
+    daemons = [_daemon(hosts, 0, environment, "munged", *munge)]
+    try:
+        wait_for(lambda: (folder / "munge.socket").exists(), "munged")
+        daemons.append(_daemon(hosts, 0, environment, "slurmctld", "-D", "-c"))
+        daemons += [
+            _daemon(hosts, index, environment, "slurmd", "-D", "-N", hosts.names[index])
+            for index in range(1, len(hosts.names))
+        ]
+        idle = ("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N")
+        wait_for(lambda: len(_ask(hosts, environment, *idle).split()) == len(hosts.names) - 1, "Slurm's nodes")
+        yield environment
+    finally:
+        _end(daemons)
+
+
+@contextmanager
+def ray(hosts: Hosts, cpus: int) -> Iterator[str]:
+    """A node on each host, the first of them the head. Yields its address."""
+    head = f"{hosts.address(0)}:{RAY_PORT}"
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--block", f"--num-cpus={cpus}"]
+    command += ["--object-store-memory=100000000", "--disable-usage-stats", f"--temp-dir={hosts.folder}/ray"]
+    daemons = []
+    try:
+        for index in range(len(hosts.names)):
+            role = [f"--address={head}"] if index else ["--head", f"--port={RAY_PORT}", "--include-dashboard=false"]
+            own = f"--node-ip-address={hosts.address(index)}"
+            daemons.append(_daemon(hosts, index, RAY_ENVIRONMENT, *command, *role, own))
+            if not index:
+                wait_for(lambda: _listens(hosts, RAY_PORT), "Ray's head")
+        _ask(hosts, RAY_ENVIRONMENT, sys.executable, "-c", _COUNT.format(head, PATIENCE, len(hosts.names)))
+        yield head
+    finally:
+        _end(daemons)
+
+
+_COUNT = """
+import ray, sys, time
+ray.init(address={!r}, log_to_driver=False, logging_level="ERROR")
+deadline = time.monotonic() + {}
+while sum(node["Alive"] for node in ray.nodes()) < {}:
+    if time.monotonic() > deadline:
+        sys.exit("some of Ray's nodes did not come")
+    time.sleep(0.1)
+"""
+
+
+def _daemon(hosts: Hosts, index: int, environment: dict[str, str], *command: str) -> subprocess.Popen[bytes]:
+    with (hosts.folder / f"{hosts.names[index]}-{Path(command[0]).name}.out").open("ab") as output:
+        return subprocess.Popen(
+            [*hosts.enter(index), *command], env={**os.environ, **environment}, stdout=output, stderr=output
+        )
+
+
+def _ask(hosts: Hosts, environment: dict[str, str], *command: str) -> str:
+    done = subprocess.run(
+        [*hosts.enter(0), *command], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    return done.stdout
+
+
+def _listens(hosts: Hosts, port: int) -> bool:
+    """Somebody, at this port of the first host."""
+    dial = ("bash", "-c", f"exec 3<>/dev/tcp/{hosts.address(0)}/{port}")
+    return subprocess.run([*hosts.enter(0), *dial], capture_output=True, check=False).returncode == 0
+
+
+def _end(daemons: list[subprocess.Popen[bytes]]) -> None:
+    """What they had started is killed with their hosts."""
+    for daemon in reversed(daemons):
+        daemon.terminate()
+    for daemon in daemons:
+        try:
+            daemon.wait(10.0)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()

@@ -1,0 +1,100 @@
+"""Hosts on one machine: network namespaces on a switch, each with its own name, address and cable (Linux, root)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+NETWORK = "10.79.0"
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """They share the machine's cores, files and process numbers, but nothing of the network."""
+
+    names: tuple[str, ...]
+    folder: Path
+    """Where each host's own files are, which it finds instead of the machine's."""
+
+    def address(self, index: int) -> str:
+        return f"{NETWORK}.{index + 1}"
+
+    def enter(self, index: int) -> tuple[str, ...]:
+        """What to put before a command that shall run there."""
+        # `ip netns exec` would hide cgroups, which Slurm wants to see.
+        own = f'hostname "$0" && mount --bind {self.folder}/hosts /etc/hosts && exec "$@"'
+        return (
+            *("nsenter", f"--net=/run/netns/{self._space(index)}", "unshare", "--uts", "--mount"),
+            *("sh", "-c", own, self.names[index]),
+        )
+
+    def cable(self, index: int, state: str) -> None:
+        """Unplug a host (down) or plug it in again (up)."""
+        _ip("-n", self._switch, "link", "set", f"port{index}", state)
+
+    def processes(self, index: int) -> list[int]:
+        found = subprocess.run(["ip", "netns", "pids", self._space(index)], capture_output=True, text=True, check=True)
+        return [int(word) for word in found.stdout.split()]
+
+    def power_off(self, index: int) -> None:
+        """Without a word to anybody: the cable goes first, so that the kernel cannot close connections for the dead."""
+        self.cable(index, "down")
+        self.end_all(index)
+
+    def end_all(self, index: int) -> None:
+        for process in self.processes(index):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    def _space(self, index: int) -> str:
+        return f"srl{os.getpid()}-{index}"
+
+    @property
+    def _switch(self) -> str:
+        return f"srl{os.getpid()}-switch"
+
+    def _set_up(self) -> None:
+        _ip("netns", "add", self._switch)
+        _ip("-n", self._switch, "link", "add", "bridge", "type", "bridge", "forward_delay", "0", "stp_state", "0")
+        _ip("-n", self._switch, "link", "set", "bridge", "up")
+        for index in range(len(self.names)):
+            space, port = self._space(index), f"port{index}"
+            _ip("netns", "add", space)
+            _ip("-n", space, "link", "set", "lo", "up")
+            _ip("link", "add", "eth0", "netns", space, "type", "veth", "peer", "name", port, "netns", self._switch)
+            _ip("-n", self._switch, "link", "set", port, "master", "bridge", "up")
+            _ip("-n", space, "address", "add", f"{self.address(index)}/24", "dev", "eth0")
+            _ip("-n", space, "link", "set", "eth0", "up")
+        known = ["127.0.0.1 localhost", *(f"{self.address(index)} {name}" for index, name in enumerate(self.names))]
+        (self.folder / "hosts").write_text("\n".join(known) + "\n")
+
+    def _tear_down(self) -> None:
+        for index in range(len(self.names)):
+            with contextlib.suppress(subprocess.CalledProcessError):  # it was not made yet
+                self.end_all(index)
+                _ip("netns", "delete", self._space(index))
+        with contextlib.suppress(subprocess.CalledProcessError):
+            _ip("netns", "delete", self._switch)
+
+
+@contextmanager
+def hosts(count: int) -> Iterator[Hosts]:
+    """So many hosts, named host0, host1, …; what still runs there in the end is killed."""
+    with tempfile.TemporaryDirectory(prefix="srl") as folder:  # short: sockets have paths of at most 107 bytes
+        made = Hosts(tuple(f"host{index}" for index in range(count)), Path(folder))
+        try:
+            made._set_up()
+            yield made
+        finally:
+            made._tear_down()
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, stderr=subprocess.PIPE)

@@ -1,0 +1,98 @@
+"""A run on a real Slurm and on a real Ray, with nodes in network namespaces, one of which loses its power.
+
+Needs root, and the engines: `apt-get install slurm-wlm munge`, `pip install ray`. Prints how long things took.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from terminals import SRL, Terminal
+
+from srl.runs.journal import check, read
+from srl.testing.engines import ray, slurm
+from srl.testing.namespaces import Hosts, hosts
+from srl.testing.waiting import wait_for
+
+RUN = (
+    *("CartPole-v1", "--steps", "1000000000", "--hosts", "3", "--actors", "5", "--lanes", "16", "--horizon", "32"),
+    *("--recipe", "none", "--ppo.epochs", "4", "--journal", "--checkpoint-seconds", "5"),
+)
+LEARN_SECONDS = 240.0
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.geteuid() != 0 or shutil.which("nsenter") is None, reason="namespaces need root"),
+]
+
+
+@pytest.mark.skipif(shutil.which("slurmctld") is None, reason="Slurm is not installed")
+def test_a_run_on_slurm_survives_a_node_and_leaves_nothing(terminal: Terminal) -> None:
+    with hosts(4) as four, slurm(four, cpus=2) as environment:
+        commands = (*four.enter(0), "env", *(f"{name}={value}" for name, value in environment.items()))
+        survive(terminal, four, commands, ("--scheduler", "slurm"), controller="host1")
+
+
+def test_a_run_on_ray_survives_a_node_and_leaves_nothing(terminal: Terminal) -> None:
+    pytest.importorskip("ray")
+    with hosts(3) as three, ray(three, cpus=2) as address:
+        survive(terminal, three, three.enter(0), ("--scheduler", "ray", "--address", address), controller="host0")
+
+
+def survive(terminal: Terminal, hosts: Hosts, enter: tuple[str, ...], engine: tuple[str, ...], controller: str) -> None:
+    root = ("--root", str(terminal.root))
+    began = time.monotonic()
+
+    def told(what: str) -> None:
+        nonlocal began
+        print(f"{engine[1]}: {what} after {time.monotonic() - began:.1f} s")
+        began = time.monotonic()
+
+    def status(condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any] | None:
+        shown = terminal.launch([*enter, SRL, "ps", "--json", *root]).end().out
+        found = json.loads(shown) if shown else None
+        return found if found and condition(found) else None
+
+    train = terminal.launch([*enter, SRL, "train", *RUN, *root, "--name", "run", *engine])
+    before = wait_for(lambda: status(lambda found: len(places(found)) == 3 and found["version"] > 5), "three hosts")
+    told("three hosts train")
+    victim = next((name for name in places(before) if name != controller and "trainers/0" in places(before)[name]), "")
+    victim = victim or next(name for name in places(before) if name != controller)
+    print(f"{engine[1]}: {places(before)}; {victim} loses its power")
+    hosts.power_off(hosts.names.index(victim))
+    began = time.monotonic()
+    back = wait_for(lambda: status(lambda found: all_work(found, victim, before)), "all workers elsewhere")
+    after = wait_for(lambda: status(lambda found: found["version"] > back["version"]), "an update after that")
+    told(f"{len(places(before)[victim])} workers of {victim} work elsewhere and an update was made")
+    assert after["version"] > before["version"]
+    deadline = time.monotonic() + LEARN_SECONDS
+    while status(lambda found: (found["return_mean"] or 0.0) >= 475) is None:
+        assert time.monotonic() < deadline, "it has not learnt"
+    told("475 was reached")
+    stopped = terminal.launch([*enter, SRL, "stop", "run", *root]).end()
+    assert stopped.code == 0, stopped.text
+    told("`srl stop` came back")
+    wait_for(lambda: not terminal.processes(), lambda: f"the end of {terminal.processes()}")
+    told("nothing was left")
+    assert train.end().code == 130
+    assert check(read(terminal.root / "run" / "journal.jsonl"), after["max_lag"]) == []
+
+
+def places(status: dict[str, Any]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for worker in status["workers"]:
+        if worker["progress"] > 0:
+            found.setdefault(worker["host"], []).append(worker["name"])
+    return found
+
+
+def all_work(status: dict[str, Any], victim: str, before: dict[str, Any]) -> bool:
+    now = places(status)
+    return victim not in now and sum(map(len, now.values())) == sum(map(len, places(before).values()))
