@@ -6,23 +6,32 @@ from collections.abc import Callable
 
 from srl.base.clock import Clock
 
+OWN_PAUSE_SECONDS = 5.0
+"""The most that counts between two looks at the leases."""
+
 
 class NameTable:
-    """Every entry belongs to an owner and lives until its owner's lease runs out, is not renewed, or is revoked."""
+    """Every entry belongs to an owner and lives until its owner's lease runs out, is not renewed, or is revoked.
+
+    Leases run while we look at them. A pause of our own (the machine slept, everybody was frozen) ends none: those who
+    would have renewed theirs could not, or we did not hear them, and nobody registers twice.
+    """
 
     def __init__(self, clock: Clock, lease: float = 30.0) -> None:
         self._clock = clock
         self._lease = lease
+        self._looked = clock.now()
+        self._now = 0.0
         self._entries: dict[str, tuple[str, str]] = {}  # name -> address, owner
         self._leases: dict[str, float] = {}  # owner -> when it ends; only of those who have entries
 
     def register(self, name: str, address: str, owner: str) -> None:
         self._entries[name] = address, owner
-        self._leases[owner] = self._clock.now() + self._lease
+        self._leases[owner] = self._now + self._lease
 
     def renew(self, owner: str) -> None:
         if owner in self._leases:
-            self._leases[owner] = self._clock.now() + self._lease
+            self._leases[owner] = self._now + self._lease
 
     def revoke(self, owner: str) -> bool:
         """Forget all entries of an owner; True if there were any."""
@@ -35,8 +44,9 @@ class NameTable:
 
     def expire(self) -> bool:
         """Forget what was not renewed in time; True if anything was."""
-        now = self._clock.now()
-        late = [owner for owner, end in self._leases.items() if end < now]
+        passed, self._looked = self._clock.now() - self._looked, self._clock.now()
+        self._now += min(passed, OWN_PAUSE_SECONDS)
+        late = [owner for owner, end in self._leases.items() if end < self._now]
         for owner in late:
             self.revoke(owner)
         return bool(late)

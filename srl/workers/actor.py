@@ -118,6 +118,9 @@ class Actor:
         else:
             for producer in self._producers:
                 producer.poll()
+            if not waiting:
+                for client in self._clients:
+                    client.poll()  # nothing is under way, but a server that is gone would ring for ever
         now = time.monotonic()
         if now - self._reported > REPORT_SECONDS:
             self._reported = now
