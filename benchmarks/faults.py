@@ -4,7 +4,7 @@ A CartPole run in processes. Recovery is measured from the fault to the first up
 samples of the new worker (a killed or stopped actor or policy worker) or by the new worker (a killed trainer, or the
 zygote). `--only actor trainer` measures some of them, `--keep FILE` adds up several sittings. The controller's row is a
 run over hosts whose command is killed and attached to again after `--away` seconds: the time until it answers, and the
-speed meanwhile.
+speed meanwhile. Where speed is compared, environments sleep instead of computing, so that it is not the machine's.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -24,6 +25,9 @@ from jobs import Job, job, member
 
 from srl.api.status import RunStatus
 from srl.base.statistics import spread
+
+SLEEPY = "srl.testing.environments:slow"
+SLEEPING = ("--env-arg", "seconds=0.002", "--lanes", "4", "--horizon", "16", "--ppo.num-minibatches", "1")
 
 
 def kill_and_wait(
@@ -50,8 +54,55 @@ def measure_worker(times: int, name: str, *options: str, number: signal.Signals 
         return [kill_and_wait(run, name, lambda status: member(status, name).pid, number) for _ in _paced(times)]
 
 
-def _beyond(version: int) -> Callable[[RunStatus], bool]:
-    return lambda status: status.state == "running" and status.version > version
+def measure_stopped(times: int) -> list[float]:
+    """Seconds until a stopped one of four actors was replaced. Prints how fast the others went on meanwhile."""
+    taken, calm, meanwhile = [], Speed(), Speed()
+    with job("--actors", "4", *SLEEPING, env=SLEEPY) as run:
+        for _ in _paced(times):
+            first = run.wait(lambda status: all(worker.state == "running" for worker in status.workers))
+            time.sleep(2.5)
+            before = run.wait(lambda status: True)
+            calm.add(first, before)
+            taken.append(kill_and_wait(run, "actors/0", lambda status: member(status, "actors/0").pid, signal.SIGSTOP))
+            meanwhile.add(before, run.wait(lambda status: True))
+    share = meanwhile.rate / calm.rate
+    print(f"(the others' polls/s: {calm.rate:,.1f} before, {meanwhile.rate:,.1f} meanwhile: {share:.1%})", flush=True)
+    return taken
+
+
+@dataclass
+class Speed:
+    """Of all actors but the first."""
+
+    work: int = 0
+    seconds: float = 0.0
+
+    def add(self, first: RunStatus, last: RunStatus) -> None:
+        for worker in last.workers:
+            if worker.group == "actors" and worker.name != "actors/0":
+                self.work += worker.progress - member(first, worker.name).progress
+        self.seconds += last.elapsed - first.elapsed
+
+    @property
+    def rate(self) -> float:
+        return self.work / self.seconds
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When the steps had just grown, which they do by a batch at a time."""
+
+    steps: int
+    at: float
+
+    def rate_since(self, former: Moment) -> float:
+        return (self.steps - former.steps) / (self.at - former.at)
+
+
+def moment(run: Job) -> Moment:
+    present = run.wait(lambda status: True)
+    grown = run.wait(lambda status: status.steps > present.steps)
+    return Moment(grown.steps, time.monotonic())
 
 
 def measure_controller(times: int, away: float) -> list[float]:
@@ -59,23 +110,22 @@ def measure_controller(times: int, away: float) -> list[float]:
     taken = []
     for _ in range(times):
         with tempfile.TemporaryDirectory() as directory:
-            secret = str(Path(directory) / "secret")
-            with job("--scheduler", "hosts", "--actors", "1", "--secret-file", secret) as run:
-                first = run.wait(lambda status: True)
-                time.sleep(min(away, 10.0))
-                before = run.wait(lambda status: True)
+            options = ("--scheduler", "hosts", "--actors", "1", "--secret-file", str(Path(directory) / "secret"))
+            with job(*options, *SLEEPING, env=SLEEPY) as run:
+                first = moment(run)
+                time.sleep(min(away, 22.0))
+                before = moment(run)
                 run.process.kill()
                 run.process.wait()
                 time.sleep(away)
                 began = time.monotonic()
                 run.attach()
-                after = run.wait(_beyond(before.version))
+                answered = run.wait(lambda status: status.state == "running" and status.steps > before.steps)  # noqa: B023
                 taken.append(time.monotonic() - began)
-                if after.restarts:
-                    raise RuntimeError(f"{after.restarts} workers were begun anew")
-                calm = (before.steps - first.steps) / (before.elapsed - first.elapsed)
-                alone = (after.steps - before.steps) / (after.elapsed - before.elapsed)
-                print(f"(steps/s: {calm:,.0f} with a controller, {alone:,.0f} without: {alone / calm:.1%})", flush=True)
+                if answered.restarts:
+                    raise RuntimeError(f"{answered.restarts} workers were begun anew")
+                calm, alone = before.rate_since(first), moment(run).rate_since(before)
+                print(f"(steps/s: {calm:,.1f} with a controller, {alone:,.1f} without: {alone / calm:.1%})", flush=True)
     return taken
 
 
@@ -160,6 +210,7 @@ def main() -> None:
         "zygote": (6.0, lambda: measure_zygote(times)),
         "supervisor: all gone": (2.0, lambda: measure_supervisor(times)),
         "SIGSTOP of an actor": (5.0, lambda: measure_worker(times, "actors/0", number=signal.SIGSTOP)),
+        "SIGSTOP of one of four actors": (5.0, lambda: measure_stopped(times)),
         "controller": (5.0, lambda: measure_controller(max(1, times // 10), away)),
         "Ctrl-C: exit": (5.0, lambda: measure_signal(times)),
     }

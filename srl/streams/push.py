@@ -344,6 +344,11 @@ class Consumer:
         patient = len(self._queue) < 2 * self._stream.batch_blocks and self._waited <= PATIENCE_POLLS
         return patient and self.admission.endangered(update) > 0
 
+    @property
+    def hesitates(self) -> bool:
+        """A batch is complete and waits for somebody: the next polls should come soon, whatever arrives."""
+        return self._waited > 0
+
     def release(self, blocks: Sequence[PostedBlock]) -> None:
         for posted in blocks:
             self._release(posted, self._held.pop(id(posted)))

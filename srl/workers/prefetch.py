@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,10 +15,15 @@ from srl.api.trainer import Trajectory
 from srl.api.worker import Context
 from srl.base.state import NotResumable, State
 from srl.base.tree import Array
-from srl.streams.push import Consumer, PushStream
+from srl.streams.push import PATIENCE_POLLS, Consumer, PushStream
 from srl.streams.resuming import restore_consumer, save_consumer
 from srl.workers.batches import BatchMemory
 from srl.workers.doorbells import Doorbells
+
+IDLE_SECONDS = 0.5
+HESITATION_SHARE = 0.5
+"""Of the time that a batch takes: the most that a complete one waits for a block that is late."""
+LEAST_SECONDS = 0.001
 
 
 @dataclass(frozen=True)
@@ -112,6 +118,8 @@ class PrefetchedBatches:
         self._update = version
         self._stopping = False
         self._error: BaseException | None = None
+        self._gathered = time.monotonic()
+        self._batch_seconds = 0.0
         self._ring = context.bell()
         self._status = self._consumer.status()
         self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
@@ -146,12 +154,18 @@ class PrefetchedBatches:
         try:
             while not self._stopping:
                 self._turn()
-                self._bells.wait(0.5)
+                self._bells.wait(self._rest())
         except BaseException as error:
             self._error = error
             self._ring()
         finally:
             self._consumer.close()
+
+    def _rest(self) -> float:
+        """Until the next turn, if nobody rings before."""
+        if not self._consumer.hesitates:
+            return IDLE_SECONDS
+        return min(IDLE_SECONDS, max(LEAST_SECONDS, HESITATION_SHARE * self._batch_seconds / PATIENCE_POLLS))
 
     def _turn(self) -> None:
         self._consumer.poll()
@@ -163,6 +177,7 @@ class PrefetchedBatches:
             self._ready.append(batch)
             self._update += 1
             self._ring()
+            self._batch_seconds, self._gathered = time.monotonic() - self._gathered, time.monotonic()
         self._status = self._consumer.status()
 
 

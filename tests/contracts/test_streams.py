@@ -108,7 +108,11 @@ def test_who_was_overtaken_is_waited_for(stage: Stage) -> None:
 
 def test_who_hangs_is_not_waited_for_long(stage: Stage) -> None:
     producer, consumer, late = overtaken(stage)
+    assert not consumer.hesitates
+    assert consumer.take(1) is None
+    assert consumer.hesitates  # so that the next polls come soon, though nothing arrives
     assert [posted.ticket for posted in taken_by(consumer, 1, producer)] == [3, 4]
+    assert not consumer.hesitates
     fill(late, 2)
     producer.post(late)
     until(lambda: consumer.status().posted == 5, producer.poll, consumer.poll)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srl.api.streams import PostedBlock
+from srl.api.streams import OpenBlock, PostedBlock
 from srl.testing.contexts import until
 from srl.testing.stages import SPEC, Stage, fill
+from srl.workers import prefetch
 from srl.workers.batches import BatchMemory
 from srl.workers.prefetch import Batch, BatchSource, DirectBatches, PrefetchedBatches
 
@@ -138,3 +139,33 @@ def test_a_batch_is_gathered_with_every_key(inproc: Stage) -> None:
     assert np.asarray(trajectory.decision["action"]).tolist() == [[2, 2, 1, 1]] * 3
     assert np.asarray(trajectory.observation).shape == (3, 4, 3)
     assert trajectory.num_decisions == 8
+
+
+def test_a_complete_batch_does_not_wait_for_who_hangs_until_somebody_rings(
+    host: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetch, "IDLE_SECONDS", 3600.0)
+    stream = host.stream(batch_blocks=2, max_lag=1)
+    source = PrefetchedBatches(stream, host.world.context("trainers"), 0)
+    producer = host.producer(stream, num_open=3)
+
+    def opened() -> OpenBlock:
+        return until(producer.open, producer.poll)
+
+    def send(number: int, version: int) -> None:
+        block = opened()
+        fill(block, number, version)
+        producer.post(block)
+
+    try:
+        send(0, 0)
+        send(1, 0)
+        first = taken(source, producer.poll)
+        late = opened()  # admitted for update 1, and too old for update 2
+        send(3, 0)
+        source.give_back(first, 1)
+        send(4, 1)
+        assert late.alive
+        assert taken(source, lambda: None).update == 1  # nothing more is said to the thread
+    finally:
+        source.close()
