@@ -65,8 +65,7 @@ class Game:
             controls[idle] = 0.0
             pull, press = pull & ~idle, press & ~idle
         sees = self.perception.objects & moving[:, None, None]
-        self.hands.grab(pull, sees, self.perception.reach)
-        self.hands.lock(press, sees, self.perception.reach, dice)
+        self.hands.act(pull, press, sees, self.perception.reach, dice)
         failures = self.worlds.step(controls, moving)
         self.steps += moving
         return failures
@@ -76,32 +75,35 @@ class Game:
 
         Worlds that began anew since are perceived, too, and earn nothing.
         """
-        saw_food, was_seen = self.perception.sees_food.copy(), self._hider_seen()
+        edible = self._edible()
         self.perception.update(self.food.places)
         if self._task is not None:
             earned, terminated = self._task.judge()
             reward = np.repeat(earned[:, None], self.worlds.num_agents, axis=1)
         else:
-            reward, terminated = self._judge_hiding(saw_food, was_seen, moved), np.zeros(self.worlds.num, bool)
+            reward, terminated = self._judge_hiding(edible, moved), np.zeros(self.worlds.num, bool)
         reward[~moved] = 0.0
         self.statistics.add(reward, self.steps, self.perception.agents, self.perception.reach, moved)
         return reward, terminated & moved
 
-    def _judge_hiding(self, saw_food: Array, was_seen: Array, moved: Array) -> Array:
+    def _judge_hiding(self, edible: Array, moved: Array) -> Array:
         options, worlds = self.options, self.worlds
         present = worlds.present[:, : worlds.num_agents]
         reward = hide_and_seek(options.reward, self.perception.agents, present, worlds.num_hiders)
         preparing = self.steps <= options.num_preparation
         if options.num_food:
-            allowed = moved & ~preparing & (~was_seen | options.eat_when_caught)
-            reward += self.food.eat(saw_food, allowed)
+            reward += self.food.eat(edible, moved & ~preparing)
         punish_leaving(reward, options, worlds)
         reward[preparing] = 0.0
         return reward
 
-    def _hider_seen(self) -> Array:
-        hiders = self.worlds.num_hiders
-        return np.asarray(self.perception.agents[:, hiders:, :hiders].any(axis=(1, 2)))
+    def _edible(self) -> Array:
+        """[N, A, F]: the food that each agent saw last; nothing where a hider was seen, who may not eat then."""
+        saw, hiders = self.perception.sees_food, self.worlds.num_hiders
+        if not self.options.num_food or self.options.eat_when_caught:
+            return saw.copy()
+        caught = np.asarray(self.perception.agents[:, hiders:, :hiders].any(axis=(1, 2)))
+        return saw & ~caught[:, None, None]
 
     def look(self) -> None:
         """Perceive without a step: worlds began anew."""

@@ -32,22 +32,25 @@ class Hands:
     def clear(self, world: int) -> None:
         self.held[world], self.locked[world], self.owner[world] = -1, False, 0
 
-    def grab(self, pull: Array, sees: Array, reach: Array) -> None:
-        """Each agent that pulls [N, A] takes the nearest object that it sees [N, A, O] within its reach [N, A, O]."""
-        within = sees & pull[:, :, None] & (reach <= REACH)
-        if within.shape[2] == 0:
-            return
+    def act(self, pull: Array, press: Array, sees: Array, reach: Array, dice: Sequence[Dice]) -> None:
+        """What agents that pull [N, A] and press [N, A] do to objects that they see [N, A, O] in reach [N, A, O]."""
+        near = sees & (reach <= REACH)
+        some = bool(near.any())
+        if some or (self.held >= 0).any():
+            self._grab(near & pull[:, :, None], reach)
+        if some:
+            self._lock(press, near, dice)
+
+    def _grab(self, within: Array, reach: Array) -> None:
+        """Each agent takes the nearest of the objects that are `within` [N, A, O] its reach [N, A, O]."""
         nearest = np.where(within, reach, np.inf).argmin(axis=2)
         chosen = np.where(within.any(axis=2), nearest, -1)
         for world, agent in zip(*np.nonzero(chosen != self.held), strict=True):
             self._worlds.grab(world, agent, int(chosen[world, agent]))
         self.held = chosen
 
-    def lock(self, press: Array, sees: Array, reach: Array, dice: Sequence[Dice]) -> None:
-        """Agents next to an object that they see vote by pressing [N, A] or not; see the documentation for the rule."""
-        near = sees & (reach <= REACH)  # [N, A, O]
-        if not near.any():
-            return
+    def _lock(self, press: Array, near: Array, dice: Sequence[Dice]) -> None:
+        """Agents who see an object that is `near` [N, A, O] vote by pressing [N, A] or not: see the documentation."""
         same_team = self._is_hider[:, None] == self._is_hider[self.owner][:, None, :]
         pressed = press[:, :, None]
         unlock = (near & ~pressed & same_team).any(axis=1)  # [N, O]

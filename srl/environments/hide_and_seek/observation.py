@@ -10,14 +10,19 @@ import numpy as np
 
 from srl.api.spaces import Box, Dict
 from srl.base.tree import Array
+from srl.environments.hide_and_seek.describing import (
+    LOCKS,
+    MOVING,
+    SELF,
+    SIZES,
+    describe_agents,
+    describe_objects,
+)
 from srl.environments.hide_and_seek.manipulation import Hands
 from srl.environments.hide_and_seek.options import GameOptions, most
 from srl.environments.hide_and_seek.rays import NUM_RAYS
 from srl.environments.hide_and_seek.rewards import Food
 from srl.environments.hide_and_seek.worlds import Worlds
-
-SELF = 10  # x y z yaw, vx vy vz wz, hider, preparation
-MOVING = 9  # x y z, cos and sin of yaw, vx vy vz wz
 
 
 class Observation:
@@ -28,8 +33,8 @@ class Observation:
         self._sized = options.has_elongated
         self._others = max(1, worlds.num_agents - 1 if options.max_others is None else options.max_others)
         boxes, ramps = max(1, worlds.num_boxes), max(1, worlds.num_ramps)
-        box_width = MOVING + 3 * self._sized + 3
-        ramp_width = MOVING + 3 * self._sized + 3 * options.lock_ramps
+        self._locks = MOVING + SIZES * self._sized  # the column at which they begin
+        box_width, ramp_width = self._locks + LOCKS, self._locks + LOCKS * options.lock_ramps
         shapes: dict[str, tuple[int, ...]] = {
             "observation_self": (SELF,),
             "agent_qpos_qvel": (self._others, SELF),
@@ -54,9 +59,6 @@ class Observation:
         self.space = Dict({name: _space(name, array) for name, array in sorted(self.arrays.items())})
         # Whom each agent is shown in which row: those before it, going backwards. [N, A, others], -1: nobody.
         self._order = np.full((num, agents, self._others), -1)
-        self._world_index = np.arange(num)[:, None, None]
-        self._hider = np.arange(agents) < worlds.num_hiders
-        self._describe = np.zeros((num, agents + 1, SELF), np.float32)  # the last row stays zero: nobody
 
     @property
     def lidar(self) -> Array:
@@ -88,48 +90,21 @@ class Observation:
         """Write what has changed. `lidar` is written by the kernel that casts the rays."""
         worlds, arrays = self._worlds, self.arrays
         agents, ramps = worlds.num_agents, worlds.num_ramps
-        describe = self._describe
-        describe[:, :-1, :4], describe[:, :-1, 4:8] = worlds.q[:, :agents], worlds.v[:, :agents]
-        describe[:, :-1, 8], describe[:, :-1, 9] = self._hider, preparation[:, None]
-        if not worlds.present[:, :agents].all():
-            describe[:, :-1][~worlds.present[:, :agents]] = 0
-        arrays["observation_self"][:] = describe[:, :-1].transpose(1, 0, 2)
-        index = self._order
-        arrays["agent_qpos_qvel"][:] = describe[self._world_index, index].transpose(1, 0, 2, 3)
-        seen = np.take_along_axis(sees[:, :, :agents], np.maximum(index, 0), axis=2) & (index >= 0)
-        arrays["mask_aa_obs"][:] = seen.transpose(1, 0, 2)
-        self._update_objects("ramp_obs", slice(agents, agents + ramps), hands, self._options.lock_ramps)
-        self._update_objects("box_obs", slice(agents + ramps, None), hands, True)
-        things = sees[:, :, agents:].transpose(1, 0, 2)
-        arrays["mask_ar_obs"][:, :, :ramps] = things[:, :, :ramps]
-        arrays["mask_ab_obs"][:, :, : worlds.num_boxes] = things[:, :, ramps:]
+        describe_agents(
+            worlds.num_hiders, worlds.q, worlds.v, worlds.present, sees, self._order, preparation,
+            arrays["observation_self"], arrays["agent_qpos_qvel"], arrays["mask_aa_obs"],
+        )  # fmt: skip
+        for first, number, sized, locks, rows, mask in (
+            (agents, ramps, False, self._locks * self._options.lock_ramps, "ramp_obs", "mask_ar_obs"),
+            (agents + ramps, worlds.num_boxes, self._sized, self._locks, "box_obs", "mask_ab_obs"),
+        ):
+            describe_objects(
+                first, number, worlds.num_hiders, sized, locks, worlds.q, worlds.v, worlds.half, worlds.present,
+                sees, hands.locked, hands.owner, arrays[rows], arrays[mask],
+            )  # fmt: skip
         if "food_obs" in arrays:
             arrays["food_obs"][..., :3], arrays["food_obs"][..., 3] = food.places, food.health
             arrays["mask_af_obs"][:] = sees_food.transpose(1, 0, 2)
-
-    def _update_objects(self, key: str, which: slice, hands: Hands, lockable: bool) -> None:
-        worlds, target = self._worlds, self.arrays[key]
-        agents, q = worlds.num_agents, worlds.q[:, which]
-        if q.shape[1] == 0:
-            return
-        there = worlds.present[:, which]
-        target[..., :3] = q[..., :3]
-        target[..., 3], target[..., 4] = np.cos(q[..., 3]) * there, np.sin(q[..., 3])
-        target[..., 5:9] = worlds.v[:, which]
-        column = MOVING
-        if self._sized:
-            if key == "box_obs":
-                target[..., 9:12] = 2 * worlds.half[:, which]
-            column += 3
-        if lockable:
-            stop = None if which.stop is None else which.stop - agents
-            part = slice(which.start - agents, stop)
-            locked, owner = hands.locked[:, part], hands.owner[:, part]  # [N, K]
-            mine = owner == np.arange(agents)[:, None, None]  # [A, N, K]
-            ours = self._hider[owner] == self._hider[:, None, None]
-            target[..., column] = mine & locked
-            target[..., column + 1] = ours & locked
-            target[..., column + 2] = locked
 
 
 def _space(name: str, array: Array) -> Box:

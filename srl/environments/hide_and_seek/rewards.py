@@ -6,6 +6,7 @@ import numpy as np
 
 from srl.base.tree import Array
 from srl.environments.hide_and_seek.options import GameOptions
+from srl.environments.hide_and_seek.shapes import compiled
 from srl.environments.hide_and_seek.worlds import Worlds
 
 OUT_OF_BOUNDS = -10.0
@@ -16,11 +17,12 @@ def hide_and_seek(kind: str, sight: Array, present: Array, num_hiders: int) -> A
     """Rewards [N, A], from which agent sees [N, A, A] which: +1 and -1."""
     caught = sight[:, num_hiders:, :num_hiders]  # [N, seekers, hiders]
     hiders, seekers = present[:, :num_hiders], present[:, num_hiders:]
-    seen, seeing = np.asarray(caught.any(axis=1)), np.asarray(caught.any(axis=2))
     if kind == "joint_zero_sum":
-        one = np.asarray(seen.any(axis=1))[:, None]
-        seen, seeing = np.repeat(one, seen.shape[1], axis=1), np.repeat(one, seeing.shape[1], axis=1)
-    reward = np.concatenate((1.0 - 2.0 * seen, 2.0 * seeing - 1.0), axis=1)
+        seen = seeing = np.asarray(caught.any(axis=(1, 2)))[:, None]
+    else:
+        seen, seeing = np.asarray(caught.any(axis=1)), np.asarray(caught.any(axis=2))
+    reward = np.empty(present.shape)
+    reward[:, :num_hiders], reward[:, num_hiders:] = 1.0 - 2.0 * seen, 2.0 * seeing - 1.0
     if kind == "joint_mean":
         reward[:, :num_hiders] = _team_mean(reward[:, :num_hiders], hiders)
         reward[:, num_hiders:] = _team_mean(reward[:, num_hiders:], seekers)
@@ -37,15 +39,25 @@ def punish_leaving(reward: Array, options: GameOptions, worlds: Worlds) -> None:
     """Replace the reward [N, A] of those who are out of bounds, or of all where an object is."""
     if options.bounds is None:
         return
-    x0, y0, x1, y1 = (bound * options.scale for bound in options.bounds)
-    centre = worlds.q[:, :, :2] + worlds.half[:, :, :2]
-    out = ((centre < (x0, y0)) | (centre > (x1, y1))).any(axis=2) & worlds.present  # [N, E]
-    if not out.any():
+    out = np.zeros(worlds.present.shape, bool)  # [N, E]
+    if not _find_outside(worlds.q, worlds.half, worlds.present, np.array(options.bounds) * options.scale, out):
         return
     agents = worlds.num_agents
     reward[out[:, :agents]] = OUT_OF_BOUNDS
     if options.penalize_objects_out:
         reward[out[:, agents:].any(axis=1)] = OUT_OF_BOUNDS
+
+
+@compiled
+def _find_outside(q: Array, half: Array, present: Array, bounds: Array, out: Array) -> bool:
+    """Mark who is `out` [N, E] of bounds (x0, y0, x1, y1), by centres; whether anybody is."""
+    some = False
+    for n in range(len(q)):
+        for e in range(q.shape[1]):
+            x, y = q[n, e, 0] + half[n, e, 0], q[n, e, 1] + half[n, e, 1]
+            if present[n, e] and not (bounds[0] <= x <= bounds[2] and bounds[1] <= y <= bounds[3]):
+                out[n, e] = some = True
+    return some
 
 
 class Food:

@@ -117,6 +117,7 @@ def _walls(kind: SceneKind, layout: Layout | None) -> str:
         color = ".5 .6 .7 .1" if index < outer else ".45 .5 .58 1"
         text += (
             f'<geom name="wall{index}" type="box" size="{_text(half)}" pos="{_text((x, y, z))}" '
+            f'contype="{int(present)}" conaffinity="{int(present)}" '
             f'friction="{kind.wall_friction}" group="{0 if index < outer else 1}" rgba="{color}"/>'
         )
     return text
@@ -201,7 +202,8 @@ class Scene:
         model.tree_sleep_policy[: kind.num_agents] = int(mujoco.mjtSleepPolicy.mjSLEEP_ALLOWED)
         self.data = mujoco.MjData(model)
         self._reset = mujoco.mj_resetData
-        self.qpos, self.qvel, self.ctrl = self.data.qpos, self.data.qvel, self.data.ctrl
+        self.qpos, self.qvel = self.data.qpos, self.data.qvel
+        self.controls = self.data.ctrl.reshape(-1, 3)  # of each agent: along x, along y, about z
         self.eq_active, self.eq_data, self.eq_obj2id = self.data.eq_active, model.eq_data, model.eq_obj2id
         first_box = 1 + kind.num_agents + kind.num_ramps
         boxes = np.arange(first_box, first_box + kind.num_boxes)
@@ -238,6 +240,8 @@ class Scene:
         model.geom_pos[self._walls], model.geom_size[self._walls] = position, size
         model.geom_rbound[self._walls] = np.sqrt(np.square(size).sum(axis=1))
         model.geom_aabb[self._walls, 3:] = size
-        outer = np.arange(self.kind.num_walls) < layout.num_outer
+        index = np.arange(self.kind.num_walls)
+        model.geom_contype[self._walls] = model.geom_conaffinity[self._walls] = index < count  # spares pairs to look at
+        outer = index < layout.num_outer
         model.geom_rgba[self._walls, 3] = np.where(outer, 0.1, 1.0)
         model.geom_group[self._walls] = np.where(outer, 0, 1)

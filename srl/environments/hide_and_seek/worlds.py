@@ -51,8 +51,9 @@ class Worlds:
         self.layouts: list[Layout | None] = [None] * num
         self._scenes: list[Scene | None] = [None] * num
         self._spare: dict[SceneKind, list[Scene]] = defaultdict(list)
-        # Pairs of views, simulation -> array, for each world; and where each agent's controls are.
-        self._views: list[list[tuple[Array, Array]]] = [[] for _ in range(num)]
+        # The simulations' own positions and velocities, for each world; and which agents have controls there.
+        self._qpos: list[Array] = [np.zeros(0)] * num
+        self._qvel: list[Array] = [np.zeros(0)] * num
         self._rows: list[Array] = [np.zeros(0, np.int64)] * num
         self._controls = np.zeros((num, agents, 3))
         self._bodies = np.full((num, entities), -1)  # [N, E]: the number of each entity in its simulation
@@ -64,23 +65,12 @@ class Worlds:
         self._scenes[world], self.layouts[world] = scene, layout
         hiders, seekers = layout.num_hiders, len(layout.agents) - layout.num_hiders
         objects = self.num_ramps + len(layout.boxes)
-        parts = [(0, hiders), (self.num_hiders, seekers), (self.num_agents, objects)]
         bodies = self._bodies[world]
-        bodies[:] = -1
-        count, views = 0, []
-        joined: list[list[int]] = []  # first entity, first body, number
-        for first, number in parts:
+        bodies[:], count = -1, 0
+        for first, number in ((0, hiders), (self.num_hiders, seekers), (self.num_agents, objects)):
             bodies[first : first + number] = np.arange(count, count + number)
-            if joined and joined[-1][0] + joined[-1][2] == first:
-                joined[-1][2] += number
-            else:
-                joined.append([first, count, number])
             count += number
-        for first, body, number in joined:
-            for array, state in ((self.q, scene.qpos), (self.v, scene.qvel)):
-                array_part = array[world, first : first + number]
-                views.append((array_part, state[4 * body : 4 * (body + number)].reshape(-1, 4)))
-        self._views[world] = views
+        self._qpos[world], self._qvel[world] = scene.qpos, scene.qvel
         self._rows[world] = np.flatnonzero(bodies[: self.num_agents] >= 0)
         self.present[world] = bodies >= 0
         self.q[world], self.v[world] = 0, 0
@@ -144,13 +134,14 @@ class Worlds:
         for world in np.flatnonzero(moving).tolist():
             scene = self._scene(world)
             rows = self._rows[world]
-            scene.ctrl[:] = (controls[world] if len(rows) == full else controls[world, rows]).reshape(-1)
+            scene.controls[:] = controls[world] if len(rows) == full else controls[world, rows]
             try:
                 step(scene.model, scene.data, substeps)
             except Exception:
                 failures[world] = traceback.format_exc()
-            for array, state in self._views[world]:
-                array[...] = state
+        # Bodies have the order of entities that are present, so that all worlds are read at once.
+        self.q[self.present] = np.concatenate(self._qpos).reshape(-1, 4)
+        self.v[self.present] = np.concatenate(self._qvel).reshape(-1, 4)
         speed = np.abs(self.v[:, :, :3])
         if not speed.max() < MAX_SPEED:
             for world in np.flatnonzero(~(speed.max(axis=(1, 2)) < MAX_SPEED)).tolist():
@@ -171,8 +162,9 @@ class Worlds:
             self._scene(world).qvel[4 * self._bodies[world, entity]] = NUDGE
 
     def _gather(self, world: int) -> None:
-        for array, state in self._views[world]:
-            array[...] = state
+        here = self.present[world]
+        self.q[world, here] = self._qpos[world].reshape(-1, 4)
+        self.v[world, here] = self._qvel[world].reshape(-1, 4)
 
     def _scene(self, world: int) -> Scene:
         scene = self._scenes[world]
@@ -186,5 +178,5 @@ class Worlds:
 
     def close(self) -> None:
         self._scenes = [None] * self.num
-        self._views = [[] for _ in range(self.num)]
+        self._qpos, self._qvel = [np.zeros(0)] * self.num, [np.zeros(0)] * self.num
         self._spare.clear()

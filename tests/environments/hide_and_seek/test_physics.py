@@ -138,7 +138,7 @@ def test_a_layout_written_into_a_model_moves_as_one_that_was_compiled(variant):
         data = mujoco.MjData(model)
         data.qpos[:] = scene.qpos
         for _ in range(15):
-            data.ctrl[:] = scene.ctrl[:] = random.uniform(-0.9, 0.9, model.nu)
+            data.ctrl[:] = scene.data.ctrl[:] = random.uniform(-0.9, 0.9, model.nu)
             for one, other in ((model, data), (scene.model, scene.data)):
                 mujoco.mj_step(one, other, 15)
         np.testing.assert_array_equal(scene.qpos, data.qpos)
