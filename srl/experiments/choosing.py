@@ -73,10 +73,12 @@ def apply(
         owner, _, name = setting.option.rpartition(".")
         if f"{options.algo}.{name}" not in given and name not in given:
             (learning if owner else own)[name] = setting.value
+    num_agents = 1 if spec is None else sum(len(team.agents) for team in spec.teams)
+    if num_agents > 1 and not recipe.patterns:
+        own.pop("batch", None)  # of one agent; several policies may share these: each takes what the actors fill
     if learning:
         own[options.algo] = dataclasses.replace(getattr(options, options.algo), **learning)
     chosen = dataclasses.replace(options, recipe=recipe.name, **own)
-    num_agents = 1 if spec is None else sum(len(team.agents) for team in spec.teams)
     scale = options.scale or (min(1.0, num_cores() / recipe.cores) if recipe.cores else 1.0)
     if "batch" in own and (scale != 1.0 or num_agents > 1):
         return _scaled(chosen, scale, num_agents)

@@ -34,15 +34,16 @@ def _updates(epochs: int, num_minibatches: int, learning_rate: float) -> tuple[S
 _NO_ENTROPY = Setting("algo.entropy_coefficient", 0.0, "the Gaussian's own width explores; a bonus keeps it too wide")
 _CONTINUOUS = (*_normalised("positions, angles and speeds of very different size"), _NO_ENTROPY)
 
+_SMALL_BATCHES = _sizes(16, 128, 2048, "long pieces, for rewards that come late; small batches, to use them soon")
+_PATIENT = (*_SMALL_BATCHES, *_updates(4, 32, 3e-4))
+
 RECIPES = (
     Recipe(
         "acrobot",
         "Acrobot: few rewards to tell actions apart until the goal is first reached",
         ("Acrobot-v1",),
-        task=(
-            Setting("algo.normalize_observation", True, "speeds are up to 28, sines and cosines up to 1"),
-            Setting("algo.entropy_coefficient", 0.0, "random pushing reaches the goal often enough"),
-        ),
+        task=_normalised("speeds are up to 28, sines and cosines up to 1"),
+        ppo=_PATIENT,
     ),
     Recipe(
         "pendulum",
@@ -143,8 +144,13 @@ RECIPES = (
     *HIDE_AND_SEEK,
     *MULTI_AGENT,
     # The last two are taken by what the environment is, not by its name.
-    Recipe("continuous", "unknown environment with real-valued actions", task=_CONTINUOUS, ppo=_updates(10, 32, 3e-4)),
+    Recipe(
+        "continuous",
+        "unknown environment with real-valued actions",
+        task=_CONTINUOUS,
+        ppo=(*_SMALL_BATCHES, *_updates(10, 32, 3e-4)),
+    ),
     Recipe("image", "unknown environment with pictures", ppo=_updates(4, 4, 2.5e-4)),
-    Recipe("default", "unknown environment: the options' own defaults"),
+    Recipe("default", "unknown environment", task=_normalised("numbers of any size"), ppo=_PATIENT),
 )
 NAMES = (AUTO, NONE, *(recipe.name for recipe in RECIPES))

@@ -144,6 +144,12 @@ def test_sizes_that_do_not_go_with_the_users_are_dropped() -> None:
     assert sizes(apply(recipe, TrainOptions(trainers=4), {"trainers"})) == (8, 128, None)
 
 
+def test_an_unknown_game_of_several_agents_has_a_batch_that_any_of_its_policies_can_fill() -> None:
+    roles = ("chaser_*=chasers", "runner_*=runners")  # two and one
+    options = prepared("pettingzoo:srl.testing.pursuit:pursuit", roles=roles, lanes=2, horizon=4).options
+    assert (options.recipe, options.batch) == ("default", None)
+
+
 def test_other_algorithms_take_what_the_task_asks_for_only() -> None:
     options = apply(BY_NAME["mujoco"], TrainOptions(algo="a2c"), ())
     assert options.a2c == replace(
