@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from srl.algorithms.ppo import PPOConfig
 from srl.api.spaces import Box, Discrete
 from srl.api.trainer import TrainerGroup, Trajectory
 from srl.base.tree import Array
+from srl.testing.namespaces import hosts
 
 OBSERVATION, ACTION = Box((4,)), Discrete(3)
 # One minibatch: which samples share one is then the same for one trainer and for two.
@@ -34,9 +38,9 @@ RANK = Path(__file__).with_name("rank.py")
 
 
 def run_two(
-    tmp_path: Path, config: PPOConfig, batches: list[list[Trajectory]]
+    tmp_path: Path, config: PPOConfig, batches: list[list[Trajectory]], places: Sequence[Sequence[str]] = ((), ())
 ) -> tuple[list[list[bool]], list[dict[str, Array]]]:
-    """What each rank skipped, and its state at the end."""
+    """What each rank skipped, and its state at the end. `places` are put before their commands, to run them there."""
     processes = []
     with ExitStack() as stack:
         for rank in range(2):
@@ -44,7 +48,9 @@ def run_two(
             (tmp_path / f"work{rank}").write_bytes(pickle.dumps(work))
             stdin = stack.enter_context((tmp_path / f"work{rank}").open("rb"))
             stdout = stack.enter_context((tmp_path / f"end{rank}").open("wb"))
-            process = stack.enter_context(subprocess.Popen([sys.executable, RANK], stdin=stdin, stdout=stdout))
+            process = stack.enter_context(
+                subprocess.Popen([*places[rank], sys.executable, RANK], stdin=stdin, stdout=stdout)
+            )
             stack.callback(process.kill)
             processes.append(process)
         assert [process.wait(timeout=100.0) for process in processes] == [0, 0]
@@ -81,19 +87,32 @@ def test_two_ranks_learn_as_one_with_the_whole_batch(tmp_path: Path, whole: Traj
 
 @pytest.mark.slow
 def test_two_ranks_stay_bit_equal_over_500_updates_and_within_1e_5_of_one(tmp_path: Path) -> None:
+    stay_equal(tmp_path, ((), ()))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("nsenter") is None, reason="namespaces need root")
+def test_so_do_two_ranks_on_two_hosts(tmp_path: Path) -> None:
+    with hosts(2) as two:
+        stay_equal(tmp_path, [two.enter(rank) for rank in range(2)])
+
+
+def stay_equal(tmp_path: Path, places: Sequence[Sequence[str]]) -> None:
     config = PPOConfig(epochs=1, num_minibatches=1, normalize_observation=True)
     alone = config.build_trainer(OBSERVATION, ACTION, 0)
     start = alone.parameters().copy()
     kinds = [random_trajectory(config, OBSERVATION, ACTION, alone, rows=17, lanes=24, seed=seed) for seed in range(10)]
     left, right = ([lanes_of(kind, lanes) for kind in kinds] * 50 for lanes in (slice(0, 7), slice(7, 24)))
-    skipped, states = run_two(tmp_path, config, [left, right])
+    skipped, states = run_two(tmp_path, config, [left, right], places)
     assert skipped == [[False] * 500] * 2
     for name in states[0]:
         assert states[0][name].tobytes() == states[1][name].tobytes(), name
     for batch in kinds * 50:
         alone.step(batch, 0.0)
     assert np.abs(alone.parameters() - start).max() > 0.05
-    np.testing.assert_allclose(states[0]["parameters"], alone.parameters(), atol=1e-5)  # 9e-8 was found
+    difference = np.abs(states[0]["parameters"] - alone.parameters()).max()
+    print(f"largest difference from one trainer with the whole batch: {difference:.1e}")
+    assert difference <= 1e-5
 
 
 def test_ranks_skip_together_and_go_on_with_few_rows(tmp_path: Path, whole: Trajectory) -> None:

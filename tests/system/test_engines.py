@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from terminals import SRL, Terminal
+from terminals import SRL, Terminal, kill, worker
 
 from srl.runs.journal import check, read
 from srl.testing.engines import ray, slurm
@@ -44,6 +44,36 @@ def test_a_run_on_ray_survives_a_node_and_leaves_nothing(terminal: Terminal) -> 
     pytest.importorskip("ray")
     with hosts(3) as three, ray(three, cpus=2) as address:
         survive(terminal, three, three.enter(0), ("--scheduler", "ray", "--address", address), controller="host0")
+
+
+def test_trainers_of_two_hosts_have_the_same_parameters_and_one_may_die(terminal: Terminal) -> None:
+    shape = ("--hosts", "2", "--trainers", "2", "--actors", "2", "--lanes", "16", "--horizon", "32", "--journal")
+    with hosts(2) as two:
+        address = f"{two.address(0)}:7700"
+        place = ("--scheduler", "hosts", "--bind", address, "--secret-file", str(terminal.secret))
+        run = ("CartPole-v1", "--recipe", "none", "--ppo.epochs", "1", "--steps", "1000000000", "--name", "run")
+        train = terminal.launch([*two.enter(0), SRL, "train", *run, "--root", str(terminal.root), *shape, *place])
+        wait_for(terminal.secret.exists, "the run made a secret")
+        join = ("agent", address, "--secret-file", str(terminal.secret), "--cpus", "2")
+        agent = terminal.launch([*two.enter(1), SRL, *join])
+        before = train.wait(lambda status: status["version"] >= 500, "500 updates")
+        there = {one["name"]: one["host"] for one in before["workers"]}
+        assert there["trainers/0"] != there["trainers/1"], there
+        began = time.monotonic()
+        kill(worker(before, "trainers/1")["pid"])
+        train.wait(lambda status: status["version"] > before["version"] + 20, "updates after that")
+        print(f"two trainers: 20 updates after the death of one {time.monotonic() - began:.1f} s later")
+        train.wait(lambda status: worker(status, "trainers/1")["progress"] > 0, "it has joined again")
+        assert terminal.run("stop", "run").code == 0
+        assert train.end().code == 130
+        assert agent.end().code == 0
+    entries = list(read(terminal.root / "run" / "journal.jsonl"))
+    assert check(entries, before["max_lag"]) == []
+    digests = {rank: {entry.update: entry.digest for entry in entries if entry.rank == rank} for rank in range(2)}
+    both = digests[0].keys() & digests[1].keys()
+    print(f"two trainers: {len(both)} updates of both, all bit-equal")
+    assert len(both) >= 500
+    assert all(digests[0][update] == digests[1][update] for update in both)
 
 
 def survive(terminal: Terminal, hosts: Hosts, enter: tuple[str, ...], engine: tuple[str, ...], controller: str) -> None:
@@ -87,9 +117,9 @@ def survive(terminal: Terminal, hosts: Hosts, enter: tuple[str, ...], engine: tu
 
 def places(status: dict[str, Any]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for worker in status["workers"]:
-        if worker["progress"] > 0:
-            found.setdefault(worker["host"], []).append(worker["name"])
+    for one in status["workers"]:
+        if one["progress"] > 0:
+            found.setdefault(one["host"], []).append(one["name"])
     return found
 
 
