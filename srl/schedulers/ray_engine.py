@@ -61,6 +61,8 @@ class RayEngine:
         self._looked = 0.0
         check_ray(address)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # A Ray that we start ourselves: at its niceness of 15 workers would starve beside any other program.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         try:
             self._ray.init(
                 address=address or None,
