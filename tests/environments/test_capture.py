@@ -48,7 +48,7 @@ class World:
         self.queue: collections.deque[int] = collections.deque(maxlen=3)
         self.colour = Colour.RED
         self.pair = Pair(1, [2])
-        self.seen: set[str] = set()
+        self.seen: set[int] = set()  # small numbers: a copy has them in the same order, which no other set promises
         self.scalar = np.float32(0.1)
         self.me = self
         self.act = self.step
@@ -63,7 +63,7 @@ class World:
         self.queue.append(thing.place)
         self.colour = Colour(1 + thing.place % 2)
         self.pair = Pair(self.pair.left + 1, [*self.pair.right, self.pure_random.random()])
-        self.seen.add(str(thing.place))
+        self.seen.add(len(self.things))
         self.scalar *= np.float32(1.1)
         drawn = [self.same_random.normal(), self.old_random.normal(), self.pure_random.random()]
         return [*drawn, self.board.tolist(), sorted(self.seen), self.scalar, self.pair.right[-1], self.me is self]

@@ -41,7 +41,8 @@ def test_every_policy_learns_its_share_of_the_steps_and_the_run_ends_with_the_la
 
 
 def test_a_role_has_its_own_horizon_algorithm_and_options() -> None:
-    found = experiment(roles=("chaser_*=chasers,horizon=8,gamma=0.5,hidden_sizes=[16,16]", "runner_*=runners,algo=a2c"))
+    roles = ("chaser_*=chasers,horizon=8,gamma=0.5,hidden_sizes=[16,16]", "runner_*=runners,algo=a2c")
+    found = experiment(roles=roles, horizon=32)
     trainers = {group.config.policy: group.config for group in found.groups if group.name.startswith("trainers")}
     assert trainers["chasers"].samples.spec.horizon == 8
     assert (trainers["chasers"].algorithm.gamma, trainers["chasers"].algorithm.hidden_sizes) == (0.5, (16, 16))
