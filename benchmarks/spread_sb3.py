@@ -3,7 +3,7 @@
     python benchmarks/spread_sb3.py --steps 1000000 --seed 0
 
 In an environment of its own: pip install "stable-baselines3" "supersuit" "mpe2" "pettingzoo". Steps are decisions, one
-for each agent, as SRL counts them. Prints decisions, seconds and the mean return of an agent over the last 900 episodes.
+for each agent, as SRL counts them. Prints decisions, seconds and the mean return of an agent in the last 900 episodes.
 """
 
 from __future__ import annotations
