@@ -27,7 +27,10 @@ from srl.api.status import RunStatus
 from srl.base.statistics import spread
 
 SLEEPY = "srl.testing.environments:slow"
-SLEEPING = ("--env-arg", "seconds=0.002", "--lanes", "4", "--horizon", "16", "--ppo.num-minibatches", "1")
+SLEEPING = (
+    *("--env-arg", "seconds=0.002", "--recipe", "none", "--lanes", "4", "--horizon", "16"),
+    *("--ppo.num-minibatches", "1"),
+)
 
 
 def kill_and_wait(

@@ -93,7 +93,7 @@ def test_a_run_that_lost_workers_finishes_and_has_learnt_every_step_once(termina
 def test_a_frozen_worker_is_replaced_and_one_that_waits_is_not(terminal: Terminal) -> None:
     """A trainer waits longer for its batch. Then the actor is frozen in a step, and the trainer as it waits."""
     slow = ("srl.testing.environments:slow", "--env-arg", "seconds=0.025", "--lanes", "1", "--actors", "1")
-    command = terminal.train(*slow, *LONG, "--horizon", "100", "--hang-timeout", "2")
+    command = terminal.train(*slow, *LONG, "--recipe", "none", "--horizon", "100", "--hang-timeout", "2")
     before = command.wait(lambda status: status["version"] >= 1, "an update")
     assert before["restarts"] == 0
     for victim in ("actors/0", "trainers/0"):

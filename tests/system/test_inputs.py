@@ -15,7 +15,7 @@ from srl.cli import main
 from srl.runs import checkpoints
 
 BROKEN = str(Path(__file__).with_name("broken.py"))
-SMALL = ("--lanes", "4", "--horizon", "16", "--actors", "1", "--ppo.num-minibatches", "1")
+SMALL = ("--lanes", "4", "--horizon", "16", "--actors", "1", "--recipe", "none", "--ppo.num-minibatches", "1")
 
 
 def refused(ended: Ended, *texts: str, code: int = 2) -> None:
