@@ -7,7 +7,8 @@ from terminals import Terminal
 
 RUN = (
     *("srl.testing.environments:slow", "--env-arg", "seconds=0.002", "--actors", "2", "--lanes", "4"),
-    *("--horizon", "16", "--recipe", "none", "--ppo.num-minibatches", "1", "--steps", "1000000000", "--inference", "remote", "--journal"),
+    *("--horizon", "16", "--recipe", "none", "--ppo.num-minibatches", "1"),
+    *("--steps", "1000000000", "--inference", "remote", "--journal"),
 )
 
 
