@@ -31,10 +31,11 @@ def remembered() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are for the main thread
         return
-    before = {number: signal.getsignal(number) for number in WISHES}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, _remember)
+    present = {number: signal.getsignal(number) for number in WISHES}
+    # Who ignores them is left alone, and who has a handler that Python does not know.
+    before = {number: handler for number, handler in present.items() if handler not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, _remember)
     try:
         yield
     finally:
