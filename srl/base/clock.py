@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Protocol
+
+OWN_PAUSE_SECONDS = 5.0
 
 
 class Clock(Protocol):
@@ -42,6 +45,21 @@ class ManualClock:
             raise ValueError(f"a clock only moves forward, not by {seconds} s")
         self._now += seconds
         self._wall += seconds
+
+
+@dataclass
+class Looks:
+    """How much of the time between two looks counts. More than `most` is a pause of our own (the machine slept,
+    everybody was frozen), and nobody else's fault."""
+
+    looked: float = 0.0
+    """When we looked last."""
+    most: float = OWN_PAUSE_SECONDS
+
+    def passed(self, now: float) -> float:
+        """Look again: the seconds since the last time, as far as they count."""
+        passed, self.looked = min(now - self.looked, self.most), now
+        return passed
 
 
 def now() -> float:

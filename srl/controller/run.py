@@ -325,7 +325,7 @@ class Controller:
                 seat.last_words = f"{what} for {seat.watch.still:.0f} s\n{stacks}"
                 self.tell(f"{seat.place.name} is {what}; replacing it")
                 self._scheduler.kill(seat.place)
-                seat.watch = Watch(looked=now)
+                seat.watch = Watch()
 
     # What others may ask
 

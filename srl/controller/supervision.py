@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from srl.api.experiment import RestartRule
+from srl.base.clock import Looks
 from srl.base.text import last_line
 
 FIRST_BACKOFF = 0.2
@@ -21,8 +22,6 @@ GUARD_SECONDS = 60.0
 GUARD_SHARE = 0.2
 GUARD_ALWAYS = 2
 FROZEN_SECONDS = 2.0
-OWN_PAUSE_SECONDS = 5.0
-"""The most that counts between two looks: more is a pause of our own (the machine slept, everybody was frozen)."""
 MAX_SHARE_INVERSE = 10.0
 
 
@@ -105,8 +104,7 @@ class Pace:
 class Watch:
     """Tells a stuck worker from a slow or a waiting one by what its gauges do, not by a clock on the wall."""
 
-    looked: float = 0.0
-    """When it was looked at last."""
+    looks: Looks = field(default_factory=Looks)
     seen: tuple[int, int] = (-1, -1)
     still: float = 0.0
     """Seconds in which we looked and nothing moved."""
@@ -115,7 +113,7 @@ class Watch:
         """`stamp` changes with every change of phase: one who waits wakes up and lies down again all the time, one who
         is frozen or hangs in a call does not. Of one whom the kernel calls stopped (`frozen`) nothing is to be hoped:
         it gets FROZEN_SECONDS."""
-        passed, self.looked = min(now - self.looked, OWN_PAUSE_SECONDS), now
+        passed = self.looks.passed(now)
         if (progress, stamp) != self.seen:
             self.seen, self.still = (progress, stamp), 0.0
             return False

@@ -70,7 +70,8 @@ def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
         options = TrainOptions(actors=settings.actors, lanes=settings.lanes, ppo=PPOConfig(epochs=1), **shared)
         return settings.workload, options
     actors = settings.actors or known.actors
-    lanes = settings.lanes or (known.lanes if settings.inference in ("inline", "auto") else 2 * known.lanes)
+    # A request costs the same for twice the lanes.
+    lanes = settings.lanes or known.lanes * (1 if settings.inference == "inline" else 2)
     horizon = known.horizon
     while lanes * horizon * actors > known.batch and horizon > 1:  # each actor has its part in every batch
         horizon //= 2

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from srl.api.status import RunStatus, WorkerStatus
 from srl.api.transport import Message
+from srl.base.clock import Looks
 from srl.base.nearest import nearest
 from srl.base.statistics import spread
 from srl.controller.commands import AskFault, AskStatus, TellResult, TellStatus
@@ -19,7 +20,6 @@ from srl.runs.directory import RunDirectory
 
 LOOK_SECONDS = 0.1
 OWN_PAUSE_SECONDS = 1.0
-"""The most that counts between two looks: more is a pause of our own (everybody was frozen), not the run's fault."""
 SILENT_LOOKS = 5
 """So many questions without an answer, and the run is over."""
 REPLACED = ("kill", "stop")
@@ -163,10 +163,10 @@ class Chaos:
         if first is None or last is None:
             raise ValueError("the run does not answer")
         calm, chaos = Stretch(), Stretch()
-        looked, now, due = time.monotonic(), 0.0, plan.calm
+        looks, now, due = Looks(time.monotonic(), OWN_PAUSE_SECONDS), 0.0, plan.calm
         ended: float | None = None
         while (status := self._status()) is not None and status.state in ("starting", "running"):
-            passed, looked = min(time.monotonic() - looked, OWN_PAUSE_SECONDS), time.monotonic()
+            passed = looks.passed(time.monotonic())
             now += passed
             stretch = chaos if self._faults and ended is None else calm
             stretch.steps += status.steps - last.steps

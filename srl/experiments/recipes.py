@@ -143,7 +143,7 @@ RECIPES = (
     ),
     *HIDE_AND_SEEK,
     *MULTI_AGENT,
-    # The last two are taken by what the environment is, not by its name.
+    # The last three are taken by what the environment is, not by its name.
     Recipe(
         "continuous",
         "unknown environment with real-valued actions",

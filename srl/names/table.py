@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from srl.base.clock import Clock
-
-OWN_PAUSE_SECONDS = 5.0
-"""The most that counts between two looks at the leases."""
+from srl.base.clock import Clock, Looks
 
 
 class NameTable:
@@ -20,7 +17,7 @@ class NameTable:
     def __init__(self, clock: Clock, lease: float = 30.0) -> None:
         self._clock = clock
         self._lease = lease
-        self._looked = clock.now()
+        self._looks = Looks(clock.now())
         self._now = 0.0
         self._entries: dict[str, tuple[str, str]] = {}  # name -> address, owner
         self._leases: dict[str, float] = {}  # owner -> when it ends; only of those who have entries
@@ -44,8 +41,7 @@ class NameTable:
 
     def expire(self) -> bool:
         """Forget what was not renewed in time; True if anything was."""
-        passed, self._looked = self._clock.now() - self._looked, self._clock.now()
-        self._now += min(passed, OWN_PAUSE_SECONDS)
+        self._now += self._looks.passed(self._clock.now())
         late = [owner for owner, end in self._leases.items() if end < self._now]
         for owner in late:
             self.revoke(owner)

@@ -18,10 +18,11 @@ import psutil
 from srl.testing.waiting import PATIENCE, wait_for
 
 SRL = str(Path(sys.executable).parent / "srl")
-GENTLE = (
-    *("srl.testing.environments:slow", "--env-arg", "seconds=0.002", "--actors", "1", "--lanes", "4"),
-    *("--horizon", "16", "--recipe", "none", "--ppo.num-minibatches", "1"),
+SLEEPY = (
+    *("srl.testing.environments:slow", "--env-arg", "seconds=0.002", "--lanes", "4", "--horizon", "16"),
+    *("--recipe", "none", "--ppo.num-minibatches", "1"),
 )
+GENTLE = (*SLEEPY, "--actors", "1")
 """A run that mostly sleeps and leaves the cores to what is tried on it: for faults that need no speed to show."""
 
 

@@ -3,13 +3,9 @@
 import signal
 
 import pytest
-from terminals import Terminal
+from terminals import SLEEPY, Terminal
 
-RUN = (
-    *("srl.testing.environments:slow", "--env-arg", "seconds=0.002", "--actors", "2", "--lanes", "4"),
-    *("--horizon", "16", "--recipe", "none", "--ppo.num-minibatches", "1"),
-    *("--steps", "1000000000", "--inference", "remote", "--journal"),
-)
+RUN = (*SLEEPY, "--actors", "2", "--steps", "1000000000", "--inference", "remote", "--journal")
 
 
 def test_a_run_overcomes_faults_and_keeps_its_promises(terminal: Terminal) -> None:
