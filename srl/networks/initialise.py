@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 
@@ -12,7 +14,15 @@ def orthogonal(weight: Tensor, gain: float) -> None:
         nn.init.orthogonal_(weight, gain)
 
 
-def orthogonal_layers(gain: float, *layers: nn.Conv2d | nn.Linear) -> None:
+class Layer(Protocol):
+    @property
+    def weight(self) -> Tensor: ...
+
+    @property
+    def bias(self) -> Tensor | None: ...
+
+
+def orthogonal_layers(gain: float, *layers: Layer) -> None:
     """Orthogonal weights times `gain`, biases zero."""
     for layer in layers:
         orthogonal(layer.weight, gain)

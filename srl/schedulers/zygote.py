@@ -82,12 +82,14 @@ class Exited(msgspec.Struct, tag=True):
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     infancy = _Infancy(channel)
+    gc.disable()  # What is imported stays: looking for garbage in it takes a tenth of the time.
     for module in sys.argv[2:]:
         importlib.import_module(module)
     hello, memory = infancy.hear()
     sys.path[:0] = [entry for entry in hello.path if entry not in sys.path]
     for module in hello.preload:
         importlib.import_module(module)
+    gc.enable()
     Zygote(channel, hello, memory).run()
 
 
