@@ -46,7 +46,7 @@ class CheckAlgo:
     """
 
     algo: Positional[str]
-    """`ppo`, `a2c`, `impala`, `ppg`, `ippo`, or a config of your own as `package.module:Config` or
+    """`ppo`, `a2c`, `impala`, `ppg`, `ippo`, `mappo`, or a config of your own as `package.module:Config` or
     `path/file.py:Config`."""
     probe: UseAppendAction[tuple[str, ...]] = ()
     """Run only this probe; can be given several times."""

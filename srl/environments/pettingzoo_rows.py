@@ -10,7 +10,7 @@ import numpy as np
 
 from srl.api.lanes import Arrival, TeamSpec
 from srl.api.spaces import choice_sizes
-from srl.base.tree import Tree, assign, leaves, map_tree
+from srl.base.tree import Tree, leaves, map_tree
 from srl.environments.masks import MASK_KEY, OBSERVATION, asked, from_info, mask_check, may_have_mask, with_mask
 from srl.environments.spaces import from_gymnasium, lane_decoder, observation_buffers, observation_encoder
 
@@ -44,6 +44,9 @@ class Rows:
         self.decode: Callable[[Tree], Any] = lane_decoder(action_space)
         self._check_masks = mask_check(self.team.observation, self.team.action)
         self._observation = observation_buffers(self.team.observation, num_copies)  # [copies, ...]
+        self._leaves = dict(leaves(self._observation))
+        # The mask of a single choice, of which a glance shows that something is left.
+        self._one_choice = self._leaves.get(MASK_KEY) if self._check_masks and len(choice_sizes(action)) == 1 else None
         self._reward = np.zeros(num_copies, np.float32)
         # One memory for all that `clear` sets back: terminated, truncated, acting, first, failed.
         self._marks = np.zeros((5, num_copies), np.bool_)
@@ -69,6 +72,8 @@ class Rows:
         self._check_choices(copy)
 
     def _check_choices(self, copy: int) -> None:
+        if self._one_choice is not None and self._one_choice[copy].any():
+            return
         if self._check_masks is not None:
             row = map_tree(lambda array: array[copy : copy + 1], self._observation)
             for what in self._check_masks(row, np.ones(1, bool)).values():
@@ -118,7 +123,7 @@ class Rows:
             if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
                 where = f" {path!r}" if path else ""
                 raise AgentFault(f"agent {self.agent!r}: observation{where} holds NaN or infinity")
-        assign(map_tree(lambda array: array[copy, ...], self._observation), tree)
+            self._leaves[path][copy] = leaf
 
 
 def action_of(actions: Any, copy: int) -> Any:

@@ -16,14 +16,16 @@ import numpy as np
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import TeamSpec
 from srl.api.policy import Policy
-from srl.base.tree import Array, leaves, map_tree
+from srl.api.spaces import Dict
+from srl.base.tree import Array, Tree, leaves, map_tree
 from srl.environments.ids import lanes_config
+from srl.environments.masks import MASK_KEY, OBSERVATION
 from srl.experiments.loading import evaluate, load
 from srl.experiments.named import algorithm_of, anchored
 from srl.experiments.options import ALGORITHMS, TrainOptions
 from srl.experiments.session import RunFailed
 from srl.experiments.train import Run, make_options, start
-from srl.testing.probe_cases import DISCOUNT, ProbeCase, choose_cases
+from srl.testing.probe_cases import DISCOUNT, PLACE, ProbeCase, choose_cases
 
 TOLERANCE = 0.02
 EPISODES = 256
@@ -33,6 +35,8 @@ MEMORY = "gru"
 NO_MEMORY = "none"
 CHANCE = 0.6
 """The return of who must guess one of two, with room for luck."""
+LEFT_OVER = "effect of the memory before"
+STATED = f"{PLACE}:stated"
 LANES, HORIZON = 8, 8
 AT_MOST = {"num_minibatches": 4, "auxiliary_every": 4}
 """A batch of a probe is small: cut into more parts it costs time and teaches nothing. And a probe is short: a phase
@@ -123,11 +127,29 @@ class _Trial:
     def _team(self) -> TeamSpec:
         if self._case.needs == "game" and importlib.util.find_spec("pettingzoo") is None:
             raise _Unsupported("pettingzoo is not installed: pip install 'srl[pettingzoo]'")
-        lanes = lanes_config(self._case.environment, **self._case.env_args).build(1)
+        name, options = self._environment()
+        lanes = lanes_config(name, **options).build(1)
         try:
             return lanes.spec.teams[0]
         finally:
             lanes.close()
+
+    @property
+    def _global_keys(self) -> tuple[str, ...]:
+        """Parts of the observation that only the critic sees."""
+        return tuple(getattr(algorithm_of(self._options), "global_keys", ()))
+
+    def _environment(self) -> tuple[str, dict[str, Any]]:
+        """The probe's name and options; where the critic sees parts of its own, a probe that has them."""
+        case, options = self._case, dict(self._case.env_args)
+        if case.needs == "state" and not self._global_keys:
+            raise _Unsupported("its config names no `global_keys`: its critic sees what its actor sees")
+        if not self._global_keys:
+            return case.environment, options
+        if case.needs == "game":
+            raise _Unsupported("what a critic that sees the whole game should say of it is not known")
+        probe = case.environment.rpartition(":")[2]
+        return STATED, {**options, "probe": probe, "keys": [*self._global_keys], "hidden": case.needs == "state"}
 
     def _prepare(self, team: TeamSpec) -> tuple[dict[str, Any], str]:
         """How the algorithm's config is changed for this probe, and what to say about it. What the user set stays."""
@@ -200,7 +222,7 @@ class _Trial:
         if case.best is not None:
             wanted["return"] = case.best
         if case.at_most is not None:
-            wanted |= {"return": case.at_most, "effect of the memory before": 0.0}
+            wanted |= {"return": case.at_most, **({LEFT_OVER: 0.0} if case.needs == "memory" else {})}
         return wanted
 
     def _found(self, run: Run, team: TeamSpec) -> dict[str, float]:
@@ -208,20 +230,21 @@ class _Trial:
         policy = load(run.path).policy
         found: dict[str, float] = {}
         if case.values:
-            observation = np.array([seen.observation for seen in case.values], np.float32)
-            value = np.asarray(policy.act(observation, None, np.ones(len(observation), np.bool_))["value"])
+            seen_first = np.array([seen.observation for seen in case.values], np.float32)
+            shown = _shown(team, seen_first, hidden=case.needs == "state")
+            value = np.asarray(policy.act(shown, None, np.ones(len(seen_first), np.bool_))["value"])
             found = {seen.title: float(number) for seen, number in zip(case.values, value, strict=True)}
         if case.best is not None or case.at_most is not None:
             found["return"] = evaluate(run.path, episodes=EPISODES, seed=1).mean
-        if case.at_most is not None:
-            found["effect of the memory before"] = _effect_of_memory(policy)
+        if case.at_most is not None and case.needs == "memory":
+            found[LEFT_OVER] = _effect_of_memory(policy, team)
         if case.needs == "mask" and (share := _forbidden_share(policy, team)) > 0.0:
             found["return"] = float("nan")
             found["forbidden"] = share
         return found
 
     def _train(self, options: TrainOptions) -> Run:
-        return start(self._case.environment, options, None, self._root, None)
+        return start(self._environment()[0], options, None, self._root, None)
 
     def _with(self, changes: Mapping[str, Any]) -> TrainOptions:
         """The options of a training on this probe."""
@@ -235,7 +258,7 @@ class _Trial:
         updates = max(1, round(max(MIN_UPDATES, self._case.gradient_steps / per_batch) * self._effort))
         return replace(
             options,
-            env_args=dict(self._case.env_args),
+            env_args=self._environment()[1],
             steps=updates * LANES * HORIZON,
             lanes=LANES,
             horizon=HORIZON,
@@ -262,14 +285,22 @@ def _untrained(config: AlgorithmConfig, team: TeamSpec) -> Policy:
 def _forbidden_share(policy: Policy, team: TeamSpec) -> float:
     """How many of the actions drawn are forbidden by the mask that :class:`Masked` shows."""
     mask: Array = np.array([[1, 1, 0]] * NUM_DRAWS, np.int8)
-    observation = {"action_mask": mask, "observation": np.ones((NUM_DRAWS, 1), np.float32)}
+    observation = _shown(team, np.ones((NUM_DRAWS, 1), np.float32), mask)
     action = np.asarray(policy.act(observation, None, np.ones(NUM_DRAWS, np.bool_))["action"])
     return float((mask[np.arange(NUM_DRAWS), action] == 0).mean())
 
 
-def _effect_of_memory(policy: Policy) -> float:
+def _shown(team: TeamSpec, seen: Array, mask: Array | None = None, *, hidden: bool = False) -> Tree:
+    """What an agent is shown that sees `seen` [B, n], in the parts that the probe has (see `probe_environments`)."""
+    if not isinstance(team.observation, Dict):
+        return seen
+    own = {OBSERVATION: np.ones_like(seen) if hidden else seen} | ({} if mask is None else {MASK_KEY: mask})
+    return {name: own.get(name, seen) for name in team.observation.items}
+
+
+def _effect_of_memory(policy: Policy, team: TeamSpec) -> float:
     """How far a memory that is left from the episode before changes the one after an episode's first decision."""
-    observation, first = np.zeros((1, 1), np.float32), np.ones(1, np.bool_)
+    observation, first = _shown(team, np.zeros((1, 1), np.float32)), np.ones(1, np.bool_)
     fresh: Any = policy.act(observation, None, first, greedy=True)["state"]
     stale = map_tree(lambda array: np.ones_like(array), fresh)
     kept: Any = policy.act(observation, stale, first, greedy=True)["state"]

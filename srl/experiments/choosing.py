@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -12,7 +13,9 @@ from srl.api.spaces import Box
 from srl.experiments.options import ALGORITHMS, TrainOptions
 from srl.experiments.recipe import AUTO, NONE, Recipe, Setting
 from srl.experiments.recipes import RECIPES
+from srl.experiments.role_options import role_patterns
 from srl.experiments.standard import has_image, num_cores
+from srl.workers.roles import assign_teams
 
 SIZES = ("lanes", "horizon", "batch")
 PPO_FAMILY = ("ppo", "ippo", "mappo")
@@ -73,22 +76,28 @@ def apply(
         owner, _, name = setting.option.rpartition(".")
         if f"{options.algo}.{name}" not in given and name not in given:
             (learning if owner else own)[name] = setting.value
-    num_agents = 1 if spec is None else sum(len(team.agents) for team in spec.teams)
-    if num_agents > 1 and not recipe.patterns:
+    sharing = _sharing(spec, options) if spec else [1]
+    if sum(sharing) > 1 and not recipe.patterns:
         own.pop("batch", None)  # of one agent; several policies may share these: each takes what the actors fill
     if learning:
         own[options.algo] = dataclasses.replace(getattr(options, options.algo), **learning)
     chosen = dataclasses.replace(options, recipe=recipe.name, **own)
     scale = options.scale or (min(1.0, num_cores() / recipe.cores) if recipe.cores else 1.0)
-    if "batch" in own and (scale != 1.0 or num_agents > 1):
-        return _scaled(chosen, scale, num_agents)
+    if "batch" in own and (scale != 1.0 or sum(sharing) > 1):
+        return _scaled(chosen, scale, sharing)
     return _fitting(chosen, own, given)
 
 
-def _scaled(options: TrainOptions, scale: float, num_agents: int) -> TrainOptions:
-    """With the batch times `scale`, to the nearest that is made of whole blocks, whichever agents share a policy."""
+def _sharing(spec: LaneSpec, options: TrainOptions) -> list[int]:
+    """How many agents share each policy."""
+    roles = assign_teams(spec, tuple(role_patterns(spec, options.roles)))
+    return [sum(len(spec.teams[team].agents) for team in teams) for teams in roles]
+
+
+def _scaled(options: TrainOptions, scale: float, sharing: Sequence[int]) -> TrainOptions:
+    """With the batch times `scale`, to the nearest that is made of whole blocks of every policy."""
     assert options.batch is not None
-    unit = (options.lanes or 1) * (options.horizon or 1) * num_agents * options.trainers
+    unit = (options.lanes or 1) * (options.horizon or 1) * math.lcm(*sharing) * options.trainers
     return dataclasses.replace(options, batch=max(1, round(options.batch * scale / unit)) * unit)
 
 

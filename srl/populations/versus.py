@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -27,13 +26,6 @@ class Opponents(Protocol):
         """A game ended: 1 if we won, 0.5 drawn, 0 lost."""
 
 
-@dataclass
-class _Game:
-    seat: int = 0
-    """Which agent is ours."""
-    opponent: str = ""
-
-
 def versus_spec(spec: LaneSpec) -> LaneSpec:
     """One agent, who sits on any of the seats; ValueError if these are not alike."""
     first = spec.teams[0]
@@ -53,7 +45,8 @@ def versus_spec(spec: LaneSpec) -> LaneSpec:
 class VersusLanes:
     """Before each game a seat and an opponent are drawn for its copy. Opponents decide here, and are not recorded.
 
-    A game's points are by what was earned: ours against the mean of the others.
+    A game's points are by what was earned: ours against the mean of the others. All seats have the same spaces, so that
+    the lanes of all teams lie in one row, one after the other, and those of a seat are found by their numbers there.
     """
 
     def __init__(self, inner: Lanes, opponents: Opponents) -> None:
@@ -62,16 +55,17 @@ class VersusLanes:
         self.spec = versus_spec(inner.spec)
         spec = inner.spec
         self._num = spec.num_copies
-        # Of each agent: its team, and its first lane there.
-        self._seats = [
-            (team, index * self._num) for team, one in enumerate(spec.teams) for index in range(len(one.agents))
-        ]
+        self._ends = np.cumsum([len(team.agents) * self._num for team in spec.teams]).tolist()  # of the teams' lanes
+        self._num_seats = self._ends[-1] // self._num
+        self._lanes = np.arange(self._ends[-1]).reshape(self._num_seats, self._num).T  # [copies, seats]
         self._generator = np.random.default_rng(0)
-        self._games = [_Game() for _ in range(self._num)]
-        self._alive = np.zeros((self._num, len(self._seats)), bool)
-        self._earned = np.zeros((self._num, len(self._seats)))
-        self._states: dict[str, dict[tuple[int, int], Array]] = {}  # opponent -> (copy, seat) -> its memory
-        self._arrivals: tuple[Arrival, ...] = ()
+        self._seat = np.zeros(self._num, np.int64)  # [copies]: which is ours
+        self._opponent = [""] * self._num
+        self._alive = np.zeros((self._num, self._num_seats), bool)
+        self._earned = np.zeros((self._num, self._num_seats))
+        self._memories: dict[str, Array] = {}  # opponent -> [lanes, ...], emptied by the policy as an episode begins
+        self._seen: Tree = {}  # [lanes, ...], as what follows
+        self._first, self._acting = np.zeros((2, self._ends[-1]), bool)
 
     def reset(self, seed: int) -> tuple[Arrival, ...]:
         self._generator = np.random.default_rng(seed)
@@ -79,119 +73,97 @@ class VersusLanes:
         return self._receive(self._inner.reset(seed))
 
     def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
-        chosen: list[Tree] = [
-            map_tree(lambda leaf, team=team: leaf.empty(len(team.agents) * self._num), array_spec(team.action))
-            for team in self._inner.spec.teams
-        ]
-        for copy, game in enumerate(self._games):
-            self._put(chosen, copy, game.seat, actions[0], copy)
+        chosen = map_tree(lambda leaf: leaf.empty(self._ends[-1]), array_spec(self.spec.teams[0].action))
+        _put(chosen, self._ours, actions[0])
         self._let_others_decide(chosen)
-        return self._receive(self._inner.step(tuple(chosen)))
+        starts = [0, *self._ends]
+        return self._receive(
+            self._inner.step(
+                tuple(
+                    map_tree(lambda leaf, begin=begin, end=end: leaf[begin:end], chosen)
+                    for begin, end in pairwise(starts)
+                )
+            )
+        )
 
-    def _put(self, chosen: list[Tree], copy: int, seat: int, actions: Tree, row: int) -> None:
-        team, start = self._seats[seat]
+    @property
+    def _ours(self) -> Array:
+        """The lane [copies] of each copy that is ours."""
+        lanes: Array = self._lanes[np.arange(self._num), self._seat]
+        return lanes
 
-        def put(target: Array, values: Array) -> None:
-            target[start + copy] = values[row]
-
-        map_tree(put, chosen[team], actions)
-
-    def _let_others_decide(self, chosen: list[Tree]) -> None:
-        waiting: dict[str, list[tuple[int, int]]] = {}
-        for seat, (team, start) in enumerate(self._seats):
-            for copy in np.flatnonzero(self._arrivals[team].acting[start : start + self._num]).tolist():
-                if seat != self._games[copy].seat:
-                    waiting.setdefault(self._games[copy].opponent, []).append((copy, seat))
-        for name, places in waiting.items():
-            rows = [(self._seats[seat][0], self._seats[seat][1] + copy) for copy, seat in places]
-            parts = [map_tree(lambda a, lane=lane: a[lane], self._arrivals[team].observation) for team, lane in rows]
-            observation = map_tree(lambda *values: np.stack(values), *parts)
-            first = np.array([self._arrivals[team].first[lane] for team, lane in rows])
-            decision = self._opponents.policy(name).act(observation, self._remembered(name, places), first)
+    def _let_others_decide(self, chosen: Tree) -> None:
+        waits = self._acting[self._lanes]  # [copies, seats]
+        waits[np.arange(self._num), self._seat] = False
+        copies, seats = np.nonzero(waits)
+        waiting: dict[str, list[int]] = {}
+        for copy, lane in zip(copies.tolist(), self._lanes[copies, seats].tolist(), strict=True):
+            waiting.setdefault(self._opponent[copy], []).append(lane)
+        for name, lanes in waiting.items():
+            memory = self._memories.get(name)
+            decision = self._opponents.policy(name).act(
+                map_tree(lambda leaf, lanes=lanes: leaf[lanes], self._seen),
+                None if memory is None else memory[lanes],
+                self._first[lanes],
+            )
             if "state" in decision:
-                memory = np.asarray(decision["state"])
-                self._states.setdefault(name, {}).update(zip(places, memory, strict=True))
-            for row, (copy, seat) in enumerate(places):
-                self._put(chosen, copy, seat, decision["action"], row)
-
-    def _remembered(self, name: str, places: list[tuple[int, int]]) -> Array | None:
-        """Where nothing is remembered an episode begins, and the policy empties it itself."""
-        memory = self._states.get(name)
-        if not memory:
-            return None
-        empty = np.zeros_like(next(iter(memory.values())))
-        return np.stack([memory.get(place, empty) for place in places])
+                state = np.asarray(decision["state"])
+                if memory is None:
+                    memory = self._memories[name] = np.zeros((self._ends[-1], *state.shape[1:]), state.dtype)
+                memory[lanes] = state
+            _put(chosen, lanes, decision["action"])
 
     def _receive(self, arrivals: tuple[Arrival, ...]) -> tuple[Arrival, ...]:
-        self._arrivals = arrivals
-        first, ended, reward, failed = (
-            self._by_seat(arrivals, name) for name in ("first", "ended", "reward", "failed")
-        )
-        begins = first.any(1) & (~self._alive.any(1) | failed.any(1))
+        def joined(name: str) -> Array:
+            return np.concatenate([getattr(arrival, name) for arrival in arrivals])
+
+        self._seen = map_tree(lambda *leaves: np.concatenate(leaves), *(arrival.observation for arrival in arrivals))
+        self._first, self._acting = joined("first"), joined("acting")
+        reward, terminated, truncated = joined("reward"), joined("terminated"), joined("truncated")
+        broken = [np.zeros(len(one.acting), bool) if one.failed is None else one.failed for one in arrivals]
+        failed: Array = np.any(np.concatenate(broken)[self._lanes], axis=1)  # [copies]
+        first, ended = self._first[self._lanes], (terminated | truncated)[self._lanes]  # [copies, seats]
+        begins = first.any(1) & (~self._alive.any(1) | failed)
         for copy in np.flatnonzero(begins).tolist():
-            self._games[copy] = _Game(int(self._generator.integers(len(self._seats))), self._opponents.draw())
+            self._seat[copy] = self._generator.integers(self._num_seats)
+            self._opponent[copy] = self._opponents.draw()
         self._earned[begins] = 0.0
         self._alive[begins] = False
-        self._earned += reward
-        self._alive = (self._alive | first.astype(bool)) & ~ended.astype(bool)
-        points = np.full(self._num, np.nan, np.float32)
-        for copy in np.flatnonzero(ended.any(1) & ~self._alive.any(1)).tolist():
-            points[copy] = self._points(copy)
-            self._opponents.note(self._games[copy].opponent, float(points[copy]))
-        return (self._ours(arrivals, points),)
-
-    def _by_seat(self, arrivals: tuple[Arrival, ...], name: str) -> Array:
-        """[copies, seats]"""
-        columns = []
-        for team, start in self._seats:
-            arrival = arrivals[team]
-            if name == "ended":
-                values = arrival.terminated | arrival.truncated
-            elif name == "failed":
-                values = np.zeros(len(arrival.acting), bool) if arrival.failed is None else arrival.failed
-            else:
-                values = getattr(arrival, name)
-            columns.append(values[start : start + self._num])
-        return np.stack(columns, axis=1)
-
-    def _points(self, copy: int) -> float:
-        earned, seat = self._earned[copy], self._games[copy].seat
-        others = (earned.sum() - earned[seat]) / (len(earned) - 1)
-        return float(np.sign(earned[seat] - others)) / 2.0 + 0.5
-
-    def _ours(self, arrivals: tuple[Arrival, ...], points: Array) -> Arrival:
-        """What arrived for the agents that are ours."""
-        seats = np.array([game.seat for game in self._games])
-        team_of, start_of = (np.array(column) for column in zip(*self._seats, strict=True))
-        teams, lanes = team_of[seats], start_of[seats] + np.arange(self._num)
-
-        def gather(values: list[Array]) -> Array:
-            return np.stack([values[team][lane] for team, lane in zip(teams, lanes, strict=True)])
-
-        def column(name: str) -> Array:
-            return gather([getattr(arrival, name) for arrival in arrivals])
-
-        failed: Array | None = None
-        if any(arrival.failed is not None for arrival in arrivals):
-            failed = np.any(self._by_seat(arrivals, "failed"), axis=1)
-        told: Mapping[str, Array] = {}
-        if not np.isnan(points).all():
-            self_play = np.array([game.opponent == LATEST for game in self._games])
-            told = {
-                "points_against_self": np.where(self_play, points, np.nan),
-                "points_against_others": np.where(self_play, np.nan, points),
-            }
-        return Arrival(
-            map_tree(lambda *leaves: gather(list(leaves)), *(arrival.observation for arrival in arrivals)),
-            column("reward"),
-            column("terminated"),
-            column("truncated"),
-            column("acting"),
-            column("first"),
-            failed,
-            tuple(report for arrival in arrivals for report in arrival.failures),
-            told,
+        self._earned += reward[self._lanes]
+        self._alive = (self._alive | first) & ~ended
+        ours = self._ours
+        arrival = Arrival(
+            map_tree(lambda leaf: leaf[ours], self._seen),
+            reward[ours],
+            terminated[ours],
+            truncated[ours],
+            self._acting[ours],
+            self._first[ours],
+            failed if failed.any() else None,
+            tuple(report for one in arrivals for report in one.failures),
         )
+        over = np.flatnonzero(ended.any(1) & ~self._alive.any(1))
+        if len(over):
+            arrival.facts = self._settle(over)
+        return (arrival,)
+
+    def _settle(self, over: Array) -> dict[str, Array]:
+        """Count the points of the games of these copies, for our opponents and for us: [copies], NaN for none."""
+        against_self, against_others = np.full((2, self._num), np.nan, np.float32)
+        for copy in over.tolist():
+            earned, seat, opponent = self._earned[copy], self._seat[copy], self._opponent[copy]
+            others = (earned.sum() - earned[seat]) / (self._num_seats - 1)
+            points = float(np.sign(earned[seat] - others)) / 2.0 + 0.5
+            (against_self if opponent == LATEST else against_others)[copy] = points
+            self._opponents.note(opponent, points)
+        return {"points_against_self": against_self, "points_against_others": against_others}
 
     def close(self) -> None:
         self._inner.close()
+
+
+def _put(target: Tree, lanes: Array | list[int], values: Tree) -> None:
+    def put(row: Array, part: Array) -> None:
+        row[lanes] = part
+
+    map_tree(put, target, values)

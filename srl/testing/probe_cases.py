@@ -43,7 +43,8 @@ class ProbeCase:
     """The return of an episode by the best actions."""
     at_most: float | None = None
     """The return that nobody can exceed who plays by the rules, chance included."""
-    needs: Literal["nothing", "memory", "mask", "game"] = "nothing"
+    needs: Literal["nothing", "memory", "mask", "state", "game"] = "nothing"
+    """`state`: a critic that sees more than its actor, to whom the observation is hidden then."""
     discounted: bool = False
     """Whether the answers depend on the discount."""
     gradient_steps: int = 300
@@ -123,6 +124,20 @@ CASES = (
         f"{PLACE}:Masked",
         best=1.0,
         needs="mask",
+    ),
+    ProbeCase(
+        "state",
+        "a critic that does not see the state of the game",
+        f"{PLACE}:SeenReward",
+        values=(Seen("value at -1", (-1.0,), (-1.0,)), Seen("value at 1", (1.0,), (1.0,))),
+        needs="state",
+    ),
+    ProbeCase(
+        "peeking",
+        "an actor that sees what is meant for the critic alone",
+        f"{PLACE}:CreditedReward",
+        at_most=0.25,
+        needs="state",
     ),
     ProbeCase(
         "turns",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 
 from srl.base.tree import Array
+from srl.environments.masks import OBSERVATION
 
 if TYPE_CHECKING:
     from srl.testing.probe_games import TurnBonus
@@ -166,6 +168,29 @@ class Masked(gymnasium.Env[Any, int]):  # type: ignore[misc]
 
     def _observe(self) -> Any:
         return {"observation": np.ones(1, np.float32), "action_mask": np.array([1, 1, 0], np.int8)}
+
+
+class Stated(gymnasium.ObservationWrapper[Any, int, Any]):  # type: ignore[misc]
+    """A probe for critics that see more than their actors: its observation also stands in the parts `keys`, which are
+    theirs alone. `hidden`: only there, and actors see nothing but ones."""
+
+    def __init__(self, probe: gymnasium.Env[Any, int], keys: Sequence[str], hidden: bool) -> None:
+        super().__init__(probe)
+        self._keys, self._hidden = tuple(keys), hidden
+        space = probe.observation_space
+        parts = dict(space.spaces) if isinstance(space, gymnasium.spaces.Dict) else {OBSERVATION: space}
+        self.observation_space = gymnasium.spaces.Dict({**parts, **dict.fromkeys(self._keys, parts[OBSERVATION])})
+
+    def observation(self, observation: Any) -> Any:
+        parts = observation if isinstance(observation, Mapping) else {OBSERVATION: observation}
+        seen = parts[OBSERVATION]
+        own = {OBSERVATION: np.ones_like(seen)} if self._hidden else {}
+        return {**parts, **own, **dict.fromkeys(self._keys, seen)}
+
+
+def stated(probe: str, keys: Sequence[str], hidden: bool = False, **kwargs: Any) -> Stated:
+    """The probe of this name in this file."""
+    return Stated(globals()[probe](**kwargs), keys, hidden)
 
 
 def turn_bonus(**kwargs: Any) -> TurnBonus:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from srl.algorithms.mappo import MAPPOConfig
 from srl.algorithms.ppo import PPOConfig
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Space
@@ -166,13 +167,58 @@ def verdicts(results: list[ProbeResult]) -> dict[str, str]:
     return {result.probe: result.verdict for result in results}
 
 
+def test_a_critic_that_sees_more_than_its_actor_passes() -> None:
+    results = check_algo("mappo", probes=("state", "peeking", "masked"))
+    assert [result.verdict for result in results] == ["pass", "pass", "pass"], results
+
+
+@dataclass(frozen=True)
+class Peeking(MAPPOConfig):
+    """The actor sees the state, too."""
+
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+        return (
+            replace(self, global_keys=()).build_policy(observation, action, seed)
+            if self.global_keys
+            else (super().build_policy(observation, action, seed))
+        )
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        return (
+            replace(self, global_keys=()).build_trainer(observation, action, seed)
+            if self.global_keys
+            else (super().build_trainer(observation, action, seed))
+        )
+
+
+@dataclass(frozen=True)
+class Blind(MAPPOConfig):
+    """The critic does not see the state."""
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        return Altered(
+            super().build_trainer(observation, action, seed),
+            lambda batch: replace(
+                batch, observation={**batch.observation, "state": np.zeros_like(batch.observation["state"])}
+            ),
+        )
+
+
+@pytest.mark.parametrize(("config", "probe"), [(Peeking, "peeking"), (Blind, "state")])
+def test_an_actor_that_peeks_and_a_critic_that_is_blind_are_caught(config: type[MAPPOConfig], probe: str) -> None:
+    (result,) = check_algo(config(), probes=(probe,))
+    assert result.verdict == "fail", result
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", [name for name in ALGORITHMS if name != "mappo"])  # no probe shows a state of the game
+@pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_algorithm_of_ours_passes_all_probes(algo: str) -> None:
     pytest.importorskip("pettingzoo")
     found = verdicts(check_algo(algo))
     masked = found.pop("masked")
     assert masked in ("pass", "not supported")
+    not_asked = ["turns"] if algo == "mappo" else ["state", "peeking"]
+    assert [found.pop(probe) for probe in not_asked] == ["not supported"] * len(not_asked)
     assert set(found.values()) == {"pass"}, found
     assert "memory, control" in found
 

@@ -150,6 +150,14 @@ def test_an_unknown_game_of_several_agents_has_a_batch_that_any_of_its_policies_
     assert (options.recipe, options.batch) == ("default", None)
 
 
+def test_a_batch_is_made_of_whole_blocks_of_every_policy() -> None:
+    roles = ("chaser_*=chasers", "runner_*=runners")  # two and one
+    game = "pettingzoo:srl.testing.pursuit:pursuit"
+    options = prepared(game, roles=roles, recipe="board-games", lanes=16, horizon=64).options
+    assert options.batch is not None
+    assert options.batch % (2 * 16 * 64) == 0
+
+
 def test_other_algorithms_take_what_the_task_asks_for_only() -> None:
     options = apply(BY_NAME["mujoco"], TrainOptions(algo="a2c"), ())
     assert options.a2c == replace(

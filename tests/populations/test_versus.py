@@ -90,9 +90,9 @@ def test_points_are_by_what_was_earned() -> None:
     """Of five moves the first mover has three, and earns less than the other: 1 for its own, 10 for the other's."""
     opponents, _, lanes = played(60)
     assert set(opponents.points) == {0.0, 1.0}
-    lanes._games[0].seat = 0
     lanes._earned[0] = (3.0, 3.0)
-    assert lanes._points(0) == 0.5
+    lanes._settle(np.array([0]))
+    assert opponents.points[-1] == 0.5
 
 
 def test_agents_that_are_not_alike_cannot_take_each_others_seat(capsys: pytest.CaptureFixture[str]) -> None:
