@@ -109,7 +109,7 @@ def srl_words(environment: str, task: Task) -> list[str]:
 
 
 def run_srl(environment: str, task: Task, seed: int, path: Path) -> Result:
-    command = [sys.executable, "-m", "srl.cli", *srl_words(environment, task), f"--seed={seed}"]
+    command = [sys.executable, "-m", "srl", *srl_words(environment, task), f"--seed={seed}"]
     wall = _timed([*command, "--root", str(path.parent), "--name", path.name])
     status = json.loads((path / "status.json").read_text())
     return Result(SRL, seed, status["return_mean"], wall, status["steps"], _rate(_records(path)))
