@@ -86,11 +86,11 @@ class Run:
     def turn(self, steps: int) -> None:
         self.clock.seconds.clear()
         wall = 0.0
-        hiders, num = self.game.worlds.num_hiders, self.setting.lanes
+        num = self.setting.lanes
         for _ in range(steps):
-            actions = np.ascontiguousarray(self.players.act().transpose(1, 0, 2)).reshape(-1, 5)
+            actions = tuple(np.ascontiguousarray(self.players.act().transpose(1, 0, 2)))
             begun = time.perf_counter()
-            self.lanes.step((actions[: hiders * num], actions[hiders * num :]))
+            self.lanes.step(actions)
             wall += time.perf_counter() - begun
             self.held += int(np.count_nonzero(self.game.hands.held >= 0))
             self.decisions += self.game.hands.held.size

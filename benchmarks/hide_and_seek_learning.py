@@ -32,7 +32,7 @@ def played(environment: Any, hiders: Any, seekers: Any, episodes: int, seed: int
     """Facts of whole episodes, of all worlds alike."""
     worlds = min(64, episodes)
     lanes = environment.build(worlds)
-    policies = [seekers if team.name == "seekers" else hiders for team in lanes.spec.teams]
+    policies = [seekers if team.name.startswith("seeker") else hiders for team in lanes.spec.teams]
     states: list[Any] = [None] * len(policies)
     found: dict[str, list[float]] = {name: [] for name in FACTS}
     arrivals = lanes.reset(seed)
@@ -44,7 +44,7 @@ def played(environment: Any, hiders: Any, seekers: Any, episodes: int, seed: int
             actions.append(decision["action"])
         arrivals = lanes.step(tuple(actions))
         first = arrivals[0]
-        ended = np.flatnonzero((first.terminated | first.truncated)[:worlds])
+        ended = np.flatnonzero(first.terminated | first.truncated)
         for name in FACTS:
             if len(ended) and name in first.facts:
                 found[name] += [float(first.facts[name][lane]) for lane in ended]

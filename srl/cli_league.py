@@ -33,9 +33,9 @@ class League:
     """Other players: `random`, or a function as `path/file.py:function`, called with one observation and a numpy
     generator, that returns an action. Can be given several times; `random` if it is not given."""
     games: int = 100
-    """Of each pair."""
+    """Of each pair, on all seats in turn."""
     greedy: bool = False
-    """The first of a pair takes its likeliest actions instead of drawing them."""
+    """Versions take their likeliest actions instead of drawing them, both of a pair."""
     seed: int = 0
     json: bool = False
     """One line of JSON instead of a table."""

@@ -31,7 +31,7 @@ class League:
     points: tuple[tuple[float, ...], ...]
     """[i][j]: points per game of player i against player j: 1 won, 0.5 drawn, 0 lost. The diagonal is NaN."""
     games: int
-    """Of each pair, half of them with seats exchanged."""
+    """Of each pair, at least; seats are taken in turn."""
     ratings: Mapping[str, float]
     """By openskill, 25 to begin with; empty where it is not installed."""
 
@@ -65,7 +65,8 @@ def league(
     """Play every pair of a run's kept versions (evenly spread, the newest among them) and other players: `random`, or
     functions as `path/file.py:function` that get one observation and a random generator and return an action.
 
-    Our side of a game draws its actions, or takes the likeliest with `greedy`; the other side draws them.
+    Versions draw their actions, as in training; with `greedy` all of them take their likeliest. Where the game itself
+    draws nothing, two greedy players then play one game for each seat, again and again.
     """
     if games < 1 or versions < 1:
         raise ValueError(f"games and versions must be at least 1, found {games} and {versions}")
@@ -77,11 +78,13 @@ def league(
     players = _players(run, versions, against, seed)
     names = list(players)
     points = np.full((len(names), len(names)), np.nan)
+    results: list[tuple[str, str, float]] = []
     for i, one in enumerate(names):
-        for j in range(i + 1, len(names)):
-            mine = match(environment, players[one], players[names[j]], games, greedy, derive(seed, i, j))
+        for j, other in enumerate(names[i + 1 :], i + 1):
+            mine = match(environment, players[one], players[other], games, greedy, derive(seed, i, j))
             points[i, j], points[j, i] = float(np.mean(mine)), 1.0 - float(np.mean(mine))
-    return League(tuple(names), tuple(map(tuple, points.tolist())), games, _ratings(names, points, games))
+            results += [(one, other, result) for result in mine]
+    return League(tuple(names), tuple(map(tuple, points.tolist())), games, ratings(names, results))
 
 
 def _players(run: directory.RunDirectory, versions: int, against: Sequence[str], seed: int) -> dict[str, Policy]:
@@ -94,43 +97,43 @@ def _players(run: directory.RunDirectory, versions: int, against: Sequence[str],
     for number in chosen:
         trained = load(run.path, checkpoint=kept[number], seed=seed)
         players[f"{checkpoints.step_of(kept[number]):,}"] = trained.policy
-    for name in against:
-        players[name.rpartition(":")[2]] = opponent(name, trained.action, seed)
+    functions = [name.rpartition(":")[2] for name in against]
+    for name, function in zip(against, functions, strict=True):
+        called = function if functions.count(function) == 1 else name
+        if called in players:
+            raise ValueError(f"{name} is named twice among the opponents")
+        players[called] = opponent(name, trained.action, seed)
     return players
 
 
 def match(environment: LanesConfig, one: Policy, other: Policy, games: int, greedy: bool, seed: int) -> list[float]:
-    """Points of `one` in so many games or a few more, each on a seat that is drawn."""
+    """Points of `one` in so many games or a few more, on each seat in turn; with `greedy` nobody draws an action."""
     copies = min(MAX_COPIES, games)
     inner = environment.build(copies)
     try:
         versus_spec(inner.spec)
         opponents = _One(other)
-        player = Player(VersusLanes(inner, opponents), {"one": one}, {"*": "one"}, greedy)
+        lanes = VersusLanes(inner, opponents, seats_in_turn=True, greedy=greedy)
+        player = Player(lanes, {"one": one}, {"*": "one"}, greedy)
         player.play(seed, games)
         return opponents.points
     finally:
         inner.close()
 
 
-def _ratings(names: Sequence[str], points: np.ndarray[Any, Any], games: int) -> dict[str, float]:
-    """Every pair's games as so many results, in turn, so that no pair is rated on the last of another."""
+def ratings(names: Sequence[str], results: Sequence[tuple[str, str, float]]) -> dict[str, float]:
+    """From games of two players and the points of the first: 1 won, 0.5 drawn, 0 lost; empty without openskill.
+
+    Games are taken in a random order, so that no player is rated on the last of another's.
+    """
     if importlib.util.find_spec("openskill") is None:
         return {}
     from openskill.models import PlackettLuce
 
     model = PlackettLuce()
     rated = {name: model.rating(name=name) for name in names}
-    shuffle = np.random.default_rng(0)
-    results = [
-        (i, j, number < round(points[i, j] * games))
-        for i in range(len(names))
-        for j in range(i + 1, len(names))
-        for number in range(games)
-    ]
-    for index in shuffle.permutation(len(results)):
-        i, j, won = results[index]
-        pair = [[rated[names[i]]], [rated[names[j]]]]
-        (first,), (second,) = model.rate(pair, ranks=[0, 1] if won else [1, 0])
-        rated[names[i]], rated[names[j]] = first, second
+    for index in np.random.default_rng(0).permutation(len(results)):
+        one, other, points = results[index]
+        ranks = [0, 0] if points == 0.5 else [0, 1] if points > 0.5 else [1, 0]
+        (rated[one],), (rated[other],) = model.rate([[rated[one]], [rated[other]]], ranks=ranks)
     return {name: float(rating.mu) for name, rating in rated.items()}

@@ -58,11 +58,14 @@ def by_name(options: dict[str, Any]) -> dict[str, Any]:
 
 def anchored(options: TrainOptions) -> TrainOptions:
     """The same options, files named by their whole path: a run can be resumed from any directory."""
-    sinks = tuple(_anchor(name) for name in options.sinks)
-    return dataclasses.replace(options, algo=_anchor(options.algo), graph=_anchor(options.graph), sinks=sinks)
+    sinks = tuple(anchored_name(name) for name in options.sinks)
+    return dataclasses.replace(
+        options, algo=anchored_name(options.algo), graph=anchored_name(options.graph), sinks=sinks
+    )
 
 
-def _anchor(name: str) -> str:
+def anchored_name(name: str) -> str:
+    """What stands in a file, with the whole path of that file; anything else as it is."""
     source, separator, attribute = name.rpartition(":")
     return f"{os.path.abspath(source)}{separator}{attribute}" if source.endswith(".py") else name
 

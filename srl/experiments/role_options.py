@@ -13,7 +13,7 @@ from srl.api.spaces import Space
 from srl.base.nearest import nearest
 from srl.experiments.arguments import parse_pairs
 from srl.experiments.loading import find_checkpoint, read_policy
-from srl.experiments.named import algorithm_of
+from srl.experiments.named import algorithm_of, anchored_name
 from srl.experiments.options import ALGORITHMS, TrainOptions
 
 FROZEN, HORIZON, ALGO = "frozen", "horizon", "algo"
@@ -67,7 +67,8 @@ def role_options(spec: LaneSpec, options: TrainOptions) -> tuple[RoleOptions, ..
 
 
 def with_checkpoints(roles: tuple[str, ...]) -> tuple[str, ...]:
-    """The same roles, frozen policies named by the whole path of their checkpoints: `latest` may be another later."""
+    """The same roles, frozen policies named by the whole path of their checkpoints (`latest` may be another later), and
+    algorithms of one's own by that of their files."""
     anchored = []
     for role in roles:
         named, _, settings = role.partition(",")
@@ -75,6 +76,9 @@ def with_checkpoints(roles: tuple[str, ...]) -> tuple[str, ...]:
         if (source := own.get(FROZEN)) is not None:
             _refuse_more(own, f"role {named}")
             role = f"{named},{FROZEN}={_checkpoint(str(source), f'role {named}')}"
+        elif (algo := own.get(ALGO)) is not None:
+            others = [part for part in _split(settings) if part.partition("=")[0] != ALGO]
+            role = ",".join((named, f"{ALGO}={anchored_name(str(algo))}", *others))
         anchored.append(role)
     return tuple(anchored)
 
@@ -89,10 +93,20 @@ def _role(pattern: str, policy: str, settings: str, options: TrainOptions) -> Ro
     if horizon is not None and (not isinstance(horizon, int) or horizon < 1):
         raise ValueError(f"{where}: horizon must be a whole number of at least 1, found {horizon!r}")
     algo = own.pop(ALGO, None)
-    if algo is not None and algo not in ALGORITHMS:
-        raise ValueError(f"{where}: no algorithm {algo!r}{nearest(str(algo), ALGORITHMS)}")
-    algorithm = algorithm_of(options if algo is None else dataclasses.replace(options, algo=algo))
+    algorithm = algorithm_of(options) if algo is None else _algorithm(str(algo), options, where)
     return RoleOptions(pattern, policy, _changed(algorithm, own, where), horizon)
+
+
+def _algorithm(algo: str, options: TrainOptions, where: str) -> AlgorithmConfig:
+    """A role's own: one of ours with the run's options for it, or one of the user's as it is."""
+    if algo not in ALGORITHMS and ":" not in algo:
+        raise ValueError(
+            f"{where}: no algorithm {algo!r}{nearest(algo, ALGORITHMS)}; one of your own is written path/file.py:Config"
+        )
+    try:
+        return algorithm_of(dataclasses.replace(options, algo=algo, algo_args={}))
+    except (ImportError, TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 def _refuse_more(own: dict[str, Any], where: str) -> None:

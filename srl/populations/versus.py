@@ -43,13 +43,17 @@ def versus_spec(spec: LaneSpec) -> LaneSpec:
 
 
 class VersusLanes:
-    """Before each game a seat and an opponent are drawn for its copy. Opponents decide here, and are not recorded.
+    """Before each game a seat and an opponent are drawn for its copy; with `seats_in_turn`, games that begin one after
+    the other are on one seat after the other. Opponents decide here, drawing their actions unless `greedy`, and are not
+    recorded.
 
     A game's points are by what was earned: ours against the mean of the others. All seats have the same spaces, so that
     the lanes of all teams lie in one row, one after the other, and those of a seat are found by their numbers there.
     """
 
-    def __init__(self, inner: Lanes, opponents: Opponents) -> None:
+    def __init__(
+        self, inner: Lanes, opponents: Opponents, *, seats_in_turn: bool = False, greedy: bool = False
+    ) -> None:
         self._inner = inner
         self._opponents = opponents
         self.spec = versus_spec(inner.spec)
@@ -59,6 +63,8 @@ class VersusLanes:
         self._num_seats = self._ends[-1] // self._num
         self._lanes = np.arange(self._ends[-1]).reshape(self._num_seats, self._num).T  # [copies, seats]
         self._generator = np.random.default_rng(0)
+        self._seats_in_turn, self._greedy = seats_in_turn, greedy
+        self._num_begun = 0
         self._seat = np.zeros(self._num, np.int64)  # [copies]: which is ours
         self._opponent = [""] * self._num
         self._alive = np.zeros((self._num, self._num_seats), bool)
@@ -105,6 +111,7 @@ class VersusLanes:
                 map_tree(lambda leaf, lanes=lanes: leaf[lanes], self._seen),
                 None if memory is None else memory[lanes],
                 self._first[lanes],
+                greedy=self._greedy,
             )
             if "state" in decision:
                 state = np.asarray(decision["state"])
@@ -125,7 +132,7 @@ class VersusLanes:
         first, ended = self._first[self._lanes], (terminated | truncated)[self._lanes]  # [copies, seats]
         begins = first.any(1) & (~self._alive.any(1) | failed)
         for copy in np.flatnonzero(begins).tolist():
-            self._seat[copy] = self._generator.integers(self._num_seats)
+            self._seat[copy] = self._next_seat()
             self._opponent[copy] = self._opponents.draw()
         self._earned[begins] = 0.0
         self._alive[begins] = False
@@ -146,6 +153,12 @@ class VersusLanes:
         if len(over):
             arrival.facts = self._settle(over)
         return (arrival,)
+
+    def _next_seat(self) -> int:
+        self._num_begun += 1
+        if self._seats_in_turn:
+            return self._num_begun % self._num_seats
+        return int(self._generator.integers(self._num_seats))
 
     def _settle(self, over: Array) -> dict[str, Array]:
         """Count the points of the games of these copies, for our opponents and for us: [copies], NaN for none."""

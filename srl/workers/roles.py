@@ -33,19 +33,21 @@ def assign_teams(spec: LaneSpec, patterns: tuple[str, ...]) -> list[list[int]]:
     """For each pattern the teams whose agents it covers. Every agent must be covered by exactly one."""
     teams: list[list[int]] = [[] for _ in patterns]
     for index, team in enumerate(spec.teams):
-        matches = {
-            position
-            for position, pattern in enumerate(patterns)
-            if all(fnmatchcase(agent, pattern) for agent in team.agents)
-        }
-        partly = [p for p in patterns if any(fnmatchcase(agent, p) for agent in team.agents)]
-        if len(matches) != 1 or len(partly) != 1:
-            found = f"{partly}" if partly else "none"
+        found = [[p for p, pattern in enumerate(patterns) if fnmatchcase(agent, pattern)] for agent in team.agents]
+        for agent, matches in zip(team.agents, found, strict=True):
+            if len(matches) != 1:
+                matching = [patterns[p] for p in matches] or "none"
+                raise ValueError(
+                    f"{spec.environment}: agent {agent!r} must match exactly one role; roles cover {list(patterns)}, "
+                    f"matching are {matching}"
+                )
+        (role, *others) = sorted({matches[0] for matches in found})
+        if others:
             raise ValueError(
-                f"{spec.environment}: agents {', '.join(team.agents)} must match exactly one role; "
-                f"roles cover {list(patterns)}, matching are {found}"
+                f"{spec.environment}: agents {', '.join(team.agents)} are one team, whose lanes share their arrays and "
+                f"a policy, but match the roles {[patterns[p] for p in (role, *others)]}"
             )
-        teams[matches.pop()].append(index)
+        teams[role].append(index)
     for pattern, members in zip(patterns, teams, strict=True):
         if not members:
             known = [agent for team in spec.teams for agent in team.agents]

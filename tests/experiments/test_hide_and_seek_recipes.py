@@ -32,8 +32,8 @@ def trained(environment: str, root: Path, *words: str) -> Any:
     return from_data(json.loads((root / "run" / "config.json").read_text())["options"])
 
 
-def test_the_quadrant_trains_and_what_it_learnt_decides(tmp_path: Path) -> None:
-    options = trained("hide-and-seek/quadrant", tmp_path, "--scale", "1e-9")
+def test_the_quadrant_trains_and_what_it_learnt_decides_and_is_filmed(tmp_path: Path) -> None:
+    options = trained("hide-and-seek/quadrant", tmp_path, "--scale", "1e-9", "--env-arg", "picture_size=64")
     assert options.recipe == "hide-and-seek-quadrant"
     assert options.batch % (4 * 10) == 0, "made of whole blocks of 4 agents"
     assert options.ppo.entities[1] == "box_obs:mask_ab_obs:mask_ab_obs_spoof"
@@ -43,6 +43,19 @@ def test_the_quadrant_trains_and_what_it_learnt_decides(tmp_path: Path) -> None:
     lanes.close()
     policy = srl.load(tmp_path / "run")
     assert np.shape(policy.act(observation)) == (5,)
+    imageio = pytest.importorskip("imageio.v3")
+    film = tmp_path / "film.gif"
+    assert main(["record", str(tmp_path / "run"), "--out", str(film), "--max-frames", "3", "--sample"]) == 0
+    pictures = imageio.imread(film)
+    assert pictures.shape[:3] == (3, 64, 64)
+    assert not np.array_equal(pictures[0], pictures[-1]), "something moved"
+
+
+def test_each_agent_may_have_a_policy_of_its_own(tmp_path: Path) -> None:
+    roles = ["--roles", "hider_0=one", "hider_1=other", "seeker*=seekers"]
+    trained("hide-and-seek/quadrant", tmp_path, "--scale", "1e-9", "--env-arg", "horizon=10", *roles)
+    returns = srl.evaluate(tmp_path / "run", episodes=1).by_policy
+    assert returns.keys() == {"one", "other", "seekers"}
 
 
 @pytest.mark.parametrize("game", ["large", "food", "blueprint"])

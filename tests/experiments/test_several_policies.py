@@ -15,6 +15,7 @@ from srl.base.config import from_data
 from srl.cli import main
 from srl.environments.ids import lanes_config
 from srl.experiments.preparing import prepare
+from srl.experiments.role_options import role_options
 from srl.experiments.train import make_options
 from srl.runs import checkpoints
 
@@ -48,6 +49,16 @@ def test_a_role_has_its_own_horizon_algorithm_and_options() -> None:
     assert (trainers["chasers"].algorithm.gamma, trainers["chasers"].algorithm.hidden_sizes) == (0.5, (16, 16))
     assert isinstance(trainers["runners"].algorithm, srl.A2CConfig)
     assert trainers["runners"].samples.spec.horizon == 32
+
+
+def test_a_role_may_have_an_algorithm_of_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    roles = ("chaser_*=chasers", "runner_*=runners,hidden_size=7,algo=examples/own_algorithm.py:A2CConfig")
+    prepared = prepare(GAME, make_options(**QUICK, roles=roles), frozenset(QUICK))
+    monkeypatch.chdir(tmp_path)  # whoever resumes the run may be anywhere
+    (_, runners) = role_options(lanes_config(GAME).build(1).spec, prepared.options)
+    assert (type(runners.algorithm).__name__, runners.algorithm.hidden_size) == ("A2CConfig", 7)
+    assert "gae_lambda" in dir(runners.algorithm)
+    assert not isinstance(runners.algorithm, srl.A2CConfig)
 
 
 @pytest.mark.parametrize("inference", ["inline", "host"])
@@ -93,13 +104,14 @@ def test_team_rewards_are_the_mean_of_those_who_share_a_policy() -> None:
     ("roles", "message"),
     [
         (("chaser_*=a", "runner_*=b", "hunter_*=c"), "role 'hunter_\\*' matches no agent; agents are"),
-        (("chaser_*=a", "*=b"), "chaser_0 must match exactly one role"),
-        (("chaser_*=a",), "runner_0 must match exactly one role"),
+        (("chaser_*=a", "*=b"), "'chaser_0' must match exactly one role"),
+        (("chaser_*=a",), "'runner_0' must match exactly one role"),
         (("*=all",), "'chaser_0' and 'runner_0' share role '\\*' but not their spaces"),
         (("chaser_*=a,gama=0.9", "runner_*=b"), "role chaser_\\*=a: no setting 'gama'; did you mean 'gamma'"),
         (("chaser_*=a,gamma=9", "runner_*=b"), "role chaser_\\*=a: gamma must be in"),
         (("chaser_*=a,horizon=0", "runner_*=b"), "role chaser_\\*=a: horizon must be"),
         (("chaser_*=a,algo=pop", "runner_*=b"), "role chaser_\\*=a: no algorithm 'pop'; did you mean 'ppo'"),
+        (("chaser_*=a,algo=/no/where.py:Mine", "runner_*=b"), "role chaser_\\*=a: .*/no/where.py"),
         (("chaser_*=a,frozen=/no/run", "runner_*=b"), "role chaser_\\*=a: .*/no/run"),
         (("chaser_*", "runner_*=b"), "a role is written PATTERN=POLICY"),
     ],

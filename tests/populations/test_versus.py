@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from srl.api.policy import Decision
 from srl.base.tree import Array, Tree
 from srl.cli import main
 from srl.environments.ids import lanes_config
+from srl.experiments.league import match, ratings
 from srl.populations.versus import VersusLanes, versus_spec
 from srl.runs.checkpoints import checkpoints
 
@@ -31,11 +33,13 @@ class Fixed:
         self._action = action
         self.seen: list[float] = []
         self.moves: list[int] = []
+        self.greedy: set[bool] = set()
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
         count = np.zeros((len(first), 1), np.float32) if state is None else np.where(first[:, None], 0.0, state)
         self.moves += [int(value) for value in count[:, 0]]
         self.seen += [float(row[3]) for row in np.asarray(observation)]
+        self.greedy.add(greedy)
         return {"action": np.full(len(first), self._action), "state": (count + 1).astype(np.float32)}
 
     def load(self, parameters: Array, version: int) -> None: ...
@@ -76,6 +80,25 @@ def test_a_seat_and_an_opponent_are_drawn_for_every_game() -> None:
     seats = {float(seen[3]) for arrival in arrivals for seen in arrival.observation[arrival.acting]}
     assert seats == {0.0, 1.0}
     assert sum(float(arrival.first.sum()) for arrival in arrivals) >= games
+
+
+def test_in_a_match_seats_are_taken_in_turn_and_both_sides_are_greedy_or_neither() -> None:
+    """Of five moves the second mover has two, and wins by what it earns."""
+    one, other = Fixed(0), Fixed()
+    for greedy in (False, True):
+        one.greedy.clear(), other.greedy.clear()
+        points = match(lanes_config(TURNS, length=5), one, other, 32, greedy, seed=0)
+        assert len(points) >= 32
+        assert abs(points.count(0.0) - points.count(1.0)) <= 1, "as often first as second"
+        assert one.greedy == other.greedy == {greedy}
+
+
+def test_a_draw_is_rated_as_one() -> None:
+    pytest.importorskip("openskill")
+    drawn = ratings(["a", "b"], [("a", "b", 0.5)] * 40)
+    assert drawn["a"] == pytest.approx(drawn["b"])
+    once = ratings(["a", "b"], [("a", "b", 0.5)] * 40 + [("b", "a", 1.0)])
+    assert once["b"] > once["a"]
 
 
 def test_the_opponent_sees_its_own_seat_and_keeps_its_memory_for_one_game() -> None:
@@ -139,6 +162,17 @@ def test_a_league_tells_points_and_ratings(tmp_path: Path, capsys: pytest.Captur
     pytest.importorskip("openskill")
     assert result.ratings["tictactoe"] > result.ratings["random"], "who wins if it can is rated higher"
     capsys.readouterr()
+    (tmp_path / "mine.py").write_text(Path("examples/greedy_opponents.py").read_text())
+    both = [
+        word
+        for file in ("examples/greedy_opponents.py", tmp_path / "mine.py")
+        for word in ("--against", f"{file}:tictactoe")
+    ]
+    assert main(["league", str(tmp_path / "run"), "--games", "2", "--versions", "1", "--json", "--greedy", *both]) == 0
+    names = json.loads(capsys.readouterr().out)["players"]
+    assert names[1:] == ["examples/greedy_opponents.py:tictactoe", f"{tmp_path / 'mine.py'}:tictactoe"]
+    assert main(["league", str(tmp_path / "run"), "--games", "2", *both[:2], *both[:2]]) == 2
+    assert "examples/greedy_opponents.py:tictactoe is named twice" in capsys.readouterr().err
     assert main(["league", str(tmp_path / "run"), "--games", "4", "--versions", "1"]) == 0
     assert "rating" in capsys.readouterr().out
     assert main(["league", str(tmp_path / "run"), "--against", "nobody"]) == 2

@@ -28,10 +28,14 @@ def test_every_team_goes_to_the_role_that_covers_it() -> None:
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [
-        (("hider*",), "Hide: agents seeker_0 must match exactly one role; roles cover ['hider*'], matching are none"),
-        (("hider*", "seeker*", "*_0"), "agents hider_0, hider_1 must match exactly one role"),
+        (("hider*",), "Hide: agent 'seeker_0' must match exactly one role; roles cover ['hider*'], matching are none"),
+        (("hider*", "seeker*", "*_0"), "agent 'hider_0' must match exactly one role"),
         (("hider*", "seeker*", "*"), "matching are ['hider*', '*']"),
-        (("hider_0", "hider_[19]", "seeker*"), "agents hider_0, hider_1 must match exactly one role"),
+        (
+            ("hider_0", "hider_[19]", "seeker*"),
+            "Hide: agents hider_0, hider_1 are one team, whose lanes share their arrays and a policy, but match the "
+            "roles ['hider_0', 'hider_[19]']",
+        ),
         (("hider*", "seeker*", "ghost*"), "role 'ghost*' matches no agent; agents are ['hider_0', 'hider_1'"),
     ],
 )

@@ -38,9 +38,10 @@ def parallel_env(variant: str = "quadrant", render_mode: str | None = None, **op
 
 def env(variant: str = "quadrant", render_mode: str | None = None, **options: Any) -> Any:
     """The same game as a PettingZoo AEC environment."""
+    game = parallel_env(variant, render_mode, **options)  # says so where PettingZoo is missing
     from pettingzoo.utils.conversions import parallel_to_aec
 
-    return parallel_to_aec(parallel_env(variant, render_mode, **options))
+    return parallel_to_aec(game)
 
 
 def __getattr__(name: str) -> Any:

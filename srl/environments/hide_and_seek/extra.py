@@ -6,6 +6,10 @@ import importlib.util
 
 PACKAGES = ("mujoco", "numba")
 COMMAND = 'pip install "srl[hide-and-seek]"'
+PETTINGZOO_IS_MISSING = (
+    "hide-and-seek as a PettingZoo environment needs pettingzoo, which is not installed; "
+    'pip install "srl[hide-and-seek,pettingzoo]"'
+)
 
 
 def check_installed(variant: str) -> None:

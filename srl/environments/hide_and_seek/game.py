@@ -91,10 +91,10 @@ class Game:
         present = worlds.present[:, : worlds.num_agents]
         reward = hide_and_seek(options.reward, self.perception.agents, present, worlds.num_hiders)
         preparing = self.steps <= options.num_preparation
-        if options.num_food:
-            reward += self.food.eat(edible, moved & ~preparing)
         punish_leaving(reward, options, worlds)
         reward[preparing] = 0.0
+        if options.num_food:
+            reward += self.food.eat(edible, moved & ~preparing)  # comes on top of everything, of a penalty, too
         return reward
 
     def _edible(self) -> Array:

@@ -1,10 +1,10 @@
-"""Hide-and-seek as lanes: a team of hiders, a team of seekers, each agent of each world a lane."""
+"""Hide-and-seek as lanes: each agent of each world is one, and any of the agents may have a policy of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -55,21 +55,19 @@ class HideAndSeekLanes:
         sizes = (("hider", worlds.num_hiders, options.num_hiders), ("seeker", worlds.num_seekers, options.num_seekers))
         teams = [
             TeamSpec(
-                name=f"{role}s",
-                agents=tuple(f"{role}_{index}" for index in range(number)),
+                name=f"{kind}_{index}",
+                agents=(f"{kind}_{index}",),
                 observation=game.observation.space,
                 action=MultiDiscrete(ACTIONS),
-                aligned=least(count) == number,
+                aligned=index < least(count),
             )
-            for role, number, count in sizes
-            if number
+            for kind, number, count in sizes
+            for index in range(number)
         ]
         self.spec = LaneSpec(name, num_copies, tuple(teams))
-        edges = np.cumsum([0, *(len(team.agents) for team in teams)]).tolist()
-        self._parts = [slice(low, high) for low, high in pairwise(edges)]  # of agents, by team
         # Views of the game's own arrays, agent by agent: nothing is copied.
         self._observations: list[Tree] = [
-            {name: _flat(array[part]) for name, array in game.observation.arrays.items()} for part in self._parts
+            {name: array[agent] for name, array in game.observation.arrays.items()} for agent in range(len(teams))
         ]
         self._ended = np.zeros(num_copies, bool)
         self._failures_in_a_row = np.zeros(num_copies, np.int64)
@@ -90,8 +88,8 @@ class HideAndSeekLanes:
 
     def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
         game, starting = self.game, self._ended
-        chosen = np.concatenate([np.asarray(tree).reshape(-1, self._num, 5) for tree in actions])  # [A, N, 5]
-        failures = game.step(chosen.transpose(1, 0, 2), ~starting, self._dice)
+        chosen = np.stack([np.asarray(tree) for tree in actions], axis=1)  # [N, A, 5]
+        failures = game.step(chosen, ~starting, self._dice)
         if failures:
             starting = self._replace(failures, starting)
         if starting.any():
@@ -145,31 +143,25 @@ class HideAndSeekLanes:
             failed[list(failures)] = True
         arrivals: list[Arrival] = []
         acting = ~(terminated | truncated)
-        for part, observation in zip(self._parts, self._observations, strict=True):
-            here = present[part]  # [agents, N]
+        rewards = np.ascontiguousarray(reward.T, np.float32)  # [A, N]
+        told = self._told(facts) if facts else {}
+        for agent, observation in enumerate(self._observations):
+            here = present[agent]
             arrival = Arrival(
                 observation,
-                _flat(reward.T[part].astype(np.float32)),
-                terminated=(here & terminated).reshape(-1),
-                truncated=(here & truncated).reshape(-1),
-                acting=(here & acting).reshape(-1),
-                first=(here & starting).reshape(-1),
-                failed=None if failed is None else np.tile(failed, len(here)),
-                failures=tuple(failures.values()) if not arrivals else (),
+                rewards[agent],
+                terminated=here & terminated,
+                truncated=here & truncated,
+                acting=here & acting,
+                first=here & starting,
+                failed=failed,
+                failures=() if agent else tuple(failures.values()),
             )
             if facts:
-                arrival.facts = self._facts(facts, part)
+                arrival.facts = told | {"return": self.game.statistics.returns[:, agent].astype(np.float32)}
             arrivals.append(arrival)
         return tuple(arrivals)
 
-    def _facts(self, facts: Mapping[str, Array], part: slice) -> dict[str, Array]:
-        agents = part.stop - part.start
-        found = {name: np.tile(values, agents).astype(np.float32) for name, values in facts.items()}
-        found["return"] = _flat(self.game.statistics.returns.T[part].astype(np.float32))
-        found["length"] = np.tile(self.game.steps, agents)
-        return found
-
-
-def _flat(array: Array) -> Array:
-    """[agents, N, ...] as lanes: all worlds of the first agent come first."""
-    return array.reshape(-1, *array.shape[2:])
+    def _told(self, facts: Mapping[str, Array]) -> dict[str, Array]:
+        """What is the same for all agents of a world, [N] each."""
+        return {name: values.astype(np.float32) for name, values in facts.items()} | {"length": self.game.steps.copy()}

@@ -66,7 +66,6 @@ class _Builder:
 
     def build(self) -> Layout:
         options, dice = self._options, self._dice
-        cylinder = self._cylinder() if options.task == "shelter" else None
         num_hiders, num_seekers = dice.count(options.num_hiders), dice.count(options.num_seekers)
         agents = [
             *self._team(num_hiders, options.hiders_start, "hider"),
@@ -81,6 +80,7 @@ class _Builder:
             self._place((RAMP_SIZE, RAMP_SIZE), self._in_room(room) if room else self._uniform, "ramp")
             for room in rooms
         ]
+        cylinder = self._cylinder() if options.task == "shelter" else None
         num_sites = dice.count(options.num_sites) if options.task == "blueprint" else 0
         sites = [
             self._place((SITE_SIZE, SITE_SIZE), lambda cells: self._middle(cells, 0.85), "site")
@@ -123,7 +123,7 @@ class _Builder:
         return places
 
     def _food(self, in_quadrant: bool) -> list[tuple[float, float]]:
-        """Clusters whose sizes differ by one at most: the first of each anywhere (in the middle), the rest near it."""
+        """Clusters whose sizes differ by one at most: the first of each in the middle or anywhere, the rest near it."""
         options = self._options
         places, first = [], (0, 0)
         size = -(-options.num_food // options.num_food_clusters)
@@ -133,7 +133,7 @@ class _Builder:
             elif index % size:
                 chooser = self._near(first, options.food_together_radius)
             else:
-                chooser = lambda cells: self._middle(cells, 0.25)  # noqa: E731
+                chooser = self._in_the_middle if options.food_centred else self._uniform
             places.append(self._place((FOOD_SIZE, FOOD_SIZE), chooser, "food"))
             first = first if index % size else self._last
         return places
@@ -169,6 +169,9 @@ class _Builder:
         x = self._range(line, self._grid - cells[0] - 1) if block == 2 else self._range(1, line - cells[0] - 1)
         y = self._range(size, self._grid - cells[1] - 1) if block >= 1 else self._range(1, size - cells[1] - 1)
         return x, y
+
+    def _in_the_middle(self, cells: tuple[int, int]) -> Cell:
+        return self._middle(cells, 0.25)
 
     def _middle(self, cells: tuple[int, int], share: float) -> Cell:
         low, high = (1 - share) / 2 * self._grid, (1 + share) / 2 * self._grid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -66,6 +67,8 @@ class GameOptions:
     food_health: int = 40
     food_respawn: int = 5
     food_together_radius: float = 0.25
+    food_centred: bool = True
+    """Clusters begin within the middle quarter of each side, otherwise anywhere; in the quadrants neither."""
     food_reward: float = 1.0
     eat_when_caught: bool = False
     num_sites: Count = (1, 4)
@@ -80,22 +83,9 @@ class GameOptions:
         for field in dataclasses.fields(self):  # A command line and JSON know lists only.
             if isinstance(value := getattr(self, field.name), list):
                 object.__setattr__(self, field.name, tuple(value))
-        for name, allowed in (("scenario", SCENARIOS), ("task", TASKS), ("reward", REWARDS)):
-            _among(name, getattr(self, name), allowed)
-        for name in ("hiders_start", "seekers_start"):
-            _among(name, getattr(self, name), STARTS)
-        for name, least in (("num_hiders", 0), ("num_seekers", 0), ("num_boxes", 0), ("num_elongated", 0)):
-            _count(name, getattr(self, name), least)
-        for name in ("num_ramps", "num_food", "door_size"):
-            _at_least(name, getattr(self, name), 0)
-        for name in ("horizon", "num_rooms", "min_room_size", "substeps", "num_food_clusters", "food_health"):
-            _at_least(name, getattr(self, name), 1)
-        for name in ("preparation", "door_dropout", "outside_walls"):
-            if not (_is_number(value := getattr(self, name)) and 0 <= value <= 1):
-                raise ValueError(f"{name} must be between 0 and 1, not {value!r}")
-        for name in ("scale", "timestep", "together_radius", "food_radius", "food_together_radius"):
-            if not (_is_number(value := getattr(self, name)) and value > 0):
-                raise ValueError(f"{name} must be a positive number, not {value!r}")
+        for check, names in _CHECKS:
+            for name in names:
+                check(name, getattr(self, name))
         self._check_together()
 
     def _check_together(self) -> None:
@@ -109,15 +99,10 @@ class GameOptions:
             raise ValueError(f"scale {self.scale} makes a floor of {self.grid} cells; at least 16 are needed (0.54)")
         if self.task == "lock-and-return" and least(self.num_boxes) < 1:
             raise ValueError("lock-and-return needs a box: num_boxes must be at least 1")
-        if self.task == "blueprint":
-            _count("num_sites", self.num_sites, 1)
         if self.task != "hide-and-seek" and (self.most_agents, least(self.num_hiders)) != (1, 1):
             raise ValueError(f"{self.task} is a task for one hider: num_hiders=1, num_seekers=0")
         if self.task == "sequential-lock" and (self.scenario, self.num_ramps) != ("var_tri", 3):
             raise ValueError("sequential-lock needs scenario='var_tri' and num_ramps=3, one for each room")
-        bounds = self.bounds
-        if bounds is not None and not (len(bounds) == 4 and bounds[0] < bounds[2] and bounds[1] < bounds[3]):
-            raise ValueError(f"bounds must be x0, y0, x1, y1 with x0 < x1 and y0 < y1, not {bounds}")
 
     @property
     def grid(self) -> int:
@@ -132,10 +117,6 @@ class GameOptions:
     @property
     def most_agents(self) -> int:
         return most(self.num_hiders) + most(self.num_seekers)
-
-    @property
-    def most_objects(self) -> int:
-        return most(self.num_boxes) + self.num_ramps
 
     @property
     def has_elongated(self) -> bool:
@@ -163,20 +144,87 @@ def most(count: Count) -> int:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _among(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} {value!r} is not known{nearest(str(value), allowed)}")
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _at_least(name: str, value: Any, minimum: int) -> None:
-    if not isinstance(value, int) or value < minimum:
-        raise ValueError(f"{name} must be a whole number of at least {minimum}, not {value!r}")
+Check: TypeAlias = Callable[[str, Any], None]
+"""ValueError, with the option's name and what is allowed, for a value that is not."""
 
 
-def _count(name: str, value: Any, minimum: int) -> None:
-    pair = value if isinstance(value, tuple) else (value, value)
-    if len(pair) != 2 or not all(isinstance(number, int) for number in pair) or not minimum <= pair[0] <= pair[1]:
-        raise ValueError(f"{name} must be a number of at least {minimum} or a pair (least, most), not {value!r}")
+def _among(allowed: tuple[str, ...]) -> Check:
+    def check(name: str, value: Any) -> None:
+        if value not in allowed:
+            raise ValueError(f"{name} {value!r} is not known{nearest(str(value), allowed)}")
+
+    return check
+
+
+def _at_least(minimum: int) -> Check:
+    def check(name: str, value: Any) -> None:
+        if not _is_whole(value) or value < minimum:
+            raise ValueError(f"{name} must be a whole number of at least {minimum}, not {value!r}")
+
+    return check
+
+
+def _count(minimum: int) -> Check:
+    def check(name: str, value: Any) -> None:
+        pair = value if isinstance(value, tuple) else (value, value)
+        if len(pair) != 2 or not all(map(_is_whole, pair)) or not minimum <= pair[0] <= pair[1]:
+            raise ValueError(f"{name} must be a number of at least {minimum} or a pair (least, most), not {value!r}")
+
+    return check
+
+
+def _share(name: str, value: Any) -> None:
+    if not (_is_number(value) and 0 <= value <= 1):
+        raise ValueError(f"{name} must be between 0 and 1, not {value!r}")
+
+
+def _positive(name: str, value: Any) -> None:
+    if not (_is_number(value) and value > 0):
+        raise ValueError(f"{name} must be a positive number, not {value!r}")
+
+
+def _number(name: str, value: Any) -> None:
+    if not _is_number(value):
+        raise ValueError(f"{name} must be a number, not {value!r}")
+
+
+def _truth(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, not {value!r}")
+
+
+def _others(name: str, value: Any) -> None:
+    if value is not None:
+        _at_least(0)(name, value)
+
+
+def _bounds(name: str, value: Any) -> None:
+    fits = isinstance(value, tuple) and len(value) == 4 and all(map(_is_number, value))
+    if value is not None and not (fits and value[0] < value[2] and value[1] < value[3]):
+        raise ValueError(f"{name} must be x0, y0, x1, y1 with x0 < x1 and y0 < y1, or None, not {value!r}")
+
+
+_CHECKS: tuple[tuple[Check, tuple[str, ...]], ...] = (
+    (_among(SCENARIOS), ("scenario",)),
+    (_among(TASKS), ("task",)),
+    (_among(REWARDS), ("reward",)),
+    (_among(STARTS), ("hiders_start", "seekers_start")),
+    (_count(0), ("num_hiders", "num_seekers", "num_boxes", "num_elongated")),
+    (_count(1), ("num_sites",)),
+    (_at_least(0), ("num_ramps", "num_food", "door_size", "food_respawn")),
+    (_at_least(1), ("horizon", "num_rooms", "min_room_size", "substeps", "num_food_clusters", "food_health")),
+    (_share, ("preparation", "door_dropout", "outside_walls")),
+    (_positive, ("scale", "timestep", "together_radius", "food_radius", "food_together_radius")),
+    (_number, ("food_reward",)),
+    (_truth, ("lock_ramps", "penalize_objects_out", "random_rooms", "food_centred", "eat_when_caught", "sleep")),
+    (_others, ("max_others",)),
+    (_bounds, ("bounds",)),
+)
+"""One for every option: a test compares."""

@@ -7,11 +7,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces as gym_spaces
-from pettingzoo import ParallelEnv
 
 from srl.base.tree import Array
+from srl.environments.hide_and_seek.extra import PETTINGZOO_IS_MISSING
 from srl.environments.hide_and_seek.one_world import OneWorld
 from srl.environments.hide_and_seek.variants import VARIANTS
+
+try:
+    from pettingzoo import ParallelEnv
+except ModuleNotFoundError as error:
+    raise ImportError(PETTINGZOO_IS_MISSING) from error
 
 
 class HideAndSeek(ParallelEnv):  # type: ignore[misc]

@@ -6,6 +6,7 @@ import numpy as np
 
 from srl.base.tree import Array
 from srl.environments.hide_and_seek.manipulation import Hands
+from srl.environments.hide_and_seek.stages import stages
 from srl.environments.hide_and_seek.worlds import Worlds
 
 HIGH = 0.4  # m: whose feet are above this stands on something
@@ -23,6 +24,12 @@ class Statistics:
         self._start = np.zeros((num, objects, 3))
         self._steps, self._main = np.zeros(num), np.zeros(num)
         self._seen, self._high, self._surfed = np.zeros(num), np.zeros(num), np.zeros(num)
+        self._in_sight = np.zeros((num, worlds.num_seekers, worlds.num_hiders))  # steps in a row, of each pair
+        self._longest, self._sights, self._towards = np.zeros(num), np.zeros(num), np.zeros(num)
+        self._counts = (
+            self.returns, self._steps, self._main, self._seen, self._high, self._surfed, self._longest, self._sights,
+            self._towards,
+        )  # fmt: skip
         self._snapshot: dict[str, Array] = {name: np.zeros(num) for name in self._figures()}
         self._snapshot["box_lock_share"] = np.zeros(num)
         self._snapshot["ramp_distance"] = np.zeros(num)
@@ -31,7 +38,7 @@ class Statistics:
 
     def begin(self, world: int) -> None:
         self._start[world] = self._worlds.q[world, self._worlds.num_agents :, :3]
-        for array in (self.returns, self._steps, self._main, self._seen, self._high, self._surfed):
+        for array in self._counts:
             array[world] = 0
         for array in self._snapshot.values():
             array[world] = 0
@@ -43,7 +50,11 @@ class Statistics:
         self._steps += moved
         main = moved & (steps > self._options.num_preparation)
         self._main += main
-        self._seen += main & sight[:, hiders:, :hiders].any(axis=(1, 2))
+        seen = sight[:, hiders:, :hiders] & main[:, None, None]  # [N, S, H]
+        self._seen += seen.any(axis=(1, 2))
+        self._in_sight = (self._in_sight + 1) * seen
+        if seen.any():
+            self._follow(seen)
         feet = worlds.q[:, :agents, 2]
         self._high += main & (feet[:, hiders:] > HIGH).any(axis=1)
         if worlds.num_objects and (feet > HIGH).any():
@@ -54,6 +65,16 @@ class Statistics:
         prepared = moved & (steps == self._prepared_at)
         if prepared.any():
             self._take_snapshot(prepared)
+
+    def _follow(self, seen: Array) -> None:
+        """Whom seekers have seen [N, S, H] how long, and how fast they run there."""
+        np.maximum(self._longest, self._in_sight.max(axis=(1, 2)), out=self._longest)
+        worlds, hiders, agents = self._worlds, self._worlds.num_hiders, self._worlds.num_agents
+        way = worlds.q[:, None, :hiders, :2] - worlds.q[:, hiders:agents, None, :2]
+        far = np.maximum(np.sqrt((way * way).sum(axis=3)), 1e-6)
+        speed = (way * worlds.v[:, hiders:agents, None, :2]).sum(axis=3) / far
+        self._sights += seen.sum(axis=(1, 2))
+        self._towards += (speed * seen).sum(axis=(1, 2))
 
     def _figures(self) -> dict[str, Array]:
         """Of the moment: how far the farthest box and ramp are from where they were, and how many are locked."""
@@ -93,7 +114,11 @@ class Statistics:
         facts |= {
             "seen_share": self._seen / main,
             "never_seen": (self._seen == 0).astype(np.float64),
+            "longest_sight_share": self._longest / main,
+            # Of a glance or two there is nothing to tell.
+            "approach_speed": np.where(self._sights >= 0.1 * main, self._towards / np.maximum(self._sights, 1), 0.0),
             "seeker_high_share": self._high / main,
             "surf_share": self._surfed / np.maximum(self._steps, 1),
         }
+        facts |= stages(facts, self._options)
         return facts | ({"food_eaten": eaten.copy()} if self._options.num_food else {})

@@ -1,4 +1,5 @@
 import importlib.util
+import sys
 import warnings
 
 import gymnasium
@@ -18,7 +19,7 @@ def test_ids_lead_to_games_with_their_options():
     config = lanes_config("hide-and-seek/quadrant", horizon=12, num_hiders=1)
     assert config == HideAndSeekConfig("quadrant", {"horizon": 12, "num_hiders": 1})
     lanes = config.build(2)
-    assert [team.agents for team in lanes.spec.teams] == [("hider_0",), ("seeker_0", "seeker_1")]
+    assert [team.agents for team in lanes.spec.teams] == [("hider_0",), ("seeker_0",), ("seeker_1",)]
     assert lanes.spec.environment == "hide-and-seek/quadrant"
     lanes.close()
 
@@ -39,6 +40,15 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch)
         lanes_config("hide-and-seek/full")
     with pytest.raises(ImportError, match="needs mujoco"):
         parallel_env("full")
+
+
+def test_without_pettingzoo_its_doors_name_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    monkeypatch.delitem(sys.modules, "srl.environments.hide_and_seek.parallel", raising=False)
+    for make in (parallel_env, hide_and_seek.env):
+        with pytest.raises(ImportError, match=r"needs pettingzoo.*pip install \"srl\[hide-and-seek,pettingzoo\]\""):
+            make("quadrant")
+    assert lanes_config("hide-and-seek/quadrant")
 
 
 def test_check_env_finds_nothing_wrong():
@@ -63,9 +73,9 @@ def test_the_pettingzoo_environment_is_the_same_game_as_the_lanes():
     random = np.random.default_rng(0)
     for step in range(30):
         for name, value in observations["seeker_1"].items():
-            np.testing.assert_array_equal(value, arrivals[1].observation[name][1])
+            np.testing.assert_array_equal(value, arrivals[3].observation[name][0])
         actions = random.integers(0, (11, 11, 11, 2, 2), (4, 5))
-        arrivals = lanes.step((actions[:2], actions[2:]))
+        arrivals = lanes.step(tuple(actions[:, None]))
         observations, rewards, _, truncations, infos = game.step(dict(zip(game.agents, actions, strict=True)))
         assert rewards["hider_0"] == arrivals[0].reward[0]
         assert truncations["hider_0"] == (step == 29)

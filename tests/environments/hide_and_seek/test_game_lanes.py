@@ -12,11 +12,9 @@ def build(variant="quadrant", num=2, **options):
     return HideAndSeekConfig(variant, options).build(num)
 
 
-def by_team(lanes, actions):
+def by_agent(actions):
     """Actions [N, A, 5] as lanes want them."""
-    hiders = lanes.game.worlds.num_hiders
-    swapped = np.ascontiguousarray(actions.transpose(1, 0, 2))
-    return tuple(part.reshape(-1, 5) for part in (swapped[:hiders], swapped[hiders:]) if len(part))
+    return tuple(actions.transpose(1, 0, 2))
 
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
@@ -34,7 +32,7 @@ def rollout(num, seed, steps=100, **options):
     rows = []
     for action in actions:
         everybody = np.repeat(action[None], num, axis=0)
-        arrivals = lanes.step(by_team(lanes, everybody))
+        arrivals = lanes.step(by_agent(everybody))
         for arrival in arrivals:
             rows += [leaf[0].copy() for _, leaf in leaves(arrival.observation)] + [arrival.reward[0].copy()]
     lanes.close()
@@ -54,44 +52,43 @@ def test_an_episode_ends_by_truncation_and_tells_its_facts():
     lanes.reset(0)
     players = RandomPlayers(lanes.game, 0)
     for step in range(1, 23):
-        hiders, seekers = lanes.step(by_team(lanes, players.act()))
-        assert hiders.truncated.all() == (step in (10, 21))
-        assert hiders.first.all() == (step in (11, 22))
-        assert not hiders.terminated.any()
-        assert (hiders.acting == ~hiders.truncated).all()
+        hider, _, _, seeker = lanes.step(by_agent(players.act()))
+        assert hider.truncated.all() == (step in (10, 21))
+        assert hider.first.all() == (step in (11, 22))
+        assert not hider.terminated.any()
+        assert (hider.acting == ~hider.truncated).all()
         if step in (10, 21):
-            assert hiders.facts["length"].tolist() == [10] * 6
-            np.testing.assert_array_equal(hiders.facts["return"], -seekers.facts["return"])
-            assert set(np.abs(hiders.facts["return"])) <= {0, 2, 4, 6}
-            assert len(hiders.facts["max_box_move_prep"]) == 6
+            assert hider.facts["length"].tolist() == [10] * 3
+            np.testing.assert_array_equal(hider.facts["return"], -seeker.facts["return"])
+            assert set(np.abs(hider.facts["return"])) <= {0, 2, 4, 6}
+            assert len(hider.facts["max_box_move_prep"]) == 3
         else:
-            assert hiders.facts == {}
+            assert hider.facts == {}
     lanes.close()
 
 
-def test_lanes_are_ordered_by_agent_then_by_copy():
+def test_every_agent_has_lanes_of_its_own_hiders_first():
     lanes = build("quadrant", 3)
-    (hiders, seekers) = lanes.reset(0)
+    assert [team.agents for team in lanes.spec.teams] == [("hider_0",), ("hider_1",), ("seeker_0",), ("seeker_1",)]
     q = lanes.game.worlds.q
-    np.testing.assert_allclose(
-        hiders.observation["observation_self"][:, :2], q[:, :2, :2].swapaxes(0, 1).reshape(-1, 2)
-    )
-    np.testing.assert_allclose(seekers.observation["observation_self"][3:, :2], q[:, 3, :2])
+    for agent, arrival in enumerate(lanes.reset(0)):
+        np.testing.assert_allclose(arrival.observation["observation_self"][:, :2], q[:, agent, :2])
     lanes.close()
 
 
 def test_team_sizes_may_be_drawn_for_each_episode():
     lanes = build("full", 16, num_hiders=(1, 3), num_seekers=2, horizon=4)
-    assert [team.aligned for team in lanes.spec.teams] == [False, True]
+    assert [team.aligned for team in lanes.spec.teams] == [True, False, False, True, True]
     lanes.reset(0)
     players = RandomPlayers(lanes.game, 0)
     sizes = set()
     for _ in range(12):
-        hiders, _ = lanes.step(by_team(lanes, players.act()))
+        arrivals = lanes.step(by_agent(players.act()))
         here = lanes.game.worlds.present[:, :3]
         sizes |= set(here.sum(axis=1).tolist())
-        assert not hiders.acting[~here.T.reshape(-1)].any()
-        assert not hiders.reward[~here.T.reshape(-1)].any()
+        for agent, arrival in enumerate(arrivals[:3]):
+            assert not arrival.acting[~here[:, agent]].any()
+            assert not arrival.reward[~here[:, agent]].any()
     assert sizes == {1, 2, 3}
     lanes.close()
 
@@ -100,17 +97,16 @@ def test_a_world_that_comes_apart_costs_its_own_lanes_only():
     lanes = build("quadrant", 3)
     lanes.reset(0)
     players = RandomPlayers(lanes.game, 0)
-    lanes.step(by_team(lanes, players.act()))
+    lanes.step(by_agent(players.act()))
     lanes.game.worlds._scene(1).qvel[0] = 1e4
-    hiders, seekers = lanes.step(by_team(lanes, players.act()))
-    for arrival in (hiders, seekers):
-        assert arrival.failed.tolist() == [False, True, False] * 2
-        assert arrival.first.tolist() == [False, True, False] * 2
+    arrivals = lanes.step(by_agent(players.act()))
+    for arrival in arrivals:
+        assert arrival.failed.tolist() == [False, True, False]
+        assert arrival.first.tolist() == [False, True, False]
         assert not arrival.reward[arrival.failed].any()
-    assert "hide-and-seek/quadrant, copy 1, seed" in hiders.failures[0]
-    assert seekers.failures == ()
-    hiders, _ = lanes.step(by_team(lanes, players.act()))
-    assert hiders.failed is None
+    assert "hide-and-seek/quadrant, copy 1, seed" in arrivals[0].failures[0]
+    assert [arrival.failures for arrival in arrivals[1:]] == [()] * 3
+    assert lanes.step(by_agent(players.act()))[0].failed is None
     lanes.close()
 
 
@@ -121,10 +117,10 @@ def soak(variant, num, steps, players, **options):
     worlds = lanes.game.worlds
     fastest, episodes, outside = 0.0, 0, 0
     for _ in range(steps):
-        arrivals = lanes.step(by_team(lanes, who.act()))
+        arrivals = lanes.step(by_agent(who.act()))
         assert arrivals[0].failed is None
         fastest = max(fastest, float(np.abs(worlds.v[:, :, :3]).max()))
-        episodes += int(arrivals[0].truncated.sum()) // worlds.num_hiders
+        episodes += int(arrivals[0].truncated.sum())
         walled = np.array([layout.num_outer > 0 for layout in worlds.layouts])
         centre = worlds.q[:, :, :2] + worlds.half[:, :, :2]
         out = ((centre < 0) | (centre > lanes.game.options.floor)).any(axis=2) & worlds.present

@@ -5,7 +5,7 @@ import pytest
 
 from srl.environments.errors import EnvironmentBroken
 from srl.environments.hide_and_seek.dice import Dice
-from srl.environments.hide_and_seek.layout import BOX_HALF_SIZES, CUBE, draw_layout
+from srl.environments.hide_and_seek.layout import BOX_HALF_SIZES, CUBE, _Builder, draw_layout
 from srl.environments.hide_and_seek.options import GameOptions
 from srl.environments.hide_and_seek.variants import VARIANTS, game_options
 from srl.environments.hide_and_seek.walls import Wall, draw_walls
@@ -227,6 +227,31 @@ def test_food_lies_together_in_the_middle():
         assert np.ptp(layout.food, axis=0).max() < 1.0
 
 
+def test_food_may_lie_together_anywhere():
+    first = np.array([layout.food[0] for layout in worlds("food", 120, food_centred=False)])
+    assert first.min() < 1.2
+    assert first.max() > 4.8
+    assert all(np.ptp(layout.food, axis=0).max() < 1.0 for layout in worlds("food", 20, food_centred=False))
+
+
+def test_things_are_placed_in_the_order_of_the_original(monkeypatch):
+    placed, place = [], _Builder._place
+
+    def watched(self, size, chooser, name):
+        corner = place(self, size, chooser, name)
+        placed.append(name)
+        return corner
+
+    monkeypatch.setattr(_Builder, "_place", watched)
+    worlds("shelter", 1, num_ramps=1)
+    world = placed[len(placed) - placed[::-1].index("hider") - 1 :]  # the last that was tried
+    assert world == ["hider", *["box"] * 8, "ramp", "cylinder"]
+    placed.clear()
+    worlds("food", 1, num_boxes=3)
+    world = placed[len(placed) - placed[::-1].index("hider") - 2 :]
+    assert world == ["hider", "hider", "seeker", "seeker", *["box"] * 3, "ramp", "ramp", *["food"] * 4]
+
+
 def test_an_impossible_layout_says_what_does_not_fit():
     options = game_options("quadrant", {"num_boxes": 40})
     with pytest.raises(EnvironmentBroken, match=r"no free cells for a box.*30 x 30 cells.*larger `scale`"):
@@ -250,11 +275,29 @@ def test_an_impossible_layout_says_what_does_not_fit():
         ({"scale": "big"}, "scale must be a positive number, not 'big'"),
         ({"num_hiders": "two"}, "num_hiders must be a number of at least 0 or a pair"),
         ({"horizon": 0}, "horizon must be a whole number of at least 1"),
+        ({"horizon": True}, "horizon must be a whole number of at least 1, not True"),
+        ({"max_others": "a"}, "max_others must be a whole number of at least 0, not 'a'"),
+        ({"bounds": 5}, "bounds must be x0, y0, x1, y1 .* or None, not 5"),
+        ({"bounds": (0, 0, "6", 6)}, "bounds must be x0, y0, x1, y1"),
+        ({"sleep": "no"}, "sleep must be true or false, not 'no'"),
+        ({"lock_ramps": "false"}, "lock_ramps must be true or false, not 'false'"),
+        ({"eat_when_caught": 0}, "eat_when_caught must be true or false, not 0"),
+        ({"food_respawn": -3}, "food_respawn must be a whole number of at least 0, not -3"),
+        ({"food_reward": "much"}, "food_reward must be a number, not 'much'"),
+        ({"num_sites": "x"}, "num_sites must be a number of at least 1 or a pair"),
+        ({"num_boxes": (1.5, 2)}, "num_boxes must be a number of at least 0 or a pair"),
+        ({"scenario": 3}, "scenario 3 is not known"),
     ],
 )
 def test_wrong_options_are_refused_with_what_is_allowed(changes, message):
     with pytest.raises(ValueError, match=message):
         GameOptions(**changes)
+
+
+@pytest.mark.parametrize("option", [field.name for field in dataclasses.fields(GameOptions)])
+def test_no_option_takes_whatever_it_is_given(option):
+    with pytest.raises(ValueError, match=f"^{option} "):
+        GameOptions(**{option: {"what": "is this"}})
 
 
 def test_counts_may_come_as_lists():

@@ -1,7 +1,7 @@
 import mujoco
 import numpy as np
 import pytest
-from staged import LEFT, RIGHT, UP, Stage
+from staged import DOWN, LEFT, RIGHT, UP, Stage
 
 from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
 from srl.environments.hide_and_seek.rays import LIDAR_RANGE, NUM_RAYS
@@ -16,10 +16,9 @@ def busy_lanes(variant, num, steps, **options):
     lanes = HideAndSeekConfig(variant, options).build(num)
     lanes.reset(5)
     players = BusyPlayers(lanes.game, 5)
-    hiders = lanes.game.worlds.num_hiders
     for _ in range(steps):
         actions = players.act().transpose(1, 0, 2)
-        lanes.step(tuple(part.reshape(-1, 5) for part in (actions[:hiders], actions[hiders:]) if len(part)))
+        lanes.step(tuple(actions))
         yield lanes
 
 
@@ -96,10 +95,17 @@ def test_the_cone_to_a_cube_is_measured_between_corners():
         assert stage.sees(0, 1) == seen
 
 
-def test_objects_and_arms_block_sight():
+def test_objects_and_other_agents_block_sight():
     assert not Stage([(2, 3)], [(4, 3)], boxes=[(3, 3)], yaws=[RIGHT]).sees(0, 1)
     assert Stage([(2, 3)], [(4, 3)], boxes=[(3, 3.5)], yaws=[RIGHT]).sees(0, 1)
     assert not Stage([(2, 3), (3, 3)], [(4, 3)], yaws=[RIGHT]).sees(0, 2)
+
+
+@pytest.mark.parametrize(("turned", "seen"), [(DOWN, False), (UP, True)])
+def test_arms_block_sight(turned, seen):
+    # The ray to food on the floor passes an agent's body at 4 cm: there is an arm if it faces that way.
+    stage = Stage([(2.856, 2.35), (3, 3)], food=[(3.356, 3.283)], yaws=[2.65, turned], variant="food")
+    assert stage.game.perception.sees_food[0, 0, 0] == seen
 
 
 def test_the_lidar_does_not_turn_with_the_agent_and_does_not_end_at_six_metres():

@@ -88,6 +88,15 @@ def test_only_the_team_of_the_owner_can_unlock():
     stage.step(STILL, LOCK)
     assert stage.locked == [True]
     assert stage.game.hands.owner[0, 0] == 1
+    stage = Stage([(3.9, 3)], [(3, 3)], boxes=[(3.45, 3)], yaws=[RIGHT, RIGHT])
+    stage.step(STILL, LOCK)  # The hider, beside it too, looks away.
+    stage.put(yaws=[LEFT])
+    assert stage.sees(0, 2)
+    for hider in (STILL, LOCK, STILL):
+        stage.step(hider, LOCK)
+        assert stage.locked == [True], "a hider has no say in a seeker's lock"
+    stage.step(LOCK, STILL)
+    assert stage.locked == [False], "the seeker opens it, whoever else presses"
     stage = Stage([(3, 3)], [(3.9, 3)], boxes=[(3.45, 3)], yaws=[RIGHT, LEFT])
     stage.step(LOCK, STILL)
     assert stage.game.hands.owner[0, 0] == 0
@@ -205,6 +214,10 @@ def test_a_hider_eats_what_it_sees_within_half_a_metre():
     assert eat(yaws=[LEFT, LEFT]).step().tolist() == [1, -1]  # not seen
     assert eat(food=[(3.6, 2.9)]).step().tolist() == [1, -1]  # 0.75 from the agent's corner
     assert eat(preparing=True).step().tolist() == [0, 0]
+
+
+def test_who_eats_out_of_bounds_earns_its_food_beside_the_penalty():
+    assert eat(bounds=(0.0, 0.0, 2.9, 2.9)).step().tolist() == [-9, -1]
 
 
 def test_who_was_seen_eats_nothing_unless_the_options_allow_it():

@@ -2,7 +2,10 @@ import numpy as np
 import pytest
 from staged import DOWN, LEFT, RIGHT, STILL, Stage
 
-from srl.environments.hide_and_seek.stages import STAGES, StageDetector
+from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
+from srl.environments.hide_and_seek.scripted import BusyPlayers, RandomPlayers
+from srl.environments.hide_and_seek.stages import STAGES, stages
+from srl.environments.hide_and_seek.variants import VARIANTS
 
 PULL = (5, 5, 5, 1, 0)
 
@@ -56,22 +59,73 @@ def test_surfing_and_standing_high_are_noticed():
     assert facts(stage)["surf_share"] == facts(stage)["seeker_high_share"] == 0
 
 
-def test_stages_are_told_from_the_statistics_as_they_change():
-    stage = Stage([(3, 3)], [(2, 3)])
-    calm = dict.fromkeys(stage.game.facts(), 0.0)
-    detector = StageDetector(decay=0.9)
+def test_running_after_a_hider_and_keeping_it_in_sight_is_noticed():
+    stage = Stage([(5, 3)], [(1, 3)], yaws=[LEFT, RIGHT])
+    stage.steps(6, STILL, (10, 5, 5, 0, 0))  # to the right, where it looks
+    found = facts(stage)
+    assert found["longest_sight_share"] == 1
+    assert 4 < found["approach_speed"] < 8
+    stage = Stage([(5, 3)], [(3, 3)], yaws=[LEFT, RIGHT])
+    stage.steps(6, STILL, (0, 5, 5, 0, 0))  # away from it
+    assert -8 < facts(stage)["approach_speed"] < -4
+    stage = Stage([(5, 3)], [(1, 3)], yaws=[LEFT, RIGHT])
+    for yaw in (RIGHT, RIGHT, LEFT, RIGHT, RIGHT, RIGHT, LEFT, LEFT):
+        stage.put(yaws=[LEFT, yaw])
+        stage.step()
+    assert facts(stage)["longest_sight_share"] == 3 / 8
+    assert facts(stage)["seen_share"] == 5 / 8
+
+
+def calm_but_for(**changes):
+    """The statistics of an episode in which nothing else happened."""
+    facts = dict.fromkeys(Stage([(3, 3)], [(2, 3)]).game.facts(), 0.0)
+    assert changes.keys() <= facts.keys()
+    return {name: np.array([value]) for name, value in {**facts, **changes}.items()}
+
+
+@pytest.mark.parametrize(
+    ("stage", "changes"),
+    [
+        ("chasing", {"approach_speed": 3.0}),
+        ("chasing", {"longest_sight_share": 0.6}),
+        ("forts", {"num_box_lock_prep": 1, "never_seen": 1}),
+        ("ramp_use", {"seeker_high_share": 0.2}),
+        ("ramp_defence", {"num_ramp_lock_prep": 2}),
+        ("surfing", {"surf_share": 0.05}),
+        ("surf_defence", {"box_lock_share_prep": 0.9}),
+        (None, {"num_box_lock_prep": 3, "box_lock_share_prep": 0.5, "num_ramp_lock_prep": 1}),
+        (None, {"never_seen": 1, "seen_share": 0.8, "approach_speed": 1.0, "longest_sight_share": 0.4}),
+    ],
+)
+def test_an_episode_shows_the_stage_that_its_statistics_mean(stage, changes):
+    found = stages(calm_but_for(**changes), VARIANTS["full"])
+    assert [name for name, shows in found.items() if shows] == ([f"stage_{stage}"] if stage else [])
+    assert list(found) == [f"stage_{name}" for name in STAGES]
+
+
+def test_ramps_that_cannot_be_locked_are_carried_away():
+    carried = calm_but_for(max_ramp_move_prep=2.5)
+    assert stages(carried, VARIANTS["quadrant"])["stage_ramp_defence"] == 1
+    assert stages(carried, VARIANTS["full"])["stage_ramp_defence"] == 0
+
+
+def test_an_episode_of_running_after_hiders_counts_as_chasing():
+    stage = Stage([(5, 3)], [(1, 3)], yaws=[LEFT, RIGHT])
+    stage.steps(6, STILL, (10, 5, 5, 0, 0))
+    found = facts(stage)
+    assert {name: value for name, value in found.items() if name.startswith("stage_") and value} == {"stage_chasing": 1}
+
+
+@pytest.mark.parametrize("players", [RandomPlayers, BusyPlayers])
+def test_random_players_show_no_stage_and_busy_ones_chase(players):
+    lanes = HideAndSeekConfig("quadrant", {"horizon": 60}).build(48)
+    lanes.reset(0)
+    who = players(lanes.game, 0)
     for _ in range(60):
-        detector.add(calm)
-    assert detector.present() == []
-    situations = [
-        {"seen_share": 0.4},
-        {"seen_share": 0.1, "never_seen": 0.5, "num_box_lock_prep": 2, "max_box_move_prep": 1.5},
-        {"seeker_high_share": 0.2, "max_ramp_move": 2.0},
-        {"max_ramp_move_prep": 2.0, "num_ramp_lock_prep": 1.5},
-        {"surf_share": 0.05},
-        {"box_lock_share_prep": 0.9, "num_box_lock_prep": 5},
-    ]
-    for stage, changes in zip(STAGES, situations, strict=True):
-        for _ in range(60):
-            detector.add(calm | changes)
-        assert stage in detector.present()
+        arrivals = lanes.step(tuple(who.act().transpose(1, 0, 2)))
+    lanes.close()
+    shares = {name: float(arrivals[0].facts[f"stage_{name}"].mean()) for name in STAGES}
+    if players is RandomPlayers:
+        assert max(shares.values()) <= 0.15, shares
+    else:
+        assert shares["chasing"] > 0.3
