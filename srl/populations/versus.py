@@ -60,7 +60,7 @@ class VersusLanes:
         spec = inner.spec
         self._num = spec.num_copies
         self._ends = np.cumsum([len(team.agents) * self._num for team in spec.teams]).tolist()  # of the teams' lanes
-        self._num_seats = self._ends[-1] // self._num
+        self._num_seats = int(self._ends[-1]) // self._num
         self._lanes = np.arange(self._ends[-1]).reshape(self._num_seats, self._num).T  # [copies, seats]
         self._generator = np.random.default_rng(0)
         self._seats_in_turn, self._greedy = seats_in_turn, greedy
