@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -65,22 +66,28 @@ def read(path: Path) -> Iterator[Learnt]:
 def check(entries: Iterable[Learnt], max_lag: int) -> list[str]:
     """What is wrong with it, in words; empty if all is well.
 
-    Every update follows from the one before, once; all ranks have the same parameters; no block is used twice; no
-    decision is older than it may be.
+    Every update follows from the one before, once; all ranks have the same parameters; no block is used twice, be it by
+    another update, by another rank of the same one, or within one; no decision is older than it may be.
     """
     wrong: list[str] = []
     last: dict[str, Learnt] = {}
     digests: dict[tuple[str, int], str] = {}
-    used: dict[tuple[str, str], int] = {}
+    used: dict[tuple[str, str], tuple[int, int]] = {}  # policy and block -> the update and the rank that had it first
     for entry in entries:
         who = f"update {entry.update} of {entry.policy}, rank {entry.rank}"
         if entry.lag > max_lag:
             wrong.append(f"{who}: a decision was {entry.lag} versions behind, {max_lag} are allowed")
         if digests.setdefault((entry.policy, entry.update), entry.digest) != entry.digest:
             wrong.append(f"{who}: was made twice, or ranks differ")
-        for sample in entry.samples:
-            if used.setdefault((entry.policy, sample), entry.update) != entry.update:
-                wrong.append(f"{who}: learnt again from block {sample} of update {used[(entry.policy, sample)]}")
+        for sample, times in Counter(entry.samples).items():
+            if times > 1:
+                wrong.append(f"{who}: learnt {times} times from block {sample}")
+            own = (entry.update, entry.rank)
+            update, rank = first = used.setdefault((entry.policy, sample), own)
+            if update != entry.update:
+                wrong.append(f"{who}: learnt again from block {sample} of update {update}")
+            elif first != own:
+                wrong.append(f"{who}: learnt from block {sample}, as rank {rank} did")
         if entry.rank == 0:
             former = last.get(entry.policy)
             if former is not None and entry.update != former.update + 1:
