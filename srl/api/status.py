@@ -22,6 +22,8 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     """Which of the run's hosts it is on; empty where there is only one."""
     progress: int = 0
     """Grows with every piece of work."""
+    cut: int = 0
+    """TCP connections that it lost to `srl chaos`."""
 
 
 class StreamStatus(msgspec.Struct, frozen=True):

@@ -52,6 +52,8 @@ class Counter(IntEnum):
     FIRST_UPDATE_NS = 33
     LEARNT = 34
     """Decisions that a trainer learnt from."""
+    CUT = 35
+    """TCP connections that it broke on purpose, for `srl chaos`."""
 
 
 _PHASE = 8

@@ -264,6 +264,7 @@ class Gauges:
             rss_mb=member.usage.rss_mb,
             host=member.usage.host,
             progress=member.meter.get(Counter.PROGRESS),
+            cut=member.meter.get(Counter.CUT),
         )
 
 

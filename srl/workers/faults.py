@@ -9,6 +9,7 @@ import stat
 import time
 
 from srl.api.control import Suffer
+from srl.base.meter import Counter, Meter
 
 SLOW_SECONDS = 0.2
 """Lost at every look at the controller's messages, of which there are at most 50 a second: about ten times slower."""
@@ -17,7 +18,8 @@ SLOW_SECONDS = 0.2
 class Faults:
     """Costs nothing until something is to be suffered: looked at only when the controller was listened to."""
 
-    def __init__(self) -> None:
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
         self._ends: dict[str, float] = {}
 
     def begin(self, order: Suffer) -> None:
@@ -31,7 +33,7 @@ class Faults:
             elif fault == "slow":
                 time.sleep(SLOW_SECONDS)
             else:
-                cut_connections()
+                self._meter.add(Counter.CUT, cut_connections())
 
     def __bool__(self) -> bool:
         return bool(self._ends)

@@ -39,7 +39,7 @@ class WorkerHost:
         self._names = names
         self._stopping = self._preempted = False
         self._heard = 0.0
-        self._faults = Faults()
+        self._faults = Faults(context.meter)
         context.listen_to_controller = self._hear
 
     def run(self) -> int:
