@@ -342,7 +342,6 @@ def _began() -> float:
 
 
 def _statuses(root: Path) -> list[RunStatus]:
-    from srl.controller.commands import AskStatus, ask, running
+    from srl.controller.commands import live
 
-    answers: list[Any] = [ask(runtime, AskStatus()) for runtime in running(root).values()]
-    return [answer.status for answer in answers if answer is not None]
+    return [status for _, status in live(root).values()]

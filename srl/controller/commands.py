@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Union
 
@@ -21,8 +22,11 @@ ADDRESS = "address"
 SECRET = "secret"
 CLUSTER = "cluster"
 """Folder of a run directory: how a run that is conducted on another machine is reached."""
+STOP_REASON = "srl stop"
+"""Why a run ended that was asked to through its door: for good, whoever conducts it."""
 REACH_SECONDS = 3.0
 REPLY_SECONDS = 5.0
+MAX_ASKED = 32
 
 
 class AskStatus(Message, frozen=True):
@@ -96,23 +100,29 @@ def remote_door(directory: Path, secret: bytes, host: str) -> Listener:
     return listener
 
 
+def live(root: Path | None = None) -> dict[str, tuple[Path, RunStatus]]:
+    """The live runs of this user: name, the directory in which they are reached, and how they are. With `root` also
+    those of the runs below it that are conducted on another machine. All are asked at the same time: one that does not
+    answer holds nobody else up."""
+    doors = [door.parent for door in sorted(root.glob(f"*/{CLUSTER}/{ADDRESS}"))] if root is not None else []
+    if (local := runtime_root()).is_dir():
+        sweep(local)
+        there = sorted(local.iterdir(), key=lambda directory: directory.stat().st_mtime)
+        doors += [directory for directory in there if (directory / ADDRESS).exists()]
+    if not doors:
+        return {}
+    with ThreadPoolExecutor(min(len(doors), MAX_ASKED)) as pool:
+        answers = list(pool.map(lambda door: ask(door, AskStatus()), doors))
+    return {
+        answer.status.run: (door, answer.status)
+        for door, answer in zip(doors, answers, strict=True)
+        if isinstance(answer, TellStatus)
+    }
+
+
 def running(root: Path | None = None) -> dict[str, Path]:
-    """The live runs of this user: name and the directory in which they are reached. With `root` also those of the
-    runs below it that are conducted on another machine."""
-    found: dict[str, Path] = {}
-    for door in sorted(root.glob(f"*/{CLUSTER}/{ADDRESS}")) if root is not None else []:
-        status = ask(door.parent, AskStatus())
-        if isinstance(status, TellStatus):
-            found[status.status.run] = door.parent
-    root = runtime_root()
-    if root.is_dir():
-        sweep(root)
-        for directory in sorted(root.iterdir(), key=lambda d: d.stat().st_mtime):
-            if (directory / ADDRESS).exists():
-                status = ask(directory, AskStatus())
-                if isinstance(status, TellStatus):
-                    found[status.status.run] = directory
-    return found
+    """The same without how they are."""
+    return {name: door for name, (door, _) in live(root).items()}
 
 
 def ask(runtime: Path, message: Message) -> Message | None:

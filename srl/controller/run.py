@@ -29,6 +29,7 @@ from srl.base.clock import Clock, SystemClock
 from srl.base.meter import Counter, Meter
 from srl.base.seeding import derive
 from srl.controller.commands import (
+    STOP_REASON,
     AskFault,
     AskScale,
     AskStatus,
@@ -310,16 +311,15 @@ class Controller:
             self._scheduler.send(told, Names(self._names.lookup("")))
 
     def _find_stuck(self) -> None:
-        for (name, _), seat in self._seats.items():
-            if seat.state != "running":
-                continue
+        running = [seat for seat in self._seats.values() if seat.state == "running"]
+        stopped = {seat.place for seat in running if self._scheduler.usage(seat.place).stopped}
+        for seat in running:
             self._names.renew(seat.place.name)
-            meter = self._scheduler.meter(seat.place)
-            timeout = self._groups[name].restart.hang_timeout
+            meter, frozen = self._scheduler.meter(seat.place), seat.place in stopped
+            timeout = self._groups[seat.place.group].restart.hang_timeout
             now = self._clock.now()  # of this very look: a dump of another's stacks takes its time
-            frozen = self._scheduler.usage(seat.place).stopped
             stuck = seat.watch.stuck(meter.get(Counter.PROGRESS), meter.stamp(), now, timeout, frozen)
-            if stuck and (frozen or self._guard.allows(now, len(self._seats))):
+            if stuck and self._guard.allows(now, len(self._seats), len(stopped) if frozen else 0):
                 what = "frozen (SIGSTOP)" if frozen else f"stuck in phase {meter.phase().name.lower()}"
                 stacks = "" if frozen else self._scheduler.dump(seat.place)
                 seat.last_words = f"{what} for {seat.watch.still:.0f} s\n{stacks}"
@@ -385,7 +385,7 @@ class Controller:
         if isinstance(message, AskStatus):
             return TellStatus(self.status())
         if isinstance(message, AskStop):
-            self.stop("stopped", "srl stop")
+            self.stop("stopped", STOP_REASON)
             return TellResult(True, f"{self._experiment.name} is stopping")
         try:
             if isinstance(message, AskScale):

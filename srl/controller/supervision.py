@@ -21,6 +21,8 @@ QUARANTINE_SECONDS = 60.0
 GUARD_SECONDS = 60.0
 GUARD_SHARE = 0.2
 GUARD_ALWAYS = 2
+STOPPED_SHARE = 0.5
+"""If more than these are stopped at once, somebody wanted the whole run to rest."""
 FROZEN_SECONDS = 2.0
 MAX_SHARE_INVERSE = 10.0
 
@@ -73,8 +75,11 @@ class Guard:
 
     _acted: deque[float] = field(default_factory=deque)
 
-    def allows(self, now: float, size: int) -> bool:
-        """May one more of `size` workers be replaced for no better reason than that it seems stuck?"""
+    def allows(self, now: float, size: int, stopped: int = 0) -> bool:
+        """May one more of `size` workers be replaced for no better reason than that it seems stuck? A better one is the
+        kernel's word that it is `stopped`, with so many others; unless they are most of them."""
+        if 0 < stopped <= max(GUARD_ALWAYS, STOPPED_SHARE * size):
+            return True
         while self._acted and now - self._acted[0] > GUARD_SECONDS:
             self._acted.popleft()
         if len(self._acted) >= max(GUARD_ALWAYS, GUARD_SHARE * size):

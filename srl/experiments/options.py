@@ -52,6 +52,10 @@ class TrainOptions:
     """Of Ray's head, HOST:PORT; by default the cluster that this machine belongs to."""
     partition: str = ""
     """Of Slurm; by default the cluster's own default."""
+    resources: tuple[str, ...] = ()
+    """What each worker of a group needs, with `hosts`, `ray` and `slurm`, as GROUP=NAME:AMOUNT,..., for example
+    trainers=gpu:1,cpu:4 actors=cpu:2,memory_mb:500,node:fast. By default it is a CPU, and with a `device` of cuda a GPU
+    for each trainer, which policy workers share. GROUP may be a pattern ('trainers*')."""
     slurm_options: tuple[str, ...] = ()
     """More options of `sbatch`, without the dashes: time=4:00:00 account=me."""
     bind: str = "127.0.0.1"

@@ -16,13 +16,22 @@ import msgspec
 
 from srl.api.experiment import Experiment
 from srl.api.status import RunStatus
-from srl.controller.commands import ADDRESS, CLUSTER, SECRET, AskStatus, AskStop, TellStatus, ask
+from srl.controller.commands import (
+    ADDRESS,
+    CLUSTER,
+    SECRET,
+    STOP_REASON,
+    AskStatus,
+    AskStop,
+    TellStatus,
+    ask,
+)
 from srl.experiments.hosting import Ground
 from srl.experiments.options import TrainOptions
 from srl.experiments.session import Outcome, RunFailed
 from srl.runs.directory import RunDirectory, RunDirectoryError
 from srl.schedulers import slurm
-from srl.schedulers.join_secret import find_or_make_secret, read_secret
+from srl.schedulers.join_secret import find_or_make_secret
 from srl.schedulers.slurm_engine import SlurmEngine, nodes_of_job, own_address, requeue
 
 JOB = "job"
@@ -32,7 +41,12 @@ ATTEMPT = "attempt"
 LOG = "slurm.log"
 FOLLOW_SECONDS = 0.5
 QUEUE_SECONDS = 2.0
+SILENT_SECONDS = 60.0
+"""So long Slurm's commands may fail while a job is watched."""
+OVER = ("", "FAILED", "CANCELLED", "TIMEOUT", "COMPLETED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 LEAVE_SECONDS = 30.0
+INTERRUPTED = 143
+"""What the shell calls the end of a command by SIGTERM."""
 PREDECESSOR_SECONDS = 60.0
 """How long a new attempt waits for one that was taken for dead to let go of the run directory."""
 
@@ -72,23 +86,48 @@ def follow(run: RunDirectory, job: str, on_status: Callable[[RunStatus], None]) 
     """Show how it goes until it is over. An interrupt stops the run, as it would one of this machine."""
     cluster = run.path / CLUSTER
     status = RunStatus(run.name, "", "", str(run.path))
-    asked_queue = 0.0
-    message = f"job {job} was submitted"
+    queue = _Queue(job)
     with _stopping_at_interrupt(cluster, job):
         while not (cluster / OUTCOME).exists():
             answer = ask(cluster, AskStatus()) if (cluster / ADDRESS).exists() else None
             if isinstance(answer, TellStatus):
                 status = answer.status
-            elif time.monotonic() - asked_queue > QUEUE_SECONDS:
-                asked_queue = time.monotonic()
-                state, reason = slurm.job_state(job)
-                message = f"job {job}: {state.lower()}" + (f" ({reason})" if reason not in ("", "None") else "")
-                if state in ("", "FAILED", "CANCELLED", "TIMEOUT", "COMPLETED", "NODE_FAIL", "OUT_OF_MEMORY"):
+            else:
+                if not queue.look(time.monotonic()):
                     break
-                status = msgspec.structs.replace(status, messages=[message])
+                status = msgspec.structs.replace(status, messages=[queue.message])
             on_status(status)
             time.sleep(FOLLOW_SECONDS)
-    return _outcome(run, message, status)
+    return _outcome(run, queue.message, status)
+
+
+class _Queue:
+    """What Slurm says about a job whose run does not answer."""
+
+    def __init__(self, job: str) -> None:
+        self.message = f"job {job} was submitted"
+        self._job = job
+        self._asked = self._answered = time.monotonic() - QUEUE_SECONDS
+
+    def look(self, now: float) -> bool:
+        """Is it still worth waiting? Raises SlurmError if Slurm does not answer for long, RunFailed for a job that can
+        never begin, which is taken out of the queue."""
+        if now - self._asked < QUEUE_SECONDS:
+            return True
+        self._asked = now
+        try:
+            state, reason = slurm.job_state(self._job)
+        except slurm.SlurmError as error:  # slurmctld is begun anew, or very busy
+            if now - self._answered > SILENT_SECONDS:
+                raise
+            self.message = f"job {self._job}: {error}"
+            return True
+        self._answered = now
+        self.message = f"job {self._job}: {state.lower()}" + (f" ({reason})" if reason not in ("", "None") else "")
+        if state == "PENDING" and slurm.hopeless(reason):
+            slurm.cancel(self._job)
+            raise RunFailed(f"{self.message}: this will never begin, so it was taken back. Ask for something else")
+        return state not in OVER
 
 
 def _outcome(run: RunDirectory, message: str, status: RunStatus) -> Outcome:
@@ -114,6 +153,7 @@ def _stopping_at_interrupt(cluster: Path, job: str) -> Iterator[None]:
     except KeyboardInterrupt:
         if ask(cluster, AskStop()) is None:
             slurm.cancel(job)
+            (cluster / SECRET).unlink(missing_ok=True)
             raise
         deadline = time.monotonic() + LEAVE_SECONDS
         while not (cluster / OUTCOME).exists() and time.monotonic() < deadline:
@@ -130,6 +170,7 @@ def conduct(path: Path) -> int:
     run = RunDirectory(path)
     cluster = run.path / CLUSTER
     attempt = _begin_attempt(cluster)
+    (cluster / OUTCOME).unlink(missing_ok=True)
 
     def superseded() -> bool:
         return _attempt(cluster) != attempt
@@ -138,13 +179,14 @@ def conduct(path: Path) -> int:
         labels = [part.constraint for part in slurm.components(experiment.groups, options.hosts)]
         nodes = nodes_of_job(os.environ, labels)
         engine = SlurmEngine(nodes, run.logs, cluster / SECRET)
-        secret = read_secret(cluster / SECRET)
+        secret = find_or_make_secret(cluster / SECRET)
         return Ground(engine, secret, own_address(os.environ), 0, cluster, superseded)
 
-    again = [False]
+    time_is_up = False
 
     def on_notice(number: int, frame: Any) -> None:
-        again[0] = True
+        nonlocal time_is_up
+        time_is_up = True
         os.kill(os.getpid(), signal.SIGTERM)
 
     signal.signal(signal.SIGUSR1, on_notice)
@@ -153,10 +195,13 @@ def conduct(path: Path) -> int:
     if superseded():
         return 0
     (cluster / ADDRESS).unlink(missing_ok=True)
-    if again[0] and end.state == "stopped":
-        print("the job's time is up: it asks to be queued again", flush=True)
-        requeue()
-        return 0
+    if end.state == "stopped" and end.reason != STOP_REASON:
+        # Nobody ended the run: Slurm wants the nodes (preemption, `scontrol requeue`), and may begin this job again.
+        print(f"{end.reason}: the run goes on from its checkpoint when this job is begun again, or with `srl resume`")
+        if time_is_up:
+            print("the job's time is up: it asks to be queued again", flush=True)
+            requeue()
+        return 0 if time_is_up else INTERRUPTED
     (cluster / OUTCOME).write_bytes(msgspec.json.encode(end))
     (cluster / SECRET).unlink(missing_ok=True)
     return 0 if end.state == "finished" else 1

@@ -16,6 +16,7 @@ from srl.base.config import to_data
 from srl.base.tree import TreeSpec
 from srl.experiments.frozen import FrozenPolicyConfig
 from srl.experiments.named import algorithm_of, extend, title_of
+from srl.experiments.needs import gpu_shares, wants_gpu, with_needs
 from srl.experiments.options import CLUSTERS, TrainOptions
 from srl.experiments.probe import Probed
 from srl.experiments.role_options import RoleOptions, role_options
@@ -81,6 +82,15 @@ def choose_sizes(options: TrainOptions, probed: Probed, cores: int, inline: bool
     return Sizes(actors, lanes, ring, horizon, options.batch)
 
 
+def choose_inference(options: TrainOptions) -> str:
+    """A batch system's nodes are not this machine: there it is what was asked for that counts."""
+    if options.inference != "auto":
+        return options.inference
+    elsewhere = options.scheduler in ("ray", "slurm")
+    accelerated = wants_gpu(algorithm_of(options)) if elsewhere else has_accelerator()
+    return "host" if accelerated else "inline"
+
+
 def has_image(space: Space) -> bool:
     if isinstance(space, Dict):
         return any(has_image(item) for item in space.items.values())
@@ -89,9 +99,7 @@ def has_image(space: Space) -> bool:
 
 def standard_experiment(title: str, environment: LanesConfig, probed: Probed, options: TrainOptions) -> Experiment:
     """The graph for one environment. Raises ValueError for what cannot work, before anything is launched."""
-    inference = options.inference
-    if inference == "auto":
-        inference = "host" if has_accelerator() else "inline"
+    inference = choose_inference(options)
     sizes = choose_sizes(options, probed, num_cores(), inference == "inline")
     spec = probed.spec if options.self_play == "none" else versus_spec(probed.spec)
     named = role_options(spec, options)
@@ -110,7 +118,9 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
         policy, algorithm = own.policy, own.algorithm
         light = on_cpu(algorithm)
         team = spec.teams[members[0]]
-        _check(own, team)
+        _check(own, team, here=options.scheduler not in CLUSTERS)
+        policies = options.policies if inference != "inline" else 0
+        trainer_gpu, policy_gpu = gpu_shares(algorithm, options.trainers, policies)
         aligned = all(spec.teams[m].aligned for m in members)
         decision = algorithm.decision_spec(team.observation, team.action)
         if own.frozen is None:
@@ -122,7 +132,8 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
         if inference != "inline":
             requests = RequestStream(policy, samples.spec, remote=inference == "remote")
             config = PolicyWorkerConfig(policy, algorithm, team.observation, team.action, requests, options.in_flight)
-            groups.append(WorkerGroup(_group("policies", policy), config, options.policies, Resources(), watched))
+            needs = Resources(gpu=policy_gpu)
+            groups.append(WorkerGroup(_group("policies", policy), config, options.policies, needs, watched))
         frozen = own.frozen is not None
         roles.append(Role(policy, light, team.observation, team.action, samples, requests, own.agents, aligned, frozen))
         described[policy] = {
@@ -148,7 +159,8 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
         )
         rule = replace(watched, together=True)
         scalable = options.scheduler != "inline"  # several trainers need processes of their own
-        groups.append(WorkerGroup(_group("trainers", policy), trainer, options.trainers, Resources(), rule, scalable))
+        needs = Resources(gpu=trainer_gpu)
+        groups.append(WorkerGroup(_group("trainers", policy), trainer, options.trainers, needs, rule, scalable))
     played = environment
     if options.self_play != "none":
         played = _self_play(environment, roles[0], options)
@@ -169,7 +181,7 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
         max_lag=options.max_lag,
         description=described,
     )
-    return extend(experiment, options.graph)
+    return with_needs(extend(experiment, options.graph), options.resources)
 
 
 def _self_play(environment: LanesConfig, role: Role, options: TrainOptions) -> SelfPlayConfig:
@@ -178,8 +190,9 @@ def _self_play(environment: LanesConfig, role: Role, options: TrainOptions) -> S
     return SelfPlayConfig(environment, role.policy, role.algorithm, role.observation, role.action, pool)
 
 
-def _check(role: RoleOptions, team: TeamSpec) -> None:
-    """Does its algorithm go with what its agents see and do? The message names both."""
+def _check(role: RoleOptions, team: TeamSpec, here: bool) -> None:
+    """Does its algorithm go with what its agents see and do? The message names both. If it is not computed `here`, its
+    device need not be here either: workers look for it where they are."""
     who = f"role {role.agents}={role.policy}, agent {team.agents[0]!r}"
     if role.frozen is not None:
         for name, known, space in zip(
@@ -188,7 +201,7 @@ def _check(role: RoleOptions, team: TeamSpec) -> None:
             if known != space:
                 raise ValueError(f"{who}: the frozen policy of {role.frozen} was trained on another {name} space")
     try:
-        role.algorithm.check(team.observation, team.action)
+        (role.algorithm if here else on_cpu(role.algorithm)).check(team.observation, team.action)
     except ValueError as error:
         raise ValueError(str(error) if role.agents == "*" else f"{who}: {error}") from error
 

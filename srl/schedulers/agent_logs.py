@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from srl.api.transport import Channel
@@ -32,3 +33,9 @@ class GrowingLogs:
             self._shipped[path.name] = size
             name = f"{path.stem}-{self._host}" if path.stem in SHARED else path.stem
             channel.send(LogText(name, text))
+
+
+def append(directory: Path, message: LogText) -> None:
+    """Where it arrives. A full disk costs the log, not the run."""
+    with contextlib.suppress(OSError), (directory / f"{Path(message.name).name}.log").open("ab") as file:
+        file.write(message.text)

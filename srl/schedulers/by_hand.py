@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
 
 from srl.base.text import last_words
 from srl.schedulers.joining import Orders
+from srl.schedulers.retries import Retries
 
 GRACE_SECONDS = 5.0
+FIRST_RETRY_SECONDS = 0.25
 
 
 class ByHand:
@@ -25,16 +29,29 @@ class ByHand:
         self._cpus = cpus
         self._secret_file = secret_file
         self._outlives = outlives
+        self._orders: Orders | None = None
         self._agent: subprocess.Popen[bytes] | None = None
+        self._retries = Retries(FIRST_RETRY_SECONDS)
 
     def start(self, address: str, secret: bytes) -> None:
         if self._here:
-            self._agent = start_agent(Orders(address, secret, cpus=self._cpus, outlives=self._outlives), self._log)
+            self._orders = Orders(address, secret, cpus=self._cpus, outlives=self._outlives)
+            self._launch(self._orders)
+
+    def _launch(self, orders: Orders) -> None:
+        self._agent = start_agent(orders, self._log)
+        self._retries.begun(time.monotonic())
 
     def poll(self) -> str | None:
-        if self._agent is not None and self._agent.poll() is not None:
+        """An agent of ours that ended is started again: nobody else would, and all workers may be waiting for it."""
+        now = time.monotonic()
+        if self._agent is None:
+            if self._orders is not None and self._retries.due(now):
+                self._launch(self._orders)
+        elif self._agent.poll() is not None:
             status, self._agent = self._agent.returncode, None
-            return f"the agent of this host ended with code {status}: {last_words(self._log)}"
+            if self._retries.ended(now):
+                return f"the agent of this host ended ({_how(status)}): {last_words(self._log)}"
         return None
 
     def hint(self, address: str) -> str:
@@ -49,6 +66,10 @@ class ByHand:
         except subprocess.TimeoutExpired:
             self._agent.kill()
             self._agent.wait()
+
+
+def _how(status: int) -> str:
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"code {status}"
 
 
 def start_agent(orders: Orders, log: Path) -> subprocess.Popen[bytes]:

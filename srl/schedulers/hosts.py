@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from srl.api.control import ToWorker
+from srl.api.control import Ready, ToWorker
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, Event, Noted, Said, Usage
 from srl.api.transport import Listener
 from srl.api.worker import Place, WorkerConfig
 from srl.base.config import to_data
 from srl.base.meter import WORDS, Meter
+from srl.schedulers.agent_logs import append
 from srl.schedulers.agent_messages import (
     USAGE,
     AskDump,
@@ -40,8 +41,10 @@ from srl.schedulers.agent_messages import (
 from srl.schedulers.board import FleetBoard
 from srl.schedulers.engine import Engine
 from srl.schedulers.fleet import Fleet, Hosting, Joined, Lost, News, Returned, Turned, Word
+from srl.schedulers.losses import DESERTED_SECONDS, Losses
 from srl.schedulers.memory import RunMemory
 from srl.schedulers.placement import NoRoom, Room, check_all, choose, relief
+from srl.schedulers.starts import Starts
 
 NO_USAGE = Usage()
 DUMP_SECONDS = 3.0
@@ -94,6 +97,7 @@ class HostsScheduler:
         self._closed = False
         self.address = listener.address.removeprefix("tcp:")
         self._fleet = Fleet(hosting, list(memory.commits), listener)
+        self._losses, self._starts = Losses(), Starts()
         self.told: dict[str, int] = {}
         """Agent, by the address of its relay -> the number of its last news that `poll` has given out."""
         if num_hosts > 1 and hosting.attach is None:
@@ -161,9 +165,13 @@ class HostsScheduler:
     def _place(self, worker: _Worker) -> None:
         place = worker.place
         key = (place.group, place.index)
-        room = choose(self._rooms(), worker.resources, self._former.get(key, ""), stretch=place.incarnation > 0)
+        stretch = place.incarnation > 0 and not self._losses.hold(time.monotonic(), len(self._fleet.hosts))
+        room = choose(self._rooms(), worker.resources, self._former.get(key, ""), stretch)
         if room is None:
             return  # until a host joins, or another worker leaves
+        together = not place.incarnation or bool(worker.learns)  # trainers meet while they are built
+        if not together and not self._starts.begin(room.host, key, time.monotonic()):
+            return  # until others there are ready
         room.take(worker.resources)
         worker.host = self._former[key] = room.host
         self._unplaced.discard(key)
@@ -217,6 +225,7 @@ class HostsScheduler:
     def _bury(self, worker: _Worker, died: Died) -> None:
         if not worker.alive:
             return
+        self._starts.over(worker.host, (worker.place.group, worker.place.index))
         host = self._fleet.hosts.get(worker.host)
         if host is not None:
             host.room.give_back(worker.resources)
@@ -232,8 +241,11 @@ class HostsScheduler:
             self._take_in(news)
         if not self._open and not self._given_up:
             self._open_if_complete()
-        elif self._open and self._unplaced:
+        elif not self._given_up:
             self._place_waiting()
+            if self._losses.deserted(time.monotonic(), len(self._fleet.hosts)):
+                hint = self._engine.hint(self.address)
+                self._give_up(f"no host is left, and none came for {DESERTED_SECONDS:.0f} s; {hint}")
         problem = self._engine.poll()
         if problem is not None:
             self._events.append(Noted(problem, fatal=not self._open))
@@ -261,6 +273,7 @@ class HostsScheduler:
         elif isinstance(news, Turned):
             self._events.append(Noted(news.text, fatal=not self._open))
         elif isinstance(news, Lost):
+            self._losses.lost(time.monotonic())
             lost = [worker for worker in self._workers.values() if worker.host == news.host]
             self._events.append(Noted(f"host {news.host} is lost with {len(lost)} workers: {news.reason}"))
             for worker in lost:
@@ -299,6 +312,8 @@ class HostsScheduler:
         message = word.message
         match message:
             case Heard():
+                if isinstance(message.message, Ready):
+                    self._starts.over(word.host, (message.place.group, message.place.index))
                 self._events.append(Said(message.place, message.message))
             case Gone():
                 worker = self._worker(message.place)
@@ -308,7 +323,7 @@ class HostsScheduler:
             case Beat():
                 self._read_beat(word.host, message, word.arrays)
             case LogText():
-                self._append(message)
+                append(self._logs, message)
             case Dump():
                 self._dumps[message.place] = message.text
             case Leaving():
@@ -349,13 +364,6 @@ class HostsScheduler:
             self._fleet.hosts[name].states[message.policy] = message.version
             self._fleet.send(name, Kept(message.policy, message.version))
 
-    def _append(self, message: LogText) -> None:
-        try:
-            with (self._logs / f"{Path(message.name).name}.log").open("ab") as file:
-                file.write(message.text)
-        except OSError:
-            pass  # a full disk costs the log, not the run
-
     # What others ask
 
     def meter(self, place: Place) -> Meter:
@@ -386,5 +394,5 @@ class HostsScheduler:
             return
         self._closed = True
         for word in self._fleet.close():
-            self._append(word.message)
+            append(self._logs, word.message)
         self._engine.close()

@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -125,6 +126,9 @@ def keep_joining(address: str, secret: bytes, offer: Offer, patience: float, tel
 
 @contextlib.contextmanager
 def leaving_at_sigterm(agent: Agent) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are for the main thread
+        return
     before = signal.signal(signal.SIGTERM, lambda *_: agent.leave())
     try:
         yield

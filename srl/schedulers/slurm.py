@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from srl.api.experiment import WorkerGroup
 from srl.base.nearest import nearest
+from srl.schedulers.placement import EPSILON, NoRoom, Room, check_all
 
+ANYWHERE = (True, "")
+"""The kind of groups that need neither a GPU nor a certain node."""
+AMOUNTS = ("cpu", "gpu", "memory_mb")
 COMMAND_SECONDS = 15.0
+HOPELESS = (
+    *("BadConstraints", "PartitionTimeLimit", "PartitionNodeLimit", "InvalidAccount", "InvalidQOS"),
+    *("AccountNotAllowed", "QOSNotAllowed", "DependencyNeverSatisfied"),
+)
 NOTICE_SECONDS = 60
 """So long before its time is up a job is told, writes a checkpoint and asks to be queued again."""
 
@@ -47,10 +56,14 @@ class Component:
 
 def components(groups: Sequence[WorkerGroup], hosts: int) -> list[Component]:
     """What an experiment needs on so many hosts. Groups with the same kind of node share a component; those that need
-    a GPU have one host, and of the others the largest gets all hosts that are left."""
+    a GPU have one host, and of the others the largest gets all hosts that are left. Where hosts are few, groups that go
+    anywhere share one with those that do not."""
     kinds: dict[tuple[bool, str], list[WorkerGroup]] = {}
     for group in groups:
         kinds.setdefault((group.resources.gpu == 0, group.resources.node), []).append(group)
+    if len(kinds) > hosts and ANYWHERE in kinds:
+        anywhere = kinds.pop(ANYWHERE)
+        kinds[min(kinds)] += anywhere
     if len(kinds) > hosts:
         raise ValueError(
             f"the groups of this experiment need {len(kinds)} kinds of nodes, so at least --hosts {len(kinds)}; "
@@ -66,15 +79,29 @@ def components(groups: Sequence[WorkerGroup], hosts: int) -> list[Component]:
 
 
 def _component(groups: list[WorkerGroup], nodes: int, constraint: str) -> Component:
-    widest = max(group.resources.cpu for group in groups)
-    cpus = max(math.ceil(_total(groups, "cpu") / nodes), math.ceil(widest))
-    gpus = math.ceil(_total(groups, "gpu") / nodes)
-    memory = math.ceil(_total(groups, "memory_mb") / nodes)
-    return Component(nodes, cpus, gpus, memory, constraint)
+    """An even share for each node, if workers can be placed so; else as if each had its share of every group."""
+    fair = [max(_total(groups, what) / nodes, _largest(groups, what)) for what in AMOUNTS]
+    workers = [(group.name, replace(group.resources, node="")) for group in groups for _ in range(group.count)]
+    try:
+        check_all([Room(str(node), *_whole(fair)) for node in range(nodes)], workers)
+    except NoRoom:
+        counts = [math.ceil(group.count / nodes) for group in groups]
+        amounts = [[getattr(group.resources, what) for group in groups] for what in AMOUNTS]
+        fair = [sum(c * a for c, a in zip(counts, amount, strict=True)) for amount in amounts]
+    return Component(nodes, *_whole(fair), constraint)
+
+
+def _whole(amounts: Iterable[float]) -> tuple[int, int, int]:
+    cpus, gpus, memory_mb = (math.ceil(amount - EPSILON) for amount in amounts)
+    return max(1, cpus), gpus, memory_mb
 
 
 def _total(groups: Iterable[WorkerGroup], what: str) -> float:
     return float(sum(getattr(group.resources, what) * group.count for group in groups))
+
+
+def _largest(groups: Iterable[WorkerGroup], what: str) -> float:
+    return float(max(getattr(group.resources, what) for group in groups))
 
 
 def batch_script(
@@ -126,6 +153,12 @@ def job_state(job: str) -> tuple[str, str]:
         raise
     state, _, reason = (lines[0] if lines else "").partition("|")
     return state, reason
+
+
+def hopeless(reason: str) -> bool:
+    """Does a job that is pending for this reason stay so, whatever others do? As it stands it asks for what nobody has
+    or is allowed."""
+    return reason in HOPELESS or re.fullmatch(r"(QOS|Assoc)(Max|Min)\w*PerJob(Limit)?", reason) is not None
 
 
 def cancel(job: str) -> None:

@@ -9,22 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from srl.base.text import last_words
 from srl.schedulers.join_secret import read_secret
 from srl.schedulers.joining import JoinError, Offer, Unreachable, keep_joining
+from srl.schedulers.retries import Retries
 from srl.schedulers.slurm import SlurmError, ask
 
 FIRST_RETRY_SECONDS = 2.0
-MAX_RETRY_SECONDS = 30.0
 GRACE_SECONDS = 3.0
 """In which agents that are told to leave have left; of lost nodes nothing is to be hoped."""
 LOOK_SECONDS = 2.0
 PATIENCE_SECONDS = 600.0
-MAX_REPORTS = 2
-"""Of a node that is gone, the first failures are told."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,7 @@ def own_address(environment: Mapping[str, str]) -> str:
 class _Step:
     node: Node
     process: subprocess.Popen[bytes] | None = None
-    failures: int = 0
-    retry_at: float = 0.0
-    began: float = 0.0
+    retries: Retries = field(default_factory=lambda: Retries(FIRST_RETRY_SECONDS))
 
 
 class SlurmEngine:
@@ -98,20 +94,18 @@ class SlurmEngine:
         ]
         with self._log(step).open("ab") as log:
             step.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0)
-        step.began = time.monotonic()
+        step.retries.begun(time.monotonic())
 
     def poll(self) -> str | None:
         problem = None
         now = time.monotonic()
         for step in self._steps:
             if step.process is None:
-                if now >= step.retry_at:
+                if step.retries.due(now):
                     self._launch(step)
             elif step.process.poll() is not None:
                 status, step.process = step.process.returncode, None
-                step.failures = 1 if now - step.began > MAX_RETRY_SECONDS else step.failures + 1
-                step.retry_at = now + min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** (step.failures - 1))
-                if step.failures <= MAX_REPORTS:
+                if step.retries.ended(now):
                     problem = f"the agent on {step.node.name} ended with code {status}: {last_words(self._log(step))}"
         return problem
 

@@ -103,6 +103,15 @@ def test_no_large_share_of_the_fleet_is_replaced_at_once() -> None:
     assert [small.allows(0.0, size=3) for _ in range(3)] == [True, True, False]
 
 
+def test_who_was_stopped_is_replaced_unless_most_were() -> None:
+    guard = Guard()
+    assert all(guard.allows(0.0, size=20, stopped=10) for _ in range(10))
+    assert [guard.allows(0.0, size=20, stopped=11) for _ in range(5)] == [True] * 4 + [False]
+    small = Guard()
+    assert all(small.allows(0.0, size=3, stopped=2) for _ in range(9))
+    assert [small.allows(0.0, size=3, stopped=3) for _ in range(3)] == [True, True, False]
+
+
 def test_what_takes_long_is_done_less_often() -> None:
     pace = Pace(0.25)
     assert pace.due(1.0)

@@ -28,9 +28,20 @@ def test_a_group_with_gpus_gets_a_node_of_its_own_and_the_others_the_rest() -> N
 
 def test_more_kinds_of_nodes_than_hosts_are_refused() -> None:
     groups = [group("trainers", 1, gpu=1), group("actors", 2), group("heavy", 1, node="bigmem")]
-    with pytest.raises(ValueError, match="at least --hosts 3"):
-        components(groups, 2)
+    with pytest.raises(ValueError, match="at least --hosts 2"):
+        components(groups, 1)
+    assert components(groups, 2) == [Component(1, 3, gpus=1), Component(1, 1, constraint="bigmem")]
     assert [part.constraint for part in components(groups, 3)] == ["", "", "bigmem"]
+
+
+def test_one_host_with_a_gpu_is_enough_for_those_who_need_none() -> None:
+    groups = [group("trainers", 1, gpu=0.5), group("policies", 3, gpu=0.5 / 3), group("actors", 4)]
+    assert components(groups, 1) == [Component(1, 8, gpus=1)]
+
+
+def test_a_node_is_large_enough_for_whole_workers() -> None:
+    assert components([group("trainers", 1, memory_mb=8000), group("actors", 3)], 2) == [Component(2, 2, 0, 8000)]
+    assert components([group("actors", 3, cpu=2)], 2) == [Component(2, 4)]  # 3 CPUs each would do for two of them
 
 
 def test_the_script_of_a_heterogeneous_job_says_everything_once() -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -31,12 +32,22 @@ def main(name: str, *arguments: str) -> int:
             print("RUNNING|None")
     elif name == "scancel":
         os.killpg(int((HERE / "pid").read_text()), signal.SIGKILL)
+    elif name == "scontrol" and arguments[0] == "requeue":
+        _requeue()
     elif name == "scontrol":
         print("\n".join(arguments[2].split(",")) if "hostnames" in arguments else "NodeAddr=127.0.0.1")
     elif name == "srun":
         command = [word for word in arguments if not word.startswith("--")]
         os.execvp(command[0], command)
     return 0
+
+
+def _requeue() -> None:
+    """The nodes are wanted by others: the job's processes get SIGTERM, and when they have left it begins again."""
+    os.kill(int((HERE / "pid").read_text()), signal.SIGTERM)
+    while _alive():
+        time.sleep(0.02)
+    _submit(Path((HERE / "script").read_text()))
 
 
 def _submit(script: Path) -> str:
@@ -58,6 +69,7 @@ def _submit(script: Path) -> str:
             start_new_session=True,
         )
     (HERE / "pid").write_text(str(process.pid))
+    (HERE / "script").write_text(str(script))
     return "7"
 
 

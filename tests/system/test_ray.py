@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
+from types import SimpleNamespace
 
 import pytest
 from terminals import Terminal
 
-from srl.schedulers.ray_engine import RayError, _bundle, check_ray
+from srl.schedulers import ray_engine
+from srl.schedulers.ray_engine import RayEngine, RayError, _bundle, check_ray, check_room
 from srl.schedulers.slurm import Component
 
 SMALL = ("--lanes", "8", "--horizon", "16", "--scheduler", "ray")
@@ -17,6 +20,81 @@ SMALL = ("--lanes", "8", "--horizon", "16", "--scheduler", "ray")
 def test_what_a_component_needs_as_a_bundle() -> None:
     assert _bundle(Component(2, 3)) == {"CPU": 3}
     assert _bundle(Component(1, 1, 2, 100, "fast")) == {"CPU": 1, "GPU": 2, "memory": 100 * 2**20, "fast": 0.001}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        ([{"CPU": 5.0}], "no node of Ray could ever hold 5 CPU"),
+        ([{"CPU": 3.0}] * 2, "wants 2 hosts with 3 CPU or more, and Ray's nodes have room for 1"),
+        ([{"CPU": 3.0}, {"CPU": 3.0, "GPU": 1.0}], "wants 2 hosts with 3 CPU or more"),
+        ([{"CPU": 1.0, "memory": 3.0 * 2**30}] * 2, "wants 2 hosts with 1 CPU + 3072 MB or more"),
+        ([{"CPU": 4.0}, {"CPU": 2.0}, {"CPU": 1.0}], "wants 7 CPU on 3 hosts, and Ray's 2 nodes have 6 CPU"),
+        ([{"CPU": 1.0, "fast": 0.001}], "no node of Ray could ever hold 1 CPU + 0.001 fast"),
+    ],
+)
+def test_what_can_never_be_placed_is_said_at_once(wanted: list[dict[str, float]], says: str) -> None:
+    nodes = [{"CPU": 4.0, "GPU": 1.0, "memory": 4.0 * 2**30}, {"CPU": 2.0, "memory": 2.0 * 2**30}]
+    with pytest.raises(RayError, match=re.escape(says)):
+        check_room(wanted, nodes)
+    check_room([{"CPU": 3.0, "GPU": 1.0}, {"CPU": 2.0}, {"CPU": 1.0}], nodes)
+
+
+class PlayedRay:
+    """As much of Ray as an engine uses; calls end when they are told to."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+        self.ended: dict[object, Exception | None] = {}
+        self.exceptions = SimpleNamespace(RayError=OSError)
+        strategy = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda group, index: None)
+        group = SimpleNamespace(wait=lambda seconds: True)
+        self.util = SimpleNamespace(
+            scheduling_strategies=strategy,
+            placement_group=lambda bundles, strategy: group,
+            remove_placement_group=lambda group: None,
+        )
+
+    def init(self, **options: object) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+    def kill(self, actor: object) -> None: ...
+
+    def nodes(self) -> list[dict[str, object]]:
+        return [{"Resources": {"CPU": 4.0}, "Alive": True}]
+
+    def remote(self, kind: type) -> SimpleNamespace:
+        actor = SimpleNamespace(serve=SimpleNamespace(remote=self._call))
+        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=lambda: actor))
+
+    def _call(self, *arguments: object) -> object:
+        self.calls.append(object())
+        return self.calls[-1]
+
+    def wait(self, calls: list[object], num_returns: int, timeout: float) -> tuple[list[object], list[object]]:
+        return [call for call in calls if call in self.ended], [call for call in calls if call not in self.ended]
+
+    def get(self, call: object) -> None:
+        error = self.ended[call]
+        if error is not None:
+            raise error
+
+
+def test_an_agent_that_left_or_failed_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = PlayedRay()
+    monkeypatch.setattr(ray_engine, "_import_ray", lambda: played)
+    monkeypatch.setattr(ray_engine, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(ray_engine, "FIRST_RETRY_SECONDS", 0.0)
+    engine = RayEngine("", [Component(1, 2)])
+    engine.start("127.0.0.1:1", b"")
+    assert engine.poll() is None
+    for error, says in ((None, "was asked to leave"), (OSError("no controller"), "an agent on Ray failed: no con")):
+        played.ended[played.calls[-1]] = error
+        assert says in str(engine.poll())
+        assert engine.poll() is None
+    assert len(played.calls) == 3
+    engine.close()
 
 
 def test_an_engine_that_is_not_installed_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,28 @@ def test_a_job_is_followed_resized_stopped_and_resumed_where_its_node_was_lost(
     assert "no log of 'actor'" in terminal.run("logs", "run", "actor", *root).err
 
 
+@pytest.mark.slow
+def test_a_job_that_is_queued_again_by_others_goes_on_where_it_was(terminal: Terminal, engine: Path) -> None:
+    """Preemption, or `scontrol requeue`: SIGTERM without the notice that a job's time is up."""
+    root = ("--root", str(terminal.root))
+    shape = ("--hosts", "1", "--actors", "1", "--lanes", "8", "--horizon", "16", "--checkpoint-seconds", "1")
+    terminal.run("submit", "CartPole-v1", *root, "--name", "run", "--steps", "1000000000", *shape)
+    run = terminal.root / "run"
+    wait_for(lambda: checkpoints.latest(run / "checkpoints"), "a checkpoint")
+    first = (run / "cluster" / "attempt").read_text()
+    wait_for(lambda: "trainers/0" in terminal.run("ps", *root).out, "it answers")
+    assert terminal.run_program("scontrol", "requeue", "7").code == 0
+    wait_for(lambda: (run / "cluster" / "attempt").read_text() != first, "a second attempt")
+    assert not (run / "cluster" / "outcome.json").exists()
+    before = checkpoints.latest(run / "checkpoints")
+    wait_for(lambda: checkpoints.latest(run / "checkpoints") != before, "it goes on")
+    wait_for(lambda: "trainers/0" in terminal.run("ps", *root).out, "it answers again")
+    assert terminal.run("stop", "run", *root).code == 0
+    wait_for(lambda: (run / "cluster" / "outcome.json").exists(), "the job is over")
+    assert not (run / "cluster" / "secret").exists()
+    assert "SIGTERM: the run goes on from its checkpoint" in (run / "logs" / "slurm.log").read_text()
+
+
 def test_training_on_slurm_is_watched_to_its_end(terminal: Terminal, engine: Path) -> None:
     ended = terminal.train("CartPole-v1", *SMALL, "--scheduler", "slurm", "--steps", "3000").end()
     assert ended.code == 0, ended.text

@@ -1,0 +1,20 @@
+"""A worker that does nothing, for tests of what starts workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from srl.api.worker import IDLE, Context, PollResult
+
+
+@dataclass(frozen=True)
+class IdleConfig:
+    def build(self, context: Context) -> Idle:
+        return Idle()
+
+
+class Idle:
+    def poll(self) -> PollResult:
+        return IDLE
+
+    def close(self) -> None: ...

@@ -1,0 +1,104 @@
+"""The agent of the controller's own host dies, and is brought back; hosts that go, in literals."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import psutil
+from idle_worker import IdleConfig
+
+from srl.api.control import Ready
+from srl.api.experiment import Resources
+from srl.api.scheduler import Died, Event, Noted, Said
+from srl.api.worker import Place
+from srl.schedulers.agent_messages import AGENTS, Messages, codec
+from srl.schedulers.by_hand import ByHand
+from srl.schedulers.fleet import Hosting
+from srl.schedulers.hosts import HostsScheduler
+from srl.schedulers.losses import DESERTED_SECONDS, HOLD_SECONDS, Losses
+from srl.schedulers.memory import RunMemory
+from srl.schedulers.retries import MAX_SECONDS, Retries
+from srl.schedulers.starts import MAX_AT_ONCE, START_SECONDS, Starts
+from srl.testing.contexts import until
+from srl.transports.tcp import TcpTransport
+
+
+def agents() -> list[psutil.Process]:
+    children = psutil.Process().children()
+    return [child for child in children if "srl.schedulers.joining" in child.cmdline()]
+
+
+def test_an_agent_that_was_killed_is_started_again_and_workers_find_their_place_there(tmp_path: Path) -> None:
+    secret, memory = secrets.token_bytes(32), RunMemory.create(["policy"])
+    listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
+    hosting = Hosting("test", secrets.token_bytes(32), path=(str(Path(__file__).parent),))
+    engine = ByHand(tmp_path / "agent.log")
+    scheduler = HostsScheduler(hosting, memory, listener, secret, engine, 1, tmp_path)
+    events: list[Event] = []
+
+    def wait(wanted: Event) -> None:
+        until(lambda: wanted in events, lambda: events.extend(scheduler.poll(0.05)))
+
+    try:
+        first, second = Place("actors", 0, 0), Place("actors", 0, 1)
+        scheduler.start(first, IdleConfig(), Resources(), 7)
+        wait(Said(first, Ready()))
+        (agent,) = agents()
+        host = scheduler.hosts()[0]
+        agent.kill()
+        wait(Died(first, f"its host {host} is lost", blameless=True))
+        scheduler.start(second, IdleConfig(), Resources(), 8)
+        wait(Said(second, Ready()))
+        assert not any(isinstance(event, Noted) and event.fatal for event in events)
+        assert any(isinstance(event, Noted) and "ended (killed by SIGKILL)" in event.text for event in events)
+    finally:
+        scheduler.close()
+        memory.close()
+    assert not agents()
+
+
+def test_what_fails_again_and_again_is_tried_ever_later_and_told_twice() -> None:
+    retries, now, waits = Retries(2.0), 0.0, []
+    for _ in range(6):
+        retries.begun(now)
+        told = retries.ended(now)
+        waits.append((next(seconds for seconds in range(100) if retries.due(now + seconds)), told))
+        now += waits[-1][0]
+    assert waits == [(2, True), (4, True), (8, False), (16, False), (30, False), (30, False)]
+    retries.begun(now)
+    assert retries.ended(now + MAX_SECONDS + 1.0)  # it had lasted
+    assert retries.due(now + MAX_SECONDS + 3.0)
+
+
+def test_the_work_of_many_lost_hosts_is_not_piled_onto_the_others_at_once() -> None:
+    losses = Losses()
+    losses.lost(0.0)
+    assert not losses.hold(0.0, num_hosts=1)  # one of two: the other takes over
+    losses.lost(1.0)
+    assert losses.hold(1.0, num_hosts=5)  # two of seven
+    assert not losses.hold(1.0 + HOLD_SECONDS, num_hosts=5)
+    assert not losses.hold(1.0, num_hosts=8)  # two of ten
+    losses.lost(62.0)  # the others are forgotten
+    assert not losses.hold(62.0, num_hosts=4)
+
+
+def test_a_host_begins_a_few_workers_anew_at_a_time() -> None:
+    starts = Starts()
+    assert all(starts.begin("a", ("actors", index), 0.0) for index in range(MAX_AT_ONCE))
+    assert not starts.begin("a", ("actors", 9), 1.0)
+    assert starts.begin("b", ("actors", 9), 1.0)
+    starts.over("a", ("actors", 2))
+    assert starts.begin("a", ("actors", 10), 2.0)
+    assert not starts.begin("a", ("actors", 11), 2.0)
+    assert starts.begin("a", ("actors", 11), START_SECONDS)  # the first hang
+
+
+def test_a_run_without_hosts_waits_for_a_while_and_gives_up() -> None:
+    losses = Losses()
+    assert not losses.deserted(0.0, num_hosts=1)
+    assert not losses.deserted(1.0, num_hosts=0)
+    assert not losses.deserted(1.0 + DESERTED_SECONDS, num_hosts=0)
+    assert losses.deserted(1.1 + DESERTED_SECONDS, num_hosts=0)
+    assert not losses.deserted(70.0, num_hosts=1)
+    assert not losses.deserted(100.0, num_hosts=0)
