@@ -19,7 +19,14 @@ from srl.cli_checking import CheckAlgo, CheckEnv
 from srl.cli_cluster import Agent, Chaos, Logs
 from srl.cli_league import League
 from srl.cli_looking import ROOT, Eval, Export, Plot, Record
-from srl.experiments.arguments import chosen_algorithm, given_on, parse_pairs, spell_out
+from srl.experiments.arguments import (
+    chosen_algorithm,
+    given_on,
+    given_values,
+    options_of_run,
+    parse_pairs,
+    spell_out,
+)
 from srl.experiments.bench_options import BenchOptions
 from srl.experiments.options import ALGORITHMS, TrainOptions
 
@@ -73,19 +80,12 @@ class Train:
         return prepared
 
     def _sweep(self, options: TrainOptions) -> int:
-        from rich.console import Console
-
         from srl.experiments.sweep import parse_seeds, start_sweep
-        from srl.experiments.train import tuning_of
-        from srl.terminal.tables import sweep_table
-        from srl.terminal.watch import watching
 
         seeds = parse_seeds(self.seeds or "")
-        with watching(tuning_of(options)) as (observe, _):
-            done = start_sweep(self.env, seeds, options, self.name, self.root, observe)
-        Console().print(sweep_table(done.statuses, done.returns))
-        print(f"\ncurves with their interval: srl plot {done.path}")
-        return 0 if len(done.statuses) == len(seeds) else 130
+        return _conduct_sweep(
+            options, lambda observe: start_sweep(self.env, seeds, options, self.name, self.root, observe)
+        )
 
     def _options(self) -> TrainOptions:
         pairs = {"env_args": parse_pairs(self.env_arg), "algo_args": parse_pairs(self.algo_arg)}
@@ -112,21 +112,39 @@ class Submit(Train):
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with a run from its last checkpoint, in the same directory."""
+    """Go on with a run from its last checkpoint, in the same directory. All options are those of `srl train`, their
+    defaults what the run has.
+
+    Examples:
+      srl resume latest
+      srl resume latest --steps 2000000
+      srl resume latest --ppo.learning-rate 1e-4 --actors 4
+    """
 
     run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
-    """Its path, its name, a unique beginning of its name, or `latest`."""
-    steps: int | None = None
-    """Steps in all, those already done included; by default what the run was given first."""
+    """Its path, its name, a unique beginning of its name, or `latest`; or a sweep of seeds that was interrupted."""
     root: Path = ROOT
     """Directory below which runs are kept."""
+    algo_arg: UseAppendAction[tuple[str, ...]] = ()
+    """An option of an algorithm of your own, as NAME=VALUE."""
+    options: Annotated[TrainOptions, arg(name="")] = field(default_factory=TrainOptions)
+    given: Annotated[frozenset[str], Fixed, Suppress] = frozenset()
+    """The options that stood on the command line: all others stay as they were."""
 
     def run(self) -> int:
+        from srl.experiments.sweep import resume_sweep
         from srl.experiments.train import resume
-        from srl.runs.directory import find
+        from srl.runs.directory import find, find_group
 
+        if (group := find_group(self.run_name, self.root)) is not None:
+            if given_values(self.options, self.given):
+                raise ValueError(f"{self.run_name} is a sweep, which goes on as it began; leave the options out")
+            return _conduct_sweep(self.options, lambda observe: resume_sweep(group, observe))
         found = find(self.run_name, self.root)
-        return _conduct(TrainOptions(), lambda observe: resume(found, self.steps, observe, _began()))
+        changes = given_values(self.options, self.given)
+        if self.algo_arg:
+            changes["algo_args"] = {**self.options.algo_args, **parse_pairs(self.algo_arg)}
+        return _conduct(self.options, lambda observe: resume(found, on_status=observe, began=_began(), **changes))
 
 
 @dataclass(frozen=True)
@@ -254,15 +272,15 @@ class Doctor:
         return 0 if healthy(facts) else 1
 
 
-def _narrowed(command: type[Train], words: Sequence[str]) -> type[Train]:
-    """`Train` or `Submit` as its parser and its help should be: with the options of one algorithm, not of all; and
-    knowing which of them are given."""
+def _narrowed(command: type[Any], words: Sequence[str], defaults: TrainOptions) -> type[Any]:
+    """`Train` and its like as parser and help should be: with the options of one algorithm, not of all; and knowing
+    which of them are given."""
     algorithm = chosen_algorithm(words)
-    others = [(name, type(getattr(TrainOptions(), name))) for name in ALGORITHMS if name != algorithm]
-    hidden: list[Any] = [(name, Annotated[kind, Fixed, Suppress], field(default_factory=kind)) for name, kind in others]
+    others = [(name, getattr(defaults, name)) for name in ALGORITHMS if name != algorithm]
+    hidden: list[Any] = [(name, Annotated[type(own), Fixed, Suppress], field(default=own)) for name, own in others]
     options = make_dataclass("TrainOptions", hidden, bases=(TrainOptions,), frozen=True)
     narrowed: list[Any] = [
-        ("options", Annotated[options, arg(name="")], field(default_factory=options)),
+        ("options", Annotated[options, arg(name="")], field(default=options(**vars(defaults)))),
         ("given", Annotated[frozenset[str], Fixed, Suppress], field(default=given_on(words))),
     ]
     named = {"__doc__": command.__doc__}
@@ -270,10 +288,10 @@ def _narrowed(command: type[Train], words: Sequence[str]) -> type[Train]:
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], Any]] = {
-    "train": lambda words: _narrowed(Train, words),
-    "submit": lambda words: _narrowed(Submit, words),
+    "train": lambda words: _narrowed(Train, words, TrainOptions()),
+    "submit": lambda words: _narrowed(Submit, words, TrainOptions()),
     "check-algo": lambda words: CheckAlgo.of(chosen_algorithm(words)),
-    "resume": lambda _: Resume,
+    "resume": lambda words: _narrowed(Resume, words, options_of_run(words)),
     "attach": lambda _: Attach,
     "eval": lambda _: Eval,
     "league": lambda _: League,
@@ -330,6 +348,22 @@ def _conduct(options: TrainOptions, go: Any) -> int:
         run = go(observe)
         finish(run.status)
     return 0 if run.state == "finished" else 130
+
+
+def _conduct_sweep(options: TrainOptions, go: Any) -> int:
+    from rich.console import Console
+
+    from srl.experiments.train import tuning_of
+    from srl.terminal.tables import sweep_table
+    from srl.terminal.watch import watching
+
+    with watching(tuning_of(options)) as (observe, _):
+        done = go(observe)
+    Console().print(sweep_table(done.statuses, done.returns))
+    print(f"\ncurves with their interval: srl plot {done.path}")
+    if not done.complete:
+        print(f"the seeds that are missing: srl resume {done.path}")
+    return 0 if done.complete else 130
 
 
 def _began() -> float:

@@ -20,7 +20,6 @@ from srl.algorithms.ppo_loss import METRICS, Coefficients, Minibatch, Samples, p
 from srl.api.trainer import Trajectory
 from srl.base.state import State, part, under
 from srl.base.tree import Array, from_leaves, leaves, map_tree
-from srl.networks.actor_critic import SharedActorCritic
 from srl.networks.distributions import Distribution
 
 
@@ -31,6 +30,18 @@ def auxiliary_coefficients(config: PPGConfig, deviation: float) -> Coefficients:
     )
 
 
+def detachable(network: nn.Module) -> list[Any]:
+    """The parts of a network that can keep their values from the layers they share with the actor."""
+    heads = [module for module in network.modules() if hasattr(module, "detach_value")]
+    if not heads:
+        raise ValueError(
+            f"ppg needs a network whose values can be kept from the actor's layers, and {type(network).__name__} has no "
+            "part with an attribute `detach_value`. While it is true, compute values from `features.detach()`: see "
+            "docs/howto/policy.md"
+        )
+    return heads
+
+
 class AuxiliaryPhase:
     """Keeps copies of batches with the targets of their values. They are not part of what is committed, of which they
     would be most: after a trainer's death, or with another number of ranks, the next phase has fewer batches. Where all
@@ -39,7 +50,7 @@ class AuxiliaryPhase:
     def __init__(self, config: PPGConfig, network: nn.Module, distribution: Distribution) -> None:
         self._config = replace(config, normalize_advantage="none", value_clip=None)
         self._distribution = distribution
-        self._heads = [module for module in network.modules() if isinstance(module, SharedActorCritic)]
+        self._heads = detachable(network)
         self._kept: list[tuple[Trajectory, Array]] = []  # batches, targets [T, B]
         self._detach(True)
 

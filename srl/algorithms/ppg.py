@@ -32,8 +32,17 @@ class PPGConfig(PPOConfig):
         super().__post_init__()
         self._check_counts("auxiliary_every", "auxiliary_epochs")
         self._check_not_negative("clone_coefficient")
-        if self.towers == "separate":
-            raise ValueError("ppg lets actor and critic share their layers: towers must be shared, found separate")
+        if self.towers != "shared":
+            raise ValueError(
+                f"ppg lets actor and critic share their layers: towers must be shared, found {self.towers}"
+            )
+
+    def check(self, observation: Space, action: Space) -> None:
+        super().check(observation, action)
+        if self.network:
+            from srl.algorithms.auxiliary import detachable
+
+            detachable(self.build_network(observation, action, seed=0)[0])
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         from srl.algorithms.auxiliary import AuxiliaryPhase

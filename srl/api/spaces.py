@@ -21,13 +21,17 @@ class Box:
     dtype: str = "float32"
     low: Bound = float("-inf")
     high: Bound = float("inf")
+    native_dtype: str = ""
+    """The environment's, where it is not `dtype`: policies give real numbers where it wants whole ones."""
 
 
 @dataclass(frozen=True)
 class Discrete:
-    """One of `n` choices, counted from zero. Adapters add an environment's own start."""
+    """One of `n` choices, counted from zero."""
 
     n: int
+    start: int = 0
+    """What the environment counts from."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +39,18 @@ class MultiDiscrete:
     """Several choices at once; the i-th is one of ``nvec[i]``."""
 
     nvec: tuple[int, ...]
+    native_shape: tuple[int, ...] = ()
+    """The environment's, where it is not a row."""
+    start: tuple[int, ...] = ()
+    """What the environment counts each from, where that is not zero."""
 
 
 @dataclass(frozen=True)
 class Dict:
-    """Named spaces."""
+    """Named spaces. Those of a tuple are named by their places: "0", "1", ..."""
 
     items: Mapping[str, Space]
+    is_tuple: bool = False
 
 
 Space: TypeAlias = Union[Box, Discrete, MultiDiscrete, Dict]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from srl.api.control import Episodes, Evaluated, Figures
@@ -148,18 +149,20 @@ class Gauges:
         self.first_steps, self.first_update = totals["first_steps"], totals["first_update"]
 
     def state(self) -> dict[str, Any]:
-        """The episodes' figures as plain data: a run that is resumed goes on with them."""
+        """The figures of episodes and evaluations as plain data: a run that is resumed goes on with them."""
         return {
             "count": self.episodes,
             "returns": list(self.returns),
             "lengths": list(self.lengths),
             "curve": self._curve,
             "stride": self._stride,
+            "evaluation": msgspec.to_builtins(self.evaluation),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.add_episodes(state.get("count", 0), state.get("returns", ()), state.get("lengths", ()))
         self._curve, self._stride = list(state.get("curve", ())), state.get("stride", 1)
+        self.evaluation = msgspec.convert(state.get("evaluation"), EvaluationStatus | None)
 
     def extend_curve(self) -> None:
         """One more point; when there are too many, every second one goes and the next come half as often."""

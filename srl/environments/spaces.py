@@ -25,13 +25,18 @@ def from_gymnasium(space: Any, role: str) -> Space:
     if isinstance(space, gym_spaces.Box):
         return _box(space, role)
     if isinstance(space, gym_spaces.Discrete):
-        return Discrete(int(space.n))
-    if isinstance(space, gym_spaces.MultiDiscrete):
-        return MultiDiscrete(tuple(int(n) for n in space.nvec.ravel()))
-    if isinstance(space, gym_spaces.MultiBinary):
-        return MultiDiscrete((2,) * int(np.prod(space.shape)))
+        return Discrete(int(space.n), int(space.start))
+    if isinstance(space, (gym_spaces.MultiDiscrete, gym_spaces.MultiBinary)):
+        sizes = space.nvec if isinstance(space, gym_spaces.MultiDiscrete) else np.full(space.shape, 2)
+        start = _start(space)
+        return MultiDiscrete(
+            tuple(int(n) for n in sizes.ravel()),
+            () if sizes.ndim == 1 else tuple(sizes.shape),
+            () if start is None else tuple(int(n) for n in start.ravel()),
+        )
     if isinstance(space, (gym_spaces.Dict, gym_spaces.Tuple)):
-        return Dict({_key(key, space): from_gymnasium(item, role) for key, item in _items(space)})
+        parts = {_key(key, space): from_gymnasium(item, role) for key, item in _items(space)}
+        return Dict(parts, isinstance(space, gym_spaces.Tuple))
     raise ValueError(f"{role} space {space} is not supported; supported are {SUPPORTED}: wrap the environment")
 
 
@@ -42,7 +47,8 @@ def _box(space: Any, role: str) -> Box:
         dtype = "float32"  # Policies give real numbers; the decoder rounds them where the environment wants integers.
     if dtype not in KEPT:
         raise ValueError(f"{role} space {space} has dtype {name}; supported are {sorted(KEPT | set(NARROWED))}")
-    return Box(tuple(int(n) for n in space.shape), dtype, _bound(space.low), _bound(space.high))
+    shape = tuple(int(n) for n in space.shape)
+    return Box(shape, dtype, _bound(space.low), _bound(space.high), "" if name == dtype else name)
 
 
 def _bound(values: Array) -> Bound:

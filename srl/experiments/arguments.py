@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
-from srl.experiments.options import ALGORITHMS
+from srl.base.config import from_data
+from srl.experiments.options import ALGORITHMS, TrainOptions
+from srl.runs import directory
 
 PREFIX = "--algo."
 CHECK = "check-algo"
 """The command that names its algorithm without `--algo`."""
+RESUME = "resume"
 
 
 def chosen_algorithm(arguments: Sequence[str]) -> str:
-    """What `--algo` says, or the default; of `srl check-algo`, the first word that can be an algorithm."""
-    chosen = ALGORITHMS[0]
+    """What `--algo` says, or the default; of `srl check-algo`, the first word that can be an algorithm; of `srl
+    resume`, what the run learns by."""
+    chosen = options_of_run(arguments).algo if arguments[:1] == [RESUME] else ALGORITHMS[0]
     if arguments[:1] == [CHECK]:
         names = (word for word in arguments[1:] if word in ALGORITHMS or (":" in word and "=" not in word))
         return next(names, chosen)
@@ -25,6 +31,20 @@ def chosen_algorithm(arguments: Sequence[str]) -> str:
         elif argument.startswith("--algo="):
             chosen = argument.partition("=")[2]
     return chosen
+
+
+def options_of_run(arguments: Sequence[str]) -> TrainOptions:
+    """Those of the run behind `srl resume`. The defaults where there is none such: the command itself will complain."""
+    words = list(arguments)
+    for word in words:
+        if word.startswith("--root="):
+            words += word.split("=", 1)
+    root = Path(words[words.index("--root") + 1]) if "--root" in words[:-1] else directory.ROOT
+    try:
+        options = from_data(directory.find(words[1], root).read_config()["options"])
+    except (IndexError, KeyError, ValueError, OSError, TypeError):
+        return TrainOptions()
+    return options if isinstance(options, TrainOptions) else TrainOptions()
 
 
 def spell_out(arguments: Sequence[str]) -> list[str]:
@@ -42,15 +62,32 @@ def spell_out(arguments: Sequence[str]) -> list[str]:
         named = f"--{algorithm}."
         return [named + word.removeprefix(PREFIX) if word.startswith(PREFIX) else word for word in arguments]
     spelt: list[str] = []
-    words = iter(arguments)
-    for word in words:
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
         if word.startswith(PREFIX):
             name, separator, value = word.removeprefix(PREFIX).partition("=")
-            value = value if separator else next(words, "")
-            spelt += ["--algo-arg", f"{name.replace('-', '_')}={value}"]
+            spelt += ["--algo-arg", f"{name.replace('-', '_')}={value if separator else _value(words)}"]
         else:
             spelt.append(word)
     return spelt
+
+
+def _value(words: list[str]) -> str:
+    """Take the value of an option off the words behind it: one, several numbers, or none, which means true."""
+    taken: list[str] = []
+    while words and not words[0].startswith("--") and (not taken or (_is_number(taken[-1]) and _is_number(words[0]))):
+        taken.append(words.pop(0))
+    if len(taken) > 1:
+        return f"[{','.join(taken)}]"
+    return taken[0] if taken else "true"
+
+
+def _is_number(word: str) -> bool:
+    try:
+        return isinstance(json.loads(word), (int, float))
+    except json.JSONDecodeError:
+        return False
 
 
 def given_on(words: Sequence[str]) -> frozenset[str]:
@@ -61,6 +98,18 @@ def given_on(words: Sequence[str]) -> frozenset[str]:
             owner, dot, name = word[2:].partition("=")[0].replace("-", "_").rpartition(".")
             names.add(owner + dot + name.removeprefix("no_"))
     return frozenset(names)
+
+
+def given_values(options: TrainOptions, given: Collection[str]) -> dict[str, Any]:
+    """The options of these names as keywords for :func:`srl.resume`: ``{"steps": 5, "ppo": {"gamma": 0.9}}``."""
+    values: dict[str, Any] = {}
+    for name in sorted(given):
+        owner, _, last = name.rpartition(".")
+        if owner in ALGORITHMS:
+            values.setdefault(owner, {})[last] = getattr(getattr(options, owner), last)
+        elif name in {field.name for field in fields(TrainOptions)}:
+            values[name] = getattr(options, name)
+    return values
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from srl.api.spaces import Box, Dict, Space, bounds_of, choice_sizes
 from srl.base.config import to_data
 from srl.base.tree import Array, Tree, from_leaves, leaves
 from srl.experiments.actions import random_actions
-from srl.experiments.loading import SavedPolicy, find_checkpoint, load, read_policy, within_bounds
+from srl.experiments.loading import SavedPolicy, find_checkpoint, load, read_policy
 from srl.networks.support import split_mask
 from srl.runs import checkpoints, directory
 
@@ -125,7 +125,7 @@ def _compare(path: Path, saved: SavedPolicy, policy: Policy) -> None:
 
 
 def _agree(computed: dict[str, Any], decision: Decision, space: Space) -> None:
-    action = within_bounds(space, decision["action"])
+    action = _within_bounds(space, decision["action"])
     wanted: dict[str, Any] = dict(leaves(action, "action"))
     if "value" in computed:
         wanted["value"] = decision["value"]
@@ -137,6 +137,14 @@ def _agree(computed: dict[str, Any], decision: Decision, space: Space) -> None:
                 f"the exported file gives another {name!r} than the policy ({computed[name]} instead of {array}); the "
                 "network does something that the exporter does not follow"
             )
+
+
+def _within_bounds(space: Space, action: Tree) -> Tree:
+    """Actions [B, ...] as the file gives them."""
+    if isinstance(space, Dict):
+        assert isinstance(action, Mapping)
+        return {name: _within_bounds(space.items[name], part) for name, part in action.items()}
+    return np.clip(np.asarray(action), *bounds_of(space)).astype(space.dtype) if isinstance(space, Box) else action
 
 
 def random_observations(saved: SavedPolicy, rows: int, generator: np.random.Generator) -> Tree:

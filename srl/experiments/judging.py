@@ -34,6 +34,10 @@ class Judge:
         self._seen = 0
         self._best = _score_of(self._folder)
 
+    def know(self, evaluation: EvaluationStatus | None) -> None:
+        """What was noted before a resume."""
+        self._seen = 0 if evaluation is None else evaluation.count
+
     def note(self, status: RunStatus) -> None:
         evaluation = status.evaluation
         if evaluation is None or evaluation.count == self._seen:

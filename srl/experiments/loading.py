@@ -12,12 +12,13 @@ import numpy as np
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LanesConfig
 from srl.api.policy import Policy
-from srl.api.spaces import Box, Dict, Space, array_spec, bounds_of
+from srl.api.spaces import Dict, Space, array_spec
 from srl.base.config import from_data, to_data
 from srl.base.nearest import nearest
 from srl.base.seeding import derive
 from srl.base.statistics import mean_of
 from srl.base.tree import Array, Tree, leaves, map_tree
+from srl.experiments.native import decoded, encoded, lane_of
 from srl.runs import checkpoints, directory
 from srl.runs.directory import RunDirectory
 
@@ -51,8 +52,8 @@ class TrainedPolicy:
         self._state = None
 
     def act(self, observation: Any, *, greedy: bool = True, first: Any = False) -> Any:
-        """The action for one observation, or an array of actions for a batch; in the shape and bounds of the action
-        space.
+        """The action for one observation, or an array of actions for a batch: both as the environment writes them, in
+        the shapes, bounds and countings of its spaces.
 
         Parts that only the critic saw in training (`global_keys`) may be left out.
 
@@ -62,7 +63,7 @@ class TrainedPolicy:
         spec = array_spec(self.observation)
         if self._unseen and isinstance(observation, Mapping):
             observation = {**self._unseen_like(observation), **observation}
-        tree = map_tree(lambda leaf, value: np.asarray(value, leaf.dtype), spec, observation)
+        tree = encoded(self.observation, observation)
         (_, leaf), (_, array) = next(leaves(spec)), next(leaves(tree))
         single = array.ndim == len(leaf.shape)
         if array.shape[0 if single else 1 :] != leaf.shape:
@@ -77,8 +78,8 @@ class TrainedPolicy:
             raise ValueError(f"the memory is of another number of lanes than the {count} observed: call reset() first")
         decision = self.policy.act(tree, self._state, begins, greedy=greedy)
         self._state = decision.get("state")
-        action = within_bounds(self.action, decision["action"])
-        return map_tree(lambda value: value[0], action) if single else action
+        action = decoded(self.action, decision["action"])
+        return lane_of(self.action, action, 0) if single else action
 
     def _unseen_like(self, observation: Mapping[str, Any]) -> dict[str, Tree]:
         """Zeros for the parts that only the critic sees, as many rows as there are of the others."""
@@ -87,17 +88,6 @@ class TrainedPolicy:
         (_, leaf), (_, array) = next(leaves(array_spec(seen[key]))), next(leaves(observation[key]))
         rows = np.shape(array)[: np.ndim(array) - len(leaf.shape)]
         return {key: map_tree(lambda spec: np.zeros((*rows, *spec.shape)), spec) for key, spec in self._unseen.items()}
-
-
-def within_bounds(space: Space, action: Tree) -> Tree:
-    """Actions [B, ...] as an environment may be given them: policies draw real numbers beyond the bounds of a Box."""
-    if isinstance(space, Dict):
-        assert isinstance(action, Mapping)
-        return {name: within_bounds(space.items[name], part) for name, part in action.items()}
-    if not isinstance(space, Box):
-        return action
-    clipped: Array = np.clip(np.asarray(action), *bounds_of(space)).astype(space.dtype)
-    return clipped
 
 
 def load(

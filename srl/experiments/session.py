@@ -117,6 +117,7 @@ class Session:
         )
         self._judge = Judge(run, experiment.description, self._memory.parameters, self._sinks, self._tell)
         self._measured = 0.0
+        self._episodes_before = 0  # those of the run that is resumed
         self._looked = 0.0
 
     def _scheduler(self, preload: tuple[str, ...]) -> Scheduler:
@@ -136,11 +137,13 @@ class Session:
         gauges = self._controller.gauges
         gauges.restore(restored.facts.get("episodes", {}))
         gauges.first_steps, gauges.version = restored.steps, restored.version
+        self._episodes_before = gauges.episodes
 
     def run(self) -> Outcome:
         with self._signals():
             try:
                 self._begin()
+                self._judge.know(self._controller.gauges.evaluation)
                 while self._controller.tick():
                     self._yield_to_heirs()
                     if self._saver.due:
@@ -193,7 +196,8 @@ class Session:
             self._remember()
         self._judge.note(status)
         goal = self._options.until_return
-        full = len(self._controller.gauges.returns) == self._controller.gauges.returns.maxlen
+        gauges = self._controller.gauges
+        full = gauges.episodes - self._episodes_before >= (gauges.returns.maxlen or 0)
         if goal is not None and full and status.return_mean is not None and status.return_mean >= goal:
             self._controller.stop("finished", f"mean return {status.return_mean:.1f} reached {goal:g}")
         self._on_status(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,8 +25,8 @@ from srl.experiments.options import TrainOptions
 from srl.experiments.preparing import prepare
 from srl.experiments.session import RunFailed
 from srl.experiments.standard import num_cores
-from srl.experiments.train import ROOT, make_options, start
-from srl.runs import directory
+from srl.experiments.train import ROOT, Run, make_options, resume, start
+from srl.runs import checkpoints, directory
 from srl.runs.directory import RunDirectory
 
 WATCH_SECONDS = 0.2
@@ -39,11 +40,22 @@ class Sweep:
     statuses: dict[int, RunStatus]
     """Seed -> how its run ended."""
 
+    seeds: tuple[int, ...]
+    """All that there should be."""
+
+    @property
+    def complete(self) -> bool:
+        return all(_is_finished(self.statuses.get(seed)) for seed in self.seeds)
+
     @property
     def returns(self) -> Mean:
-        """The mean of the runs' last returns (each the mean of 100 episodes), with its 95 % interval."""
-        found = [status.return_mean for status in self.statuses.values()]
+        """The mean of the finished runs' last returns (each the mean of 100 episodes), with its 95 % interval."""
+        found = [status.return_mean for status in self.statuses.values() if _is_finished(status)]
         return mean_of([value for value in found if value is not None])
+
+
+def _is_finished(status: RunStatus | None) -> bool:
+    return status is not None and status.state == "finished"
 
 
 def parse_seeds(text: str | int | Sequence[int]) -> tuple[int, ...]:
@@ -100,17 +112,51 @@ def start_sweep(
     stamp = time.strftime("%Y%m%d-%H%M%S")
     base = name or directory.slug(f"{title.rpartition('/')[2]}-{title_of(options.algo)}")[:40] + f"-{stamp}"
     facts = {"env": title, "seeds": list(seeds), "options": to_data(options)}
-    path = directory.create_group(root, base, facts)
-    jobs = side_by_side(options, len(seeds), num_cores())
+    return _train_all(directory.create_group(root, base, facts), env, seeds, options, on_status)
+
+
+def resume_sweep(path: Path, on_status: Callable[[RunStatus], None] | None = None) -> Sweep:
+    """Go on with a sweep that was interrupted: runs that finished stay, the others go on or begin."""
+    facts = directory.read_group(path)
+    return _train_all(path, facts["env"], facts["seeds"], from_data(facts["options"]), on_status)
+
+
+def _train_all(
+    path: Path,
+    env: str | Callable[..., Any],
+    seeds: Sequence[int],
+    options: TrainOptions,
+    on_status: Callable[[RunStatus], None] | None,
+) -> Sweep:
+    members = {seed: RunDirectory(path / f"{path.name}-{seed}") for seed in seeds}
+    missing = [seed for seed, run in members.items() if not _is_finished(_status_of(run))]
+    jobs = side_by_side(options, len(missing), num_cores())
     if jobs > 1:
-        _in_processes(title, seeds, options, path, jobs)
+        _in_processes(env if isinstance(env, str) else name_of(env), missing, options, path, jobs)
     else:
-        for seed in seeds:
-            run = start(env, replace(options, seed=seed), f"{path.name}-{seed}", path, on_status)
-            if run.state != "finished":
+        for seed in missing:
+            if _train(env, replace(options, seed=seed), members[seed], on_status).state != "finished":
                 break
-    statuses = {seed: RunDirectory(path / f"{path.name}-{seed}").read_status() for seed in seeds}
-    return Sweep(path, {seed: status for seed, status in statuses.items() if status is not None})
+    statuses = {seed: _status_of(run) for seed, run in members.items()}
+    known = {seed: status for seed, status in statuses.items() if status is not None}
+    return Sweep(path, known, tuple(seeds))
+
+
+def _status_of(run: RunDirectory) -> RunStatus | None:
+    return run.read_status() if run.path.is_dir() else None
+
+
+def _train(
+    env: str | Callable[..., Any],
+    options: TrainOptions,
+    run: RunDirectory,
+    on_status: Callable[[RunStatus], None] | None,
+) -> Run:
+    """From its last checkpoint if it has one, else from the start."""
+    if checkpoints.latest(run.checkpoints) is not None:
+        return resume(run, on_status=on_status)
+    shutil.rmtree(run.path, ignore_errors=True)  # it was interrupted before there was anything to keep
+    return start(env, options, run.name, run.path.parent, on_status)
 
 
 def _in_processes(env: str, seeds: Sequence[int], options: TrainOptions, path: Path, jobs: int) -> None:
@@ -154,7 +200,7 @@ def member() -> int:
     """One run of a sweep, told by its parent what to do; it ends with its parent."""
     signal_at_parents_death(signal.SIGTERM)
     told = json.loads(sys.stdin.read())
-    run = start(told["env"], from_data(told["options"]), told["name"], Path(told["root"]), None)
+    run = _train(told["env"], from_data(told["options"]), RunDirectory(Path(told["root"]) / told["name"]), None)
     return 0 if run.state == "finished" else 1
 
 

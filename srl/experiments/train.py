@@ -225,8 +225,9 @@ def resume(
 ) -> Run:
     """Go on from a run's last checkpoint, in the same directory, up to `steps` in all.
 
-    `run` is its path, its name, a unique beginning of its name, or `latest`. `began`: when the user asked for it, in
-    seconds since the epoch; by default now.
+    `run` is its path, its name, a unique beginning of its name, or `latest`. `changes` are options of
+    :class:`srl.TrainOptions`; those that are not given stay as they were. But for `until_return`: who asks for `steps`
+    wants them all. `began`: when the user asked for it, in seconds since the epoch; by default now.
     """
     began = time.time() if began is None else began
     found = run if isinstance(run, RunDirectory) else directory.find(run, ROOT)
@@ -246,7 +247,7 @@ def _resume(
 ) -> Run:
     config = run.read_config()
     if steps is not None:
-        changes["steps"] = steps
+        changes = {"until_return": None, "steps": steps, **changes}
     options: TrainOptions = _merge(from_data(config["options"]), by_name(changes), "")
     check_sinks(options.sinks)
     newest = checkpoints.latest(run.checkpoints)

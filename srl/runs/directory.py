@@ -26,6 +26,10 @@ GROUP = "group.json"
 """What marks a directory of runs that belong together: those of a seed sweep."""
 
 
+ROOT = Path("runs")
+"""Below which runs are kept, unless somebody says otherwise."""
+
+
 class RunDirectoryError(OSError):
     """A run directory cannot be made, found, read or written; the message says what to do."""
 
@@ -192,6 +196,21 @@ def create_group(root: Path, name: str, facts: Any) -> Path:
             raise RunDirectoryError(f"{path} exists; choose another --name") from error
         write_whole(path / GROUP, (json.dumps(facts, indent=2) + "\n").encode())
     return path
+
+
+def find_group(what: str | Path, root: Path) -> Path | None:
+    """The group of runs that the user means by a path or a name; None if it is none."""
+    found = (path for path in (Path(what), root.expanduser() / what) if (path / GROUP).is_file())
+    path = next(found, None)
+    return None if path is None else path.resolve()
+
+
+def read_group(path: Path) -> Any:
+    """What :func:`create_group` was told."""
+    try:
+        return json.loads((path / GROUP).read_text())
+    except (OSError, ValueError) as error:
+        raise RunDirectoryError(f"{path / GROUP} cannot be read: {error}") from error
 
 
 def all_runs(root: Path) -> list[RunDirectory]:

@@ -162,6 +162,7 @@ def test_clip_and_entropy_follow_their_schedules() -> None:
         (A2CConfig, {"gamma": 2.0}),
         (PPGConfig, {"auxiliary_every": 0}),
         (PPGConfig, {"towers": "separate"}),
+        (PPGConfig, {"towers": "auto"}),
         (ImpalaConfig, {"rho_clip": 0.0}),
         (ImpalaConfig, {"num_minibatches": 0}),
     ],

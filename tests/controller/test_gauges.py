@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from srl.api.experiment import Experiment
@@ -11,9 +13,13 @@ from srl.base.meter import Counter, Meter
 from srl.controller.gauges import CURVE_POINTS, Gauges, Member
 
 
+def new_gauges() -> Gauges:
+    return Gauges(Experiment("run", 0, (), ("policy",), "Env-v0", "ppo", target_steps=100, max_lag=1), "/runs/run")
+
+
 @pytest.fixture
 def gauges() -> Gauges:
-    return Gauges(Experiment("run", 0, (), ("policy",), "Env-v0", "ppo", target_steps=100, max_lag=1), "/runs/run")
+    return new_gauges()
 
 
 def member(name: str, incarnation: int = 0, **counters: int) -> Member:
@@ -119,6 +125,15 @@ def test_an_evaluation_stands_at_the_step_of_its_version_and_the_best_is_remembe
     assert found is not None
     assert (found.count, found.step, found.return_mean, found.return_interval) == (2, 2000, 8.0, None)
     assert (found.best_return, found.best_step, found.length_mean) == (15.0, 500, 4.0)
+
+
+def test_the_best_evaluation_is_still_known_after_a_resume(gauges: Gauges) -> None:
+    gauges.add_evaluation({"policy": 1}, [9.0, 11.0], [5.0, 5.0])
+    resumed = new_gauges()
+    resumed.restore(json.loads(json.dumps(gauges.state())))
+    resumed.add_evaluation({"policy": 2}, [3.0], [5.0])
+    assert resumed.evaluation is not None
+    assert (resumed.evaluation.count, resumed.evaluation.return_mean, resumed.evaluation.best_return) == (2, 3.0, 10.0)
 
 
 def test_facts_about_episodes_become_means_that_forget(gauges: Gauges) -> None:

@@ -33,6 +33,18 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     assert list((run / "checkpoints").iterdir())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["learning.py", "CartPole-v1", "--steps", "512", "--seeds", "1", "--json"], ["fuzz_wire.py", "--frames", "2000"]],
+    ids=lambda words: words[0],
+)
+def test_a_benchmark_in_short_runs(words: list[str]) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / words[0]), *words[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.stdout
+
+
 def commands() -> Iterator[tuple[str, str]]:
     """Every `srl ...` in the docs, in the comments of the examples and in the help itself, with where it stands."""
     for page in PAGES:

@@ -18,6 +18,10 @@ from srl.experiments.arguments import chosen_algorithm, spell_out
             "train E --algo f.py:C --algo.step-size 3 --algo.x=a=b",
             "train E --algo f.py:C --algo-arg step_size=3 --algo-arg x=a=b",
         ),
+        (
+            "train E --algo f.py:C --algo.flag --algo.sizes 64 -3 --algo.x 1 E",
+            "train E --algo f.py:C --algo-arg flag=true --algo-arg sizes=[64,-3] --algo-arg x=1 E",
+        ),
         ("train E --ppo.gamma 0.5 --steps 5", "train E --ppo.gamma 0.5 --steps 5"),
         ("ps --json", "ps --json"),
     ],

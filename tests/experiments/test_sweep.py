@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import srl
+from srl.api.status import RunStatus
 from srl.cli import main
 from srl.experiments import sweep as module
 from srl.experiments.options import TrainOptions
-from srl.experiments.sweep import parse_seeds, side_by_side
+from srl.experiments.sweep import parse_seeds, resume_sweep, side_by_side
 
 
 def test_seeds_are_a_number_or_a_list() -> None:
@@ -52,6 +53,27 @@ def test_a_run_that_fails_is_named_and_ends_the_others(tmp_path: Path) -> None:
     options = TrainOptions(scheduler="inline", batch=7)  # no whole blocks
     with pytest.raises(srl.RunFailed, match="seed 3 failed"):
         module._in_processes("CartPole-v1", [3], options, tmp_path, 2)
+
+
+def test_a_sweep_that_was_interrupted_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "num_cores", lambda: 1)
+
+    def interrupt(status: RunStatus) -> None:
+        if status.run == "mine-1" and status.steps:
+            raise KeyboardInterrupt
+
+    sizes = {"steps": 256, "lanes": 4, "horizon": 16, "scheduler": "inline", "recipe": "none", "name": "mine"}
+    done = srl.sweep("CartPole-v1", 3, root=tmp_path, on_status=interrupt, **sizes)
+    assert {seed: status.state for seed, status in done.statuses.items()} == {0: "finished", 1: "stopped"}
+    assert not done.complete
+    first = (tmp_path / "mine" / "mine-0" / "metrics.jsonl").read_bytes()
+    words = ["resume", "mine", "--root", str(tmp_path)]
+    assert main([*words, "--steps", "512"]) == 2, "a sweep goes on as it began"
+    assert main(words) == 0
+    again = resume_sweep(tmp_path / "mine")
+    assert again.complete
+    assert [status.steps for status in again.statuses.values()] == [256, 256, 256]
+    assert (tmp_path / "mine" / "mine-0" / "metrics.jsonl").read_bytes() == first, "what was finished was left alone"
 
 
 def test_a_misspelt_environment_leaves_no_directory(tmp_path: Path) -> None:

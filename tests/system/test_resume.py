@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from terminals import Terminal, wait_for
 
 import srl
+from srl.cli import main
 from srl.runs import checkpoints
 from srl.testing.algorithms import CountingConfig
 
@@ -142,6 +144,32 @@ def test_an_incompatible_change_names_the_field_and_both_values(
     with pytest.raises(ValueError, match=text):
         srl.resume(run.path, steps=512, **changes)
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+
+
+def test_options_on_the_command_line_change_the_run_and_all_others_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = small(tmp_path, algo="a2c", a2c={"gamma": 0.9})
+    words = ["resume", "run", "--root", str(tmp_path)]
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    assert re.search(r"--a2c.gamma.*?default:\s*0\.9\b", capsys.readouterr().out, re.DOTALL), "the run's own"
+    assert main([*words, "--steps", "512", "--algo.learning-rate", "1e-4"]) == 0
+    options = json.loads((run.path / "config.json").read_text())["options"]["fields"]
+    changed = options["a2c"]["fields"]
+    assert (options["steps"], changed["learning_rate"], changed["gamma"]) == (512, 1e-4, 0.9)
+    assert main([*words, "--steps", "1024", "--a2c.hidden-sizes", "32"]) == 2
+    assert "hidden_sizes was [64, 64], now [32]" in capsys.readouterr().err
+
+
+def test_a_run_that_reached_its_goal_goes_on_for_the_steps_asked_for(tmp_path: Path) -> None:
+    run = small(tmp_path, until_return=1.0, steps=1_000_000)
+    assert run.reason.endswith("reached 1")
+    resumed = srl.resume(run.path, steps=run.status.steps + 640)
+    assert resumed.status.steps >= run.status.steps + 640
+    again = srl.resume(run.path, steps=run.status.steps + 100_000, until_return=1.0)
+    assert again.reason.endswith("reached 1")
+    assert again.status.episodes >= resumed.status.episodes + 100, "those before do not count"
 
 
 def test_an_environment_of_other_spaces_is_refused(tmp_path: Path) -> None:
