@@ -35,8 +35,8 @@ def detachable(network: nn.Module) -> list[Any]:
     heads = [module for module in network.modules() if hasattr(module, "detach_value")]
     if not heads:
         raise ValueError(
-            f"ppg needs a network whose values can be kept from the actor's layers, and {type(network).__name__} has no "
-            "part with an attribute `detach_value`. While it is true, compute values from `features.detach()`: see "
+            f"ppg needs a network whose values can be kept from the actor's layers, and {type(network).__name__} has "
+            "no part with an attribute `detach_value`. While it is true, compute values from `features.detach()`: see "
             "docs/howto/policy.md"
         )
     return heads

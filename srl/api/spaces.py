@@ -43,6 +43,8 @@ class MultiDiscrete:
     """The environment's, where it is not a row."""
     start: tuple[int, ...] = ()
     """What the environment counts each from, where that is not zero."""
+    native_dtype: str = ""
+    """The environment's, where it is not int64."""
 
 
 @dataclass(frozen=True)

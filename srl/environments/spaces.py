@@ -33,6 +33,7 @@ def from_gymnasium(space: Any, role: str) -> Space:
             tuple(int(n) for n in sizes.ravel()),
             () if sizes.ndim == 1 else tuple(sizes.shape),
             () if start is None else tuple(int(n) for n in start.ravel()),
+            "" if space.dtype == np.int64 else np.dtype(space.dtype).name,
         )
     if isinstance(space, (gym_spaces.Dict, gym_spaces.Tuple)):
         parts = {_key(key, space): from_gymnasium(item, role) for key, item in _items(space)}
@@ -48,7 +49,8 @@ def _box(space: Any, role: str) -> Box:
     if dtype not in KEPT:
         raise ValueError(f"{role} space {space} has dtype {name}; supported are {sorted(KEPT | set(NARROWED))}")
     shape = tuple(int(n) for n in space.shape)
-    return Box(shape, dtype, _bound(space.low), _bound(space.high), "" if name == dtype else name)
+    native_dtype = name if role == "action" and name != dtype else ""
+    return Box(shape, dtype, _bound(space.low), _bound(space.high), native_dtype)
 
 
 def _bound(values: Array) -> Bound:

@@ -37,7 +37,7 @@ def decoded(space: Space, actions: Any) -> Any:
     if isinstance(space, Discrete):
         return array + space.start if space.start else array
     if isinstance(space, MultiDiscrete):
-        counted = array + np.array(space.start) if space.start else array
+        counted = (array + np.array(space.start) if space.start else array).astype(space.native_dtype or np.int64)
         return counted.reshape(len(counted), *space.native_shape) if space.native_shape else counted
     dtype = np.dtype(space.native_dtype or space.dtype)
     clipped: Array = np.clip(np.rint(array) if dtype.kind in "iub" else array, *bounds_of(space)).astype(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -170,6 +171,48 @@ def test_clip_and_entropy_follow_their_schedules() -> None:
 def test_impossible_options_are_refused_by_name(kind: type[LearningConfig], options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         kind(**options)  # type: ignore[arg-type]
+
+
+OWN = """
+from torch import nn
+
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.policy, self.value = nn.Linear(4, 8), nn.Linear(8, 3), nn.Linear(8, 1)
+
+    def forward(self, observation):
+        features = self.body(observation).tanh()
+        seen = features.detach() if getattr(self, "detach_value", False) else features
+        return self.policy(features), self.value(seen)[:, 0]
+
+def plain(observation, action):
+    return Own()
+
+def detachable(observation, action):
+    network = Own()
+    network.detach_value = False
+    return network
+"""
+
+
+def test_a_network_of_ones_own_keeps_values_from_its_layers_between_phases(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    with pytest.raises(ValueError, match="Own has no part with an attribute `detach_value`"):
+        PPGConfig(network=f"{tmp_path}/own.py:plain").check(Box((4,)), Discrete(3))
+    options = {"entropy_coefficient": 0.0, "epochs": 1, "normalize_advantage": "none", "auxiliary_every": 100}
+    config = PPGConfig(network=f"{tmp_path}/own.py:detachable", **options)  # type: ignore[arg-type]
+    config.check(Box((4,)), Discrete(3))
+    trainer = config.build_trainer(Box((4,)), Discrete(3), 0)
+    batch = random_trajectory(config, Box((4,)), Discrete(3), trainer, rows=9, lanes=4, seed=2)
+    batch.reward[:] = 0.0  # no advantage, no policy gradient; the values are all that is to be learnt
+    np.asarray(batch.decision["value"])[:] = 0.0
+    before = trainer.parameters().copy()
+    trainer.step(batch, 0.0)
+    changed = trainer.parameters() != before
+    body = 4 * 8 + 8
+    assert not changed[:body].any()
+    assert changed[-9:].all(), "the value's own layer"
 
 
 def test_the_auxiliary_phase_learns_values_and_keeps_decisions() -> None:

@@ -20,10 +20,10 @@ from srl.environments.spaces import (
         (spaces.Box(-np.inf, np.inf, (3,), np.float64), Box((3,), "float32")),
         (spaces.Box(0, 1, (2,), np.bool_), Box((2,), "uint8", 0.0, 1.0)),
         (spaces.Box(np.array([0, -2]), np.array([1, 2]), dtype=np.int32), Box((2,), "int32", (0.0, -2.0), (1.0, 2.0))),
-        (spaces.Discrete(4, start=7), Discrete(4)),
-        (spaces.MultiDiscrete([[2, 3], [4, 5]]), MultiDiscrete((2, 3, 4, 5))),
-        (spaces.MultiBinary((2, 2)), MultiDiscrete((2, 2, 2, 2))),
-        (spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))), Dict({"0": Discrete(2), "1": Discrete(3)})),
+        (spaces.Discrete(4, start=7), Discrete(4, start=7)),
+        (spaces.MultiDiscrete([[2, 3], [4, 5]]), MultiDiscrete((2, 3, 4, 5), native_shape=(2, 2))),
+        (spaces.MultiBinary((2, 2)), MultiDiscrete((2, 2, 2, 2), native_shape=(2, 2), native_dtype="int8")),
+        (spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))), Dict({"0": Discrete(2), "1": Discrete(3)}, True)),
         (spaces.Dict(a=spaces.Dict(b=spaces.Discrete(2))), Dict({"a": Dict({"b": Discrete(2)})})),
     ],
 )
@@ -50,7 +50,10 @@ def test_composed_actions_become_native_ones_for_all_lanes_or_one_by_one():
         aim=spaces.Box(-1.0, 1.0, (2,)), key=spaces.Tuple((spaces.Discrete(3, start=5), spaces.MultiBinary(2)))
     )
     assert from_gymnasium(native, "action") == Dict(
-        {"aim": Box((2,), "float32", -1.0, 1.0), "key": Dict({"0": Discrete(3), "1": MultiDiscrete((2, 2))})}
+        {
+            "aim": Box((2,), "float32", -1.0, 1.0),
+            "key": Dict({"0": Discrete(3, start=5), "1": MultiDiscrete((2, 2), native_dtype="int8")}, is_tuple=True),
+        }
     )
     ours = {
         "aim": np.array([[0.5, 9.0], [-9.0, 0.0]], np.float32),

@@ -169,7 +169,7 @@ def test_a_run_that_reached_its_goal_goes_on_for_the_steps_asked_for(tmp_path: P
     assert resumed.status.steps >= run.status.steps + 640
     again = srl.resume(run.path, steps=run.status.steps + 100_000, until_return=1.0)
     assert again.reason.endswith("reached 1")
-    assert again.status.episodes >= resumed.status.episodes + 100, "those before do not count"
+    assert again.status.episodes >= run.status.episodes + 100, "those before do not count"
 
 
 def test_an_environment_of_other_spaces_is_refused(tmp_path: Path) -> None:
@@ -247,12 +247,12 @@ def test_a_checkpoint_copied_elsewhere_is_a_policy_without_the_machinery(tmp_pat
 
 
 def test_checkpoints_are_kept_as_the_options_say(terminal: Terminal) -> None:
-    options = ("--steps", "2000", "--checkpoint-seconds", "0", "--keep-last", "1", "--keep-every", "600")
+    options = ("--steps", "20000", "--checkpoint-seconds", "0", "--keep-last", "1", "--keep-every", "6000")
     sizes = ("--scheduler", "inline", "--lanes", "8", "--horizon", "16")
     ended = terminal.train("CartPole-v1", *options, *sizes).end()
     assert ended.code == 0, ended.text
     steps = [checkpoints.step_of(path) for path in checkpoints.checkpoints(terminal.root / "run" / "checkpoints")]
-    assert {step // 600 for step in steps} >= {1, 2, 3}
+    assert {step // 6000 for step in steps} >= {1, 2, 3}
     assert 4 <= len(steps) <= 5  # three milestones, the newest, and the best, which may be one of them
-    assert steps[-1] >= 2000
+    assert steps[-1] >= 20000
     assert terminal.train("CartPole-v1", "--keep-last", "0", name="none").end().code == 2
