@@ -20,12 +20,23 @@ import torch
 import srl
 from srl.api.policy import Policy
 from srl.base.config import from_data
+from srl.environments.hide_and_seek.stages import STAGES
 from srl.experiments.opponents import RandomPolicy
 from srl.runs import checkpoints, directory
 from srl.runs.directory import RunDirectory
 
 KINDS = ("random", "trained")
-FACTS = ("seen_share", "never_seen", "max_box_move_prep", "num_box_lock_prep", "max_ramp_move_prep", "hider_return")
+SHOWN = {
+    "seen_share": "share of steps with a hider in sight",
+    "longest_sight_share": "longest time one hider is in sight, share",
+    "approach_speed": "seekers' speed to whom they see, m/s",
+    "never_seen": "episodes in which no hider is seen, share",
+    "max_box_move_prep": "farthest box in preparation, m",
+    "num_box_lock_prep": "boxes locked in preparation",
+    "max_ramp_move_prep": "farthest ramp in preparation, m",
+    "seeker_high_share": "share of steps with a seeker up high",
+}
+FACTS = (*SHOWN, "hider_return", *(f"stage_{name}" for name in STAGES))
 
 
 def played(environment: Any, hiders: Any, seekers: Any, episodes: int, seed: int) -> dict[str, list[float]]:
@@ -81,30 +92,38 @@ def ratios(rows: list[dict[str, Any]]) -> tuple[float, float]:
 
 
 def draw(rows: list[dict[str, Any]], path: str) -> None:
-    """What the four pairs come to over the checkpoints, and what hiders do with boxes meanwhile."""
+    """The facts of the four pairs over the checkpoints, and how often episodes show which stage."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    figure, grid = pyplot.subplots(3, 3, figsize=(12, 9), layout="constrained", sharex=True)
+    panels = list(grid.flat)
     for hiders, seekers in itertools.product(KINDS, KINDS):
         pair = [row for row in rows if (row["hiders"], row["seekers"]) == (hiders, seekers)]
         steps = [row["steps"] / 1e6 for row in pair]
-        (line,) = left.plot(
-            steps, [row["seen_share"] for row in pair], marker="o", label=f"{hiders} hiders, {seekers} seekers"
-        )
-        low, high = ([row["seen_share"] + sign * row["interval"] for row in pair] for sign in (-1, 1))
-        left.fill_between(steps, low, high, alpha=0.15, color=line.get_color())
-        if seekers == "trained":
-            right.plot(steps, [row["num_box_lock_prep"] for row in pair], marker="o", label=f"{hiders} hiders")
-    top = 1.5 * max(row["seen_share"] for row in rows)  # room for the legend
-    left.set(xlabel="decisions learnt from, millions", ylabel="share of steps with a hider in sight", ylim=(0, top))
-    right.set(xlabel="decisions learnt from, millions", ylabel="boxes locked at the end of preparation", ylim=(0, None))
-    for axes in (left, right):
+        for axes, (fact, title) in zip(panels, SHOWN.items(), strict=False):
+            label = f"{hiders} hiders, {seekers} seekers"
+            (line,) = axes.plot(steps, [row[fact] for row in pair], marker="o", markersize=3, label=label)
+            axes.set_title(title, fontsize=9)
+            if fact == "seen_share":
+                low, high = ([row[fact] + sign * row["interval"] for row in pair] for sign in (-1, 1))
+                axes.fill_between(steps, low, high, alpha=0.15, color=line.get_color())
+        if (hiders, seekers) == ("trained", "trained"):
+            for name in STAGES:
+                panels[-1].plot(steps, [row[f"stage_{name}"] for row in pair], marker="o", markersize=3, label=name)
+    panels[-1].set_title("both trained: episodes that show a stage, share", fontsize=9)
+    for axes in panels:
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
-    figure.savefig(path, dpi=130)
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(low, 0.0), max(high, 0.02))
+    for axes in grid[-1]:
+        axes.set_xlabel("decisions learnt from, millions")
+    for axes in (panels[0], panels[-1]):
+        axes.set_ylim(0, 1.7 * axes.get_ylim()[1])  # room for the legend
+        axes.legend(fontsize=7, loc="upper left", ncols=1 if axes is panels[0] else 2)
+    figure.savefig(path, dpi=110)
 
 
 def main() -> None:
@@ -127,7 +146,7 @@ def main() -> None:
             if arguments.json:
                 print(json.dumps(row), flush=True)
                 continue
-            told = ", ".join(f"{name} {row[name]:.3f}" for name in FACTS if name in row and name != "seen_share")
+            told = ", ".join(f"{name} {row[name]:.3f}" for name in FACTS[1:])
             seen = f"seen {row['seen_share']:.3f} +- {row['interval']:.3f}"
             print(f"{row['hiders']:>7} hiders, {row['seekers']:>7} seekers: {seen}; {told}", flush=True)
         rows += these

@@ -1,11 +1,12 @@
 """Training hide-and-seek against the limit that its raw costs set.
 
-`python benchmarks/hide_and_seek_training.py [--recipe hide-and-seek] [--seconds 45]`
+`python benchmarks/hide_and_seek_training.py [--recipe hide-and-seek] [--seconds 45] [--game quadrant] [--costs-only]`
 
 First the CPU time of one agent decision in the environment, in inference and in the update, each alone in this
 process; two cores could do 2 / (sum of these) decisions per second. Then a run of `srl.train` with the same policy,
 then the costs once more, because machines change their speed within a minute: the limit is that of both together.
-What is done for the first time only (memory, kernels) does not count as a cost.
+What is done for the first time only (memory, kernels) does not count as a cost. With `--costs-only` there is no run,
+and the costs are multiplied: what as many steps as the paper's would take.
 """
 
 from __future__ import annotations
@@ -22,18 +23,25 @@ import torch
 import srl
 from srl.api.status import RunStatus
 from srl.api.trainer import Trajectory
+from srl.environments.hide_and_seek.options import least, most
+from srl.environments.hide_and_seek.variants import VARIANTS
 from srl.environments.ids import lanes_config
 from srl.experiments.choosing import apply
 from srl.experiments.options import TrainOptions
 from srl.experiments.recipes import RECIPES
 
-GAME = "hide-and-seek/quadrant"
-EPISODE, WARM_UP = 80, 2  # steps
+WARM_UP = 2  # steps
+PAPER_EPISODES = 132.3e6
+"""To the fourth stage with batches of 64,000 chunks; an episode is one of all agents."""
 
 
-def raw_costs(config: Any, worlds: int, horizon: int) -> dict[str, float]:
-    """Microseconds of CPU per agent decision: play an episode, then learn from its last block, twice."""
-    lanes = lanes_config(GAME).build(worlds)
+def raw_costs(game: str, config: Any, worlds: int, horizon: int) -> dict[str, float]:
+    """Microseconds of CPU per agent decision: play an episode, then learn from its last block, twice.
+
+    Where team sizes are drawn, agents that are absent do not count as deciding. Here they are asked and learnt from, so
+    that inference and update are by rows; in a run they are not.
+    """
+    lanes = lanes_config(game).build(worlds)
     arrivals = lanes.reset(0)
     team = lanes.spec.teams[0]
     policy = config.build_policy(team.observation, team.action, 0)
@@ -41,13 +49,15 @@ def raw_costs(config: Any, worlds: int, horizon: int) -> dict[str, float]:
     rows: list[dict[str, Any]] = []
     state: Any = None
     times = {"environment": 0.0, "inference": 0.0}
-    played = max(EPISODE, horizon)
+    decisions = 0
+    played = max(episode_steps(game), horizon)
     for step in range(WARM_UP + played):
         if step == WARM_UP:
-            times = dict.fromkeys(times, 0.0)
+            times, decisions = dict.fromkeys(times, 0.0), 0
         observation = {key: np.concatenate([a.observation[key] for a in arrivals]) for key in arrivals[0].observation}
         first = np.concatenate([a.first for a in arrivals])
         before = np.zeros((len(first), config.state_size), np.float32) if state is None else state
+        decisions += sum(int(a.acting.sum()) for a in arrivals)
         began = time.process_time()
         decision = policy.act(observation, state, first)
         times["inference"] += time.process_time() - began
@@ -81,15 +91,35 @@ def raw_costs(config: Any, worlds: int, horizon: int) -> dict[str, float]:
         np.zeros(acting.shape, np.int32),
         stacked("state"),
     )
-    costs = {name: seconds / (played * len(first)) for name, seconds in times.items()}
+    costs = {"environment": times["environment"] / decisions, "inference": times["inference"] / (played * len(first))}
     for _ in range(2):
         began = time.process_time()
         trainer.step(batch, 0.0)
-        costs["update"] = (time.process_time() - began) / int(acting[:-1].sum())
+        costs["update"] = (time.process_time() - began) / acting[:-1].size
     return {name: seconds * 1e6 for name, seconds in costs.items()}
 
 
-def trained(recipe: str, seconds: float, options: dict[str, Any]) -> float:
+def episode_steps(game: str) -> int:
+    return VARIANTS[game.partition("/")[2]].horizon
+
+
+def mean_agents(game: str) -> float:
+    options = VARIANTS[game.partition("/")[2]]
+    return sum((least(count) + most(count)) / 2 for count in (options.num_hiders, options.num_seekers))
+
+
+def tell_the_papers(game: str, costs: dict[str, float]) -> None:
+    """Core hours for as many episodes as the paper's agents had to their fourth stage."""
+    decisions = PAPER_EPISODES * episode_steps(game) * mean_agents(game)
+    hours = {name: decisions * cost / 3.6e9 for name, cost in costs.items()}
+    told = ", ".join(f"{name} {hour:,.0f}" for name, hour in hours.items())
+    print(
+        f"{PAPER_EPISODES / 1e6:.1f} M episodes of {episode_steps(game)} steps and {mean_agents(game):g} agents: "
+        f"{decisions / 1e9:.0f} G decisions, {sum(hours.values()):,.0f} core hours ({told})"
+    )
+
+
+def trained(game: str, recipe: str, seconds: float, options: dict[str, Any]) -> float:
     """Agent decisions learnt from per second, from the first update on."""
     seen: list[tuple[float, int]] = []
     interrupted = False
@@ -105,13 +135,15 @@ def trained(recipe: str, seconds: float, options: dict[str, Any]) -> float:
             raise KeyboardInterrupt
 
     with tempfile.TemporaryDirectory() as folder:
-        srl.train(GAME, recipe=recipe, steps=10**9, root=Path(folder), name="run", sinks=(), on_status=watch, **options)
+        srl.train(game, recipe=recipe, steps=10**9, root=Path(folder), name="run", sinks=(), on_status=watch, **options)
     (began, first), (ended, last) = seen[0], seen[-1]
     return (last - first) / (ended - began)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--game", default="quadrant")
+    parser.add_argument("--costs-only", action="store_true")
     parser.add_argument("--recipe", default="hide-and-seek")
     parser.add_argument("--seconds", type=float, default=45.0)
     parser.add_argument("--worlds", type=int, default=16)
@@ -123,7 +155,13 @@ def main() -> None:
     torch.set_num_threads(1)
     recipe = {one.name: one for one in RECIPES}[arguments.recipe]
     config = apply(recipe, TrainOptions(), ()).ppo
-    before = raw_costs(config, arguments.worlds, arguments.horizon)
+    game = f"hide-and-seek/{arguments.game}"
+    before = raw_costs(game, config, arguments.worlds, arguments.horizon)
+    if arguments.costs_only:
+        told = ", ".join(f"{name} {cost:.0f}" for name, cost in before.items())
+        print(f"{game}, us of CPU per agent decision: {told}; all {sum(before.values()):.0f}")
+        tell_the_papers(game, before)
+        return
     options = {
         "lanes": arguments.worlds,
         "horizon": arguments.horizon,
@@ -132,8 +170,8 @@ def main() -> None:
         "actors": arguments.actors,
         "max_lag": arguments.max_lag,
     }
-    rate = trained(arguments.recipe, arguments.seconds, options)
-    after = raw_costs(config, arguments.worlds, arguments.horizon)
+    rate = trained(game, arguments.recipe, arguments.seconds, options)
+    after = raw_costs(game, config, arguments.worlds, arguments.horizon)
     costs = {name: (before[name] + after[name]) / 2 for name in before}
     limit = 2e6 / sum(costs.values())
     told = ", ".join(f"{name} {cost:.0f} ({before[name]:.0f}, {after[name]:.0f})" for name, cost in costs.items())
