@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 import tyro
 from tyro.conf import Fixed, OmitArgPrefixes, Positional, Suppress, UseAppendAction, arg, subcommand
 
-from srl.base import interrupts
+from srl.base import blame, interrupts
 from srl.cli_checking import CheckAlgo, CheckEnv
 from srl.cli_cluster import Agent, Chaos, Logs
 from srl.cli_league import League
 from srl.cli_looking import ROOT, Eval, Export, Plot, Record
+from srl.cli_running import Ps, Scale, Stop
 from srl.experiments.arguments import (
     chosen_algorithm,
     given_on,
@@ -31,8 +32,8 @@ from srl.experiments.bench_options import BenchOptions
 from srl.experiments.options import ALGORITHMS, TrainOptions
 
 if TYPE_CHECKING:
-    from srl.api.status import RunStatus
     from srl.experiments.preparing import Prepared
+    from srl.experiments.train import Run
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,13 @@ class Train:
     """The options that stood on the command line: a recipe leaves them alone."""
 
     def run(self) -> int:
-        from srl.experiments.train import launch
+        from srl.experiments.train import launch, watched
 
         prepared = self._prepare(self._options())
         print(prepared.recipe, flush=True)
         if self.seeds is not None:
             return self._sweep(prepared.options)
-        return _conduct(prepared.options, lambda observe: launch(prepared, self.name, self.root, observe, _began()))
+        return _code_of(watched(lambda observe: launch(prepared, self.name, self.root, observe, _began())))
 
     def _prepare(self, options: TrainOptions) -> Prepared:
         from srl.experiments.preparing import prepare
@@ -83,9 +84,7 @@ class Train:
         from srl.experiments.sweep import parse_seeds, start_sweep
 
         seeds = parse_seeds(self.seeds or "")
-        return _conduct_sweep(
-            options, lambda observe: start_sweep(self.env, seeds, options, self.name, self.root, observe)
-        )
+        return _conduct_sweep(lambda observe: start_sweep(self.env, seeds, options, self.name, self.root, observe))
 
     def _options(self) -> TrainOptions:
         pairs = {"env_args": parse_pairs(self.env_arg), "algo_args": parse_pairs(self.algo_arg)}
@@ -94,7 +93,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Submit(Train):
-    """Hand a run over to Slurm and leave it there: `srl train --scheduler slurm` without watching it."""
+    """Hand a run over to Slurm and leave it there: `srl train ENV --scheduler slurm` without watching it."""
 
     dry_run: bool = False
     """Show the batch script and submit nothing."""
@@ -133,18 +132,18 @@ class Resume:
 
     def run(self) -> int:
         from srl.experiments.sweep import resume_sweep
-        from srl.experiments.train import resume
+        from srl.experiments.train import resume, watched
         from srl.runs.directory import find, find_group
 
         if (group := find_group(self.run_name, self.root)) is not None:
             if given_values(self.options, self.given):
                 raise ValueError(f"{self.run_name} is a sweep, which goes on as it began; leave the options out")
-            return _conduct_sweep(self.options, lambda observe: resume_sweep(group, observe))
+            return _conduct_sweep(lambda observe: resume_sweep(group, observe))
         found = find(self.run_name, self.root)
         changes = given_values(self.options, self.given)
         if self.algo_arg:
             changes["algo_args"] = {**self.options.algo_args, **parse_pairs(self.algo_arg)}
-        return _conduct(self.options, lambda observe: resume(found, on_status=observe, began=_began(), **changes))
+        return _code_of(watched(lambda observe: resume(found, on_status=observe, began=_began(), **changes)))
 
 
 @dataclass(frozen=True)
@@ -157,88 +156,11 @@ class Attach:
     """Directory below which runs are kept."""
 
     def run(self) -> int:
-        from srl.experiments.train import attach
+        from srl.experiments.train import attach, watched
         from srl.runs.directory import find
 
         found = find(self.run_name, self.root)
-        return _conduct(TrainOptions(), lambda observe: attach(found, observe))
-
-
-@dataclass(frozen=True)
-class Ps:
-    """Show the runs of this user that are going on, and their workers."""
-
-    json: bool = False
-    """One line of JSON for each run."""
-    root: Path = ROOT
-    """Directory below which runs are kept; those of a cluster are found there."""
-
-    def run(self) -> int:
-        import msgspec
-        from rich.console import Console
-
-        from srl.terminal.tables import ps_table
-
-        statuses = _statuses(self.root)
-        if self.json:
-            for status in statuses:
-                print(msgspec.json.encode(status).decode())
-        elif statuses:
-            Console().print(ps_table(statuses))
-        else:
-            print("no run is going on; start one with `srl train CartPole-v1`")
-        return 0
-
-
-@dataclass(frozen=True)
-class Stop:
-    """End a run: it writes a checkpoint and leaves; `srl resume` goes on from there."""
-
-    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
-    """Its name or a unique beginning of it; `latest` for the newest."""
-    root: Path = ROOT
-    """Directory below which runs are kept; those of a cluster are found there."""
-
-    def run(self) -> int:
-        from srl.controller.commands import ADDRESS, AskStop, ask, pick, running
-
-        name, runtime = pick(self.run_name, running(self.root))
-        ask(runtime, AskStop())
-        deadline = time.monotonic() + 15.0
-        while (runtime / ADDRESS).exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if (runtime / ADDRESS).exists():
-            raise RuntimeError(f"{name} has not stopped within 15 s; look for its process with `srl ps`, or kill it")
-        print(f"{name} has stopped")
-        return 0
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Change the number of a run's workers while it goes on: `srl scale RUN actors=4`, or `actors=+2`."""
-
-    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
-    """Its name or a unique beginning of it; `latest` for the newest."""
-    groups: Positional[tuple[str, ...]]
-    """GROUP=NUMBER, or GROUP=+NUMBER and GROUP=-NUMBER."""
-    root: Path = ROOT
-    """Directory below which runs are kept; those of a cluster are found there."""
-
-    def run(self) -> int:
-        from srl.controller.commands import AskScale, ask, pick, running
-
-        _, runtime = pick(self.run_name, running(self.root))
-        for change in self.groups:
-            group, _, number = change.partition("=")
-            try:
-                count = int(number)
-            except ValueError:
-                raise ValueError(f"wanted GROUP=NUMBER, e.g. actors=4; found {change!r}") from None
-            answer: Any = ask(runtime, AskScale(group, count, number[:1] in "+-"))
-            if answer is None or not answer.ok:
-                raise ValueError(answer.text if answer is not None else "the run did not answer")
-            print(answer.text)
-        return 0
+        return _code_of(watched(lambda observe: attach(found, observe)))
 
 
 @dataclass(frozen=True)
@@ -287,6 +209,8 @@ def _narrowed(command: type[Any], words: Sequence[str], defaults: TrainOptions) 
     return make_dataclass(command.__name__, narrowed, bases=(command,), frozen=True, namespace=named)
 
 
+MENDABLE = (ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError)
+"""The errors of ours that are messages to a user. Whatever else we raise is a mistake of ours."""
 COMMANDS: dict[str, Callable[[Sequence[str]], Any]] = {
     "train": lambda words: _narrowed(Train, words, TrainOptions()),
     "submit": lambda words: _narrowed(Submit, words, TrainOptions()),
@@ -317,17 +241,19 @@ def parse(arguments: list[str]) -> Any:
         return tyro.cli(COMMANDS[words[0]](words), prog=f"srl {words[0]}", args=words[1:])
     known = [Annotated[command(words), subcommand(name)] for name, command in COMMANDS.items()]
     either: Any = Union[tuple(known)]
-    return tyro.cli(either, prog="srl", args=words, description="ReaLly Scalable RL.")
+    about = f"ReaLly Scalable RL. With {blame.DEBUG}=1 in the environment, errors show their whole traceback."
+    return tyro.cli(either, prog="srl", args=words, description=about)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Entry point of `srl`. Errors that a user can mend are one message, without a traceback."""
+    """Entry point of `srl`. Errors that a user can mend are one message; those of his own code come with his part of
+    the traceback, and those of ours with all of it."""
     try:
         with interrupts.remembered():
             return int(parse(sys.argv[1:] if arguments is None else arguments).run())
     except KeyboardInterrupt:
         return 130
-    except (ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError) as error:
+    except Exception as error:
         return _explain(error)
 
 
@@ -335,29 +261,24 @@ def _explain(error: Exception) -> int:
     from srl.experiments.session import RunFailed
     from srl.runs.checkpoints import CheckpointError
 
-    text = str(error.args[0]) if isinstance(error, LookupError) and error.args else str(error)
-    print(f"srl: {text}", file=sys.stderr)
+    if not isinstance(error, MENDABLE) and not blame.foreign_trace(error):
+        raise error
+    sys.stdout.flush()
+    print(blame.explained(error), file=sys.stderr)
     return 1 if isinstance(error, (RunFailed, CheckpointError)) else 2
 
 
-def _conduct(options: TrainOptions, go: Any) -> int:
-    from srl.experiments.train import tuning_of
-    from srl.terminal.watch import watching
-
-    with watching(tuning_of(options)) as (observe, finish):
-        run = go(observe)
-        finish(run.status)
+def _code_of(run: Run) -> int:
     return 0 if run.state == "finished" else 130
 
 
-def _conduct_sweep(options: TrainOptions, go: Any) -> int:
+def _conduct_sweep(go: Any) -> int:
     from rich.console import Console
 
-    from srl.experiments.train import tuning_of
     from srl.terminal.tables import sweep_table
     from srl.terminal.watch import watching
 
-    with watching(tuning_of(options)) as (observe, _):
+    with watching() as (observe, _):
         done = go(observe)
     Console().print(sweep_table(done.statuses, done.returns))
     print(f"\ncurves with their interval: srl plot {done.path}")
@@ -373,9 +294,3 @@ def _began() -> float:
     with contextlib.suppress(psutil.Error):
         return psutil.Process().create_time()
     return time.time()
-
-
-def _statuses(root: Path) -> list[RunStatus]:
-    from srl.controller.commands import live
-
-    return [status for _, status in live(root).values()]

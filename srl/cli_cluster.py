@@ -31,7 +31,7 @@ class Logs:
         from srl.base.nearest import nearest
         from srl.runs.directory import find
 
-        run = find(self.run_name, self.root)
+        run = find(self.run_name, self.root, barren=True)
         known = sorted(path.stem for path in run.logs.glob("*.log"))
         wanted = run.log(self.worker).stem if self.worker else ""
         if wanted and wanted not in known:
@@ -59,7 +59,7 @@ class Chaos:
     """Harm a running job on purpose, and report what it did: `srl chaos RUN --faults kill,stop --every 5 --count 20`.
 
     Checks that versions only grow, that no sample is older than its bound or used twice, that every update follows from
-    its predecessor (with `srl train --journal`), and that every fault is overcome. Fails (1) if not.
+    its predecessor (with `srl train ENV --journal`), and that every fault is overcome. Fails (1) if not.
     """
 
     run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
@@ -106,7 +106,7 @@ class Chaos:
 
 @dataclass(frozen=True)
 class Agent:
-    """Put this machine at the service of a run: `srl agent HOST:PORT`, as `srl train --bind` was given."""
+    """Put this machine at the service of a run: `srl agent HOST:PORT`, as in `srl train ENV --bind HOST:PORT`."""
 
     address: Positional[str]
     """Where the run's controller listens."""

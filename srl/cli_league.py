@@ -18,7 +18,7 @@ from srl.cli_looking import ROOT
 class League:
     """Let a run's versions play each other, and a random player: a matrix of points and ratings.
 
-    Versions are the checkpoints that were kept (`srl train --keep-every STEPS`).
+    Versions are the checkpoints that were kept (`srl train ENV --keep-every 100000`).
 
     Examples:
       srl league latest --games 200

@@ -58,6 +58,17 @@ class EvaluationStatus(msgspec.Struct, frozen=True):
     best_step: int
 
 
+class Settings(msgspec.Struct, frozen=True):
+    """What a run was given, or chose for itself, so that advice can name other figures; 0: not known."""
+
+    lanes: int = 0
+    """Environment copies in each group of an actor's ring."""
+    ring: int = 0
+    batch: int = 0
+    """Decisions of one update, over all trainers of a policy."""
+    num_minibatches: int = 0
+
+
 class RunStatus(msgspec.Struct, frozen=True):
     run: str
     environment: str
@@ -65,6 +76,9 @@ class RunStatus(msgspec.Struct, frozen=True):
     path: str
     state: str = "starting"
     """starting | running | finished | stopped | failed"""
+    reason: str = ""
+    """Why it ended."""
+    settings: Settings = Settings()
     elapsed: float = 0.0
     steps: int = 0
     """Agent decisions consumed by the trainers."""

@@ -13,10 +13,12 @@ import numpy as np
 from srl.api.control import Episodes, Evaluated, Figures
 from srl.api.experiment import Experiment
 from srl.api.scheduler import Usage
-from srl.api.status import EvaluationStatus, RunStatus, StreamStatus, WorkerStatus
+from srl.api.status import EvaluationStatus, RunStatus, Settings, StreamStatus, WorkerStatus
 from srl.api.worker import Place
 from srl.base.meter import Counter, Meter, Phase
 from srl.base.statistics import mean_of
+from srl.workers.actor import ActorConfig
+from srl.workers.trainer import TrainerWorkerConfig
 
 NO_USAGE = Usage()
 WINDOW_SECONDS = 5.0
@@ -60,6 +62,7 @@ class Gauges:
     def __init__(self, experiment: Experiment, path: str) -> None:
         self._experiment = experiment
         self._path = path
+        self._settings = settings_of(experiment)
         self._tracks: dict[str, _Track] = {}
         self._base: dict[Counter, int] = {}
         self._rates: deque[tuple[float, int, int]] = deque()
@@ -178,7 +181,14 @@ class Gauges:
             self._stride *= 2
 
     def status(
-        self, members: list[Member], now: float, elapsed: float, state: str, restarts: int, messages: list[str]
+        self,
+        members: list[Member],
+        now: float,
+        elapsed: float,
+        state: str,
+        restarts: int,
+        messages: list[str],
+        reason: str = "",
     ) -> RunStatus:
         learnt = self.first_steps + self._total(members, Counter.LEARNT)
         decided = self._total(members, Counter.DECISIONS)
@@ -194,6 +204,8 @@ class Gauges:
             algorithm=experiment.algorithm,
             path=self._path,
             state=state,
+            reason=reason,
+            settings=self._settings,
             elapsed=elapsed,
             steps=learnt,
             first_steps=self.first_steps,
@@ -269,6 +281,20 @@ class Gauges:
             progress=member.meter.get(Counter.PROGRESS),
             cut=member.meter.get(Counter.CUT),
         )
+
+
+def settings_of(experiment: Experiment) -> Settings:
+    """The sizes that count for the run's speed; of several policies, those of the first that learns."""
+    found: dict[str, int] = {}
+    for group in experiment.groups:
+        config = group.config
+        if isinstance(config, ActorConfig):
+            found |= {"lanes": config.copies, "ring": config.ring}
+        elif isinstance(config, TrainerWorkerConfig) and "batch" not in found:
+            samples = config.samples
+            found["batch"] = samples.batch_blocks * samples.spec.lanes * samples.spec.horizon * samples.consumers
+            found["num_minibatches"] = getattr(config.algorithm, "num_minibatches", 0)
+    return Settings(**found)
 
 
 def _streams(members: list[Member]) -> list[StreamStatus]:

@@ -332,7 +332,8 @@ class Controller:
     def status(self) -> RunStatus:
         members = [self._member(seat) for seat in self._seats.values()]
         elapsed = self._clock.now() - self._began
-        return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, list(self._messages))
+        told = list(self._messages)
+        return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, told, self.reason)
 
     def _member(self, seat: Seat) -> Member:
         if seat.state == "dead":  # its figures were added to the totals when it died

@@ -24,7 +24,7 @@ from srl.environments.vector import VectorConfig
 EXTRAS = {
     "ale_py": ("ale_py", 'pip install "srl[atari]"'),
     "envs.mujoco": ("mujoco", 'pip install "srl[mujoco]"'),
-    "envs.box2d": ("Box2D", 'pip install "gymnasium[box2d]"'),
+    "envs.box2d": ("Box2D", 'pip install "srl[box2d]"'),
     "envs.phys2d": ("jax", 'pip install "gymnasium[jax]"'),
     "envs.tabular": ("jax", 'pip install "gymnasium[jax]"'),
     "minigrid": ("minigrid", 'pip install "srl[minigrid]"'),

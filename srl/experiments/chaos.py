@@ -267,7 +267,7 @@ def describe(report: ChaosReport) -> str:
     if report.journal_updates:
         lines.append(f"journal: {report.journal_updates} updates, checked")
     else:
-        lines.append("no journal was kept: with `srl train --journal` every single update is checked, too")
+        lines.append("no journal was kept: with `srl train ENV --journal` every single update is checked, too")
     harmless = sorted({fault.worker for fault in report.faults if fault.harmless})
     if harmless:
         num_harmless = sum(fault.harmless for fault in report.faults)

@@ -57,7 +57,11 @@ class Outcome:
 
 
 class RunFailed(RuntimeError):
-    """The run ended before its work was done; the message says why."""
+    """The run ended before its work was done; the message says why, `status` how far it came (None: it never ran)."""
+
+    def __init__(self, text: str, status: RunStatus | None = None) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class Session:
@@ -142,6 +146,7 @@ class Session:
     def run(self) -> Outcome:
         with self._signals():
             try:
+                self._run.forget_status()
                 self._begin()
                 self._judge.know(self._controller.gauges.evaluation)
                 while self._controller.tick():
@@ -152,6 +157,9 @@ class Session:
                     self._save()  # while the workers are there: a run of one thread is saved with all they hold
             except KeyboardInterrupt:
                 self._controller.stop("stopped", "interrupted")
+            except Exception as error:
+                self._controller.stop("failed", str(error))
+                raise
             finally:
                 try:
                     self._controller.shut_down()

@@ -16,6 +16,7 @@ import msgspec
 
 from srl.api.experiment import Experiment
 from srl.api.status import RunStatus
+from srl.base.blame import explained
 from srl.controller.commands import (
     ADDRESS,
     CLUSTER,
@@ -212,7 +213,7 @@ def _run(go: Callable[[], Any]) -> _End:
         ended = go()
         return _End(ended.state, ended.reason)
     except (RunFailed, ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError) as error:
-        print(f"srl: {error}", flush=True)
+        print(explained(error), flush=True)
         return _End("failed", str(error))
 
 

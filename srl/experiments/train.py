@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,6 @@ from srl.runs.directory import RunDirectory
 from srl.runs.foreign_sinks import check_sinks
 from srl.schedulers.ray_engine import check_ray
 from srl.schedulers.slurm import check_slurm
-from srl.terminal.bottleneck import Tuning
 
 ROOT = Path("runs")
 
@@ -96,20 +96,24 @@ def train(
     _refuse_in_worker()
     prepared = prepare(env, make_options(**options), given_in(by_name(options)))
     if verbose and on_status is None:
-        from srl.terminal.watch import watching
-
         print(prepared.recipe)
-        with watching(tuning_of(prepared.options)) as (observe, finish):
-            run = launch(prepared, name, Path(root), observe)
-            finish(run.status)
-            return run
+        return watched(lambda observe: launch(prepared, name, Path(root), observe))
     return launch(prepared, name, Path(root), on_status)
 
 
-def tuning_of(options: TrainOptions) -> Tuning:
-    """What the live view needs to know to give advice in figures."""
-    num_minibatches = getattr(getattr(options, options.algo, None), "num_minibatches", 0)
-    return Tuning(lanes=options.lanes or 0, ring=options.ring or 0, num_minibatches=num_minibatches)
+def watched(go: Callable[[Callable[[RunStatus], None]], Run]) -> Run:
+    """A run with the live view, and the report at its end, whichever end that is."""
+    from srl.terminal.watch import watching
+
+    with watching() as (observe, finish):
+        try:
+            run = go(observe)
+        except RunFailed as error:
+            if error.status is not None:
+                finish(error.status)
+            raise
+        finish(run.status)
+        return run
 
 
 def _refuse_in_worker() -> None:
@@ -148,9 +152,23 @@ def launch(
         check_ray(options.address)
     run = _directory(root, name, prepared, began)
     if options.scheduler == "slurm":
-        return _follow(run, prepared, on_status)
+        with _taken_back(run):
+            job = _submit(run, prepared)
+        return _follow(run, job, on_status)
     with run.held():
-        return _conduct(run, prepared, on_status, began)
+        with _taken_back(run):
+            session = _session(run, prepared, on_status, began)
+        return _finished(session.run())
+
+
+@contextmanager
+def _taken_back(run: RunDirectory) -> Iterator[None]:
+    """A run that cannot begin leaves no directory: its name, and `latest`, are as they were."""
+    try:
+        yield
+    except BaseException:
+        run.remove()
+        raise
 
 
 def submit(prepared: Prepared, name: str | None, root: Path, dry_run: bool = False) -> str:
@@ -159,7 +177,8 @@ def submit(prepared: Prepared, name: str | None, root: Path, dry_run: bool = Fal
         return script_of(RunDirectory(root.resolve() / (name or "NAME")), prepared.experiment, prepared.options)
     check_slurm(prepared.options.partition)
     run = _directory(root, name, prepared, time.time())
-    job = _submit(run, prepared)
+    with _taken_back(run):
+        job = _submit(run, prepared)
     return f"{run.name} is job {job}; see it with `srl ps`, end it with `srl stop {run.name}`"
 
 
@@ -179,9 +198,9 @@ def _submit(run: RunDirectory, prepared: Prepared) -> str:
     return submit_job(run, experiment, options)
 
 
-def _follow(run: RunDirectory, prepared: Prepared, on_status: Callable[[RunStatus], None] | None) -> Run:
-    """Hand it over to Slurm, and watch it there."""
-    return _finished(follow(run, _submit(run, prepared), on_status or (lambda status: None)))
+def _follow(run: RunDirectory, job: str, on_status: Callable[[RunStatus], None] | None) -> Run:
+    """Watch it on Slurm."""
+    return _finished(follow(run, job, on_status or (lambda status: None)))
 
 
 def conduct_on(
@@ -198,7 +217,7 @@ def conduct_on(
     if newest is not None:
         restored, prepared = _go_on(saving.read(newest), prepared)
     place = ground(prepared.experiment, prepared.options)
-    return _conduct(run, prepared, on_status, began, restored, place)
+    return _finished(_session(run, prepared, on_status, began, restored, place).run())
 
 
 def attach(run: RunDirectory, on_status: Callable[[RunStatus], None] | None = None) -> Run:
@@ -213,7 +232,7 @@ def attach(run: RunDirectory, on_status: Callable[[RunStatus], None] | None = No
     with run.held():
         config = run.read_config()
         prepared = _as_written(config, from_data(config["options"]))
-        return _conduct(run, prepared, on_status, state.began, attached=state)
+        return _finished(_session(run, prepared, on_status, state.began, attached=state).run())
 
 
 def resume(
@@ -262,8 +281,8 @@ def _resume(
     restored, prepared = _go_on(restored, _as_written(config, options))
     if options.scheduler == "slurm":
         check_slurm(options.partition)
-        return _follow(run, prepared, on_status)
-    return _conduct(run, prepared, on_status, began, restored)
+        return _follow(run, _submit(run, prepared), on_status)
+    return _finished(_session(run, prepared, on_status, began, restored).run())
 
 
 def _as_written(config: Mapping[str, Any], options: TrainOptions) -> Prepared:
@@ -285,7 +304,7 @@ def _go_on(restored: Restored, prepared: Prepared) -> tuple[Restored, Prepared]:
     return restored, dataclasses.replace(prepared, experiment=experiment)
 
 
-def _conduct(
+def _session(
     run: RunDirectory,
     prepared: Prepared,
     on_status: Callable[[RunStatus], None] | None,
@@ -293,7 +312,7 @@ def _conduct(
     restored: Restored | None = None,
     ground: Ground | None = None,
     attached: ControllerState | None = None,
-) -> Run:
+) -> Session:
     options, environment, why_not = prepared.options, prepared.environment, prepared.why_not_resumable
     experiment = dataclasses.replace(prepared.experiment, name=run.name)
     run.write_config(describe(experiment, options, environment))
@@ -301,10 +320,10 @@ def _conduct(
     session = Session(experiment, run, options, on_status, began, preload, why_not, ground, attached)
     if restored is not None:
         session.restore(restored)
-    return _finished(session.run())
+    return session
 
 
 def _finished(outcome: Outcome) -> Run:
     if outcome.state == "failed":
-        raise RunFailed(f"{outcome.reason}\n(logs are in {outcome.path / 'logs'})")
+        raise RunFailed(f"{outcome.reason}\n(logs are in {outcome.path / 'logs'})", outcome.status)
     return Run(outcome.path, outcome.state, outcome.reason, outcome.status)

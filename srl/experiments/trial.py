@@ -9,13 +9,13 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from srl.base import interrupts
+from srl.base.blame import debugging, foreign_trace, whole_trace
 from srl.base.importing import load_object
 from srl.base.parenthood import signal_at_parents_death
 from srl.environments.errors import EnvironmentBroken
@@ -30,6 +30,7 @@ class _Answer(msgspec.Struct):
     """Where the class of the error is found."""
     text: str = ""
     trace: str = ""
+    """Of code that is not ours, or of all while debugging."""
 
 
 def may_fork() -> bool:
@@ -69,7 +70,8 @@ def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
         raise EnvironmentBroken(f"{what} ended the process it ran in, which {how}") from None
     if answer.error:
         error = _error(answer)
-        error.add_note(answer.trace)
+        if answer.trace:
+            error.add_note(answer.trace)
         raise error
     return answer.result
 
@@ -86,7 +88,9 @@ def _live(work: Callable[[], Any], writing: int, parent: int) -> None:
             answer = _Answer(work())
         except Exception as error:
             kind = type(error)
-            answer = _Answer(None, f"{kind.__module__}:{kind.__qualname__}", str(error), traceback.format_exc())
+            text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+            trace = whole_trace(error) if debugging() else foreign_trace(error)
+            answer = _Answer(None, f"{kind.__module__}:{kind.__qualname__}", text, trace)
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(msgspec.msgpack.encode(answer))
         sys.stdout.flush()

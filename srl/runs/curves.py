@@ -116,7 +116,7 @@ def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
     keyed: dict[tuple[str, str], list[RunDirectory]] = {}
     facts: dict[tuple[str, str], dict[str, Any]] = {}
     for label, run in runs:
-        told = _facts(run.read_config())
+        told = _facts(run.read_facts())
         key = (label, "" if label else json.dumps(told, sort_keys=True))
         if run not in keyed.setdefault(key, []):
             keyed[key].append(run)

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from srl.runs.disk import explain
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LATEST = "latest"
+CONFIG_KEYS = ("environment", "lanes", "options", "policies")
+"""What the config of a run of ours has at the least."""
 GROUP = "group.json"
 """What marks a directory of runs that belong together: those of a seed sweep."""
 
@@ -102,14 +105,28 @@ class RunDirectory:
             write_whole(self.config, text.encode(), sync=True)
 
     def read_config(self) -> Any:
+        """What `write_config` kept of a run of ours; whoever else may have left a config.json there is told so."""
+        config = self.read_facts()
+        missing = [key for key in CONFIG_KEYS if key not in config]
+        broken = [key for key in ("lanes", "options") if key not in missing and not _is_config(config[key])]
+        if missing or broken:
+            what = f"it has no {missing[0]!r}" if missing else f"its {broken[0]!r} can not be read"
+            raise RunDirectoryError(f"{self.config} was not written by a run of srl, or was changed since: {what}")
+        return config
+
+    def read_facts(self) -> dict[str, Any]:
+        """What config.json says, whoever wrote it: enough for curves beside those of other programs."""
         with _explained(self.config, "read"):
             content = self.config.read_bytes()
         try:
-            return json.loads(content)
+            facts = json.loads(content)
         except ValueError as error:
             raise RunDirectoryError(
                 f"{self.config} is not readable as JSON ({error}); restore it from a copy"
             ) from error
+        if not isinstance(facts, dict):
+            raise RunDirectoryError(f"{self.config} holds no options of a run, but a {type(facts).__name__}")
+        return facts
 
     def write_status(self, status: RunStatus) -> None:
         with _explained(self.status, "write"):
@@ -120,14 +137,31 @@ class RunDirectory:
         with _explained(self.controller, "write"):
             write_whole(self.controller, msgspec.json.encode(state))
 
+    def forget_status(self) -> None:
+        """A run begins, or goes on: what its directory says of its end does not hold any more."""
+        with _explained(self.status, "remove"):
+            self.status.unlink(missing_ok=True)
+
     def read_status(self) -> RunStatus | None:
-        """The last snapshot, or None where none was ever taken."""
+        """How it ended, or None: it never ran, is going on, or was killed."""
         try:
             return msgspec.json.decode(self.status.read_bytes(), type=RunStatus)
         except FileNotFoundError:
             return None
         except msgspec.MsgspecError as error:
             raise RunDirectoryError(f"{self.status} holds no status of a run: {error}; remove it") from error
+
+    @property
+    def is_barren(self) -> bool:
+        """Did its run end before it had learnt anything? Then there is nothing in it but the logs of that."""
+        try:
+            status = self.read_status()
+        except OSError:
+            return False
+        return status is not None and status.updates == 0 and not any(self.checkpoints.glob("*"))
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
 
 
 def check_name(name: str) -> str:
@@ -147,19 +181,28 @@ def default_name(environment: str, algorithm: str, seed: int, wall: float) -> st
 
 
 def create(root: Path, name: str) -> RunDirectory:
-    """A new run directory `root/name`, with the folders inside."""
+    """A new run directory `root/name`, with the folders inside. One whose run never learnt anything gives way to it."""
     run = RunDirectory(root.expanduser().resolve() / check_name(name))
+    if run.is_barren:
+        with run.held():
+            if run.is_barren:  # still: nobody else was faster
+                run.remove()
     with _explained(run.path, "make"):
         root.expanduser().mkdir(parents=True, exist_ok=True)
         try:
             run.path.mkdir()
         except FileExistsError as error:
-            raise RunDirectoryError(
-                f"{run.path} exists; choose another --name, or go on with that run: `srl resume {name}`"
-            ) from error
+            raise RunDirectoryError(f"{run.path} exists; choose another --name{_or_else(run)}") from error
         for folder in (run.tensorboard, run.checkpoints, run.logs):
             folder.mkdir()
     return run
+
+
+def _or_else(run: RunDirectory) -> str:
+    """What can be done with a directory that is in the way."""
+    if any(run.checkpoints.glob("*")):
+        return f", or go on with that run: `srl resume {run.name}`"
+    return ", or remove it: it has no checkpoint to go on from" if run.config.is_file() else ""
 
 
 def create_default(root: Path, environment: str, algorithm: str, seed: int, wall: float) -> RunDirectory:
@@ -244,14 +287,15 @@ def find_all(what: str | Path, root: Path) -> list[RunDirectory]:
     return [find(what, root)]
 
 
-def find(what: str | Path, root: Path) -> RunDirectory:
-    """The run that the user means: by path, by name, by the beginning of a name that only one run has, or `latest`."""
+def find(what: str | Path, root: Path, barren: bool = False) -> RunDirectory:
+    """The run that the user means: by path, by name, by the beginning of a name that only one run has, or `latest`: the
+    newest that has learnt anything (or, with `barren`, the newest of all)."""
     text = str(what)
     runs = all_runs(root)
     if text == LATEST:
         if not runs:
             raise RunDirectoryError(f"no runs in {root}; start one: `srl train CartPole-v1`")
-        return runs[-1]
+        return next((run for run in reversed(runs) if barren or not run.is_barren), runs[-1])
     for run in runs:
         if run.name == text:
             return run
@@ -266,6 +310,11 @@ def find(what: str | Path, root: Path) -> RunDirectory:
     if not runs:
         raise RunDirectoryError(f"no run {text!r}: there are no runs in {root}; start one: `srl train CartPole-v1`")
     raise RunDirectoryError(f"no run {text!r} in {root}{nearest(text, [run.name for run in runs])}")
+
+
+def _is_config(data: Any) -> bool:
+    """Is this what `srl.base.config.to_data` makes of a dataclass?"""
+    return isinstance(data, dict) and set(data) == {"type", "fields"} and isinstance(data["fields"], dict)
 
 
 def slug(text: str) -> str:

@@ -124,7 +124,7 @@ class WandbSink:
             dir=str(run.path),
             id=_remembered(run, "wandb"),
             resume="allow",
-            config=run.read_config(),
+            config=run.read_facts(),
             settings=wandb.Settings(silent=True, console="off"),
         )
         _remember(run, "wandb", str(self._run.id))
@@ -146,7 +146,7 @@ class MlflowSink:
         from mlflow import MlflowClient
 
         self._client = MlflowClient()
-        config = run.read_config()
+        config = run.read_facts()
         known = _remembered(run, "mlflow")
         self._id = known or self._create(run.name, config)
         if known is not None:

@@ -15,20 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from srl.runs.disk import explain
+from srl.terminal.extras import extras_of
 from srl.terminal.machine import Limits, limits, parent_death_signal_works, pidfd_works, shared_memory_works
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 MARKS = {OK: ("✓", "green"), WARN: ("!", "yellow"), FAIL: ("✗", "bold red")}
 GIB = 2**30
-EXTRAS = {
-    "atari": (("ale_py", "cv2"), "srl[atari]"),
-    "mujoco": (("mujoco",), "srl[mujoco]"),
-    "pettingzoo": (("pettingzoo",), "srl[pettingzoo]"),
-    "hide-and-seek": (("mujoco", "numba"), "srl[hide-and-seek]"),
-    "envpool": (("envpool",), "srl[envpool]"),
-    "box2d": (("Box2D",), "gymnasium[box2d]"),
-}
-"""What must be importable, and what to install for it."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +111,7 @@ def _memory(machine: Limits) -> Fact:
     if machine.memory_free < 0.5 * GIB:
         return Fact("memory", FAIL, found, "a run needs about 1 GiB; free some memory")
     if machine.memory_free < 2 * GIB:
-        return Fact("memory", WARN, found, "keep runs small: --lanes 64")
+        return Fact("memory", WARN, found, "keep runs small: --actors 1 --lanes 16")
     return Fact("memory", OK, found)
 
 
@@ -214,21 +206,21 @@ def _torch(machine: Limits) -> list[Fact]:
 
 
 def _extras() -> list[Fact]:
-    from importlib.util import find_spec
-
-    facts = []
-    for extra, (modules, package) in EXTRAS.items():
-        missing = [module for module in modules if find_spec(module) is None]
-        if missing:
-            facts.append(Fact(extra, WARN, f"not installed ({', '.join(missing)})", f"pip install '{package}'"))
-        else:
-            facts.append(Fact(extra, OK, "installed"))
+    """Nobody needs all of them, so that one is missing is no reason to warn."""
+    extras = extras_of()
+    complete = [extra for extra, missing in extras.items() if not missing]
+    lacking = [extra for extra, missing in extras.items() if missing]
+    facts = [Fact("extras", OK, ", ".join(complete) or "none")]
+    if lacking:
+        told = ", ".join(f"{extra} ({', '.join(extras[extra])})" for extra in lacking)
+        facts.append(Fact("other extras", OK, told, "pip install 'srl[NAME]' for what you want"))
     return facts
 
 
 def _suggestion(machine: Limits) -> Fact:
-    lanes = 256 if machine.memory_free >= 2 * GIB else 64
-    return Fact("to begin with", OK, f"srl train CartPole-v1 --actors {_num_actors(machine)} --lanes {lanes}")
+    """What is not given is chosen well; only a quota of the container, which programs do not see, must be told."""
+    unseen = machine.cpu_quota is not None and machine.cpu_quota < machine.cores_allowed
+    return Fact("to begin with", OK, "srl train CartPole-v1" + (f" --actors {_num_actors(machine)}" if unseen else ""))
 
 
 def _num_actors(machine: Limits) -> int:

@@ -1,8 +1,10 @@
-"""Numbers as people read them."""
+"""Numbers and paths as people read them."""
 
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 
 
 def count(number: int) -> str:
@@ -56,3 +58,9 @@ def short(number: float) -> str:
         if abs(number) >= size:
             return f"{number / size:.3g}{suffix}"
     return f"{number:.3g}" if math.isfinite(number) else "-"
+
+
+def shorter(path: Path) -> str:
+    """Relative to where the user stands, if that is shorter to type."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from srl.api.status import RunStatus
+from srl.base.text import in_one_line
+from srl.runs import checkpoints
 from srl.terminal.drawing import sparkline
-from srl.terminal.figures import count, duration, figure, rate
+from srl.terminal.figures import count, duration, figure, rate, shorter
 
 LABEL = 14
 HEADLINES = {
@@ -20,14 +20,14 @@ HEADLINES = {
     "stopped": ("stopped before its end", "bold yellow"),
     "failed": ("failed", "bold red"),
 }
+REASONS = {"finished": "goal", "stopped": "stopped by", "failed": "what failed"}
 
 
-def final_report(status: RunStatus, facts: Mapping[str, str] | None = None) -> Text:
-    """`facts` are further lines, e.g. `{"best return": "499.1 at step 180,224"}`, shown with what was reached."""
+def final_report(status: RunStatus) -> Text:
     words, style = HEADLINES.get(status.state, (status.state, "bold"))
     text = Text("\n")
     text.append(f" {status.environment} · {status.algorithm}: {words}", style).append("\n\n")
-    for label, value in {**_reached(status), **(facts or {})}.items():
+    for label, value in _reached(status).items():
         _row(text, label, value)
     text.append("\n")
     for label, value in _files(Path(status.path)).items():
@@ -36,19 +36,23 @@ def final_report(status: RunStatus, facts: Mapping[str, str] | None = None) -> T
         text.append("\n")
         _row(text, "bottleneck", status.bottleneck)
         _row(text, "to be faster", status.advice)
-    text.append("\n")
-    for purpose, command in _next_commands(status).items():
+    commands = _next_commands(status)
+    text.append("\n" if commands else "")
+    for purpose, command in commands.items():
         _row(text, purpose, command, "bold cyan")
     return text
 
 
-def print_report(console: Console, status: RunStatus, facts: Mapping[str, str] | None = None) -> None:
+def print_report(console: Console, status: RunStatus) -> None:
     """Paths and commands are there to be copied: they are neither cut nor wrapped."""
-    console.print(final_report(status, facts), soft_wrap=True)
+    console.print(final_report(status), soft_wrap=True)
 
 
 def _reached(status: RunStatus) -> dict[str, str]:
     rows = {}
+    whole = status.steps >= status.target_steps
+    if status.reason and not (status.state == "finished" and whole):
+        rows[REASONS.get(status.state, "because")] = in_one_line(status.reason)
     if status.return_mean is not None:
         rows["return"] = f"{figure(status.return_mean)}  {sparkline(status.return_curve, 24)}  (mean of 100 episodes)"
     if (evaluation := status.evaluation) is not None:
@@ -57,7 +61,7 @@ def _reached(status: RunStatus) -> dict[str, str]:
             f"best {figure(evaluation.best_return)} at step {count(evaluation.best_step)}"
         )
     steps = count(status.steps)
-    if status.steps < status.target_steps:
+    if not whole:
         steps += f" of {count(status.target_steps)}"
     rows["steps"] = f"{steps} in {count(status.updates)} updates, {count(status.episodes)} episodes"
     if status.first_steps:
@@ -73,33 +77,26 @@ def _reached(status: RunStatus) -> dict[str, str]:
 
 
 def _files(path: Path) -> dict[str, str]:
-    return {"files": f"{_short(path)}/", "": "config.json, metrics.jsonl, tensorboard/, checkpoints/, logs/"}
+    return {"files": f"{shorter(path)}/", "": "config.json, metrics.jsonl, tensorboard/, checkpoints/, logs/"}
 
 
 def _next_commands(status: RunStatus) -> dict[str, str]:
-    run = shlex.quote(_short(Path(status.path)))
-    if status.state == "finished":
-        return {
-            "score it": f"srl eval {run}",
-            "watch it act": f"srl record {run}",
-            "train on": f"srl resume {run} --steps {2 * (status.target_steps or status.steps)}",
-            "see curves": f"srl plot {run}",
-        }
-    if status.state == "failed":
-        return {"what failed": f"tail {run}/logs/*.log", "go on": f"srl resume {run}"}
-    return {
-        "go on": f"srl resume {run}",
-        "score it": f"srl eval {run}",
-        "watch it act": f"srl record {run}",
-        "see curves": f"srl plot {run}",
-    }
+    """Only what works: without a checkpoint there is nothing to go on from, nor to look at."""
+    path = Path(status.path)
+    run = shlex.quote(shorter(path))
+    commands: dict[str, str] = {}
+    if status.state == "failed" and any((path / "logs").glob("*.log")):
+        commands["read its logs"] = f"srl logs {run}"
+    if checkpoints.latest(path / "checkpoints") is not None:
+        done = status.state == "finished" or status.steps >= status.target_steps
+        more = f" --steps {2 * (status.target_steps or status.steps)}" if done else ""
+        go_on = {"train on" if done else "go on": f"srl resume {run}{more}"}
+        look = {"score it": f"srl eval {run}", "watch it act": f"srl record {run}"}
+        commands |= {**look, **go_on} if status.state == "finished" else {**go_on, **look}
+    if status.return_mean is not None:
+        commands["see curves"] = f"srl plot {run}"
+    return commands
 
 
 def _row(text: Text, label: str, value: str, style: str = "") -> None:
     text.append(f" {label:<{LABEL}}", "dim").append(f"{value}\n", style)
-
-
-def _short(path: Path) -> str:
-    """Relative to where the user stands, if that is shorter to type."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -10,19 +11,18 @@ from rich.text import Text
 
 from srl.api.status import RunStatus, WorkerStatus
 from srl.base.statistics import Mean
-from srl.terminal.figures import count, duration, figure, percent, rate
+from srl.runs.listing import Listed, moment
+from srl.terminal.figures import count, duration, figure, percent, rate, shorter
 from srl.terminal.frame import STATES, stacked
 
 BAR = 16
 
 
-def ps_table(runs: Sequence[RunStatus], workers: bool = True) -> RenderableType:
+def ps_table(runs: Sequence[RunStatus]) -> RenderableType:
     """The runs, and below them the workers of those that are not over."""
-    if not runs:
-        return Text("no runs; start one: srl train CartPole-v1")
     parts: list[RenderableType] = [_runs(runs)]
     for status in runs:
-        if workers and status.workers and status.state in ("starting", "running"):
+        if status.workers and status.state in ("starting", "running"):
             parts += [Text(), _workers(status)]
     return Group(*parts)
 
@@ -35,6 +35,24 @@ def sweep_table(statuses: Mapping[int, RunStatus], returns: Mean) -> RenderableT
         table.add_row(str(seed), state, count(status.steps), figure(status.return_mean), duration(status.elapsed))
     interval = f" ± {figure(returns.interval)} (95 % interval over {returns.count} seeds)" if returns.count > 1 else ""
     return Group(table, Text(), Text(f"return {figure(returns.value)}{interval}", "bold"))
+
+
+def list_of_runs(runs: Sequence[Listed]) -> Text:
+    """One line for each, to be searched and copied from: nothing is cut or wrapped."""
+    headings = ("RUN", "STATE", "STEPS", "RETURN", "LAST", "PATH")
+    rows = [
+        (each.run, each.state, count(each.steps), figure(each.return_mean), moment(each.when), shorter(Path(each.path)))
+        for each in runs
+    ]
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    text = Text()
+    for number, row in enumerate([headings, *rows]):
+        for heading, value, width in zip(headings, row, widths, strict=True):
+            cell = value.rjust(width) if heading in ("STEPS", "RETURN") else value.ljust(width)
+            style = "dim" if number == 0 else STATES.get(value, "yellow") if heading == "STATE" else ""
+            text.append(cell.rstrip() if heading == "PATH" else f"{cell}  ", style)
+        text.append("\n" if number < len(rows) else "")
+    return text
 
 
 def _runs(runs: Sequence[RunStatus]) -> Table:

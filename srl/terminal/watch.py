@@ -9,25 +9,33 @@ import msgspec
 from rich.console import Console
 
 from srl.api.status import RunStatus
-from srl.terminal.bottleneck import Tuning, diagnose
+from srl.terminal.bottleneck import diagnose
 from srl.terminal.report import print_report
 from srl.terminal.view import view_for
 
 
 @contextmanager
 def watching(
-    tuning: Tuning, console: Console | None = None
+    console: Console | None = None,
 ) -> Iterator[tuple[Callable[[RunStatus], None], Callable[[RunStatus], None]]]:
-    """Gives two functions: one to be told every snapshot, one to be told the last, which prints the report."""
+    """Gives two functions: one to be told every snapshot, one to be told the last, with which the report is made. What
+    held the run up is told there, too, as it was found while its workers still worked."""
     console = console or Console()
     view = view_for(console)
 
+    found = ("", "")
+    last: list[RunStatus] = []
+
     def observe(status: RunStatus) -> None:
-        bottleneck, advice = diagnose(status, tuning)
+        nonlocal found
+        bottleneck, advice = diagnose(status)
+        found = (bottleneck, advice) if bottleneck else found
         view.update(msgspec.structs.replace(status, bottleneck=bottleneck, advice=advice))
 
-    last: list[RunStatus] = []
-    with view:
-        yield observe, last.append
-    if last:
-        print_report(console, last[0])
+    try:
+        with view:
+            yield observe, last.append
+    finally:
+        if last:
+            bottleneck, advice = found
+            print_report(console, msgspec.structs.replace(last[0], bottleneck=bottleneck, advice=advice))

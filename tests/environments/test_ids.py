@@ -160,7 +160,7 @@ def test_a_misspelt_option_of_a_registered_environment_is_told():
     [
         ("mujoco", "HalfCheetah-v5", 'pip install "srl[mujoco]"'),
         ("ale_py", "ALE/NoSuchGame-v5", 'pip install "srl[atari]"'),
-        ("Box2D", "LunarLander-v3", 'pip install "gymnasium[box2d]"'),
+        ("Box2D", "LunarLander-v3", 'pip install "srl[box2d]"'),
         ("envpool", "envpool:Pong-v5", 'pip install "srl[envpool]"'),
     ],
 )

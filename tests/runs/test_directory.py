@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -20,12 +21,18 @@ from srl.runs.directory import (
     find,
 )
 
+CONFIG = {
+    "environment": "CartPole-v1",
+    "lanes": {"type": "x:Lanes", "fields": {}},
+    "options": {"type": "x:Options", "fields": {"seed": 1}},
+    "policies": {},
+}
 WALL = time.mktime((2026, 1, 31, 23, 59, 58, 0, 0, -1))
 
 
 def make(root: Path, name: str, at: int) -> RunDirectory:
     run = create(root, name)
-    run.write_config({"name": name})
+    run.write_config(CONFIG)
     os.utime(run.config, (at, at))
     return run
 
@@ -33,8 +40,8 @@ def make(root: Path, name: str, at: int) -> RunDirectory:
 def test_a_new_run_has_its_folders_and_keeps_config_and_status(tmp_path: Path) -> None:
     run = create(tmp_path / "runs", "first")
     assert sorted(path.name for path in run.path.iterdir()) == ["checkpoints", "logs", "tensorboard"]
-    run.write_config({"seed": 1})
-    assert run.read_config() == {"seed": 1}
+    run.write_config(CONFIG)
+    assert run.read_config() == CONFIG
     assert run.read_status() is None
     status = RunStatus("first", "CartPole-v1", "ppo", str(run.path), steps=5, return_mean=1.5)
     run.write_status(status)
@@ -58,9 +65,28 @@ def test_names_that_leave_the_root_or_confuse_are_refused(tmp_path: Path, name: 
 
 
 def test_a_directory_that_exists_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    create(tmp_path, "mine")
+    run = create(tmp_path, "mine")
+    with pytest.raises(RunDirectoryError, match=r"mine exists; choose another --name$"):
+        create(tmp_path, "mine")
+    run.write_config(CONFIG)
+    with pytest.raises(RunDirectoryError, match=r"mine exists; .* or remove it: it has no checkpoint to go on from$"):
+        create(tmp_path, "mine")
+    (run.checkpoints / "0001-step-64").mkdir()
     with pytest.raises(RunDirectoryError, match=r"mine exists; choose another --name, .*`srl resume mine`"):
         create(tmp_path, "mine")
+
+
+def test_a_run_that_ended_before_it_learnt_anything_is_neither_latest_nor_in_the_way(tmp_path: Path) -> None:
+    trained, barren = make(tmp_path, "trained", 100), make(tmp_path, "barren", 200)
+    trained.write_status(RunStatus("trained", "CartPole-v1", "ppo", str(trained.path), state="finished", updates=3))
+    assert find("latest", tmp_path) == barren  # it may be going on
+    barren.write_status(RunStatus("barren", "CartPole-v1", "ppo", str(barren.path), state="failed"))
+    assert find("latest", tmp_path) == trained
+    assert find("latest", tmp_path, barren=True) == barren  # its logs are what one wants to see
+    (barren.logs / "actors-0.log").write_text("")
+    assert not list(create(tmp_path, "barren").logs.iterdir())
+    with pytest.raises(RunDirectoryError, match="trained exists"):
+        create(tmp_path, "trained")
 
 
 def test_runs_of_one_second_get_names_of_their_own(tmp_path: Path) -> None:
@@ -119,6 +145,16 @@ def test_a_damaged_config_or_status_says_so(tmp_path: Path) -> None:
     run.config.write_text("{")
     run.status.write_text("[]")
     with pytest.raises(RunDirectoryError, match="not readable as JSON"):
+        run.read_config()
+    run.config.write_text("[]")
+    with pytest.raises(RunDirectoryError, match=r"config\.json holds no options of a run, but a list"):
+        run.read_config()
+    run.config.write_text('{"environment": "CartPole-v1", "options": {"algo": "sb3-ppo"}}')
+    with pytest.raises(RunDirectoryError, match=r"not written by a run of srl, .*: it has no 'lanes'"):
+        run.read_config()
+    assert run.read_facts()["environment"] == "CartPole-v1"
+    run.config.write_text(json.dumps({**CONFIG, "options": {"algo": "sb3-ppo"}}))
+    with pytest.raises(RunDirectoryError, match=r"its 'options' can not be read"):
         run.read_config()
     with pytest.raises(RunDirectoryError, match="holds no status"):
         run.read_status()

@@ -1,12 +1,17 @@
 """The commands from another terminal while a run goes on, and what can be done with it afterwards."""
 
 import json
+import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from terminals import GENTLE, Terminal, wait_for, worker
 
 from srl.cli import main
 from srl.runs import checkpoints
+from srl.terminal import doctor
+from srl.terminal.machine import Limits
 
 LONG = ("--steps", "1000000000")
 
@@ -22,6 +27,7 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(
     assert shown.code == 0
     for text in ("mine", "actors", "trainers"):
         assert text in shown.out, shown.out
+    assert terminal.run("ps", "--all").out.splitlines()[1].split()[:2] == ["mine", "running"]
     (line,) = terminal.run("ps", "--json").out.splitlines()
     status = json.loads(line)
     assert status["run"] == "mine"
@@ -106,9 +112,93 @@ def test_a_run_is_resumed_killed_resumed_again_and_evaluated(
     assert 8 <= result["mean"] <= 500
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["doctor"]])
-def test_help_and_doctor_answer(terminal: Terminal, arguments: list[str]) -> None:
-    ended = terminal.run(*arguments)
-    assert ended.code in (0, 1)
-    assert ended.out
-    assert "Traceback" not in ended.text
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        (["--help"], ["check-env", "doctor", "SRL_DEBUG=1"]),
+        (["train", "--help"], ["srl train CartPole-v1", "--until-return", "--ppo.learning-rate"]),
+        (["ps", "--help"], ["--all", "--json"]),
+    ],
+    ids=" ".join,
+)
+def test_help_explains(capsys: pytest.CaptureFixture[str], arguments: list[str], texts: list[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 0
+    shown = capsys.readouterr().out
+    for text in texts:
+        assert text in shown
+
+
+def test_the_doctor_ends_with_a_code_for_whether_runs_can_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Limits(8, 8, None, 16 << 30, 12 << 30, 4096, None)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr(doctor, "limits", lambda: machine)
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    for text in (
+        "8 usable of 8",
+        "memfd works",
+        f"{tmp_path}/runs is writable",
+        "torch 2",
+        "atari",
+        "srl train CartPole",
+    ):
+        assert text in shown, shown
+    assert "✗" not in shown
+
+    monkeypatch.setattr(doctor, "limits", lambda: replace(machine, memory_free=1 << 20))
+    assert main(["doctor"]) == 1
+    assert "→ a run needs about 1 GiB" in capsys.readouterr().out
+
+
+def test_check_env_says_what_is_wrong_and_ends_with_a_code_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check-env", "CartPole-v1", "--steps", "50"]) == 0
+    assert "CartPole-v1" in capsys.readouterr().out
+    assert main(["check-env", "srl.testing.environments:faulty", "--env-arg", "fault=shape", "--steps", "50"]) == 1
+    assert "shape" in capsys.readouterr().out
+    assert main(["check-env", "CartPol-v1"]) != 0
+
+
+def test_throughput_is_told_as_one_line_of_json(terminal: Terminal) -> None:
+    window = ("--seconds", "0.5", "--warmup", "0.2")
+    bench = terminal.run("bench", "throughput", "--workload", "cartpole", *window, "--json")
+    assert bench.code == 0, bench.text
+    (line,) = bench.out.splitlines()
+    result = json.loads(line)
+    assert result["workload"] == "cartpole"
+    for key in ("fps", "env_fps", "cpu_percent", "rss_mb", "first_update_s"):
+        assert result[key] > 0.0, (key, result)
+    assert 0.0 <= result["lag_mean"] <= 1.0
+    assert {"env", "inference", "update", "waiting"} <= set(result["busy"])
+
+
+def test_a_goal_ends_the_run_and_is_told_and_all_runs_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = str(tmp_path / "runs")
+    goal = ("--until-return", "15", "--scheduler", "inline", "--steps", "1000000")
+    assert main(["train", "CartPole-v1", *goal, "--name", "goal", "--root", root]) == 0
+    shown = capsys.readouterr().out
+    assert "CartPole-v1 · ppo: finished" in shown
+    assert re.search(r"goal          mean return \d+\.\d reached 15\n", shown), shown
+    assert "of 1,000,000 in" in shown
+    assert "srl eval" in shown
+
+    assert main(["ps", "--all", "--root", root]) == 0
+    heading, line = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["RUN", "STATE", "STEPS", "RETURN", "LAST", "PATH"]
+    assert line.split()[:2] == ["goal", "finished"]
+    assert line.endswith(f"{root}/goal")
+    assert main(["ps", "--all", "--json", "--root", root]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["state"] == "finished"
+    assert listed["return_mean"] >= 15
+    assert 0 < listed["steps"] < 1_000_000
+    assert main(["ps", "--all", "--root", str(tmp_path)]) == 0
+    assert "no runs in" in capsys.readouterr().out

@@ -4,6 +4,7 @@ import os
 import re
 import resource
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -110,7 +111,12 @@ def test_an_environment_that_always_breaks_ends_the_run_with_its_report(terminal
     assert ended.code == 1, ended.text
     for text in ("environments broke 11 times", "seed", "step", "Traceback", "the simulator lost its mind", "logs"):
         assert text in ended.err, ended.err
-    assert not checkpoints.checkpoints(terminal.root / "run" / "checkpoints")[1:]
+    saved = checkpoints.checkpoints(terminal.root / "run" / "checkpoints")
+    assert not saved[1:]
+    assert ": failed" in ended.out
+    assert re.search("what failed   environments broke 11 times .* the simulator lost its mind\n", ended.out), ended.out
+    assert "srl logs runs/run\n" in ended.out
+    assert ("srl resume runs/run\n" in ended.out) == bool(saved)
 
 
 def test_an_environment_that_always_kills_its_actor_ends_the_run(terminal: Terminal) -> None:
@@ -118,12 +124,85 @@ def test_an_environment_that_always_kills_its_actor_ends_the_run(terminal: Termi
     assert ended.code == 1, ended.text
     assert "SIGSEGV" in ended.err
     assert "a restart does not mend this" in ended.err
+    assert "what failed   actors/0 died" in ended.out
+    assert "srl resume" not in ended.text  # there is no checkpoint
+    refused(terminal.run("resume", "run", "--root", str(terminal.root)), "no checkpoint", "srl train", code=1)
+    again = terminal.train(f"{BROKEN}:make", *SMALL, "--steps", "64").end()  # the name is free
+    assert again.code == 0, again.text
+
+
+def test_a_port_in_use_is_named_and_costs_neither_the_name_nor_latest(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        options = ("--scheduler", "hosts", "--bind", address, "--secret-file", str(tmp_path / "secret"))
+        root = ("--root", str(tmp_path / "runs"))
+        ended = call(capfd, "train", *GENTLE, *options, *root, "--name", "mine")
+    port = address.rpartition(":")[2]
+    refused(ended, f"port {port} of 127.0.0.1 is in use; choose another")
+    assert not list((tmp_path / "runs").iterdir())
+    refused(call(capfd, "resume", "latest", *root), "no runs")
+
+
+OWN = """
+from srl.testing.environments import Tracer
+OPTIONS = {}
+
+def make(width=3):
+    return Tracer(OPTIONS["length"])
+
+def graph(experiment):
+    return experiment.grops
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line", "frame"),
+    [
+        (["{own}:make"], "KeyError: 'length'", "in make"),
+        (["CartPole-v1", "--graph", "{own}:graph"], "no attribute 'grops'", "in graph"),
+        (["{broken}:make"], "ZeroDivisionError: division by zero", "in <module>"),
+    ],
+    ids=["environment", "graph", "module"],
+)
+def test_an_error_in_code_of_the_users_own_is_shown_from_there_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], line: str, frame: str
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    names = {"own": f"{tmp_path}/own.py", "broken": f"{tmp_path}/broken.py"}
+    ended = call(capfd, "train", *(word.format(**names) for word in arguments), "--root", str(tmp_path / "runs"))
+    assert ended.code == 2, ended
+    first, second, *_, last = ended.err.splitlines()
+    assert first == "Traceback (most recent call last):", ended.err
+    assert str(tmp_path) in second
+    assert second.endswith(frame)
+    assert last.startswith("srl: ")
+    assert line in last
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_config_of_another_program_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sb3").mkdir()
+    (tmp_path / "sb3" / "config.json").write_text('{"environment": "CartPole-v1", "policy": "MlpPolicy"}')
+    for command in ("resume", "eval"):
+        ended = call(capfd, command, str(tmp_path / "sb3"))
+        refused(ended, f"{tmp_path}/sb3/config.json was not written by a run of srl", "it has no 'lanes'")
+        assert len(ended.err.splitlines()) == 1
+    monkeypatch.setenv("SRL_DEBUG", "1")
+    ended = call(capfd, "resume", str(tmp_path / "sb3"))
+    assert ended.err.startswith("Traceback")
+    assert "in read_config" in ended.err
+    assert ended.err.splitlines()[-1].startswith("srl: ")
 
 
 def test_a_run_directory_that_exists_is_left_alone(terminal: Terminal) -> None:
     (terminal.root / "run").mkdir(parents=True)
     (terminal.root / "run" / "mine.txt").write_text("mine")
-    refused(terminal.train("CartPole-v1").end(), "exists", "--name", "srl resume run")
+    refused(terminal.train("CartPole-v1").end(), "exists", "--name")
     assert [path.name for path in (terminal.root / "run").iterdir()] == ["mine.txt"]
 
 
@@ -158,6 +237,7 @@ def test_memory_that_does_not_suffice_is_an_error_that_says_how_much_and_what_to
 
     ended = terminal.train("CartPole-v1", "--lanes", "100000", "--horizon", "10000", preexec_fn=limit).end()
     refused(ended, "fewer --lanes", "--horizon", code=1)
+    assert "srl resume" not in ended.text
     assert re.search(r"\d (MB of shared memory|GiB for an array)", ended.err), ended.err
 
 

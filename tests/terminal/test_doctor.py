@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from srl.terminal import doctor
+from srl.terminal import doctor, extras
 from srl.terminal.doctor import FAIL, OK, WARN, Fact, doctor_table, examine, healthy
+from srl.terminal.extras import BUNDLES, extras_of
 from srl.terminal.machine import Limits, cpu_quota, limits, memory_bound
 
 GIB = 2**30
@@ -20,7 +22,7 @@ MACHINE = Limits(8, 8, None, 16 * GIB, 12 * GIB, 4096, None)
 def test_this_machine_is_examined_without_a_question_left_open(tmp_path: Path) -> None:
     facts = examine(tmp_path / "runs")
     names = [fact.name for fact in facts]
-    for name in ("cores", "memory", "shared memory", "processes", "open files", "runs", "versions", "GPU", "atari"):
+    for name in ("cores", "memory", "shared memory", "processes", "open files", "runs", "versions", "GPU", "extras"):
         assert names.count(name) == 1
     assert not [fact for fact in facts if fact.name == "doctor"]
     assert all(fact.todo for fact in facts if fact.state != OK)
@@ -71,7 +73,7 @@ def test_usable_cores_are_the_least_of_affinity_and_quota() -> None:
         (doctor._cores(MACHINE), OK, ""),
         (doctor._cores(replace(MACHINE, cpu_quota=3.0)), WARN, "--actors 2"),
         (doctor._cores(replace(MACHINE, cores_allowed=1)), WARN, "2 cores or more"),
-        (doctor._memory(replace(MACHINE, memory_free=GIB)), WARN, "--lanes 64"),
+        (doctor._memory(replace(MACHINE, memory_free=GIB)), WARN, "--actors 1 --lanes 16"),
         (doctor._memory(replace(MACHINE, memory_free=GIB // 4)), FAIL, "free some memory"),
         (doctor._open_files(replace(MACHINE, num_files=256)), WARN, "ulimit -n 4096"),
         (doctor._num_processes(replace(MACHINE, num_processes=100)), WARN, "ulimit -u 4096"),
@@ -85,15 +87,36 @@ def test_what_is_scarce_comes_with_what_to_do(fact: Fact, state: str, todo: str)
     assert bool(fact.todo) == (state != OK)
 
 
-def test_a_core_stays_for_the_trainer() -> None:
-    assert doctor._suggestion(MACHINE).found == "srl train CartPole-v1 --actors 7 --lanes 256"
-    assert "--actors 1" in doctor._suggestion(replace(MACHINE, cores_allowed=1)).found
+def test_the_first_command_leaves_to_the_recipe_what_it_knows_better() -> None:
+    assert doctor._suggestion(MACHINE).found == "srl train CartPole-v1"
+    assert doctor._suggestion(replace(MACHINE, cpu_quota=4.0)).found == "srl train CartPole-v1 --actors 3"
 
 
-def test_a_missing_extra_comes_with_its_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "EXTRAS", {"atari": (("no_such_module",), "srl[atari]")})
+def test_every_extra_of_the_package_is_looked_at() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    known = set(project["optional-dependencies"]) - set(BUNDLES)
+    assert set(extras_of()) == known
+    assert extras_of()["atari"] == []  # the tests need it
+
+
+def test_extras_that_are_missing_are_told_with_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "numpy>=1.26",
+        'no-such-package>=1; extra == "games"',
+        'numpy>=999; python_version >= "3" and extra == "games"',
+        'no-such-package>=1; python_version < "3" and extra == "plot"',
+    ]
+    monkeypatch.setattr(extras, "requires", lambda package: lines)
+    found = extras_of()
+    assert found["plot"] == []
+    games = list(extras._missing("srl", "games"))
+    assert games[0] == "no-such-package"
+    assert games[1].startswith("numpy>=999 (")
+
+    monkeypatch.setattr(doctor, "extras_of", lambda: {"games": games[:1], "plot": []})
     assert doctor._extras() == [
-        Fact("atari", WARN, "not installed (no_such_module)", "pip install 'srl[atari]'"),
+        Fact("extras", OK, "plot"),
+        Fact("other extras", OK, "games (no-such-package)", "pip install 'srl[NAME]' for what you want"),
     ]
 
 

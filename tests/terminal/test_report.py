@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from rich.console import Console, RenderableType
 
 from srl.api.status import RunStatus, WorkerStatus
+from srl.runs.listing import Listed
 from srl.terminal.report import final_report, print_report
-from srl.terminal.tables import ps_table
+from srl.terminal.tables import list_of_runs, ps_table
+from srl.terminal.watch import watching
 
 Snapshot = Callable[..., RunStatus]
 
@@ -22,7 +25,6 @@ FINISHED = """
  steps         1,000,448 in 128 updates, 4,211 episodes
  time          12.3 s, first update after 2.1 s
  speed         97.7k/s trained
- best          499.1 at step 901,120
 
  files         runs/CartPole-v1-ppo-1-20260131-235959/
                config.json, metrics.jsonl, tensorboard/, checkpoints/, logs/
@@ -60,8 +62,25 @@ def test_a_finished_run_tells_what_it_reached_where_it_is_and_what_comes_next(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "runs" / "CartPole-v1-ppo-1-20260131-235959"
-    status = snapshot(state="finished", steps=1_000_448, path=str(path))
-    assert final_report(status, {"best": "499.1 at step 901,120"}).plain == FINISHED
+    (path / "checkpoints" / "0001-step-1000448").mkdir(parents=True)
+    status = snapshot(state="finished", steps=1_000_448, path=str(path), reason="1,000,448 steps")
+    assert final_report(status).plain == FINISHED
+
+
+def test_commands_that_need_a_checkpoint_are_not_offered_before_there_is_one(
+    snapshot: Snapshot, tmp_path: Path
+) -> None:
+    status = snapshot(state="stopped", path=str(tmp_path), reason="SIGINT", return_mean=None)
+    text = final_report(status).plain
+    assert "stopped by    SIGINT" in text
+    assert "srl " not in text
+    (tmp_path / "checkpoints" / "0001-step-64").mkdir(parents=True)
+    assert f"go on         srl resume {tmp_path}\n" in final_report(status).plain
+
+
+def test_a_goal_that_was_reached_early_is_named(snapshot: Snapshot) -> None:
+    text = final_report(snapshot(state="finished", reason="mean return 475.2 reached 475")).plain
+    assert "goal          mean return 475.2 reached 475" in text
 
 
 def test_the_speed_of_a_resumed_run_leaves_out_what_was_learnt_before(snapshot: Snapshot) -> None:
@@ -70,29 +89,59 @@ def test_the_speed_of_a_resumed_run_leaves_out_what_was_learnt_before(snapshot: 
     assert "speed         500/s trained" in text
 
 
-def test_a_failed_run_points_at_its_logs_and_how_to_go_on(snapshot: Snapshot) -> None:
-    text = final_report(snapshot(state="failed", restarts=3, return_mean=None)).plain
+def test_a_failed_run_says_what_failed_and_how_to_go_on(snapshot: Snapshot, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "0001-step-64").mkdir(parents=True)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "actors-0.log").write_text("oh no\n")
+    reason = "actors/0 died 6 times. The last time: Traceback (most recent call last):\n  File ...\nKeyError: 'x'\n"
+    text = final_report(snapshot(state="failed", restarts=3, path=str(tmp_path), reason=reason)).plain
     assert "CartPole-v1 · ppo: failed" in text
     assert "steps         524,288 of 1,000,000" in text
     assert "restarted workers 3" in text
-    assert "what failed   tail /runs/CartPole-v1-ppo-1-20260131-235959/logs/*.log" in text
-    assert "go on         srl resume /runs/CartPole-v1" in text
+    assert "what failed   actors/0 died 6 times. The last time: KeyError: 'x'\n" in text
+    assert f"read its logs srl logs {tmp_path}\n" in text
+    assert f"go on         srl resume {tmp_path}\n" in text
 
 
-def test_commands_are_not_cut_on_a_narrow_terminal_and_strange_paths_are_quoted(snapshot: Snapshot) -> None:
+def test_commands_are_not_cut_on_a_narrow_terminal_and_strange_paths_are_quoted(
+    snapshot: Snapshot, tmp_path: Path
+) -> None:
     console = Console(width=30, record=True, file=io.StringIO())
-    print_report(console, snapshot(state="stopped", path="/a place/run"))
-    assert " go on         srl resume '/a place/run'\n" in console.export_text()
+    run = tmp_path / "a place" / "run"
+    (run / "checkpoints" / "0001-step-64").mkdir(parents=True)
+    print_report(console, snapshot(state="stopped", path=str(run)))
+    assert f" go on         srl resume '{run}'\n" in console.export_text()
+
+
+def test_a_report_holds_the_last_diagnosis_of_the_workers_while_they_worked(snapshot: Snapshot) -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    with watching(console) as (observe, finish):
+        observe(snapshot(bottleneck="", advice=""))
+        over = snapshot(state="failed", workers=[], bottleneck="", advice="")
+        observe(over)
+        finish(over)
+    text = console.export_text()
+    assert "CartPole-v1 · ppo: failed" in text
+    assert " bottleneck    " in text.partition(": failed")[2]
 
 
 def test_ps_lists_runs_and_the_workers_of_those_alive(snapshot: Snapshot) -> None:
     runs = [snapshot(), snapshot(run="pong-1", state="finished", return_mean=None)]
     assert text_of(ps_table(runs)) == PS
-    assert "actors/0" not in text_of(ps_table(runs, workers=False))
 
 
-def test_ps_without_runs_says_how_to_start_one() -> None:
-    assert text_of(ps_table([])) == "no runs; start one: srl train CartPole-v1\n"
+def test_a_list_of_runs_is_neither_cut_nor_wrapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    when = time.mktime((2026, 1, 31, 23, 59, 58, 0, 0, -1))
+    runs = [
+        Listed("a" * 64, "finished", 1_000_448, 312.41, when, str(tmp_path / "runs" / ("a" * 64))),
+        Listed("b", "killed", 0, None, when + 60, str(tmp_path / "runs" / "b")),
+    ]
+    console = Console(width=40, record=True, file=io.StringIO())
+    console.print(list_of_runs(runs), soft_wrap=True)
+    _, first, second = console.export_text().splitlines()
+    assert first == f"{'a' * 64}  finished  1,000,448   312.4  2026-01-31 23:59  runs/{'a' * 64}"
+    assert second.split() == ["b", "killed", "0", "-", "2026-02-01", "00:00", "runs/b"]
 
 
 def test_ps_shows_a_worker_that_has_not_started(snapshot: Snapshot) -> None:
