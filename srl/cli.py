@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import sys
 import time
@@ -238,7 +239,9 @@ def parse(arguments: list[str]) -> Any:
     """The command that was meant, ready to `run`."""
     words = spell_out(arguments)
     if words[:1] and words[0] in COMMANDS:  # the parsers of all others would take a fifth of a second
-        return tyro.cli(COMMANDS[words[0]](words), prog=f"srl {words[0]}", args=words[1:])
+        command = COMMANDS[words[0]](words)
+        about = inspect.cleandoc(command.__doc__)  # whole: of a docstring, tyro leaves the examples out
+        return tyro.cli(command, prog=f"srl {words[0]}", args=words[1:], description=about)
     known = [Annotated[command(words), subcommand(name)] for name, command in COMMANDS.items()]
     either: Any = Union[tuple(known)]
     about = f"ReaLly Scalable RL. With {blame.DEBUG}=1 in the environment, errors show their whole traceback."

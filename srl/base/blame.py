@@ -24,12 +24,9 @@ def debugging() -> bool:
 
 def explained(error: BaseException) -> str:
     """What to tell a user: the part of the traceback that he can do something about, and a line that begins `srl: `."""
-    if debugging():
-        trace = whole_trace(error)
-    else:
-        notes = getattr(error, "__notes__", ())  # what was tried in another process brings its traceback along
-        trace = foreign_trace(error) or "".join(f"{note.rstrip()}\n" for note in notes)
-    return f"{trace}srl: {_line(error, bool(trace))}"
+    notes = getattr(error, "__notes__", ())  # what was tried in another process brings its traceback along
+    foreign = foreign_trace(error) or "".join(f"{note.rstrip()}\n" for note in notes)
+    return f"{whole_trace(error) if debugging() else foreign}srl: {_line(error, bool(foreign))}"
 
 
 def whole_trace(error: BaseException) -> str:

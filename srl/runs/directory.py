@@ -153,12 +153,12 @@ class RunDirectory:
 
     @property
     def is_barren(self) -> bool:
-        """Did its run end before it had learnt anything? Then there is nothing in it but the logs of that."""
+        """Did its run end before its first update? Then there is nothing in it but the logs of that."""
         try:
             status = self.read_status()
         except OSError:
             return False
-        return status is not None and status.updates == 0 and not any(self.checkpoints.glob("*"))
+        return status is not None and status.updates == 0
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

@@ -81,13 +81,13 @@ def _files(path: Path) -> dict[str, str]:
 
 
 def _next_commands(status: RunStatus) -> dict[str, str]:
-    """Only what works: without a checkpoint there is nothing to go on from, nor to look at."""
+    """Only what works: before the first update there is nothing to go on from, nor to look at."""
     path = Path(status.path)
     run = shlex.quote(shorter(path))
     commands: dict[str, str] = {}
     if status.state == "failed" and any((path / "logs").glob("*.log")):
         commands["read its logs"] = f"srl logs {run}"
-    if checkpoints.latest(path / "checkpoints") is not None:
+    if status.updates and checkpoints.latest(path / "checkpoints") is not None:
         done = status.state == "finished" or status.steps >= status.target_steps
         more = f" --steps {2 * (status.target_steps or status.steps)}" if done else ""
         go_on = {"train on" if done else "go on": f"srl resume {run}{more}"}

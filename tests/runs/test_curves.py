@@ -85,7 +85,7 @@ def test_runs_in_different_environments_are_told_apart_by_these_alone(tmp_path: 
     """Their recipes and steps differ too, of course."""
     runs = [make(tmp_path, f"{i}", [], recipe=f"r{i % 2}", steps=i) for i in range(3)]
     for run, environment in zip(runs, ("CartPole-v1", "HalfCheetah-v5", "HalfCheetah-v5"), strict=True):
-        run.write_config({**run.read_config(), "environment": environment})
+        run.write_config({**run.read_facts(), "environment": environment})
     two = group_runs([("", run) for run in runs[:2]])
     assert [group.label for group in two] == ["CartPole-v1", "HalfCheetah-v5"]
     three = group_runs([("", run) for run in runs])

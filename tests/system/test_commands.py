@@ -82,11 +82,15 @@ def test_a_run_is_resumed_killed_resumed_again_and_evaluated(
     first = json.loads((terminal.root / "run" / "status.json").read_text())
     assert main(["resume", "run", "--root", root]) == 1
     assert "already" in capsys.readouterr().err
+    chosen = first["settings"]  # with which advice is given
+    assert chosen["lanes"] * chosen["ring"] > 0
+    assert first["steps"] / first["updates"] == pytest.approx(chosen["batch"], rel=0.25)  # some lanes wait for a reset
 
     before = checkpoints.latest(folder)
     command = terminal.start("resume", "run", "--steps", "1000000000", "--root", root)
     status = command.wait(lambda status: status["version"], "the first status with a version")
     assert status["version"] >= first["version"]
+    assert status["settings"] == chosen
     assert status["steps"] >= first["steps"]
     wait_for(lambda: checkpoints.latest(folder) != before, "a checkpoint")
     wait_for(lambda: measured(terminal)[-1] > first["steps"], "metrics of the steps since")
@@ -179,9 +183,10 @@ def test_throughput_is_told_as_one_line_of_json(terminal: Terminal) -> None:
 
 
 def test_a_goal_ends_the_run_and_is_told_and_all_runs_are_listed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = str(tmp_path / "runs")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(terminal.runtime))
+    root = str(terminal.root)
     goal = ("--until-return", "15", "--scheduler", "inline", "--steps", "1000000")
     assert main(["train", "CartPole-v1", *goal, "--name", "goal", "--root", root]) == 0
     shown = capsys.readouterr().out
@@ -200,5 +205,5 @@ def test_a_goal_ends_the_run_and_is_told_and_all_runs_are_listed(
     assert listed["state"] == "finished"
     assert listed["return_mean"] >= 15
     assert 0 < listed["steps"] < 1_000_000
-    assert main(["ps", "--all", "--root", str(tmp_path)]) == 0
+    assert main(["ps", "--all", "--root", f"{root}/goal"]) == 0
     assert "no runs in" in capsys.readouterr().out
