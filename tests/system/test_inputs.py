@@ -121,7 +121,7 @@ def test_an_environment_that_always_breaks_ends_the_run_with_its_report(terminal
 
 
 def test_an_environment_that_always_kills_its_actor_ends_the_run(terminal: Terminal) -> None:
-    ended = terminal.train(f"{BROKEN}:make", *SMALL, "--env-arg", "fault=segfault").end()
+    ended = terminal.train(f"{BROKEN}:make", *SMALL, "--env-arg", "fault=segfault", "--env-arg", "after=5").end()
     assert ended.code == 1, ended.text
     assert "SIGSEGV" in ended.err
     assert "a restart does not mend this" in ended.err
