@@ -15,13 +15,13 @@ from srl.base.tree import Array
 class OpenBlock:
     """A block that its producer fills. `min_version` is the oldest policy version that may decide in it.
 
-    `alive` turns false when the consumer that admitted it is gone: give it back with `discard`.
+    `alive` turns false when all consumers that admitted it are gone: give it back with `discard`.
     """
 
     block: Block
     min_version: int
-    ticket: int
-    consumer: str
+    tickets: dict[str, int]
+    """The admission of each consumer that will get it, by the consumer's name: one, but for a broadcast."""
     alive: bool = True
 
 

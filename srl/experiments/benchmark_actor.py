@@ -27,7 +27,8 @@ from srl.experiments.bench_options import BenchOptions
 from srl.experiments.probe import probe
 from srl.names.table import NameView
 from srl.parameters.host import HostParameterStore
-from srl.streams.push import Consumer, PushStream
+from srl.streams.push import PushStream
+from srl.streams.push_consumer import Consumer
 from srl.transports.inproc import InprocTransport
 from srl.workers.actor import Actor, ActorConfig
 from srl.workers.context import WorkerContext

@@ -15,6 +15,13 @@ class Offer(Message, frozen=True):
     incarnation: int = 0
 
 
+class Terms(Message, frozen=True):
+    """Consumer of a broadcast: count me in. Producers wait for me, or I miss what comes while I keep `room` blocks."""
+
+    waited_for: bool
+    room: int
+
+
 class Want(Message, frozen=True):
     """Producer: I could fill this many more blocks."""
 
@@ -49,4 +56,4 @@ class Release(Message, frozen=True):
     block: int
 
 
-Messages = Union[Offer, Want, Grant, Post, Decline, Release]
+Messages = Union[Offer, Terms, Want, Grant, Post, Decline, Release]

@@ -18,8 +18,9 @@ from srl.base.state import NotResumable, State, pack, part, under, unpack
 from srl.base.tree import Array
 from srl.streams.admission import Admission
 from srl.streams.arena import Arena
-from srl.streams.push import Consumer, Producer, _Source
-from srl.streams.push_messages import Grant, Offer
+from srl.streams.push_consumer import Consumer, _Source
+from srl.streams.push_messages import Grant, Offer, Terms
+from srl.streams.push_producer import Producer
 from srl.streams.request import Attach, Client, InlineClient, Server, _Origin
 from srl.transports.inproc import InprocChannel
 
@@ -32,11 +33,12 @@ def save_producer(producer: Producer) -> dict[str, Array]:
             "grants": [[grant.ticket, grant.min_version] for grant in link.grants],
             "num_held": link.num_held,
             "posted": sorted(link.posted),
+            "terms": None if link.terms is None else [link.terms.waited_for, link.terms.room],
             "unread": _unread(link.channel),
         }
         for link in producer._links.values()
     }
-    opened = [[o.block.index, o.min_version, o.ticket, o.consumer, o.alive] for o in producer._open.values()]
+    opened = [[o.block.index, o.min_version, o.tickets, o.alive] for o in producer._open.values()]
     facts = {"links": links, "open": opened, "free": list(producer._free), "sequence": producer._sequence}
     blocks = {
         f"block/{block.index}/{path}": array.copy()
@@ -64,6 +66,7 @@ def restore_producer(producer: Producer, state: State) -> bool:
         link.wanted, link.num_held = saved["wanted"], saved["num_held"]
         link.grants = deque(Grant(*grant) for grant in saved["grants"])
         link.posted = set(saved["posted"])
+        link.terms = None if saved["terms"] is None else Terms(*saved["terms"])
         _put_back(link.channel, saved["unread"])
     return True
 

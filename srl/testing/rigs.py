@@ -14,7 +14,8 @@ from srl.api.lanes import Lanes, LanesConfig
 from srl.api.spaces import array_spec
 from srl.base.tree import Array
 from srl.environments.ids import lanes_config
-from srl.streams.push import Consumer, PushStream
+from srl.streams.push import PushStream
+from srl.streams.push_consumer import Consumer
 from srl.testing.algorithms import CountingConfig
 from srl.testing.contexts import until
 from srl.testing.stages import Stage

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from srl.api.block import BlockSpec
-from srl.api.streams import OpenBlock
+from srl.api.streams import OpenBlock, PostedBlock
 from srl.base.tree import ArraySpec
 from srl.streams.arena import Arena
-from srl.streams.push import Consumer, Producer, PushStream
+from srl.streams.push import PushStream
+from srl.streams.push_consumer import Consumer
+from srl.streams.push_producer import Producer
 from srl.streams.request import Client, RequestStream, Server
-from srl.testing.contexts import World
+from srl.testing.contexts import World, until
 from srl.testing.policies import DECISION_SPEC
 
 SPEC = BlockSpec(2, 2, ArraySpec((3,), "float32"), DECISION_SPEC)
@@ -35,8 +37,8 @@ class Stage:
         self._stack.callback(producer.close)
         return producer
 
-    def consumer(self, stream: PushStream, index: int = 0, incarnation: int = 0) -> Consumer:
-        consumer = stream.consumer(self.world.context("trainers", index, incarnation))
+    def consumer(self, stream: PushStream, index: int = 0, incarnation: int = 0, group: str = "trainers") -> Consumer:
+        consumer = stream.consumer(self.world.context(group, index, incarnation))
         self._stack.callback(consumer.close)
         return consumer
 
@@ -67,3 +69,24 @@ def fill(opened: OpenBlock, number: int, version: int = 0) -> None:
     """Every element of the block becomes `number`, as decided by `version`."""
     for path, array in opened.block.arrays.items():
         array[...] = version if path == "version" else number
+
+
+def opened_by(producer: Producer, *consumers: Consumer) -> OpenBlock:
+    return until(producer.open, producer.poll, *(consumer.poll for consumer in consumers))
+
+
+def taken_by(consumer: Consumer, update: int, *producers: Producer) -> list[PostedBlock]:
+    return until(lambda: consumer.take(update), consumer.poll, *(producer.poll for producer in producers))
+
+
+def settle(*ends: Producer | Consumer) -> None:
+    """Let everything arrive that is under way: rounds until nothing has happened for a while."""
+    for _ in range(30):
+        for end in ends:
+            end.poll()
+
+
+def send_block(producer: Producer, consumer: Consumer, number: int, version: int = 0, *others: Consumer) -> None:
+    opened = opened_by(producer, consumer, *others)
+    fill(opened, number, version)
+    producer.post(opened)

@@ -17,7 +17,7 @@ from srl.base.meter import Counter
 from srl.base.seeding import derive
 from srl.base.state import NotYet, State, part, under
 from srl.base.text import last_line
-from srl.streams.push import Producer
+from srl.streams.push_producer import Producer
 from srl.streams.request import Client, InlineClient
 from srl.streams.resuming import restore_client, restore_producer, save_client, save_producer
 from srl.workers.errors import RunBroken

@@ -15,7 +15,8 @@ from srl.api.trainer import Trajectory
 from srl.api.worker import Context
 from srl.base.state import NotResumable, State
 from srl.base.tree import Array
-from srl.streams.push import PATIENCE_POLLS, Consumer, PushStream
+from srl.streams.push import PushStream
+from srl.streams.push_consumer import PATIENCE_POLLS, Consumer
 from srl.streams.resuming import restore_consumer, save_consumer
 from srl.workers.batches import BatchMemory
 from srl.workers.doorbells import Doorbells

@@ -14,7 +14,7 @@ from srl.api.streams import Cell, OpenBlock
 from srl.base.meter import Counter, Meter
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import SEPARATOR, Array, Tree, from_leaves, leaves
-from srl.streams.push import Producer
+from srl.streams.push_producer import Producer
 from srl.streams.resuming import open_block
 from srl.workers.episodes import EpisodeTally
 

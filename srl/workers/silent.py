@@ -11,7 +11,7 @@ from srl.api.streams import Cell
 from srl.base.meter import Counter, Meter
 from srl.base.state import State, part, under
 from srl.base.tree import Tree, leaves
-from srl.streams.push import Producer
+from srl.streams.push_producer import Producer
 from srl.workers.episodes import EpisodeTally
 from srl.workers.recording import Teams, action_paths, memory_paths
 

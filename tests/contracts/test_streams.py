@@ -8,33 +8,16 @@ import numpy as np
 import pytest
 
 from srl.api.block import BlockSpec
-from srl.api.streams import OpenBlock, PostedBlock, PushConsumer, PushProducer
+from srl.api.streams import OpenBlock, PushConsumer, PushProducer
 from srl.base.tree import ArraySpec
-from srl.streams.push import Consumer, Producer, PushStream
+from srl.streams.push import PushStream
+from srl.streams.push_consumer import Consumer
 from srl.streams.push_messages import Decline, Post, Release, Want
+from srl.streams.push_producer import Producer
 from srl.testing.contexts import until
-from srl.testing.stages import SPEC, Stage, fill
+from srl.testing.stages import SPEC, Stage, fill, opened_by, send_block, settle, taken_by
 
-
-def opened_by(producer: Producer, *consumers: Consumer) -> OpenBlock:
-    return until(producer.open, producer.poll, *(consumer.poll for consumer in consumers))
-
-
-def taken_by(consumer: Consumer, update: int, *producers: Producer) -> list[PostedBlock]:
-    return until(lambda: consumer.take(update), consumer.poll, *(producer.poll for producer in producers))
-
-
-def settle(*ends: Producer | Consumer) -> None:
-    """Let everything arrive that is under way: rounds until nothing has happened for a while."""
-    for _ in range(30):
-        for end in ends:
-            end.poll()
-
-
-def send_block(producer: Producer, consumer: Consumer, number: int, version: int = 0) -> None:
-    opened = opened_by(producer, consumer)
-    fill(opened, number, version)
-    producer.post(opened)
+TRAINER = "push/samples/trainers/0"
 
 
 def test_both_ends_keep_the_protocols(stage: Stage) -> None:
@@ -72,7 +55,7 @@ def test_blocks_come_in_the_order_of_their_admission(stage: Stage) -> None:
     stream = stage.stream(batch_blocks=3)
     producer, consumer = stage.producer(stream, num_open=3), stage.consumer(stream)
     blocks = [opened_by(producer, consumer) for _ in range(3)]
-    assert [opened.ticket for opened in blocks] == [0, 1, 2]
+    assert [opened.tickets for opened in blocks] == [{TRAINER: number} for number in range(3)]
     for number in (2, 0, 1):
         fill(blocks[number], number)
         producer.post(blocks[number])
@@ -286,7 +269,7 @@ def test_the_blocks_of_a_dead_producer_stay_good_and_its_admissions_come_back(st
     stream = stage.stream(batch_blocks=2, max_lag=0)
     dying, consumer = stage.producer(stream, 0, num_open=2), stage.consumer(stream)
     send_block(dying, consumer, 7)
-    assert opened_by(dying, consumer).ticket == 1
+    assert opened_by(dying, consumer).tickets == {TRAINER: 1}
     settle(consumer, dying)
     dying.close()
     heir = stage.producer(stream, 1)
@@ -324,7 +307,7 @@ def test_what_was_posted_twice_or_never_admitted_ends_the_connection_and_nothing
     opened = opened_by(rogue, consumer)
     fill(opened, 1)
     for message in (Post(0, 99, 1, 0), Post(0, 0, 0, 0)):  # a foreign ticket; a sequence number that was used
-        link = rogue._links["push/samples/trainers/0"]
+        link = rogue._links[TRAINER]
         arrays = [] if link.channel.shares_memory else list(opened.block.arrays.values())
         link.channel.send(message, arrays)
         until(lambda: not rogue._links, rogue.poll, consumer.poll)
@@ -346,8 +329,8 @@ def test_a_block_of_another_shape_is_refused_and_its_admission_comes_back(stage:
     if stage.remote:
         stranger.post(opened)
     else:  # shared memory: the index lies beyond what the consumer can make out in it
-        link = stranger._links["push/samples/trainers/0"]
-        link.channel.send(Post(10**6, opened.ticket, 1, 0))
+        link = stranger._links[TRAINER]
+        link.channel.send(Post(10**6, opened.tickets[TRAINER], 1, 0))
     until(lambda: not stranger._links, stranger.poll, consumer.poll)
     stranger.close()
     honest = stage.producer(stream, 1, num_open=2)

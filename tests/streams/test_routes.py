@@ -1,0 +1,47 @@
+"""Who gets the next block: literal cases, without any channel."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, cast
+
+from srl.streams.push_messages import Grant, Terms
+from srl.streams.routes import Link, balanced, broadcast
+
+NO_CHANNEL = cast(Any, None)
+WAITED_FOR, DROPS = Terms(True, 2), Terms(False, 2)
+
+
+def link(name: str, *tickets: int, terms: Terms | None = WAITED_FOR) -> Link:
+    return Link(name, NO_CHANNEL, grants=deque(Grant(ticket, 0) for ticket in tickets), terms=terms)
+
+
+def names(links: list[Link]) -> list[str]:
+    return [each.name for each in links]
+
+
+def test_balanced_goes_to_the_oldest_admission() -> None:
+    assert names(balanced([link("a/0", 5), link("b/0"), link("b/1", 3, 9)])) == ["b/1"]
+    assert balanced([link("a/0"), link("b/0")]) == []
+
+
+def test_broadcast_goes_to_one_of_every_group() -> None:
+    links = [link("trainers/0", 5), link("trainers/1", 4), link("loggers/0", 7)]
+    assert names(broadcast(links)) == ["trainers/1", "loggers/0"]
+
+
+def test_a_group_that_is_waited_for_and_has_not_admitted_holds_all() -> None:
+    assert broadcast([link("trainers/0", 5), link("loggers/0")]) == []
+
+
+def test_who_would_rather_miss_blocks_and_who_has_not_joined_hold_nobody() -> None:
+    links = [link("trainers/0", 5), link("loggers/0", terms=DROPS), link("others/0", 1, terms=None)]
+    assert names(broadcast(links)) == ["trainers/0"]
+    assert broadcast([]) == broadcast([link("loggers/0", terms=DROPS)]) == []
+
+
+def test_only_who_drops_can_be_full() -> None:
+    for terms, full in ((WAITED_FOR, False), (DROPS, True), (None, False)):
+        one = link("loggers/0", terms=terms)
+        one.posted |= {3, 4}
+        assert one.is_full == full
