@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from srl.api.policy import Policy
 from srl.base.config import from_data
 from srl.environments.hide_and_seek.stages import STAGES
 from srl.experiments.opponents import RandomPolicy
-from srl.runs import checkpoints, directory
+from srl.runs import ROOT, checkpoints, directory
 from srl.runs.directory import RunDirectory
 
 KINDS = ("random", "trained")
@@ -136,7 +135,7 @@ def main() -> None:
     parser.add_argument("--plot", default="", help="play all checkpoints that were kept, and draw them into this file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    run = directory.find(arguments.run, Path("runs"))
+    run = directory.find(arguments.run, ROOT)
     every = [str(path) for path in checkpoints.checkpoints(run.checkpoints)]
     chosen = every if arguments.plot else [arguments.checkpoint]
     rows: list[dict[str, Any]] = []

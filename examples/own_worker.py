@@ -1,7 +1,8 @@
-"""Workers and a stream of one's own: scorers play greedy episodes beside the training and post the scores to a judge.
+"""Workers and a stream of one's own: scorers play greedy episodes beside the training and post the scores to a judge,
+and a watcher sees every sample that the trainers learn from.
 
-A graph is data. The function `with_judge` gets the standard one and adds two groups of workers to it; they find
-each other through the stream that is a field of both their configs.
+A graph is data. The function `with_judge` gets the standard one and adds three groups of workers to it; they find
+each other through the streams that are fields of their configs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from srl.api.lanes import LanesConfig
 from srl.api.spaces import Space
 from srl.api.transport import Channel, ChannelClosed, Message
 from srl.api.worker import IDLE, WORKED, Context, PollResult
+from srl.streams.push import PushStream
 
 
 class Score(Message, frozen=True):
@@ -164,7 +166,8 @@ class Judge:
         self._parameters = context.parameters(config.policy)
         self._scores = config.scores.receiver(context)
         self._recent: list[float] = []
-        self._best = -np.inf
+        known = [facts["greedy_return"] for facts in self._parameters.notes().values() if "greedy_return" in facts]
+        self._best = max(known, default=-np.inf)  # a judge that replaces another one knows what that one noted
 
     def poll(self) -> PollResult:
         scores = self._scores.receive()
@@ -183,10 +186,46 @@ class Judge:
         self._scores.close()
 
 
+@dataclass(frozen=True)
+class WatcherConfig:
+    policy: str
+    samples: PushStream
+
+    def build(self, context: Context) -> Watcher:
+        return Watcher(self, context)
+
+
+class Watcher:
+    """Sees the blocks that the trainers get, and tells how one-sided the actions in them are."""
+
+    def __init__(self, config: WatcherConfig, context: Context) -> None:
+        self._config = config
+        self._context = context
+        self._samples = config.samples.consumer(context)
+
+    def poll(self) -> PollResult:
+        self._samples.poll()
+        blocks = self._samples.take(update=0)  # the number only matters where `max_lag` bounds the age
+        if blocks is None:
+            return IDLE
+        arrays = blocks[0].block.arrays  # [T+1, L, ...]; the last row only bootstraps
+        actions = arrays["decision/action"][:-1][arrays["acting"][:-1]]
+        share = float(np.bincount(actions).max() / len(actions))
+        self._samples.release(blocks)  # the memory belongs to the actor, which fills it anew
+        self._context.report(Figures(self._config.policy, {"commonest_action_share": share}))
+        return WORKED
+
+    def close(self) -> None:
+        self._samples.close()
+
+
 def with_judge(experiment: Experiment) -> Experiment:
-    """The standard graph and two groups more. Environment, spaces and algorithm are those that the actors have."""
+    """The standard graph and three groups more. Environment, spaces and algorithm are those that the actors have."""
     actors = next(group.config for group in experiment.groups if group.name == "actors")
     role = actors.roles[0]
+    samples = replace(role.samples, route="broadcast")
+    experiment = srl.rewired(experiment, role.samples, samples)  # at both ends
+    tap = samples.tap(full="drop_oldest")  # if the watcher is slow it misses blocks, and nobody waits for it
     scores = ScoreStream(role.policy)
     scorer = ScorerConfig(role.policy, role.algorithm, role.observation, role.action, actors.environment, scores)
     return replace(
@@ -195,6 +234,7 @@ def with_judge(experiment: Experiment) -> Experiment:
             *experiment.groups,
             WorkerGroup("judge", JudgeConfig(role.policy, scores), count=1, scalable=False),
             WorkerGroup("scorers", scorer, count=1),  # `srl scale RUN scorers=2` works while it runs
+            WorkerGroup("watchers", WatcherConfig(role.policy, tap), count=1),
         ),
     )
 

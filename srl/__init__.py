@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from srl.experiments.options import TrainOptions as TrainOptions
     from srl.experiments.plotting import plot as plot
     from srl.experiments.recording import record as record
+    from srl.experiments.rewiring import rewired as rewired
     from srl.experiments.session import RunFailed as RunFailed
     from srl.experiments.sweep import sweep as sweep
     from srl.experiments.train import Run as Run
@@ -48,6 +49,7 @@ _PLACES = {
     "plot": "srl.experiments.plotting",
     "record": "srl.experiments.recording",
     "resume": "srl.experiments.train",
+    "rewired": "srl.experiments.rewiring",
     "sweep": "srl.experiments.sweep",
     "train": "srl.experiments.train",
 }

@@ -19,7 +19,7 @@ from srl.base import blame, interrupts
 from srl.cli_checking import CheckAlgo, CheckEnv
 from srl.cli_cluster import Agent, Chaos, Logs
 from srl.cli_league import League
-from srl.cli_looking import ROOT, Eval, Export, Plot, Record
+from srl.cli_looking import Eval, Export, Plot, Record
 from srl.cli_running import Ps, Scale, Stop
 from srl.experiments.arguments import (
     chosen_algorithm,
@@ -31,6 +31,7 @@ from srl.experiments.arguments import (
 )
 from srl.experiments.bench_options import BenchOptions
 from srl.experiments.options import ALGORITHMS, TrainOptions
+from srl.runs import ROOT
 
 if TYPE_CHECKING:
     from srl.experiments.preparing import Prepared

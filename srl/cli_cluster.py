@@ -9,8 +9,9 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from srl.runs import ROOT
+
 DEFAULT_SECRET = "~/.srl/secret"
-ROOT = Path("runs")
 FOLLOW_SECONDS = 0.2
 
 

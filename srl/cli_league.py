@@ -11,7 +11,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from srl.cli_looking import ROOT
+from srl.runs import ROOT
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-ROOT = Path("runs")
+from srl.runs import ROOT
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from srl.cli_looking import ROOT
+from srl.runs import ROOT
 
 if TYPE_CHECKING:
     from srl.api.status import RunStatus

@@ -66,12 +66,6 @@ def map_tree(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     return function(tree, *others)
 
 
-def spec_of(tree: Tree, leading: int = 0) -> TreeSpec:
-    """The spec of a tree's arrays, its first `leading` axes left out."""
-    spec: TreeSpec = map_tree(lambda a: ArraySpec(tuple(a.shape[leading:]), a.dtype.name), tree)
-    return spec
-
-
 def assign(target: Tree, source: Tree) -> None:
     """Copy every leaf of `source` into the same place of `target`."""
     if isinstance(target, Mapping):

@@ -18,7 +18,7 @@ from srl.api.spaces import Dict, choice_sizes
 from srl.base.state import State
 from srl.base.tree import Array, Tree, leaves
 from srl.environments.capture import capture
-from srl.environments.errors import EnvironmentBroken
+from srl.environments.errors import EnvironmentBroken, one_more_failure
 from srl.environments.finite import all_finite, broken_lanes
 from srl.environments.locate import locate
 from srl.environments.masks import MASK_KEY, OBSERVATION, from_info, gives_mask, mask_check, may_have_mask, with_mask
@@ -27,7 +27,6 @@ from srl.environments.reinstate import reinstate
 from srl.environments.seeds import copy_seeds
 from srl.environments.spaces import from_gymnasium, lane_decoder, observation_buffers, observation_leaves
 
-MAX_FAILURES_IN_A_ROW = 20
 """A copy that broke so often without one good step between is beyond repair."""
 
 
@@ -263,11 +262,7 @@ class GymnasiumLanes:
             f"seed, step {self._elapsed[copy]}"
         )
         new = self._episodes[copy] == 0 and self._elapsed[copy] <= 1
-        self._failures_in_a_row[copy] = self._failures_in_a_row[copy] + 1 if new else 1
-        if self._failures_in_a_row[copy] >= MAX_FAILURES_IN_A_ROW:
-            raise EnvironmentBroken(
-                f"{facts}: broke {MAX_FAILURES_IN_A_ROW} times in a row, the last time so:\n{report}"
-            )
+        self._failures_in_a_row[copy] = one_more_failure(self._failures_in_a_row[copy], new, f"{facts}: {report}")
         with suppress(Exception):
             self._environments[copy].close()
         seed = next(self._seeds)

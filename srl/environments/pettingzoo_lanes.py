@@ -14,13 +14,12 @@ from srl.api.lanes import Arrival, LaneSpec
 from srl.base.state import State
 from srl.base.tree import Array, Tree
 from srl.environments.capture import capture
-from srl.environments.errors import EnvironmentBroken
+from srl.environments.errors import EnvironmentBroken, one_more_failure
 from srl.environments.pettingzoo_rows import Rows, make_rows
 from srl.environments.pictures import picture
 from srl.environments.reinstate import reinstate
 from srl.environments.seeds import copy_seeds
 
-MAX_FAILURES_IN_A_ROW = 20
 """A copy that broke so often without one good step between is beyond repair."""
 
 
@@ -127,9 +126,8 @@ class PettingZooLanes:
 
     def _replace(self, copy: int, error: Exception) -> str:
         report = self._report(copy, error)
-        self._failures_in_a_row[copy] = self._failures_in_a_row[copy] + 1 if self._steps[copy] <= 1 else 1
-        if self._failures_in_a_row[copy] >= MAX_FAILURES_IN_A_ROW:
-            raise EnvironmentBroken(f"{report}\nIt broke {MAX_FAILURES_IN_A_ROW} times in a row") from error
+        at_once = self._steps[copy] <= 1
+        self._failures_in_a_row[copy] = one_more_failure(self._failures_in_a_row[copy], at_once, report)
         with suppress(Exception):
             self._environments[copy].close()
         for rows in self._rows:

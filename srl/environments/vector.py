@@ -22,7 +22,7 @@ from srl.base.state import State
 from srl.base.tree import Array, Tree
 from srl.environments.autoreset import FACTS, WAITING, next_step
 from srl.environments.capture import capture
-from srl.environments.errors import EnvironmentBroken
+from srl.environments.errors import EnvironmentBroken, one_more_failure
 from srl.environments.finite import all_finite, broken_lanes, finite_check
 from srl.environments.locate import Factory, locate, parameters_of
 from srl.environments.masks import MASK_KEY, OBSERVATION, from_info, gives_mask, mask_check, may_have_mask, with_mask
@@ -30,7 +30,6 @@ from srl.environments.reinstate import reinstate
 from srl.environments.seeds import copy_seeds
 from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_encoder
 
-MAX_FAILURES_IN_A_ROW = 20
 FLOAT32 = np.dtype(np.float32)
 
 
@@ -211,11 +210,7 @@ class VectorLanes:
 
     def _replace(self, report: str) -> tuple[Arrival, ...]:
         facts = f"vector environment {self._name}, seed {self._seed}, step {self._steps} since it was seeded"
-        self._failures_in_a_row = self._failures_in_a_row + 1 if self._steps <= 1 else 1
-        if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
-            raise EnvironmentBroken(
-                f"{facts}: broke {MAX_FAILURES_IN_A_ROW} times in a row, the last time so:\n{report}"
-            )
+        self._failures_in_a_row = one_more_failure(self._failures_in_a_row, self._steps <= 1, f"{facts}: {report}")
         with suppress(Exception):
             self._environment.close()
         try:

@@ -14,7 +14,8 @@ from srl.experiments.options import ALGORITHMS, TrainOptions
 from srl.experiments.recipe import AUTO, NONE, Recipe, Setting
 from srl.experiments.recipes import RECIPES
 from srl.experiments.role_options import role_patterns
-from srl.experiments.standard import has_image, num_cores
+from srl.experiments.standard import num_cores
+from srl.networks.image_spaces import has_image
 from srl.workers.roles import assign_teams
 
 SIZES = ("lanes", "horizon", "batch")

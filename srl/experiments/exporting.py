@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +14,13 @@ import numpy as np
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Box, Dict, Space, bounds_of, choice_sizes
 from srl.base.config import to_data
+from srl.base.files import replacing
 from srl.base.tree import Array, Tree, from_leaves, leaves
 from srl.experiments.actions import random_actions
 from srl.experiments.loading import SavedPolicy, find_checkpoint, load, read_policy
 from srl.networks.support import split_mask
-from srl.runs import checkpoints, directory
+from srl.runs import ROOT, checkpoints, directory
 
-ROOT = Path("runs")
 TOLERANCE = 1e-3
 TRIED = (1, 5)
 """Rows of the batches on which the file is tried: none of them is what the exporter saw."""
@@ -72,15 +71,11 @@ def export(
         "action_space": json.dumps(to_data(saved.action)),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
+    with replacing(path) as temporary:
         inputs, outputs = _write(saved, temporary, facts)
         checked = importlib.util.find_spec("onnxruntime") is not None
         if checked:
             _compare(temporary, saved, load(source, policy=saved.name).policy)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return Export(path, tuple(inputs), tuple(outputs), checked)
 
 

@@ -17,10 +17,9 @@ from srl.base.seeding import derive
 from srl.experiments.loading import choose_checkpoint, load
 from srl.experiments.opponents import RANDOM, opponent
 from srl.populations.versus import VersusLanes, versus_spec
-from srl.runs import checkpoints, directory
+from srl.runs import ROOT, checkpoints, directory
 from srl.workers.player import Player
 
-ROOT = Path("runs")
 MAX_COPIES = 16
 
 

@@ -19,10 +19,8 @@ from srl.base.seeding import derive
 from srl.base.statistics import mean_of
 from srl.base.tree import Array, Tree, leaves, map_tree
 from srl.experiments.native import decoded, encoded, lane_of
-from srl.runs import checkpoints, directory
+from srl.runs import ROOT, checkpoints, directory
 from srl.runs.directory import RunDirectory
-
-ROOT = Path("runs")
 
 
 class TrainedPolicy:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from srl.runs import directory
+from srl.base.files import replacing
+from srl.runs import ROOT, directory
 from srl.runs.curves import Band, Group, average, group_runs, read_curve
 from srl.runs.directory import RunDirectory
 from srl.terminal.figures import short
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.text import Text
 
-ROOT = Path("runs")
 FORMATS = (".png", ".pdf", ".svg")
 # Okabe and Ito's colours, which people with any kind of sight tell apart; without the yellow, too faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -117,15 +116,10 @@ def save(figure: Figure, path: Path) -> None:
     """Whole or not at all: a picture that stood there stays until the new one is complete."""
     check_format(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        from matplotlib import rc_context
+    from matplotlib import rc_context
 
-        with rc_context(STYLE):
-            figure.savefig(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as temporary, rc_context(STYLE):
+        figure.savefig(temporary)
 
 
 def draw_in_terminal(groups: Sequence[Group], bands: Sequence[Band], axis: Axis, width: int, height: int) -> Text:

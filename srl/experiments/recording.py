@@ -15,14 +15,14 @@ from typing import Any
 
 from srl.api.lanes import FilmedLanes, LanesConfig
 from srl.base.config import from_data
+from srl.base.files import replacing
 from srl.base.tree import Array
 from srl.experiments.loading import choose_checkpoint, load_all
 from srl.experiments.role_options import role_patterns
-from srl.runs import directory
+from srl.runs import ROOT, directory
 from srl.workers.host import one_thread
 from srl.workers.player import Player
 
-ROOT = Path("runs")
 NEEDED = {".mp4": ("imageio", "imageio_ffmpeg"), ".gif": ("imageio", "PIL")}
 """A film's ending -> the packages that write it."""
 
@@ -132,17 +132,12 @@ def _write(path: Path, first: Array, rest: Iterator[Array], fps: int) -> int:
     import imageio
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
     # Players want even sides; rather than scale, let the encoder cut or fill no more than a pixel.
     options: dict[str, Any] = {"macro_block_size": 2} if path.suffix.lower() == ".mp4" else {"loop": 0}
     speed = {"fps": fps} if path.suffix.lower() == ".mp4" else {"duration": 1000 / fps}
     count = 0
-    try:
-        with imageio.get_writer(str(temporary), **speed, **options) as writer:
-            for frame in chain((first,), rest):
-                writer.append_data(frame)
-                count += 1
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as temporary, imageio.get_writer(str(temporary), **speed, **options) as writer:
+        for frame in chain((first,), rest):
+            writer.append_data(frame)
+            count += 1
     return count

@@ -11,7 +11,7 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.block import BlockSpec
 from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
 from srl.api.lanes import LanesConfig, TeamSpec
-from srl.api.spaces import Box, Dict, Space, array_spec
+from srl.api.spaces import array_spec
 from srl.base.config import to_data
 from srl.base.tree import TreeSpec
 from srl.experiments.frozen import FrozenPolicyConfig
@@ -20,6 +20,7 @@ from srl.experiments.needs import gpu_shares, wants_gpu, with_needs
 from srl.experiments.options import CLUSTERS, TrainOptions
 from srl.experiments.probe import Probed
 from srl.experiments.role_options import RoleOptions, role_options
+from srl.networks.image_spaces import has_image
 from srl.populations.pool import PoolConfig
 from srl.populations.self_play import SelfPlayConfig
 from srl.populations.versus import versus_spec
@@ -89,12 +90,6 @@ def choose_inference(options: TrainOptions) -> str:
     elsewhere = options.scheduler in ("ray", "slurm")
     accelerated = wants_gpu(algorithm_of(options)) if elsewhere else has_accelerator()
     return "host" if accelerated else "inline"
-
-
-def has_image(space: Space) -> bool:
-    if isinstance(space, Dict):
-        return any(has_image(item) for item in space.items.values())
-    return isinstance(space, Box) and len(space.shape) == 3 and min(sorted(space.shape)[1:]) >= 36
 
 
 def standard_experiment(title: str, environment: LanesConfig, probed: Probed, options: TrainOptions) -> Experiment:

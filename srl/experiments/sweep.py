@@ -25,8 +25,8 @@ from srl.experiments.options import TrainOptions
 from srl.experiments.preparing import prepare
 from srl.experiments.session import RunFailed
 from srl.experiments.standard import num_cores
-from srl.experiments.train import ROOT, Run, make_options, resume, start
-from srl.runs import checkpoints, directory
+from srl.experiments.train import Run, make_options, resume, start
+from srl.runs import ROOT, checkpoints, directory
 from srl.runs.directory import RunDirectory
 
 WATCH_SECONDS = 0.2

@@ -32,13 +32,11 @@ from srl.experiments.session import Outcome, RunFailed, Session, describe
 from srl.experiments.slurm_run import follow, refuse_if_going_on, script_of
 from srl.experiments.slurm_run import submit as submit_job
 from srl.experiments.standard import standard_experiment
-from srl.runs import checkpoints, directory
+from srl.runs import ROOT, checkpoints, directory
 from srl.runs.directory import RunDirectory
 from srl.runs.foreign_sinks import check_sinks
 from srl.schedulers.ray_engine import check_ray
 from srl.schedulers.slurm import check_slurm
-
-ROOT = Path("runs")
 
 
 @dataclass(frozen=True)

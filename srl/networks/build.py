@@ -18,8 +18,9 @@ from srl.networks.actor_critic import (
     StackedActorCritic,
 )
 from srl.networks.distributions import Distribution
-from srl.networks.encoders import Encoder, Trunk, build_encoder, has_image, is_lone_image
+from srl.networks.encoders import Encoder, Trunk, build_encoder
 from srl.networks.entities import EntityEncoder
+from srl.networks.image_spaces import has_image, is_lone_image
 from srl.networks.memory import PairedMemory, build_memory
 from srl.networks.options import NetworkOptions
 from srl.networks.recurrent import RecurrentActorCritic, state_size_of

@@ -10,21 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from srl.networks.images import ImageEncoder, build_image_encoder, divisor_of, is_image
+from srl.networks.image_spaces import divisor_of, is_image
+from srl.networks.images import ImageEncoder, build_image_encoder
 from srl.networks.initialise import orthogonal_layers
-
-
-def has_image(space: Space) -> bool:
-    if isinstance(space, Dict):
-        return any(has_image(item) for item in space.items.values())
-    return is_image(space)
-
-
-def is_lone_image(space: Space) -> bool:
-    """An image, or a dictionary with an image and nothing else."""
-    if isinstance(space, Dict):
-        return len(space.items) == 1 and all(is_lone_image(item) for item in space.items.values())
-    return is_image(space)
 
 
 class FlattenEncoder(nn.Module):
@@ -108,6 +96,6 @@ def build_encoder(space: Space, body: str = "nature") -> Encoder:
     if isinstance(space, Box) and math.prod(space.shape) >= 1:
         return build_image_encoder(space, body) if is_image(space) else FlattenEncoder(space)
     raise ValueError(
-        f"no encoder for the observation space {space}; supported are Box, Discrete, MultiDiscrete and Dict of these, "
-        "none of them empty"
+        f"no encoder for the observation space {space}; supported are Box, Discrete, MultiDiscrete (as which "
+        "MultiBinary counts) and Dict (as which Tuple counts) of these, none of them empty"
     )

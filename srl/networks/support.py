@@ -22,8 +22,9 @@ def check_action_space(action: Space, options: NetworkOptions | None = None) -> 
     real = isinstance(action, Box) and action.dtype in ("float32", "float64") and math.prod(action.shape) >= 1
     if not (discrete or several or real):
         raise ValueError(
-            f"no distribution for the action space {action}; supported are Discrete, MultiDiscrete, Box of float32 or "
-            "float64, and Dict of these, none of them empty"
+            f"no distribution for the action space {action}; supported are Discrete, MultiDiscrete (as which "
+            "MultiBinary counts), Box of float32 or float64, and Dict (as which Tuple counts) of these, none of them "
+            "empty"
         )
     if isinstance(action, Box) and options is not None and options.box == "squashed":
         low, high = np.asarray(action.low), np.asarray(action.high)

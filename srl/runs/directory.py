@@ -29,10 +29,6 @@ GROUP = "group.json"
 """What marks a directory of runs that belong together: those of a seed sweep."""
 
 
-ROOT = Path("runs")
-"""Below which runs are kept, unless somebody says otherwise."""
-
-
 class RunDirectoryError(OSError):
     """A run directory cannot be made, found, read or written; the message says what to do."""
 

@@ -219,10 +219,6 @@ class ProcessScheduler:
     def usage(self, place: Place) -> Usage:
         return self._usage.measure(place.name, self.pid(place))
 
-    @property
-    def zygote_pid(self) -> int:
-        return self._zygote.pid
-
     def dump(self, place: Place) -> str:
         """The stacks of a stuck worker, which its fault handler writes into its log."""
         child = self._child(place)

@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from srl.runs import ROOT
 from srl.runs.disk import explain
 from srl.terminal.extras import extras_of
 from srl.terminal.machine import Limits, limits, parent_death_signal_works, pidfd_works, shared_memory_works
@@ -32,7 +33,7 @@ class Fact:
     todo: str = ""
 
 
-def examine(root: Path = Path("runs")) -> list[Fact]:
+def examine(root: Path = ROOT) -> list[Fact]:
     """Look at everything; an examination that breaks becomes a fact, too. Imports torch, which takes a second."""
     machine = limits()
     facts: list[Fact] = []

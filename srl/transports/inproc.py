@@ -81,7 +81,10 @@ class InprocChannel:
 
     def close(self) -> None:
         self._closed = True
-        self._inbox.clear()
+        while self._inbox:
+            _, memory = self._inbox.popleft()
+            if memory is not None:
+                memory.close()
 
 
 class InprocListener:

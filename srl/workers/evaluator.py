@@ -10,12 +10,15 @@ from srl.api.lanes import LanesConfig
 from srl.api.worker import IDLE, WORKED, Context, PollResult
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
+from srl.base.statistics import mean_of
 from srl.workers.host import IDLE_SECONDS
 from srl.workers.player import Player
 from srl.workers.roles import Role
 
 EVALUATING, EVALUATED = "evaluating", "evaluated"
 """Tags in the parameter service: what is being played now, and what the last report was about."""
+EVAL_RETURN, EVAL_EPISODES = "eval_return", "eval_episodes"
+"""Facts noted there beside every version that was evaluated: its mean return, and of how many episodes."""
 MAX_COPIES = 16
 MAX_TURN = 0.25
 
@@ -58,12 +61,18 @@ class Evaluator:
         patterns = {role.agents: role.policy for role in config.roles}
         self._player = Player(self._lanes, self._policies, patterns, config.greedy, context.meter)
         self._playing = False
-        self._next = 0  # the first policy's version from which on the next evaluation may begin
+        self._next = self._planned()  # the first policy's version from which on the next evaluation may begin
         self._count = 0
         self._rested = 0.0
         # So long that the rest after it is what an idle worker sleeps anyway.
         rest = (1.0 - config.share) / config.share
         self._turn = min(MAX_TURN, IDLE_SECONDS / rest) if rest > 0 else MAX_TURN
+
+    def _planned(self) -> int:
+        """A replacement keeps to what its predecessor has begun: what is scored already is not played at once again."""
+        notes = next(iter(self._stores.values())).notes()
+        scored = [version for version, facts in notes.items() if EVAL_RETURN in facts]
+        return max(scored) + self._config.every if scored else 0
 
     def poll(self) -> PollResult:
         """A turn of some milliseconds, if we are rested."""
@@ -98,14 +107,17 @@ class Evaluator:
         return True
 
     def _report(self) -> None:
-        for store in self._stores.values():
+        results = self._player.results()
+        for name, store in self._stores.items():
             store.tag(EVALUATED, EVALUATING)
-        results = self._player.results().values()
+            returns, _ = results[name]
+            facts = {EVAL_RETURN: mean_of(returns).value, EVAL_EPISODES: float(len(returns))}
+            store.note(self._policies[name].version, facts)
         self._context.report(
             Evaluated(
                 versions={name: policy.version for name, policy in self._policies.items()},
-                returns=[value for returns, _ in results for value in returns],
-                lengths=[value for _, lengths in results for value in lengths],
+                returns=[value for returns, _ in results.values() for value in returns],
+                lengths=[value for _, lengths in results.values() for value in lengths],
             )
         )
         self._playing = False

@@ -6,8 +6,7 @@ import pytest
 import tracers
 
 from srl.api.lanes import Arrival, Lanes
-from srl.environments import gymnasium as adapter
-from srl.environments.errors import EnvironmentBroken
+from srl.environments.errors import MAX_FAILURES_IN_A_ROW, EnvironmentBroken
 from srl.environments.gymnasium import GymnasiumLanes
 from srl.environments.ids import lanes_config
 
@@ -164,7 +163,7 @@ def test_a_replacement_that_breaks_too_ends_it_with_the_facts():
 def test_an_environment_that_breaks_at_every_first_step_is_given_up():
     lanes = lanes_config(FAULTY, fault="raise", after=1).build(1)
     lanes.reset(0)
-    for _ in range(adapter.MAX_FAILURES_IN_A_ROW - 1):
+    for _ in range(MAX_FAILURES_IN_A_ROW - 1):
         assert step(lanes).failed is not None
     with pytest.raises(EnvironmentBroken, match="20 times in a row"):
         step(lanes)

@@ -7,8 +7,9 @@ import torch
 from torch.nn import functional
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from srl.networks.encoders import build_encoder, has_image
-from srl.networks.images import LeanEncoder, NatureEncoder, build_image_encoder, is_image
+from srl.networks.encoders import build_encoder
+from srl.networks.image_spaces import has_image, is_image
+from srl.networks.images import LeanEncoder, NatureEncoder, build_image_encoder
 
 
 @pytest.mark.parametrize(

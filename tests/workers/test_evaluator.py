@@ -70,6 +70,23 @@ def test_what_was_evaluated_is_kept_until_the_next_is_done(world: World) -> None
     worker.close()
 
 
+def test_the_score_of_a_version_is_noted_and_a_replacement_goes_on_from_there(world: World) -> None:
+    worker = evaluator(world, every=3)
+    publish(world, 5)
+    until(lambda: world.reported(Evaluated), worker.poll)
+    worker.close()
+    (report,) = world.reported(Evaluated)
+    mean = sum(report.returns) / 3
+    assert world.stores["policy"].notes() == {5: {"eval_return": pytest.approx(mean), "eval_episodes": 3.0}}
+    replacement = evaluator(world, every=3)
+    publish(world, 7)
+    for _ in range(50):
+        assert not replacement.poll().worked
+    publish(world, 8)
+    assert replacement.poll().worked
+    replacement.close()
+
+
 def test_it_rests_as_its_share_demands(world: World) -> None:
     worker = evaluator(world, episodes=1000, share=0.05)
     publish(world, 1)

@@ -12,14 +12,12 @@ import numpy as np
 from srl.api.lanes import Arrival, LaneSpec, TeamSpec
 from srl.api.spaces import MultiDiscrete
 from srl.base.tree import Array, Tree
-from srl.environments.errors import EnvironmentBroken
+from srl.environments.errors import one_more_failure
 from srl.environments.hide_and_seek.dice import Dice
 from srl.environments.hide_and_seek.extra import check_installed
 from srl.environments.hide_and_seek.options import GameOptions, least
 from srl.environments.hide_and_seek.variants import game_options, picture_options
 from srl.environments.seeds import copy_seeds
-
-MAX_FAILURES_IN_A_ROW = 20
 
 
 @dataclass(frozen=True)
@@ -113,12 +111,11 @@ class HideAndSeekLanes:
         """Worlds that broke start anew; told apart from those that cannot do anything else."""
         broken = np.zeros(self._num, bool)
         broken[list(failures)] = True
-        early = self.game.steps <= 1
-        self._failures_in_a_row = np.where(broken, np.where(early, self._failures_in_a_row, 0) + 1, 0)
+        self._failures_in_a_row[~broken] = 0
         for world, what in failures.items():
-            failures[world] = self._report(world, what)
-            if self._failures_in_a_row[world] >= MAX_FAILURES_IN_A_ROW:
-                raise EnvironmentBroken(f"{failures[world]}\nIt broke {MAX_FAILURES_IN_A_ROW} times in a row")
+            report = failures[world] = self._report(world, what)
+            before, at_once = int(self._failures_in_a_row[world]), bool(self.game.steps[world] <= 1)
+            self._failures_in_a_row[world] = one_more_failure(before, at_once, report)
         return starting | broken
 
     def _report(self, world: int, what: str) -> str:
