@@ -72,11 +72,14 @@ def fill(opened: OpenBlock, number: int, version: int = 0) -> None:
 
 
 def opened_by(producer: Producer, *consumers: Consumer) -> OpenBlock:
-    return until(producer.open, producer.poll, *(consumer.poll for consumer in consumers))
+    opened: OpenBlock = until(producer.open, producer.poll, *(consumer.poll for consumer in consumers))
+    return opened
 
 
 def taken_by(consumer: Consumer, update: int, *producers: Producer) -> list[PostedBlock]:
-    return until(lambda: consumer.take(update), consumer.poll, *(producer.poll for producer in producers))
+    polls = (producer.poll for producer in producers)
+    taken: list[PostedBlock] = until(lambda: consumer.take(update), consumer.poll, *polls)
+    return taken
 
 
 def settle(*ends: Producer | Consumer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from srl.api.streams import PostedBlock
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import Consumer
 from srl.streams.push_producer import Producer
+from srl.streams.resuming import open_block, restore_consumer, restore_producer, save_consumer, save_producer
 from srl.testing.contexts import until
 from srl.testing.stages import Stage, fill, opened_by, send_block, settle, taken_by
 
@@ -249,6 +251,30 @@ def test_a_discarded_block_gives_all_its_admissions_back(stage: Stage) -> None:
     producer.discard(opened_by(producer, trainer, logger))
     send_block(producer, trainer, 7, 0, logger)  # the trainer admits one block for each version
     assert numbers(taken_by(trainer, 0, producer)) == numbers(taken_by(logger, 0, producer)) == [7]
+
+
+def test_an_exact_resume_knows_who_takes_part_and_who_has_what(inproc: Stage, tmp_path: Path) -> None:
+    _, producer, trainer, logger = with_tap(inproc, num_open=2)
+    send_block(producer, trainer, 1, 0, logger)
+    opened = opened_by(producer, trainer, logger)
+    saved = save_producer(producer), save_consumer(trainer), save_consumer(logger)
+    again = Stage("inproc", tmp_path)
+    stream = again.stream(route="broadcast")
+    heir, heirs = (
+        again.producer(stream, num_open=2),
+        (again.consumer(stream), again.consumer(stream.tap(), group="loggers")),
+    )
+    until(lambda: restore_producer(heir, saved[0]))
+    for consumer, state in zip(heirs, saved[1:], strict=True):
+        until(lambda consumer=consumer, state=state: restore_consumer(consumer, state))
+    restored = open_block(heir, opened.block.index)
+    assert restored is not None
+    assert restored.tickets == opened.tickets
+    fill(restored, 2)
+    heir.post(restored)
+    for consumer in heirs:
+        assert [used_by(consumer, update, heir) for update in range(2)] == [[1], [2]]
+    again.close()
 
 
 def test_a_tap_that_cannot_work_is_refused_with_what_is_missing(inproc: Stage) -> None:

@@ -12,14 +12,19 @@ import gymnasium
 import pytest
 
 import srl
+from srl.api.lanes import LaneSpec, TeamSpec
+from srl.api.spaces import Box, Dict, Discrete
 from srl.base.config import from_data
 from srl.cli import main, parse
+from srl.environments.ids import lanes_config
 from srl.experiments.arguments import given_on
-from srl.experiments.choosing import apply, given_in
+from srl.experiments.choosing import apply, given_in, recipe_for
 from srl.experiments.named import by_name
 from srl.experiments.options import ALGORITHMS, TrainOptions
 from srl.experiments.preparing import Prepared, prepare
+from srl.experiments.probe import Probed
 from srl.experiments.recipes import RECIPES
+from srl.experiments.standard import choose_sizes
 from srl.experiments.train import make_options
 
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
@@ -72,6 +77,24 @@ def test_an_environment_gets_the_recipe_of_its_family(environment: Any, name: st
     found = prepared(environment)
     assert found.options.recipe == name
     assert found.recipe.startswith(f"recipe {name}")
+
+
+@pytest.mark.parametrize(
+    ("observation", "name"),
+    [
+        (Box((4, 84, 84, 3), "uint8", 0.0, 255.0), "image"),  # stacked frames in colour
+        (Box((10, 10, 4), "uint8", 0.0, 1.0), "image"),  # small pictures of bytes
+        (Dict({"camera": Box((3, 64, 64), "uint8", 0.0, 255.0), "speed": Box((2,))}), "image"),
+        (Box((3, 64, 64)), "default"),  # numbers without bounds: no network takes them for a picture
+    ],
+)
+def test_what_the_networks_take_for_a_picture_gets_the_recipe_for_pictures(observation: Any, name: str) -> None:
+    spec = LaneSpec("unknown", 1, (TeamSpec("agent", ("agent",), observation, Discrete(2)),))
+    found = recipe_for(lanes_config(Continuous), spec)
+    assert found is not None
+    assert found.name == name
+    probed = Probed(spec, step_us=1.0)
+    assert choose_sizes(TrainOptions(), probed, 2, True).horizon == (128 if name == "image" else 32)
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
