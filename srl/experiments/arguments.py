@@ -10,7 +10,7 @@ from typing import Any
 
 from srl.base.config import from_data
 from srl.experiments.options import ALGORITHMS, TrainOptions
-from srl.runs import directory
+from srl.runs import ROOT, directory
 
 PREFIX = "--algo."
 CHECK = "check-algo"
@@ -39,7 +39,7 @@ def options_of_run(arguments: Sequence[str]) -> TrainOptions:
     for word in words:
         if word.startswith("--root="):
             words += word.split("=", 1)
-    root = Path(words[words.index("--root") + 1]) if "--root" in words[:-1] else directory.ROOT
+    root = Path(words[words.index("--root") + 1]) if "--root" in words[:-1] else ROOT
     try:
         options = from_data(directory.find(words[1], root).read_config()["options"])
     except (IndexError, KeyError, ValueError, OSError, TypeError):
