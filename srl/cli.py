@@ -150,7 +150,8 @@ class Resume:
 
 @dataclass(frozen=True)
 class Attach:
-    """Take over a run over hosts whose command was killed: its agents and workers go on, and come back to this one."""
+    """Take over a run (`--scheduler hosts`) whose command was killed: its agents and workers go on, and come back to
+    this one."""
 
     run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
     """Its path, its name, a unique beginning of its name, or `latest`."""

@@ -25,6 +25,10 @@ from srl.schedulers.slurm import components
 from srl.transports.tcp import TcpTransport
 
 LOOPBACK = "127.0.0.1"
+UNGUARDED = (
+    "the trainers' own connections (gloo, NCCL) are neither authenticated nor encrypted, with --encrypt or without: let "
+    "nobody else into the network between their hosts"
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,12 @@ def hosts_scheduler(
     return HostsScheduler(
         hosting, memory, listener, ground.join_secret, ground.engine, options.hosts, logs, options.hosts_timeout
     )
+
+
+def warning(options: TrainOptions, ground: Ground | None) -> str:
+    """For those who took measures against others in their network; empty if there is nothing to fear."""
+    careful = ground is not None and (options.encrypt or not ground.host.startswith("127."))
+    return UNGUARDED if careful and options.trainers > 1 else ""
 
 
 def open_door(ground: Ground | None) -> Listener | None:

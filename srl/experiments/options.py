@@ -67,7 +67,8 @@ class TrainOptions:
     headless: float = 600.0
     """With `hosts`: seconds that agents and workers go on when this command is killed; `srl attach` takes them over."""
     encrypt: bool = False
-    """Encrypt what goes between hosts. It is authenticated anyway."""
+    """Encrypt what goes between hosts. It is authenticated anyway; what trainers say to each other (gloo, NCCL) is
+    neither."""
     inference: Literal["auto", "inline", "host", "remote"] = "auto"
     """Who decides: `inline` the actors themselves, `host` policy workers over shared memory, `remote` policy workers
     over TCP. `auto`: inline without an accelerator, else host."""

@@ -23,7 +23,7 @@ from srl.base import interrupts
 from srl.base.config import to_data
 from srl.controller.run import Controller
 from srl.controller.state import ControllerState
-from srl.experiments.hosting import Ground, ground_of, hosts_scheduler, open_door
+from srl.experiments.hosting import Ground, ground_of, hosts_scheduler, open_door, warning
 from srl.experiments.judging import Judge
 from srl.experiments.options import TrainOptions
 from srl.experiments.past_versions import find_opponents, keep_every
@@ -171,6 +171,8 @@ class Session:
         return Outcome(self._controller.state, self._controller.reason, status, self._run.path)
 
     def _begin(self) -> None:
+        if unguarded := warning(self._options, self._ground):
+            self._tell(unguarded)
         if self._attach is None:
             self._controller.start()
             return

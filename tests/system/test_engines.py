@@ -56,6 +56,7 @@ def test_trainers_of_two_hosts_have_the_same_parameters_and_one_may_die(terminal
         wait_for(terminal.secret.exists, "the run made a secret")
         join = ("agent", address, "--secret-file", str(terminal.secret), "--cpus", "2")
         agent = terminal.launch([*two.enter(1), SRL, *join])
+        train.wait(lambda status: "neither authenticated nor encrypted" in " ".join(status["messages"]), "a warning")
         before = train.wait(lambda status: status["version"] >= 500, "500 updates")
         there = {one["name"]: one["host"] for one in before["workers"]}
         assert there["trainers/0"] != there["trainers/1"], there

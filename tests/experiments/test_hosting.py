@@ -1,0 +1,29 @@
+"""What a run over hosts tells its user before it begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from srl.experiments.hosting import Ground, warning
+from srl.experiments.options import TrainOptions
+from srl.schedulers.by_hand import ByHand
+
+
+@pytest.mark.parametrize(
+    ("trainers", "host", "encrypt", "warned"),
+    [
+        (2, "127.0.0.1", False, False),
+        (2, "127.0.0.1", True, True),
+        (2, "10.0.0.1", False, True),
+        (1, "10.0.0.1", True, False),
+    ],
+)
+def test_who_is_careful_is_told_that_trainers_talk_in_the_open(
+    trainers: int, host: str, encrypt: bool, warned: bool
+) -> None:
+    options = TrainOptions(trainers=trainers, encrypt=encrypt)
+    ground = Ground(ByHand(Path("agent.log")), b"", host)
+    assert ("neither authenticated nor encrypted" in warning(options, ground)) is warned
+    assert warning(options, None) == ""
