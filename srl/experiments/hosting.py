@@ -26,8 +26,8 @@ from srl.transports.tcp import TcpTransport
 
 LOOPBACK = "127.0.0.1"
 UNGUARDED = (
-    "the trainers' own connections (gloo, NCCL) are neither authenticated nor encrypted, with --encrypt or without: let "
-    "nobody else into the network between their hosts"
+    "the trainers' own connections (gloo, NCCL) are neither authenticated nor encrypted, with --encrypt or without: "
+    "let nobody else into the network between their hosts"
 )
 
 
