@@ -26,12 +26,19 @@ class TeamRewardConfig:
     def build(self, num_copies: int) -> TeamRewardLanes:
         return TeamRewardLanes(self.inner.build(num_copies), self.groups)
 
+    def build_filmed(self) -> TeamRewardLanes:
+        """For `srl record`: with a picture if the inner lanes have one."""
+        build = getattr(self.inner, "build_filmed", None)
+        return TeamRewardLanes(self.inner.build(1) if build is None else build(), self.groups)
+
 
 class TeamRewardLanes:
     def __init__(self, inner: Lanes, groups: tuple[tuple[int, ...], ...]) -> None:
         self._inner = inner
         self._groups = groups
         self.spec = inner.spec
+        if hasattr(inner, "render"):
+            self.render = inner.render
 
     def reset(self, seed: int) -> tuple[Arrival, ...]:
         return self._inner.reset(seed)

@@ -52,10 +52,13 @@ def test_the_quadrant_trains_and_what_it_learnt_decides_and_is_filmed(tmp_path: 
 
 
 def test_each_agent_may_have_a_policy_of_its_own(tmp_path: Path) -> None:
-    roles = ["--roles", "hider_0=one", "hider_1=other", "seeker*=seekers"]
-    trained("hide-and-seek/quadrant", tmp_path, "--scale", "1e-9", "--env-arg", "horizon=10", *roles)
+    roles = ["--roles", "hider_0=one", "hider_1=other", "seeker*=seekers", "--team-reward"]
+    game = ["--env-arg", "horizon=10", "--env-arg", "picture_size=64"]
+    trained("hide-and-seek/quadrant", tmp_path, "--scale", "1e-9", *game, *roles)
     returns = srl.evaluate(tmp_path / "run", episodes=1).by_policy
     assert returns.keys() == {"one", "other", "seekers"}
+    pytest.importorskip("imageio.v3")
+    assert srl.record(tmp_path / "run", tmp_path / "film.gif", max_frames=2).frames == 2
 
 
 @pytest.mark.parametrize("game", ["large", "food", "blueprint"])
