@@ -70,6 +70,7 @@ class Gauges:
         self.lengths: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.episodes = 0
         self.evaluation: EvaluationStatus | None = None
+        self._new_evaluations: list[EvaluationStatus] = []
         self._learnt_by: deque[tuple[int, int]] = deque(maxlen=MAX_MOMENTS)  # versions and steps, as time went by
         self._curve: list[float] = []
         self._stride = 1
@@ -131,6 +132,12 @@ class Gauges:
             best_return=mean.value if former is None or best else former.best_return,
             best_step=step if former is None or best else former.best_step,
         )
+        self._new_evaluations.append(self.evaluation)
+
+    def drain_evaluations(self) -> list[EvaluationStatus]:
+        """Those since the last call: between two looks there may have been several."""
+        found, self._new_evaluations = self._new_evaluations, []
+        return found
 
     def _steps_of(self, version: int) -> int:
         """How much a version had learnt from; between two looks at the trainer's gauges steps grow evenly."""

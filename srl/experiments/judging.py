@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from srl.api.parameters import ParameterStore
-from srl.api.status import EvaluationStatus, RunStatus
+from srl.api.status import EvaluationStatus
 from srl.runs import checkpoints
 from srl.runs.checkpoints import Keep
 from srl.runs.directory import RunDirectory
@@ -31,19 +31,10 @@ class Judge:
         self._stores = stores
         self._sinks = sinks
         self._tell = tell
-        self._seen = 0
         self._best = _score_of(self._folder)
 
-    def know(self, evaluation: EvaluationStatus | None) -> None:
-        """What was noted before a resume."""
-        self._seen = 0 if evaluation is None else evaluation.count
-
-    def note(self, status: RunStatus) -> None:
-        evaluation = status.evaluation
-        if evaluation is None or evaluation.count == self._seen:
-            return
-        self._seen = evaluation.count
-        self._sinks.write(evaluation.step, _figures(evaluation, status.elapsed))
+    def note(self, evaluation: EvaluationStatus, elapsed: float) -> None:
+        self._sinks.write(evaluation.step, _figures(evaluation, elapsed))
         if evaluation.return_mean > self._best:
             self._keep(evaluation)
 

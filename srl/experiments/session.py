@@ -148,7 +148,6 @@ class Session:
             try:
                 self._run.forget_status()
                 self._begin()
-                self._judge.know(self._controller.gauges.evaluation)
                 while self._controller.tick():
                     self._yield_to_heirs()
                     if self._saver.due:
@@ -204,9 +203,10 @@ class Session:
             self._measured = now
             self._sinks.write(status.steps, metrics_of(status))
             self._remember()
-        self._judge.note(status)
-        goal = self._options.until_return
         gauges = self._controller.gauges
+        for evaluation in gauges.drain_evaluations():
+            self._judge.note(evaluation, status.elapsed)
+        goal = self._options.until_return
         full = gauges.episodes - self._episodes_before >= (gauges.returns.maxlen or 0)
         if goal is not None and full and status.return_mean is not None and status.return_mean >= goal:
             self._controller.stop("finished", f"mean return {status.return_mean:.1f} reached {goal:g}")
