@@ -73,3 +73,10 @@ def assign(target: Tree, source: Tree) -> None:
             assign(value, source[key])
     else:
         target[...] = source
+
+
+def lane_of(batch: Any, lane: int) -> Any:
+    """One of a batch of native values: arrays, and dictionaries and tuples of them."""
+    if isinstance(batch, Mapping):
+        return {key: lane_of(part, lane) for key, part in batch.items()}
+    return tuple(lane_of(part, lane) for part in batch) if isinstance(batch, tuple) else batch[lane]

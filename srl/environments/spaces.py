@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from srl.api.spaces import Bound, Box, Dict, Discrete, MultiDiscrete, Space, array_spec
-from srl.base.tree import SEPARATOR, Array, Tree, from_leaves, joined, leaves, map_tree
+from srl.base.tree import SEPARATOR, Array, Tree, from_leaves, joined, lane_of, leaves, map_tree
 
 Key: TypeAlias = Any
 
@@ -188,15 +188,9 @@ def lane_decoder(space: Any) -> Callable[[Any], Any]:
 
     def decode_lanes(actions: Any) -> list[Any]:
         batch = decode(actions)
-        return [_lane(batch, lane) for lane in range(len(next(leaves(actions))[1]))]
+        return [lane_of(batch, lane) for lane in range(len(next(leaves(actions))[1]))]
 
     return decode_lanes
-
-
-def _lane(batch: Any, lane: int) -> Any:
-    if isinstance(batch, dict):
-        return {key: _lane(part, lane) for key, part in batch.items()}
-    return tuple(_lane(part, lane) for part in batch) if isinstance(batch, tuple) else batch[lane]
 
 
 def _composite_decoder(space: Any) -> Callable[[Any], Any]:

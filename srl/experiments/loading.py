@@ -17,8 +17,8 @@ from srl.base.config import from_data, to_data
 from srl.base.nearest import nearest
 from srl.base.seeding import derive
 from srl.base.statistics import mean_of
-from srl.base.tree import Array, Tree, leaves, map_tree
-from srl.experiments.native import decoded, encoded, lane_of
+from srl.base.tree import Array, Tree, lane_of, leaves, map_tree
+from srl.experiments.native import decoded, encoded
 from srl.runs import ROOT, checkpoints, directory
 from srl.runs.directory import RunDirectory
 
@@ -77,7 +77,7 @@ class TrainedPolicy:
         decision = self.policy.act(tree, self._state, begins, greedy=greedy)
         self._state = decision.get("state")
         action = decoded(self.action, decision["action"])
-        return lane_of(self.action, action, 0) if single else action
+        return lane_of(action, 0) if single else action
 
     def _unseen_like(self, observation: Mapping[str, Any]) -> dict[str, Tree]:
         """Zeros for the parts that only the critic sees, as many rows as there are of the others."""

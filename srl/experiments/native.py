@@ -44,15 +44,6 @@ def decoded(space: Space, actions: Any) -> Any:
     return clipped
 
 
-def lane_of(space: Space, batch: Any, lane: int) -> Any:
-    """One of a batch of native actions."""
-    if isinstance(space, Dict):
-        if space.is_tuple:
-            return tuple(lane_of(space.items[str(place)], part, lane) for place, part in enumerate(batch))
-        return {name: lane_of(item, batch[name], lane) for name, item in space.items.items()}
-    return batch[lane]
-
-
 def _key(space: Dict, name: str) -> str | int:
     return int(name) if space.is_tuple else name
 

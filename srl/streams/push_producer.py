@@ -12,6 +12,7 @@ from srl.api.transport import ChannelClosed, Message
 from srl.api.worker import Context
 from srl.base.tree import Array
 from srl.streams.arena import Arena
+from srl.streams.connecting import newly_connected
 from srl.streams.push_messages import Decline, Grant, Messages, Offer, Post, Release, Terms, Want
 from srl.streams.routes import ROUTES, Link
 
@@ -34,6 +35,7 @@ class Producer:
         self._choose = ROUTES[stream.route]
         self._shares = stream.route == "broadcast"  # a block may be with several consumers
         self.arena = Arena.create(stream.name, stream.spec, num_open + stream.room + num_spare)
+        self._offer = Offer(context.place.name, self.arena.num_blocks, context.place.incarnation)
         self._free = deque(range(self.arena.num_blocks))  # the block used last comes first: it is still in the cache
         self._links: dict[str, Link] = {}
         self._open: dict[int, OpenBlock] = {}
@@ -71,24 +73,10 @@ class Producer:
             link.channel.send(Decline(link.grants.popleft().ticket))
 
     def _connect(self) -> None:
-        for name, address in self._context.names.lookup(self._stream.prefix).items():
-            known = self._links.get(name)
-            if known is not None or address.startswith("tcp:") != self._stream.remote:
-                continue
-            try:
-                channel = self._context.connect(address, Messages)
-            except ChannelClosed:
-                continue  # registered, but dying or not yet there: the next poll tries again
-            memory = self.arena.memory if channel.shares_memory else None
-            try:
-                channel.send(
-                    Offer(self._context.place.name, self.arena.num_blocks, self._context.place.incarnation),
-                    memory=memory,
-                )
-            except ChannelClosed:
-                channel.close()
-                continue
-            self._context.wake_on(channel)
+        stream = self._stream
+        for name, channel in newly_connected(
+            self._context, stream.prefix, stream.remote, self._links, Messages, self._offer, self.arena
+        ):
             self._links[name] = Link(name, channel)
 
     def _ask(self) -> None:

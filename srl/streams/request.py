@@ -19,6 +19,7 @@ from srl.api.worker import Context
 from srl.base.meter import Counter, Meter, Phase
 from srl.base.tree import Array, from_leaves
 from srl.streams.arena import Arena
+from srl.streams.connecting import newly_connected
 from srl.streams.rows import (
     OBSERVATION,
     decision_paths,
@@ -149,6 +150,7 @@ class Client:
         self._stream = stream
         self._context = context
         self._arena = arena
+        self._attach = Attach(context.place.name, arena.num_blocks)
         self._servers: dict[str, _Server] = {}
         self._queue: deque[tuple[int, Sequence[Cell], int]] = deque()
         self._inputs = input_paths(stream.spec)
@@ -174,20 +176,10 @@ class Client:
                 self._lose(server)
 
     def _connect(self) -> None:
-        for name, address in self._context.names.lookup(self._stream.prefix).items():
-            if name in self._servers or address.startswith("tcp:") != self._stream.remote:
-                continue
-            try:
-                channel = self._context.connect(address, Messages)
-            except ChannelClosed:
-                continue  # registered, but dying or not yet there: the next flush tries again
-            memory = self._arena.memory if channel.shares_memory else None
-            try:
-                channel.send(Attach(self._context.place.name, self._arena.num_blocks), memory=memory)
-            except ChannelClosed:
-                channel.close()
-                continue
-            self._context.wake_on(channel)
+        stream = self._stream
+        for name, channel in newly_connected(
+            self._context, stream.prefix, stream.remote, self._servers, Messages, self._attach, self._arena
+        ):
             self._servers[name] = _Server(name, channel)
 
     def poll(self) -> list[int]:
