@@ -22,16 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from jobs import Job, job, member
+from jobs import SLEEPING, SLEEPY, Job, job, member
 
 from srl.api.status import RunStatus
 from srl.base.statistics import spread
-
-SLEEPY = "srl.testing.environments:slow"
-SLEEPING = (
-    *("--env-arg", "seconds=0.002", "--recipe", "none", "--lanes", "4", "--horizon", "16"),
-    *("--ppo.num-minibatches", "1"),
-)
 
 
 def kill_and_wait(

@@ -18,6 +18,12 @@ from srl.controller.commands import AskStatus, TellStatus, ask
 
 PATIENCE = 60.0
 SRL = str(Path(sys.executable).with_name("srl"))
+SLEEPY = "srl.testing.environments:slow"
+SLEEPING = (
+    *("--env-arg", "seconds=0.002", "--recipe", "none", "--lanes", "4", "--horizon", "16"),
+    *("--ppo.num-minibatches", "1"),
+)
+"""A run that leaves the machine idle, so that what is measured is not how busy it is."""
 
 
 class Job:

@@ -2,7 +2,8 @@
 
 Two hosts are network namespaces on a switch, a CartPole run trains over both, and the second's cable is unplugged for
 `--seconds`. Says how fast the rest went on, how long after the cable was plugged in again the second host's new workers
-had their first update, and whether the journal holds: nothing lost, nothing doubled, nothing too old.
+had their first update, and whether the journal holds: nothing lost, nothing doubled, nothing too old. With `--sleeping`
+the environments sleep instead of computing: the time is then that of reconnecting, not of a busy machine.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import time
 from pathlib import Path
 
-from jobs import job
+from jobs import SLEEPING, SLEEPY, job
 from namespaces import SECOND, two_hosts
 
 from srl.api.status import RunStatus
@@ -28,9 +29,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=30.0, help="without the second host")
+    parser.add_argument("--sleeping", action="store_true", help="environments that sleep instead of CartPole")
     arguments = parser.parse_args()
+    env, options = (SLEEPY, SLEEPING) if arguments.sleeping else ("CartPole-v1", ())
     taken: list[float] = []
-    with two_hosts() as hosts, job("--journal", "--actors", "2", *hosts.options, enter=hosts.enter) as run:
+    shared = ("--journal", "--actors", "2", *options)
+    with two_hosts() as hosts, job(*shared, *hosts.options, env=env, enter=hosts.enter) as run:
         for _ in range(arguments.times):
             before = run.wait(lambda status: bool(there(status)))
             hosts.cable("down")
