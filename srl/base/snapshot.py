@@ -14,7 +14,8 @@ from srl.base.tree import Array
 
 HEADER_BYTES = 1 << 17
 LAYOUT_OFFSET = 1 << 12
-FACTS_BYTES = 1 << 14
+FACTS_BYTES = 1 << 18
+"""At most, for each slot; pages that are not written take no memory."""
 _MAGIC = 0x53524C534E4150
 _READY, _SLOT_BYTES, _LAYOUT_BYTES, _ACTIVE = 0, 1, 2, 3
 _SLOTS = 16  # for each slot: sequence (odd while it is written) and version

@@ -164,7 +164,7 @@ class Gauges:
             "count": self.episodes,
             "returns": list(self.returns),
             "lengths": list(self.lengths),
-            "curve": self._curve,
+            "curve": list(self._curve),
             "stride": self._stride,
             "evaluation": msgspec.to_builtins(self.evaluation),
         }

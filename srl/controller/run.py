@@ -26,7 +26,7 @@ from srl.api.status import RunStatus
 from srl.api.transport import Listener, Message
 from srl.api.worker import Place
 from srl.base.clock import Clock, SystemClock
-from srl.base.meter import Counter, Meter
+from srl.base.meter import Meter
 from srl.base.seeding import derive
 from srl.controller.commands import (
     STOP_REASON,
@@ -39,11 +39,12 @@ from srl.controller.commands import (
     TellStatus,
 )
 from srl.controller.gauges import Gauges, Member
+from srl.controller.hangs import stuck
 from srl.controller.harming import harm
 from srl.controller.scaling import everybody, planned, resized
 from srl.controller.seats import Seat
 from srl.controller.state import ControllerState
-from srl.controller.supervision import GiveUp, Guard, History, Pace, Watch, briefly
+from srl.controller.supervision import GiveUp, Guard, History, Pace, briefly
 from srl.names.table import NameTable
 from srl.schedulers.hosts import HostsScheduler
 
@@ -311,21 +312,12 @@ class Controller:
             self._scheduler.send(told, Names(self._names.lookup("")))
 
     def _find_stuck(self) -> None:
-        running = [seat for seat in self._seats.values() if seat.state == "running"]
-        stopped = {seat.place for seat in running if self._scheduler.usage(seat.place).stopped}
-        for seat in running:
-            self._names.renew(seat.place.name)
-            meter, frozen = self._scheduler.meter(seat.place), seat.place in stopped
-            timeout = self._groups[seat.place.group].restart.hang_timeout
-            now = self._clock.now()  # of this very look: a dump of another's stacks takes its time
-            stuck = seat.watch.stuck(meter.get(Counter.PROGRESS), meter.stamp(), now, timeout, frozen)
-            if stuck and self._guard.allows(now, len(self._seats), len(stopped) if frozen else 0):
-                what = "frozen (SIGSTOP)" if frozen else f"stuck in phase {meter.phase().name.lower()}"
-                stacks = "" if frozen else self._scheduler.dump(seat.place)
-                seat.last_words = f"{what} for {seat.watch.still:.0f} s\n{stacks}"
-                self.tell(f"{seat.place.name} is {what}; replacing it")
-                self._scheduler.kill(seat.place)
-                seat.watch = Watch()
+        for seat in self._all():
+            if seat.state == "running":
+                self._names.renew(seat.place.name)
+        for seat, what in stuck(self._all(), self._scheduler, self._groups, self._guard, self._clock):
+            self.tell(f"{seat.place.name} is {what}; replacing it")
+            self._scheduler.kill(seat.place)
 
     # What others may ask
 

@@ -11,6 +11,7 @@ from srl.api.status import EvaluationStatus
 from srl.runs import checkpoints
 from srl.runs.checkpoints import Keep
 from srl.runs.directory import RunDirectory
+from srl.runs.scribe import Scribe
 from srl.runs.sinks import MetricSinks
 from srl.workers.evaluator import EVALUATED
 
@@ -25,12 +26,14 @@ class Judge:
         stores: Mapping[str, ParameterStore],
         sinks: MetricSinks,
         tell: Callable[[str], None],
+        scribe: Scribe,
     ) -> None:
         self._folder = run.checkpoints / checkpoints.BEST
         self._description = description
         self._stores = stores
         self._sinks = sinks
         self._tell = tell
+        self._scribe = scribe
         self._best = _score_of(self._folder)
 
     def note(self, evaluation: EvaluationStatus, elapsed: float) -> None:
@@ -54,11 +57,16 @@ class Judge:
             assert pulled is not None
             arrays[f"{policy}/parameters"] = pulled[1]
             facts["policies"][policy] = {"version": pulled[0], "steps": evaluation.step, "policy": policy}
-        try:
-            checkpoints.write(self._folder, evaluation.step, arrays, facts, keep=Keep(1))
-            self._best = evaluation.return_mean
-        except checkpoints.CheckpointError as error:
-            self._tell(f"the best parameters were not written: {error}")
+        former, self._best = self._best, evaluation.return_mean
+
+        def write() -> None:
+            try:
+                checkpoints.write(self._folder, evaluation.step, arrays, facts, keep=Keep(1))
+            except checkpoints.CheckpointError as error:
+                self._best = former
+                self._tell(f"the best parameters were not written: {error}")
+
+        self._scribe.begin(write)
 
 
 def _score_of(folder: Any) -> float:

@@ -18,6 +18,7 @@ from srl.base.config import to_data
 from srl.base.state import NotResumable, NotYet, State
 from srl.runs import checkpoints
 from srl.runs.checkpoints import Keep
+from srl.runs.scribe import Scribe
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.memory import RunMemory
 
@@ -99,6 +100,7 @@ class Saver:
         seconds: float,
         why_not_exact: str,
         tell: Callable[[str], None],
+        scribe: Scribe,
     ) -> None:
         self._experiment = experiment
         self._root = root
@@ -108,6 +110,7 @@ class Saver:
         self._seconds = seconds
         self._why_not = why_not_exact
         self._tell = tell
+        self._scribe = scribe
         self._saved_version = -1
         self._saved = time.monotonic()
         if self._scheduler is not None and self._why_not:
@@ -135,10 +138,11 @@ class Saver:
 
     @property
     def due(self) -> bool:
-        return time.monotonic() - self._saved >= self._seconds and self.version > self._saved_version
+        late = time.monotonic() - self._saved >= self._seconds
+        return late and self.version > self._saved_version and not self._scribe.busy
 
     def save(self, status: RunStatus, episodes: dict[str, Any], whole: bool = True) -> None:
-        """Write a checkpoint if there is anything new. Without `whole` the workers are gone already."""
+        """Begin to write a checkpoint if there is anything new. Without `whole` the workers are gone already."""
         version = self.version
         if version <= self._saved_version:
             return
@@ -164,12 +168,17 @@ class Saver:
             "why_not_exact": self._why_not,
         }
         step = sum(int(fact["steps"]) for fact in facts["policies"].values())
-        try:
-            checkpoints.write(self._root, step, arrays, facts, self._keep, workers)
-            self._saved_version = version
-        except checkpoints.CheckpointError as error:
-            self._tell(f"no checkpoint was written: {error}")
+        former, self._saved_version = self._saved_version, version
         self._saved = time.monotonic()
+
+        def write() -> None:
+            try:
+                checkpoints.write(self._root, step, arrays, facts, self._keep, workers)
+            except checkpoints.CheckpointError as error:
+                self._saved_version = former
+                self._tell(f"no checkpoint was written: {error}")
+
+        self._scribe.begin(write)
 
     def _workers(self) -> State | None:
         if self._scheduler is None or self._why_not:

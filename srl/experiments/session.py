@@ -32,6 +32,7 @@ from srl.runs.checkpoints import Keep
 from srl.runs.directory import RunDirectory
 from srl.runs.foreign_sinks import sinks_of
 from srl.runs.journal import Journal
+from srl.runs.scribe import Scribe
 from srl.schedulers.hosts import HostsScheduler
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.memory import RunMemory
@@ -108,6 +109,7 @@ class Session:
                 on_learnt=Journal(run.journal).add,
             )
             undo.pop_all()
+        self._scribe = Scribe(beside=not isinstance(scheduler, InlineScheduler))
         keep = Keep(options.keep_last, keep_every(options))
         self._saver = Saver(
             experiment,
@@ -118,8 +120,10 @@ class Session:
             options.checkpoint_seconds,
             why_not_exact,
             self._tell,
+            self._scribe,
         )
-        self._judge = Judge(run, experiment.description, self._memory.parameters, self._sinks, self._tell)
+        parameters = self._memory.parameters
+        self._judge = Judge(run, experiment.description, parameters, self._sinks, self._tell, self._scribe)
         self._measured = 0.0
         self._episodes_before = 0  # those of the run that is resumed
         self._looked = 0.0
@@ -164,6 +168,7 @@ class Session:
                     self._controller.shut_down()
                     status = self._close_books()
                 finally:
+                    self._scribe.close()
                     self._sinks.close()
                     self._memory.close()
                     shutil.rmtree(self._runtime, ignore_errors=True)
@@ -189,7 +194,9 @@ class Session:
     def _close_books(self) -> RunStatus:
         """The last figures, the last checkpoint, the last status; a disk that is full costs no more than them."""
         self._observe(self._controller.status())
+        self._scribe.finish()
         self._save(whole=False)
+        self._scribe.finish()
         try:
             self._run.write_status(self._controller.status())
         except OSError as error:

@@ -99,9 +99,20 @@ class ProcessScheduler:
         self._children[page] = _Child(place, page, control, log)
         self._poller.register(control.fileno(), select.POLLIN)
         with theirs, _open_log(log) as stream:
-            data = msgspec.msgpack.encode(launch)
+            self._order(msgspec.msgpack.encode(launch), [theirs.fileno(), stream.fileno()])
+
+    def _order(self, data: bytes, descriptors: list[int]) -> None:
+        """To the zygote. It may be waiting for us to hear what it did with earlier orders, before it takes this one."""
+        channel = self._channel
+        both = select.poll()
+        both.register(channel, select.POLLIN | select.POLLOUT)
+        while self._channel is channel:  # if not, it died, and whom we wanted is buried with all others
             try:
-                socket.send_fds(self._channel, [data], [theirs.fileno(), stream.fileno()])
+                socket.send_fds(channel, [data], descriptors, socket.MSG_DONTWAIT)
+                return
+            except BlockingIOError:
+                self._hear_zygote()
+                both.poll(1000.0)
             except ConnectionError:
                 self._lost_zygote()
 

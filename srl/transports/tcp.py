@@ -50,7 +50,7 @@ class TcpListener:
             for descriptor, _ in self._poll.poll(0):
                 if descriptor == self._socket.fileno():
                     self._accept_strangers()
-                else:
+                elif descriptor in self._strangers:  # not one that had to make room just now
                     self._greet(descriptor)
             self._expire()
         return self._ready.popleft() if self._ready else None

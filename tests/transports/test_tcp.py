@@ -15,7 +15,15 @@ from srl.api.transport import ChannelClosed, Message
 from srl.base.tree import Array
 from srl.base.wire import Buffer, Codec
 from srl.transports import tcp
-from srl.transports.handshake import ANSWER_BYTES, HELLO, ClientHandshake, Credentials
+from srl.transports.handshake import (
+    ANSWER_BYTES,
+    HELLO,
+    PROTOCOL_VERSION,
+    ClientHandshake,
+    Credentials,
+    HandshakeError,
+    ServerHandshake,
+)
 from srl.transports.records import LENGTH, TAG_BYTES, Session
 from srl.transports.tcp import TcpListener, TcpTransport
 from srl.transports.tcp_channel import TcpChannel
@@ -188,9 +196,9 @@ def test_a_stranger_is_refused_and_told_so(server: Server, secret: bytes, run: s
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + bytes(100),
         bytes(1000),
         b"\xff" * 1000,
-        HELLO.pack(b"SRLH", 2, 0, bytes(32)),
+        HELLO.pack(b"SRLH", PROTOCOL_VERSION + 1, 0, bytes(32)),
         HELLO.pack(b"SRLH", 0, 0, bytes(32)),
-        HELLO.pack(b"SRLH", 1, 7, bytes(32)),
+        HELLO.pack(b"SRLH", PROTOCOL_VERSION, 7, bytes(32)),
     ],
 )
 def test_garbage_instead_of_a_hello_is_refused(server: Server, data: bytes) -> None:
@@ -256,6 +264,45 @@ def test_a_crowd_of_silent_strangers_does_not_keep_an_honest_client_out(server: 
     assert server.refused["handshake"] >= 50
     assert len(crowd) - server.refused["handshake"] <= tcp.MAX_STRANGERS
     server.check_honest()
+
+
+def test_a_stranger_who_speaks_while_he_makes_room_for_another_harms_nobody(server: Server) -> None:
+    crowd = [server.dial() for _ in range(tcp.MAX_STRANGERS)]
+    for _ in range(tcp.MAX_STRANGERS // tcp.MAX_ACCEPTS):
+        assert server.listener.accept() is None
+    server.dial()
+    crowd[0].send(b"x")  # news of both come with one look, the new one's first
+    assert server.listener.accept() is None
+    assert server.refused["handshake"] >= 1
+    server.check_honest()
+
+
+def test_keys_are_those_of_one_connection_and_need_more_than_the_secret() -> None:
+    """Who recorded all that was said, and later learns the secret, could repeat every step that needs nothing else."""
+    seen = set()
+    for _ in range(2):
+        credentials = Credentials(SECRET, "run", encrypt=True)
+        client, server = ClientHandshake(credentials), ServerHandshake(credentials)
+        recorded = server.feed(client.hello)
+        server.feed(client.feed(recorded))
+        assert client.keys is not None
+        assert server.keys is not None
+        assert (client.keys.outgoing, client.keys.incoming) == (server.keys.incoming, server.keys.outgoing)
+        late = ClientHandshake(credentials)  # with the secret and the public keys, but another private one
+        late._public = client._public
+        late.feed(recorded)
+        assert late.keys is not None
+        seen |= {client.keys.outgoing, client.keys.incoming, late.keys.outgoing, late.keys.incoming}
+    assert len(seen) == 8
+
+
+def test_a_member_with_a_public_key_that_is_none_is_refused() -> None:
+    credentials = Credentials(SECRET, "run")
+    member, server = ClientHandshake(credentials), ServerHandshake(credentials)
+    member._public = bytes(32)
+    answer = server.feed(HELLO.pack(b"SRLH", PROTOCOL_VERSION, 0, bytes(32)))
+    with pytest.raises(HandshakeError, match="none"):
+        server.feed(member.feed(answer))
 
 
 def test_a_client_refuses_a_server_that_cannot_prove_itself() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from srl.api.control import Learnt
+from srl.base.snapshot import Snapshot
 from srl.workers.journal import REPEATED, UpdateJournal, digest_of
 
 
@@ -32,6 +33,26 @@ def test_reports_that_died_on_their_way_are_repeated_from_the_facts_of_the_commi
     assert other == []
 
 
-def batch(update: int) -> Any:
+def test_a_batch_of_thousands_of_blocks_fits_into_a_commit_and_comes_out_of_it_whole() -> None:
+    parameters = np.zeros(3, np.float32)
+    journal = UpdateJournal("policy", 0, lambda message: None)
+    journal.resume({}, parameters)
+    for update in range(3 * REPEATED):
+        blocks = [f"actors/{actor}.0:{4 * update + block}" for block in range(4) for actor in range(2000)]
+        journal.add(update, parameters, batch(update, *blocks, blocks[0]))  # one of them twice, as must not be
+    commits = Snapshot.create("commits")
+    try:
+        commits.write(1, {"parameters": parameters}, {"journal": journal.last})
+        committed = commits.read()
+    finally:
+        commits.memory.close()
+    assert committed is not None
+    told: list[Any] = []
+    UpdateJournal("policy", 0, told.append).resume(committed[2], parameters)
+    assert told[-1].update == 3 * REPEATED - 1
+    assert sorted(told[-1].samples) == sorted([*blocks, blocks[0]])
+
+
+def batch(update: int, *samples: str) -> Any:
     """Two decisions of the version before the one that learns from them."""
-    return SimpleNamespace(samples=[f"actors/0.0:{update}"], lags=np.ones(2, np.int64))
+    return SimpleNamespace(samples=samples or [f"actors/0.0:{update}"], lags=np.ones(2, np.int64))
