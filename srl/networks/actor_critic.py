@@ -118,6 +118,17 @@ class NormedHeads(nn.Module):
         return result
 
 
+def start_from(network: nn.Module, parameters: tuple[float, ...]) -> None:
+    """Let the policy's output begin at these distribution parameters [n], but for what its small weights add."""
+    for module in network.modules():
+        if isinstance(module, (StackedActorCritic, SharedActorCritic, SplitActorCritic)):
+            bias = module.policy_bias if isinstance(module, StackedActorCritic) else module.policy.bias
+            own = bias.numel()
+            bias.data.copy_(torch.tensor(parameters[:own]).view_as(bias))
+            if module.free is not None:
+                module.free.data.copy_(torch.tensor(parameters[own:]).view_as(module.free))
+
+
 def _with_free(parameters: Tensor, free: Tensor | None) -> Tensor:
     """Parameters [B, n], followed by those that are the same in every row."""
     return parameters if free is None else torch.cat((parameters, free.expand(parameters.shape[0], -1)), dim=1)

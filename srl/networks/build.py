@@ -16,6 +16,7 @@ from srl.networks.actor_critic import (
     SharedActorCritic,
     SplitActorCritic,
     StackedActorCritic,
+    start_from,
 )
 from srl.networks.distributions import Distribution
 from srl.networks.encoders import Encoder, Trunk, build_encoder
@@ -71,10 +72,12 @@ def build_network(
     generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if not options.network:
-            return default_network(observation, distribution, options)
-        network: nn.Module = load_object(options.network)(observation, action)
-        check_network(network, observation, distribution, options.network)
+        if options.network:
+            network: nn.Module = load_object(options.network)(observation, action)
+            check_network(network, observation, distribution, options.network)
+        else:
+            network = default_network(observation, distribution, options)
+            start_from(network, distribution.start)
     return network
 
 

@@ -38,6 +38,11 @@ class Composite:
     def action_size(self) -> int:
         return sum(part.action_size for _, part in self.parts)
 
+    @property
+    def start(self) -> tuple[float, ...]:
+        joined = self._join([torch.tensor([part.start], dtype=torch.float64) for _, part in self.parts])
+        return tuple(joined[0].tolist())
+
     def _split(self, parameters: Tensor) -> Iterator[tuple[str, Distribution, Tensor]]:
         offset, free = 0, self.num_parameters - self.num_free
         for path, part in self.parts:

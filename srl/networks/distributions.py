@@ -47,6 +47,10 @@ class Distribution(Protocol):
     def action_size(self) -> int:
         """Numbers in an action."""
 
+    @property
+    def start(self) -> tuple[float, ...]:
+        """The parameters [n] of a network that has learnt nothing: biases."""
+
     def mask(self, parameters: Tensor, allowed: Tensor) -> Tensor:
         """The parameters, with no probability left for choices that are not `allowed` [B, num_choices]."""
 
@@ -92,6 +96,10 @@ class Categorical:
     @property
     def num_choices(self) -> int:
         return self.num_parameters
+
+    @property
+    def start(self) -> tuple[float, ...]:
+        return (0.0,) * self.num_parameters
 
     def mask(self, parameters: Tensor, allowed: Tensor) -> Tensor:
         return parameters.masked_fill(~allowed, FORBIDDEN)
@@ -141,6 +149,10 @@ class MultiCategorical:
     def action_size(self) -> int:
         return len(self.nvec)
 
+    @property
+    def start(self) -> tuple[float, ...]:
+        return (0.0,) * self.num_parameters
+
     def mask(self, parameters: Tensor, allowed: Tensor) -> Tensor:
         return parameters.masked_fill(~allowed, FORBIDDEN)
 
@@ -185,6 +197,7 @@ class DiagonalGaussian:
     shape: tuple[int, ...]
     free_std: bool = True
     """The standard deviations are the same for every observation."""
+    initial_std: float = 1.0
     num_choices: int = 0
 
     @property
@@ -194,6 +207,10 @@ class DiagonalGaussian:
     @property
     def action_size(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def start(self) -> tuple[float, ...]:
+        return (0.0,) * self.action_size + (math.log(self.initial_std),) * self.action_size
 
     def mask(self, parameters: Tensor, allowed: Tensor) -> Tensor:
         return parameters

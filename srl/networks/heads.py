@@ -26,8 +26,8 @@ def distribution_for(action: Space, options: NetworkOptions | None = None) -> Di
     free_std = options.std == "free"
     if options.box == "squashed":
         low, high = (tuple(bound.ravel().tolist()) for bound in bounds_of(action))
-        return SquashedGaussian(low, high, action.shape, free_std)
-    return DiagonalGaussian(tuple(action.shape), free_std)
+        return SquashedGaussian(low, high, action.shape, free_std, options.initial_std)
+    return DiagonalGaussian(tuple(action.shape), free_std, options.initial_std)
 
 
 def _parts(action: Dict, path: str, options: NetworkOptions) -> Iterator[tuple[str, Distribution]]:

@@ -3,6 +3,7 @@ command line or in a controller costs nothing."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,6 +46,8 @@ class NetworkOptions:
     """Box actions: Gaussian, and clipped by the environment's adapter, or squashed by tanh into finite bounds."""
     std: Literal["free", "state"] = "free"
     """Their standard deviations: the same for every observation, or put out by the network."""
+    initial_std: float = 1.0
+    """What these start from, the same for all elements of a Box."""
     mask_key: str = "action_mask"
     """Part of a Dict observation that says which choices are allowed (not 0): one number for each choice of a Discrete,
     of all of a MultiDiscrete, or of all such parts in the order of their names. It is not shown to the network."""
@@ -60,6 +63,8 @@ class NetworkOptions:
         for name in ("memory_size", "chunk", "entity_size", "attention_heads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
+        if not 0.0 < self.initial_std < math.inf:
+            raise ValueError(f"initial_std must be a positive number, found {self.initial_std}")
         if self.burn_in < 0:
             raise ValueError(f"burn_in must be 0 or more, found {self.burn_in}")
         if self.entities and self.entity_size % self.attention_heads:

@@ -33,10 +33,12 @@ class SquashedGaussian:
     high: tuple[float, ...]
     shape: tuple[int, ...]
     free_std: bool = True
+    initial_std: float = 1.0
+    """Of u."""
 
     @property
     def _base(self) -> DiagonalGaussian:
-        return DiagonalGaussian((len(self.low),), self.free_std)
+        return DiagonalGaussian((len(self.low),), self.free_std, self.initial_std)
 
     @property
     def num_free(self) -> int:
@@ -47,6 +49,10 @@ class SquashedGaussian:
         return self._base.num_parameters
 
     num_choices = 0
+
+    @property
+    def start(self) -> tuple[float, ...]:
+        return self._base.start
 
     @property
     def action_size(self) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -59,6 +61,27 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_generator_al
     assert torch.equal(build(1), build(1))
     assert not torch.equal(build(1), build(2))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("options", [{}, {"std": "state"}, {"towers": "shared"}, {"memory": "gru", "std": "state"}])
+@pytest.mark.parametrize("box", ["clipped", "squashed"])
+def test_deviations_start_where_they_are_told_to(options: dict[str, Any], box: Literal["clipped", "squashed"]) -> None:
+    action = Dict({"aim": Box((2,), low=-1.0, high=1.0), "key": Discrete(3), "push": Box((1,), low=-1.0, high=1.0)})
+    config = PPOConfig(initial_std=0.25, box=box, **options)
+    network, distribution = config.build_network(Box((4,)), action, seed=0)
+    state = [torch.zeros(1, config.state_size)] if config.memory != "none" else []
+    parameters, *_ = network(torch.zeros(1, 4), *state)
+    # The network's own come part by part (2 + 2 of aim, 3 of key, 1 + 1 of push), those that are free at the end.
+    log_stds = [2, 3, 8] if config.std == "state" else [6, 7, 8]
+    wanted = torch.zeros(1, distribution.num_parameters)
+    wanted[0, log_stds] = math.log(0.25)
+    torch.testing.assert_close(parameters, wanted, atol=1e-6, rtol=0.0)
+
+
+@pytest.mark.parametrize("initial_std", [0.0, -1.0, math.nan, math.inf])
+def test_deviations_start_positive(initial_std: float) -> None:
+    with pytest.raises(ValueError, match="initial_std must be a positive number"):
+        PPOConfig(initial_std=initial_std)
 
 
 def test_images_beside_vectors_share_one_body() -> None:
