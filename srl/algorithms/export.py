@@ -8,8 +8,9 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,14 +24,28 @@ OBSERVATION, ACTION, VALUE = "observation", "action", "value"
 STATE, FIRST, NEXT_STATE = "state", "first", "next_state"
 ROWS = 2
 """Of the example batch: an axis of 1 would be taken for a constant."""
-Bounds: TypeAlias = tuple[Tensor, Tensor]
+
+
+class Bounds(NamedTuple):
+    """Of a Box."""
+
+    low: Tensor
+    high: Tensor
+    whole: torch.dtype | None
+    """What the environment counts in, where that is whole numbers."""
+
+    def kept(self, action: Tensor) -> Tensor:
+        """The numbers that the environment gets."""
+        if self.whole is None:
+            return torch.clamp(action, self.low, self.high)
+        return torch.clamp(action.round(), self.low, self.high).to(self.whole)
 
 
 class GreedyModule(nn.Module):
     """Observations (one tensor for each leaf), and for a policy with a memory `state` and `first` ->
     action, distribution parameters, value, and the new state. Normalisers and masks are part of the network, the
-    bounds of a Box are kept here. `unseen` are the leaves that only the critic sees: they are no inputs, and without
-    them there is no value."""
+    bounds of a Box are kept here, and whole numbers rounded. `unseen` are the leaves that only the critic sees: they
+    are no inputs, and without them there is no value."""
 
     def __init__(
         self,
@@ -61,12 +76,11 @@ class GreedyModule(nn.Module):
 
     def _outputs(self, parameters: Tensor, value: Tensor) -> dict[str, Tensor]:
         action = self._distribution.mode(parameters)
-        actions = {name: self._clip(name, part) for name, part in leaves(action, ACTION)}
+        actions = {
+            name: self._bounds[name].kept(part) if name in self._bounds else part for name, part in leaves(action, ACTION)
+        }
         told = {**actions, "parameters": parameters}
         return told if self._unseen else {**told, VALUE: value}
-
-    def _clip(self, name: str, action: Tensor) -> Tensor:
-        return torch.clamp(action, *self._bounds[name]) if name in self._bounds else action
 
 
 def input_name(path: str) -> str:
@@ -75,10 +89,16 @@ def input_name(path: str) -> str:
 
 
 def bounds_in(action: Space) -> dict[str, Bounds]:
-    """Name of the output -> lowest and highest values, of every Box with bounds in an action space."""
+    """Name of the output -> what its numbers are kept to, of every Box with bounds in an action space."""
     boxes = [(name, leaf) for name, leaf in leaves(_plain(action), ACTION) if isinstance(leaf, Box)]
-    limits = {name: tuple(torch.from_numpy(bound).float() for bound in bounds_of(box)) for name, box in boxes}
-    return {name: (low, high) for name, (low, high) in limits.items() if low.isfinite().any() or high.isfinite().any()}
+    limits = {name: _bounds(box) for name, box in boxes}
+    return {name: found for name, found in limits.items() if found.low.isfinite().any() or found.high.isfinite().any()}
+
+
+def _bounds(box: Box) -> Bounds:
+    low, high = (torch.from_numpy(bound).float() for bound in bounds_of(box))
+    native = box.native_dtype or box.dtype
+    return Bounds(low, high, getattr(torch, native) if np.dtype(native).kind in "iub" else None)
 
 
 def _plain(space: Space) -> Any:

@@ -125,8 +125,9 @@ def _agree(computed: dict[str, Any], decision: Decision, space: Space) -> None:
     if "value" in computed:
         wanted["value"] = decision["value"]
     for name, array in wanted.items():
-        whole = np.issubdtype(array.dtype, np.integer)
-        same = computed[name] == array if whole else np.isclose(computed[name], array, TOLERANCE, TOLERANCE)
+        rounded = 0.5 if computed[name].dtype.kind in "iub" else 0.0  # of a Box, where the policy's are real
+        choices = np.issubdtype(array.dtype, np.integer)
+        same = computed[name] == array if choices else np.isclose(computed[name], array, TOLERANCE, TOLERANCE + rounded)
         if not np.all(same):
             raise RuntimeError(
                 f"the exported file gives another {name!r} than the policy ({computed[name]} instead of {array}); the "
@@ -135,7 +136,7 @@ def _agree(computed: dict[str, Any], decision: Decision, space: Space) -> None:
 
 
 def _within_bounds(space: Space, action: Tree) -> Tree:
-    """Actions [B, ...] as the file gives them."""
+    """Actions [B, ...] as the file gives them, but for rounding."""
     if isinstance(space, Dict):
         assert isinstance(action, Mapping)
         return {name: _within_bounds(space.items[name], part) for name, part in action.items()}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from srl.api.spaces import Dict, Discrete, MultiDiscrete, Space, bounds_of
+from srl.api.spaces import Dict, Discrete, MultiDiscrete, Space
 from srl.base.tree import joined
 from srl.networks.composite import Composite
 from srl.networks.distributions import Categorical, DiagonalGaussian, Distribution, MultiCategorical
+from srl.networks.frame import frame_of, full_frame
 from srl.networks.options import NetworkOptions
 from srl.networks.squashed import SquashedGaussian
 from srl.networks.support import check_action_space
@@ -23,11 +24,10 @@ def distribution_for(action: Space, options: NetworkOptions | None = None) -> Di
         return Categorical(action.n)
     if isinstance(action, MultiDiscrete):
         return MultiCategorical(tuple(action.nvec))
-    free_std = options.std == "free"
+    shape, free_std = tuple(action.shape), options.std == "free"
     if options.box == "squashed":
-        low, high = (tuple(bound.ravel().tolist()) for bound in bounds_of(action))
-        return SquashedGaussian(low, high, action.shape, free_std, options.initial_std)
-    return DiagonalGaussian(tuple(action.shape), free_std, options.initial_std)
+        return SquashedGaussian(full_frame(action), shape, free_std, options.initial_std)
+    return DiagonalGaussian(shape, free_std, options.initial_std, frame_of(action))
 
 
 def _parts(action: Dict, path: str, options: NetworkOptions) -> Iterator[tuple[str, Distribution]]:

@@ -7,6 +7,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+STATE_LOG_STD = (-5.0, 2.0)
+"""Logarithms of the least and the largest standard deviation that a network may put out, in units of the bounds."""
+
 
 @dataclass(frozen=True)
 class NetworkOptions:
@@ -43,11 +46,12 @@ class NetworkOptions:
     global_keys: tuple[str, ...] = ()
     """Parts of a Dict observation that only the critic sees. To act, they are not needed."""
     box: Literal["clipped", "squashed"] = "clipped"
-    """Box actions: Gaussian, and clipped by the environment's adapter, or squashed by tanh into finite bounds."""
+    """Box actions: Gaussian, and clipped by the environment's adapter, or squashed by tanh into finite bounds. Both
+    are in units of the bounds where an element has two: mean 0 is their middle, deviation 1 half their distance."""
     std: Literal["free", "state"] = "free"
-    """Their standard deviations: the same for every observation, or put out by the network."""
+    """Their standard deviations: the same for every observation, or put out by the network (then 0.0067 to 7.4)."""
     initial_std: float = 1.0
-    """What these start from, the same for all elements of a Box."""
+    """What these start from, in the same units."""
     mask_key: str = "action_mask"
     """Part of a Dict observation that says which choices are allowed (not 0): one number for each choice of a Discrete,
     of all of a MultiDiscrete, or of all such parts in the order of their names. It is not shown to the network."""
@@ -65,6 +69,12 @@ class NetworkOptions:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
         if not 0.0 < self.initial_std < math.inf:
             raise ValueError(f"initial_std must be a positive number, found {self.initial_std}")
+        least, largest = map(math.exp, STATE_LOG_STD)
+        if self.std == "state" and not least < self.initial_std < largest:
+            raise ValueError(
+                f"initial_std must be between {least:.2g} and {largest:.2g}, the limits of a standard deviation that "
+                f"the network puts out; found {self.initial_std}"
+            )
         if self.burn_in < 0:
             raise ValueError(f"burn_in must be 0 or more, found {self.burn_in}")
         if self.entities and self.entity_size % self.attention_heads:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from srl.networks.distributions import DiagonalGaussian, Evaluation
+from srl.networks.frame import Frame
 
 LIMIT = 1.0 - 1e-6
 """Actions nearer to their bounds than this are taken to be here: float32 cannot tell how near."""
@@ -20,8 +21,8 @@ WEIGHTS = [weight / math.sqrt(2.0 * math.pi) for weight in WEIGHTS]
 
 @dataclass(frozen=True)
 class SquashedGaussian:
-    """a = centre + half * tanh(u) with u Gaussian; the parameters are those of u. The action is kept as the environment
-    gets it.
+    """tanh(u) with u Gaussian, in units of the `frame`; the parameters are those of u. The action is kept as the
+    environment gets it.
 
         log p(a) = log p(u) - sum log(1 - tanh(u)^2) - sum log half
 
@@ -29,8 +30,7 @@ class SquashedGaussian:
     gradient.
     """
 
-    low: tuple[float, ...]  # one for each element, in C order
-    high: tuple[float, ...]
+    frame: Frame
     shape: tuple[int, ...]
     free_std: bool = True
     initial_std: float = 1.0
@@ -38,7 +38,7 @@ class SquashedGaussian:
 
     @property
     def _base(self) -> DiagonalGaussian:
-        return DiagonalGaussian((len(self.low),), self.free_std, self.initial_std)
+        return DiagonalGaussian((self.action_size,), self.free_std, self.initial_std)
 
     @property
     def num_free(self) -> int:
@@ -51,33 +51,25 @@ class SquashedGaussian:
     num_choices = 0
 
     @property
-    def start(self) -> tuple[float, ...]:
-        return self._base.start
+    def action_size(self) -> int:
+        return math.prod(self.shape)
 
     @property
-    def action_size(self) -> int:
-        return len(self.low)
+    def start(self) -> tuple[float, ...]:
+        return self._base.start
 
     def mask(self, parameters: Tensor, allowed: Tensor) -> Tensor:
         return parameters
 
-    def _frame(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        low, high = like.new_tensor(self.low), like.new_tensor(self.high)
-        return (low + high) / 2.0, (high - low) / 2.0  # [d]
-
     def _squash(self, raw: Tensor) -> Tensor:
-        centre, half = self._frame(raw)
-        return torch.addcmul(centre, half, raw.tanh()).reshape(-1, *self.shape)
+        return self.frame.to_native(raw.tanh()).reshape(-1, *self.shape)
 
     def _raw(self, action: Tensor) -> Tensor:
         """The Gaussian number [B, d] behind an action."""
-        flat = action.reshape(-1, self.action_size)
-        centre, half = self._frame(flat)
-        return torch.atanh(((flat - centre) / half).clamp_(-LIMIT, LIMIT))
+        return torch.atanh(self.frame.to_unit(action.reshape(-1, self.action_size)).clamp_(-LIMIT, LIMIT))
 
     def _correction(self, raw: Tensor) -> Tensor:
-        half = self._frame(raw)[1]
-        return (log_slope(raw) + half.log()).sum(1)
+        return log_slope(raw).sum(1).add_(self.frame.log_volume)
 
     def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
         return self._squash(self._base.sample(parameters, generator))
@@ -93,9 +85,9 @@ class SquashedGaussian:
     def evaluate(self, parameters: Tensor, action: Tensor) -> Evaluation:
         raw = self._raw(action)
         base = self._base.evaluate(parameters, raw)
-        mean, log_std = parameters.t().chunk(2)  # [d, B]
+        mean, log_std = self._base.split(parameters)
         std = log_std.exp()
-        entropy = base.entropy + self._frame(raw)[1].log().sum()
+        entropy = base.entropy.add_(self.frame.log_volume)
         for node, weight in zip(NODES, WEIGHTS, strict=True):
             entropy.add_(log_slope(torch.add(mean, std, alpha=node)).sum(0), alpha=weight)
         log_prob = base.log_prob - self._correction(raw)
@@ -105,12 +97,13 @@ class SquashedGaussian:
         # d log(1 - tanh(u)^2) / d u = -2 tanh(u), with u = mean + std * z
         *saved, mean, std = evaluation.saved
         gradient = self._base.gradient(evaluation._replace(saved=tuple(saved)), log_prob, entropy)
+        inside = saved[-1]
         if entropy != 0.0:
             mean_part, std_part = gradient.t().chunk(2)
             for node, weight in zip(NODES, WEIGHTS, strict=True):
                 slope = torch.add(mean, std, alpha=node).tanh_().mul_(-2.0 * entropy * weight)
                 mean_part.add_(slope)
-                std_part.add_(slope.mul_(std), alpha=node)
+                std_part.add_(slope.mul_(std if inside is None else std * inside), alpha=node)
         return gradient
 
 

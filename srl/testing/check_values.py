@@ -24,12 +24,13 @@ def check_spaces(findings: Findings, observation: Any, action: Any, who: str) ->
             from_gymnasium(space, role)
         except ValueError as error:
             findings.error(f"a supported {role} space", f"{error}{who}", "wrap the environment")
-    if isinstance(action, spaces.Box) and not action.is_bounded():
-        findings.warning(
-            "finite bounds of the action space",
-            f"{action}{who}",
-            "give bounds: actions are not clipped or scaled without them",
-        )
+    for path, leaf in _leaves(action):
+        if isinstance(leaf, spaces.Box) and not leaf.is_bounded():
+            findings.warning(
+                f"finite bounds of the action space{path}",
+                f"{leaf}{who}",
+                "give bounds: actions are not clipped or scaled without them",
+            )
     for path, leaf in _leaves(observation):
         if isinstance(leaf, spaces.Box) and leaf.dtype == np.float64:
             findings.warning(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -161,10 +162,11 @@ def test_a_composite_is_the_sum_of_its_parts() -> None:
     [
         (HYBRID, NetworkOptions()),
         (HYBRID, NetworkOptions(std="state")),
+        (Box((3,), low=-2.0, high=(1.0, 2.0, math.inf)), NetworkOptions()),
         (Box((3,), low=-2.0, high=(1.0, 2.0, 5.0)), NetworkOptions(box="squashed")),
         (Dict({"a": Box((2,), low=0.0, high=1.0), "b": Discrete(2)}), NetworkOptions(box="squashed", std="state")),
     ],
-    ids=["hybrid", "state", "squashed", "both"],
+    ids=["hybrid", "state", "scaled", "squashed", "both"],
 )
 def test_gradients_are_those_of_finite_differences(space: Space, options: NetworkOptions) -> None:
     distribution = distribution_for(space, options)
@@ -183,6 +185,52 @@ def test_gradients_are_those_of_finite_differences(space: Space, options: Networ
         shift[:, column] = step
         wanted = (loss(parameters + shift) - loss(parameters - shift)) / (2 * step)
         torch.testing.assert_close(found[:, column], wanted, rtol=1e-5, atol=1e-6)
+
+
+BOUNDED = Box((2, 2), low=(0.0, -0.01, -math.inf, -1.0), high=(100.0, 0.03, 5.0, 1.0))
+CENTRE, HALF = torch.tensor([50.0, 0.01, 0.0, 0.0]).double(), torch.tensor([50.0, 0.02, 1.0, 1.0]).double()
+
+
+@pytest.mark.parametrize("std", ["free", "state"])
+@pytest.mark.parametrize("nested", [False, True], ids=["box", "dict"])
+def test_a_gaussian_is_in_units_of_the_bounds(std: Literal["free", "state"], nested: bool) -> None:
+    """An element that lacks a bound, and one between -1 and 1, are as they were."""
+    space = Dict({"one": BOUNDED}) if nested else BOUNDED
+    distribution = distribution_for(space, NetworkOptions(std=std))
+    parameters = torch.randn(500, 8, dtype=torch.float64)
+    mean, log_std = parameters.chunk(2, 1)
+    wanted = torch.distributions.Normal(CENTRE + HALF * mean, HALF * log_std.exp())
+    action = distribution.sample(parameters, torch.Generator().manual_seed(0))
+    (drawn,) = (leaf for _, leaf in leaves(action))
+    assert drawn.shape == (500, 2, 2)
+    evaluation = distribution.evaluate(parameters, action)
+    log_prob = wanted.log_prob(drawn.reshape(500, 4)).sum(1)
+    torch.testing.assert_close(evaluation.log_prob, log_prob)
+    torch.testing.assert_close(distribution.log_prob(parameters, action), log_prob)
+    torch.testing.assert_close(evaluation.entropy, wanted.entropy().sum(1))
+    (mode,) = (leaf for _, leaf in leaves(distribution.mode(parameters)))
+    torch.testing.assert_close(mode.reshape(500, 4), wanted.mean)
+    standard = (drawn.reshape(500, 4) - wanted.mean) / wanted.stddev
+    assert standard.std(0).tolist() == pytest.approx([1.0] * 4, rel=0.15)
+
+
+@pytest.mark.parametrize("low", [-1.0, -math.inf, -3.4e38], ids=["unit", "unbounded", "as good as unbounded"])
+def test_bounds_of_one_and_none_cost_nothing(low: float) -> None:
+    assert distribution_for(Box((3,), low=low, high=-low)) == DiagonalGaussian((3,))
+
+
+def test_deviations_of_a_state_have_limits_beyond_which_they_get_no_gradient() -> None:
+    for box in ("clipped", "squashed"):
+        options = NetworkOptions(std="state", box=box)
+        distribution = distribution_for(Box((3,), low=-1.0, high=1.0), options)
+        parameters = torch.tensor([[0.0, 0.0, 0.0, -60.0, 0.0, 60.0]], dtype=torch.float64)
+        at_limits = torch.tensor([[0.0, 0.0, 0.0, -5.0, 0.0, 2.0]], dtype=torch.float64)
+        action = torch.tensor([[0.001, 0.5, 0.5]], dtype=torch.float64)
+        evaluation, wanted = (distribution.evaluate(at, action) for at in (parameters, at_limits))
+        assert (evaluation.log_prob.item(), evaluation.entropy.item()) == (wanted.log_prob.item(), wanted.entropy.item())
+        gradient = distribution.gradient(evaluation, torch.ones(1, dtype=torch.float64), 0.1)[0]
+        assert (gradient != 0.0).tolist() == [True, True, True, False, True, False]
+        assert gradient.isfinite().all()
 
 
 def test_a_squashed_gaussian_is_torchs_transformed_one() -> None:

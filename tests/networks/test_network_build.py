@@ -84,6 +84,11 @@ def test_deviations_start_positive(initial_std: float) -> None:
         PPOConfig(initial_std=initial_std)
 
 
+def test_deviations_of_a_state_start_within_their_limits() -> None:
+    with pytest.raises(ValueError, match=r"between 0.0067 and 7.4.*found 0.001"):
+        PPOConfig(std="state", initial_std=0.001)
+
+
 def test_images_beside_vectors_share_one_body() -> None:
     observation = Dict({"camera": Box((3, 40, 40), "uint8"), "speed": Box((2,))})
     action = Box((2,))

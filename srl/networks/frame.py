@@ -1,0 +1,73 @@
+"""The bounds of a Box as a frame: networks speak in units of it, environments in numbers of their own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from srl.api.spaces import Box, bounds_of
+from srl.base.tree import Array
+
+WIDEST = 1e9
+"""Bounds beyond this are the limits of a number's type, not a range that anybody means."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """native = centre + half * unit for each element, in C order: the bounds are -1 and 1 in units."""
+
+    centre: tuple[float, ...]
+    half: tuple[float, ...]
+
+    @property
+    def is_trivial(self) -> bool:
+        return not any(self.centre) and set(self.half) == {1.0}
+
+    @cached_property
+    def log_volume(self) -> float:
+        """By how much a native log-density is less than that in units."""
+        return sum(map(math.log, self.half))
+
+    def to_native(self, unit: Tensor) -> Tensor:
+        """[B, d] -> [B, d]"""
+        centre, half = self._tensors(unit)
+        return torch.addcmul(centre, half, unit)
+
+    def to_unit(self, native: Tensor) -> Tensor:
+        """[B, d] -> [B, d]"""
+        centre, half = self._tensors(native)
+        return (native - centre).div_(half)
+
+    def _tensors(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        # What an exporter traces are not tensors that one may keep.
+        make = _tensors.__wrapped__ if torch.compiler.is_compiling() else _tensors
+        return make(self, like.dtype, like.device)
+
+
+@lru_cache(maxsize=64)
+def _tensors(frame: Frame, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Made once: from Python's numbers it takes as long as a draw, and a device would have to wait."""
+    return torch.tensor(frame.centre, dtype=dtype, device=device), torch.tensor(frame.half, dtype=dtype, device=device)
+
+
+def full_frame(box: Box) -> Frame:
+    """That of a Box whose bounds are all finite."""
+    return _between(*bounds_of(box))
+
+
+def frame_of(box: Box) -> Frame | None:
+    """That of a Box: elements with a bound that is missing, or as good as missing, stay as they are. None where all
+    do, or are between -1 and 1 anyway."""
+    low, high = bounds_of(box)
+    bounded = (low < high) & (low > -WIDEST) & (high < WIDEST)
+    frame = _between(np.where(bounded, low, -1.0), np.where(bounded, high, 1.0))
+    return None if frame.is_trivial else frame
+
+
+def _between(low: Array, high: Array) -> Frame:
+    return Frame(tuple(((low + high) / 2.0).ravel().tolist()), tuple(((high - low) / 2.0).ravel().tolist()))
