@@ -27,8 +27,9 @@ class ActorCriticConfig(NetworkOptions):
     """The base of an algorithm's config; what is left to it is `build_trainer`."""
 
     normalize_observation: bool = False
-    """Scale real-valued observations to mean 0 and deviation 1 over all that was seen so far. The statistics are
-    parameters of the policy; only training changes them. Of entities and scans, each column is one feature."""
+    """Scale what is seen in numbers (no pictures, choices, or whole numbers between -1 and 1) to mean 0 and deviation 1
+    over all that was seen so far. The statistics are parameters of the policy; only training changes them. Of entities
+    and scans, each column is one feature. A network of your own gets whole numbers as they are."""
     observation_clip: float = 10.0
     """Normalised observations are kept within so many deviations of the mean."""
     normalize_return: Literal["none", "running", "popart"] = "none"
@@ -89,9 +90,11 @@ class ActorCriticConfig(NetworkOptions):
             if self.normalize_return == "popart":
                 value_head(network)
             shared = () if self.network else shared_rows(self)
+            whole = not self.network  # To a network of the user's own they may be names of things.
+            scaled = self.normalize_observation
             network = NormalisedActorCritic(
                 network,
-                ObservationNormaliser(seen, self.observation_clip, shared) if self.normalize_observation else None,
+                ObservationNormaliser(seen, self.observation_clip, shared, whole) if scaled else None,
                 ValueNormaliser() if self.normalize_return != "none" else None,
             )
         if masked:

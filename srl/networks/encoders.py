@@ -10,24 +10,33 @@ import torch
 from torch import Tensor, nn
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from srl.networks.image_spaces import divisor_of, is_image
+from srl.networks.image_spaces import is_image
 from srl.networks.images import ImageEncoder, build_image_encoder
 from srl.networks.initialise import orthogonal_layers
+from srl.networks.numbers import divisors_of
 
 
 class FlattenEncoder(nn.Module):
-    """Numbers as they are; bytes as fractions of their upper bound."""
+    """Real numbers as they are, also those that a normaliser made of whole ones; whole numbers as fractions of their
+    bounds."""
+
+    divisor: Tensor | float
 
     def __init__(self, space: Box) -> None:
         super().__init__()
         self.num_features = math.prod(space.shape)
-        self.divisor = divisor_of(space) if space.dtype == "uint8" else 1.0
+        divisors = divisors_of(space)
+        if (divisors == divisors[0]).all():
+            self.divisor = float(divisors[0])
+        else:
+            self.register_buffer("divisor", torch.from_numpy(divisors).float(), persistent=False)
 
     def forward(self, observation: Tensor) -> Tensor:
         flat = observation.reshape(observation.shape[0], self.num_features)
-        if flat.dtype != torch.float32:
-            flat = flat.float()
-        return flat if self.divisor == 1.0 else flat / self.divisor
+        if flat.dtype == torch.float32:
+            return flat
+        flat = flat.float()
+        return flat if isinstance(self.divisor, float) and self.divisor == 1.0 else flat / self.divisor
 
 
 class OneHotEncoder(nn.Module):

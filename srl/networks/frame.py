@@ -12,9 +12,7 @@ from torch import Tensor
 
 from srl.api.spaces import Box, bounds_of
 from srl.base.tree import Array
-
-WIDEST = 1e9
-"""Bounds beyond this are the limits of a number's type, not a range that anybody means."""
+from srl.networks.numbers import WIDEST
 
 
 @dataclass(frozen=True)

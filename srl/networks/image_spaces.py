@@ -18,9 +18,11 @@ MOST_CHANNELS = 64
 
 
 def is_image(space: Space) -> bool:
-    """Bytes [C, H, W] or [H, W, C]; large ones also as stacked frames [S, H, W, C], or as real numbers that
-    have bounds."""
-    if not isinstance(space, Box) or len(space.shape) not in (3, 4) or space.dtype not in ("uint8", "float32"):
+    """Bytes [C, H, W] or [H, W, C]; large ones also without channels [H, W], as stacked frames [S, H, W, C], or as real
+    numbers that have bounds."""
+    if not isinstance(space, Box) or space.dtype not in ("uint8", "float32"):
+        return False
+    if len(space.shape) not in ((2, 3, 4) if space.dtype == "uint8" else (3, 4)):
         return False
     layout = layout_of(space)
     if space.dtype == "float32" and not math.isfinite(np.max(space.high)):
@@ -49,18 +51,23 @@ class Layout:
     """Where an image's axes stand, and by what its numbers are divided."""
 
     order: str
-    """CHW | HWC | SHWC"""
+    """HW | CHW | HWC | SHWC"""
     channels: int
     sides: tuple[int, int]
     divisor: float
 
 
 def layout_of(space: Box) -> Layout:
+    """Of three axes the channels are the first or the last: the one of which there may be 1, 3 or 4, or else the
+    smaller one, if what is left is large."""
     shape = space.shape
     divisor = divisor_of(space)
+    if len(shape) == 2:
+        return Layout("HW", 1, (shape[0], shape[1]), divisor)
     if len(shape) == 4:
         return Layout("SHWC", shape[0] * shape[3], (shape[1], shape[2]), divisor)
-    if shape[-1] in CHANNELS and shape[0] not in CHANNELS:
+    smaller = shape[-1] < shape[0] and min(shape[:2]) >= NATURE_SIDE
+    if shape[0] not in CHANNELS and (shape[-1] in CHANNELS or smaller):
         return Layout("HWC", shape[2], (shape[0], shape[1]), divisor)
     return Layout("CHW", shape[0], (shape[1], shape[2]), divisor)
 

@@ -24,6 +24,8 @@ def planes(layout: Layout, observation: Tensor) -> Tensor:
         observation = torch.stack(observation.unbind(1), dim=-1)
     elif layout.order == "SHWC":
         observation = observation.permute(0, 2, 3, 1, 4).flatten(3)
+    elif layout.order == "HW":
+        observation = observation.unsqueeze(-1)
     return observation.float().permute(0, 3, 1, 2)
 
 

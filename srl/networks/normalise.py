@@ -17,17 +17,21 @@ from torch import Tensor, nn
 from srl.api.spaces import Box, Dict, Space
 from srl.base.tree import joined
 from srl.networks.actor_critic import SharedActorCritic, SplitActorCritic, StackedActorCritic
+from srl.networks.numbers import is_normalised
 from srl.networks.recurrent import state_size_of
 
 
-def normalised_leaves(space: Space, path: str = "", shared: Collection[str] = ()) -> dict[str, int]:
-    """Path and size of each part of an observation that is normalised, in sorted order: arrays of real numbers. Bytes
-    are pixels, which encoders scale; integers are choices and masks. The rows of a `shared` part are normalised alike:
-    its size is that of one row."""
+def normalised_leaves(
+    space: Space, path: str = "", shared: Collection[str] = (), whole: bool = True
+) -> dict[str, int]:
+    """Path and size of each part of an observation that is normalised, in sorted order. The rows of a `shared` part are
+    normalised alike: its size is that of one row. `whole`: whole numbers, too."""
     if isinstance(space, Dict):
-        parts = [normalised_leaves(space.items[name], joined(path, name), shared) for name in sorted(space.items)]
+        parts = [
+            normalised_leaves(space.items[name], joined(path, name), shared, whole) for name in sorted(space.items)
+        ]
         return {name: size for part in parts for name, size in part.items()}
-    if not (isinstance(space, Box) and space.dtype.startswith("float")):
+    if not (isinstance(space, Box) and is_normalised(space, whole)):
         return {}
     return {path: math.prod(space.shape[1:] if path in shared else space.shape)}
 
@@ -35,10 +39,10 @@ def normalised_leaves(space: Space, path: str = "", shared: Collection[str] = ()
 class ObservationNormaliser(nn.Module):
     """(observation - mean) * scale, clipped, for every part that `normalised_leaves` names; the rest passes."""
 
-    def __init__(self, space: Space, clip: float = 10.0, shared: Collection[str] = ()) -> None:
+    def __init__(self, space: Space, clip: float = 10.0, shared: Collection[str] = (), whole: bool = True) -> None:
         super().__init__()
         self.clip = clip
-        self.sizes = normalised_leaves(space, shared=shared)
+        self.sizes = normalised_leaves(space, shared=shared, whole=whole)
         size = sum(self.sizes.values())
         self.mean = nn.Parameter(torch.zeros(size), requires_grad=False)
         self.scale = nn.Parameter(torch.ones(size), requires_grad=False)

@@ -18,14 +18,14 @@ from srl.api.spaces import Box, Dict, Discrete, Space
 from srl.api.trainer import Trainer, Trajectory
 from srl.base.tree import Array
 from srl.networks.flat import FlatParameters
-from srl.networks.normalise import normalised_leaves
+from srl.networks.normalise import NormalisedActorCritic, normalised_leaves
 
 FOUR, ACTION = Box((4,)), Discrete(2)
 MIXED = Dict(
     {
         "camera": Box((2, 36, 36), "uint8"),
         "a": Box((3,)),
-        "b": Dict({"x": Box((2, 2), "float64"), "mask": Box((2,), "int8")}),
+        "b": Dict({"x": Box((2, 2), "float64"), "mask": Box((2,), "int8", 0.0, 1.0)}),
     }
 )
 BOTH = PPOConfig(normalize_observation=True, normalize_return="popart", num_minibatches=4)
@@ -40,10 +40,32 @@ def batches_of(config: PPOConfig, trainer: Trainer, number: int, space: Space = 
     return batches
 
 
-def test_only_real_numbers_are_normalised() -> None:
+def test_numbers_are_normalised_but_pictures_flags_and_choices_are_not() -> None:
     assert normalised_leaves(MIXED) == {"a": 3, "b/x": 4}
     assert normalised_leaves(Box((2, 3))) == {"": 6}
     assert normalised_leaves(ACTION) == {}
+    assert normalised_leaves(Box((84, 84, 3), "float32", 0.0, 255.0)) == {}
+    counts = Dict({"ram": Box((128,), "uint8", 0.0, 255.0), "gold": Box((2,), "int32", 0.0, 10_000.0)})
+    assert normalised_leaves(counts) == {"gold": 2, "ram": 128}
+    assert normalised_leaves(counts, whole=False) == {}
+
+
+def test_whole_numbers_are_seen_with_mean_0_and_deviation_1() -> None:
+    """Not as fractions of their bounds beside that."""
+    space = Box((2,), "uint8", 0.0, 255.0)
+    config = PPOConfig(normalize_observation=True, epochs=1, num_minibatches=1)
+    trainer = config.build_trainer(space, ACTION, 0)
+    batch = random_trajectory(config, space, ACTION, trainer, rows=9, lanes=8, seed=0)
+    trainer.step(batch, 0.0)
+    network, _ = config.build_network(space, ACTION, 0)
+    FlatParameters(network, gradients=False).load(torch.from_numpy(trainer.parameters()))
+    assert isinstance(network, NormalisedActorCritic)
+    assert network.observation_normaliser is not None
+    encoded = network.get_submodule("network.encoder")
+    seen = torch.from_numpy(acted_on([batch]).astype(np.uint8))
+    features = encoded(network.observation_normaliser(seen))
+    torch.testing.assert_close(features.mean(0), torch.zeros(2), atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(features.std(0, correction=0), torch.ones(2), atol=1e-3, rtol=0.0)
 
 
 def acted_on(batches: list[Trajectory]) -> Array:

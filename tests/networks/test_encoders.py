@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from srl.networks.encoders import build_encoder
-from srl.networks.image_spaces import has_image, is_image
-from srl.networks.images import LeanEncoder, NatureEncoder, build_image_encoder
+from srl.networks.image_spaces import has_image, is_image, layout_of
+from srl.networks.images import LeanEncoder, NatureEncoder, build_image_encoder, planes
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,46 @@ from srl.networks.images import LeanEncoder, NatureEncoder, build_image_encoder
         (Box((4, 84, 3), "uint8"), False),
         (Box((8, 8, 111), "uint8"), False),
         (Box((4, 84, 84)), False),
-        (Box((84, 84), "uint8"), False),
+        (Box((84, 84), "uint8"), True),
+        (Box((84, 84), "float32", 0.0, 1.0), False),
+        (Box((35, 84), "uint8"), False),
     ],
 )
 def test_images_are_large_arrays_of_bytes(space: Box, image: bool) -> None:
     assert is_image(space) is image
     assert has_image(Dict({"nested": Dict({"camera": space})})) is image
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "channels", "sides"),
+    [
+        ((84, 84, 12), "HWC", 12, (84, 84)),
+        ((64, 64, 9), "HWC", 9, (64, 64)),
+        ((96, 96, 2), "HWC", 2, (96, 96)),
+        ((12, 84, 84), "CHW", 12, (84, 84)),
+        ((4, 84, 84), "CHW", 4, (84, 84)),
+        ((40, 50, 3), "HWC", 3, (40, 50)),
+        ((36, 40), "HW", 1, (36, 40)),
+        ((4, 96, 96, 3), "SHWC", 12, (96, 96)),
+    ],
+)
+def test_channels_are_found_and_looked_at(
+    shape: tuple[int, ...], order: str, channels: int, sides: tuple[int, int]
+) -> None:
+    space = Box(shape, "uint8")
+    assert is_image(space)
+    layout = layout_of(space)
+    assert (layout.order, layout.channels, layout.sides) == (order, channels, sides)
+    assert planes(layout, torch.zeros(2, *shape, dtype=torch.uint8)).shape == (2, channels, *sides)
+
+
+def test_whole_numbers_are_fractions_of_their_bounds() -> None:
+    gold = Box((2,), "int32", (0.0, -20.0), (10_000.0, 5.0))
+    assert build_encoder(gold)(torch.tensor([[5000, 5]], dtype=torch.int32)).tolist() == [[0.5, 0.25]]
+    anything = Box((2,), "int64", -(2.0**63), 2.0**63)
+    assert build_encoder(anything)(torch.tensor([[7, -3]])).tolist() == [[7.0, -3.0]]
+    board = Box((1,), "int8", -1.0, 1.0)
+    assert build_encoder(board)(torch.tensor([[-1]], dtype=torch.int8)).tolist() == [[-1.0]]
 
 
 def test_vectors_are_flattened_and_bytes_scaled() -> None:
