@@ -25,6 +25,8 @@ class TeamSpec:
     observation: Space
     action: Space
     aligned: bool = True
+    mask_key: str = "action_mask"
+    """The part of a Dict observation, if it has one, that says which choices are allowed."""
 
 
 @dataclass(frozen=True)

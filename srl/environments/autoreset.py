@@ -5,7 +5,7 @@ episode when all copies must be stepped together, so that a copy which ended is 
 
 - `DISABLED`: that step is taken in an episode which is thrown away by one more masked reset. Nothing is lost but time.
 - `SAME_STEP`: that step is the new episode's first one. It is taken with the neutral action (choice 0, or the real
-  number nearest to 0), the learner sees the episode from its second observation on, and `return` and `length` count
+  number nearest to 0; the first that a mask allows), the learner sees the episode from its second observation on, and `return` and `length` count
   the unseen step. An environment whose episodes last one step is refused.
 
 Environments that let one choose (`autoreset_mode=`) are built with `NEXT_STEP`, where none of this happens.
@@ -21,6 +21,8 @@ from gymnasium.vector import AutoresetMode
 
 from srl.base.tree import Array
 from srl.environments.errors import EnvironmentBroken
+from srl.environments.masks import MASK_KEY
+from srl.environments.unseen import Choices
 
 WAITING = "srl/waiting"
 """In a step's info: lanes [L] which neither act nor begin an episode, because the one they began ended unseen."""
@@ -28,22 +30,30 @@ FACTS = "srl/facts"
 """In a step's info: what :class:`srl.api.lanes.Arrival` says about the episodes that ended."""
 
 MAX_UNSEEN_EPISODES = 100
+BOOL = np.dtype(bool)
 
 
-def next_step(environment: Any) -> Any:
-    """The environment, or one around it, whose episodes end by the next-step rule."""
+def flags(array: Any) -> Array:
+    """Ends of episodes as bool; some environments give 0 and 1, of which `~` and an index make something else."""
+    return array if getattr(array, "dtype", None) is BOOL else np.asarray(array, bool)
+
+
+def next_step(environment: Any, mask_key: str = MASK_KEY) -> Any:
+    """The environment, or one around it, whose episodes end by the next-step rule; infos keep a mask of actions of that
+    name, and nothing else."""
     mode = environment.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
     mode = mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
     if mode is AutoresetMode.SAME_STEP:
-        return FromSameStep(environment)
-    return FromDisabled(environment) if mode is AutoresetMode.DISABLED else environment
+        return FromSameStep(environment, mask_key)
+    return FromDisabled(environment, mask_key) if mode is AutoresetMode.DISABLED else environment
 
 
 class FromDisabled:
     """Copies that ended are reset, stepped along with the others, and reset again."""
 
-    def __init__(self, environment: Any) -> None:
+    def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:
         self.environment = environment
+        self._choices = Choices(environment, mask_key)
         self.num_envs = int(environment.num_envs)
         self.single_observation_space = environment.single_observation_space
         self.single_action_space = environment.single_action_space
@@ -51,36 +61,40 @@ class FromDisabled:
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         self._ended = np.zeros(self.num_envs, bool)
-        native, _ = self.environment.reset(seed=seed)
-        return native, {}
+        native, info = self.environment.reset(seed=seed)
+        return native, self._choices.told(info)
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         starting = self._ended
         if not starting.any():
-            native, reward, terminated, truncated, _ = self.environment.step(actions)
+            native, reward, terminated, truncated, info = self.environment.step(actions)
         else:
-            self._restart(starting)
-            _, reward, terminated, truncated, _ = self.environment.step(actions)
-            native = self._restart(starting)
+            native, info = self._restart(starting)
+            actions = self._choices.allowed(actions, starting, native, info)
+            _, reward, terminated, truncated, info = self.environment.step(actions)
+            native, fresh = self._restart(starting)
+            info = self._choices.joined(info, fresh, starting)
             reward, terminated, truncated = (
                 np.where(starting, np.zeros_like(array), array) for array in (reward, terminated, truncated)
             )
+        terminated, truncated = flags(terminated), flags(truncated)
         self._ended = terminated | truncated
-        return native, reward, terminated, truncated, {}
+        return native, reward, terminated, truncated, self._choices.told(info)
 
     def close(self) -> None:
         self.environment.close()
 
-    def _restart(self, mask: Array) -> Any:
-        native, _ = self.environment.reset(options={"reset_mask": mask.copy()})
-        return native
+    def _restart(self, mask: Array) -> tuple[Any, dict[str, Any]]:
+        native, info = self.environment.reset(options={"reset_mask": mask.copy()})
+        return native, info
 
 
 class FromSameStep:
     """Copies that ended are already in their next episode: the last observation is shown first, then they catch up."""
 
-    def __init__(self, environment: Any) -> None:
+    def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:
         self.environment = environment
+        self._choices = Choices(environment, mask_key)
         self.num_envs = int(environment.num_envs)
         self.single_observation_space = environment.single_observation_space
         self.single_action_space = environment.single_action_space
@@ -96,34 +110,39 @@ class FromSameStep:
         self._return = np.zeros(self.num_envs, np.float64)
         self._length = np.zeros(self.num_envs, np.int64)
         self._unseen = 0
+        self._last: tuple[Any, dict[str, Any]] = (None, {})  # what lanes that begin an episode were shown and told
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         self._forget()
-        native, _ = self.environment.reset(seed=seed)
-        return native, {}
+        native, info = self.environment.reset(seed=seed)
+        return native, self._choices.told(info)
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         starting = self._starting
         if starting.any():
             actions = actions.copy()
             actions[starting] = self._neutral
+            actions = self._choices.allowed(actions, starting, *self._last)
         native, reward, terminated, truncated, info = self.environment.step(actions)
+        terminated, truncated = flags(terminated), flags(truncated)
+        mask = self._choices.told(info)
         self._return += reward
         self._length += 1
         ended = terminated | truncated
         if not (ended.any() or starting.any()):
-            return native, reward, terminated, truncated, {}
+            return native, reward, terminated, truncated, mask
         facts = {"return": self._return.astype(np.float32), "length": self._length.copy()}
         self._return[ended], self._length[ended] = 0, 0
         waiting = starting & ended
         self._count_unseen(waiting)
+        self._last = native, mask
         if ended.any():
             native = self._with_last(native, ended, info)
         reward, terminated, truncated = (
             np.where(starting, np.zeros_like(array), array) for array in (reward, terminated, truncated)
         )
         self._starting = ended
-        return native, reward, terminated, truncated, {FACTS: facts, WAITING: waiting}
+        return native, reward, terminated, truncated, {**mask, FACTS: facts, WAITING: waiting}
 
     def close(self) -> None:
         self.environment.close()

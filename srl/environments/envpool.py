@@ -19,8 +19,9 @@ from srl.environments.vector import VectorLanes
 class EnvPoolConfig:
     """An EnvPool task, such as ``Pong-v5``, with EnvPool's options; one thread unless `num_threads` says otherwise.
 
-    Preparation of Atari pictures is EnvPool's own, which is that of :mod:`srl.environments.atari`; clipped rewards
-    (`reward_clip`) and lives (`episodic_life`) are reported with the true score of whole games.
+    Preparation of Atari games is EnvPool's own, which is that of :mod:`srl.environments.atari` without sticky actions
+    (`repeat_action_probability`): rewards are clipped to their sign unless `reward_clip=False`. Clipped rewards and lives
+    (`episodic_life`) are reported with the true score of whole games.
     """
 
     name: str
@@ -32,7 +33,13 @@ class EnvPoolConfig:
 
         if self.name not in (known := envpool.list_all_envs()):
             raise ValueError(f"EnvPool has no environment {self.name!r}{nearest(self.name, known)}")
-        return VectorLanes(f"envpool:{self.name}", lambda: EnvPoolVector(self.name, num_copies, self.kwargs))
+        options = {**prepared(envpool.make_spec(self.name).config), **self.kwargs}
+        return VectorLanes(f"envpool:{self.name}", lambda: EnvPoolVector(self.name, num_copies, options))
+
+
+def prepared(config: Any) -> dict[str, Any]:
+    """Options for what EnvPool leaves to the user and :mod:`srl.environments.atari` does. `config` is a task's own."""
+    return {"reward_clip": True} if hasattr(config, "reward_clip") else {}
 
 
 def check_installed(name: str) -> None:

@@ -42,6 +42,7 @@ class GymnasiumConfig:
     """Truncate episodes here, beside what the environment does itself."""
     info_mask: bool | None = None
     """Its infos have a mask of the actions. None: make one more copy to find out."""
+    mask_key: str = MASK_KEY
     action_repeat: int = 1
     """Steps that each decision lasts."""
 
@@ -50,7 +51,7 @@ class GymnasiumConfig:
             from srl.environments.repeat import repeated
 
             return repeated(game, self.action_repeat).build(num_copies)
-        return GymnasiumLanes(self.name, self.make, num_copies, self._limit, self.info_mask)
+        return GymnasiumLanes(self.name, self.make, num_copies, self._limit, self.info_mask, self.mask_key)
 
     def _multi_agent(self) -> LanesConfig | None:
         """Only the thing that a function returns shows whether it is Gymnasium's or PettingZoo's."""
@@ -66,13 +67,13 @@ class GymnasiumConfig:
         found = is_pettingzoo(environment)
         with suppress(Exception):
             environment.close()
-        return PettingZooConfig(self.name, self.kwargs) if found else None
+        return PettingZooConfig(self.name, self.kwargs, self.mask_key) if found else None
 
     def build_filmed(self) -> GymnasiumLanes:
         """One copy that draws itself."""
         filmed = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
         try:
-            return GymnasiumLanes(self.name, filmed.make, 1, self._limit, self.info_mask)
+            return GymnasiumLanes(self.name, filmed.make, 1, self._limit, self.info_mask, self.mask_key)
         except EnvironmentBroken as error:
             raise ValueError(
                 f"environment {self.name} cannot be filmed with render_mode='rgb_array': {error}"
@@ -123,8 +124,9 @@ class GymnasiumLanes:
         num_copies: int,
         max_episode_steps: int | None = None,
         info_mask: bool | None = None,
+        mask_key: str = MASK_KEY,
     ) -> None:
-        self._name, self._make = name, make
+        self._name, self._make, self._mask_key = name, make, mask_key
         self._limit = max_episode_steps
         self._environments: list[Any] = []
         self._bare: list[Any] = []  # the same, without the wrappers whose work is done here
@@ -139,11 +141,12 @@ class GymnasiumLanes:
         action = from_gymnasium(example.action_space, "action")
         native = observation
         self._num_choices = 0  # in the infos' masks
-        if may_have_mask(native, action) and (gives_mask(make) if info_mask is None else info_mask):
-            observation = with_mask(native, action)
+        if may_have_mask(native, action, mask_key) and (gives_mask(make, mask_key) if info_mask is None else info_mask):
+            observation = with_mask(native, action, mask_key)
             self._num_choices = sum(choice_sizes(action))
-        self._check_masks = mask_check(observation, action)
-        self.spec = LaneSpec(name, num_copies, (TeamSpec("agent", ("agent",), observation, action),))
+        self._check_masks = mask_check(observation, action, mask_key)
+        team = TeamSpec("agent", ("agent",), observation, action, mask_key=mask_key)
+        self.spec = LaneSpec(name, num_copies, (team,))
         self._decode = lane_decoder(example.action_space)
         self._observation = observation_buffers(observation, num_copies)  # [L, ...]
         buffers: Any = self._observation
@@ -246,7 +249,8 @@ class GymnasiumLanes:
         return (arrival,)
 
     def _write_mask(self, copy: int, info: Mapping[str, Any]) -> None:
-        self._observation[MASK_KEY][copy] = from_info(info, self._num_choices)  # type: ignore[index]
+        buffers: Any = self._observation
+        buffers[self._mask_key][copy] = from_info(info, self._num_choices, key=self._mask_key)
 
     def _add(self, environment: Any) -> None:
         self._environments.append(environment)

@@ -15,6 +15,7 @@ from typing import Any
 from srl.api.lanes import Lanes
 from srl.base.nearest import nearest
 from srl.environments.locate import locate
+from srl.environments.masks import MASK_KEY
 from srl.environments.pettingzoo_aec import TurnGame
 from srl.environments.pettingzoo_lanes import PettingZooLanes
 from srl.environments.pettingzoo_parallel import ParallelGame
@@ -37,15 +38,16 @@ class PettingZooConfig:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment. Two are ours: ``turns=True`` takes turns (AEC) where both ways are offered;
     ``state=True`` shows every agent a part `state` of the whole game, for a critic that may know it."""
+    mask_key: str = MASK_KEY
 
     def build(self, num_copies: int) -> Lanes:
-        return lanes_of(self.name, self.make, num_copies)
+        return lanes_of(self.name, self.make, num_copies, self.mask_key)
 
     def build_filmed(self) -> PettingZooLanes:
         """One copy that draws itself."""
         filmed = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
         try:
-            return lanes_of(self.name, filmed.make, 1)
+            return lanes_of(self.name, filmed.make, 1, self.mask_key)
         except TypeError as error:
             raise ValueError(f"{self.name} cannot be filmed with render_mode='rgb_array': {error}") from error
 
@@ -66,7 +68,7 @@ class PettingZooConfig:
         if state:
             from srl.environments.pettingzoo_state import ParallelWithState, TurnsWithState
 
-            return (ParallelWithState if is_parallel(environment) else TurnsWithState)(environment)
+            return (ParallelWithState if is_parallel(environment) else TurnsWithState)(environment, self.mask_key)
         return environment
 
     def with_state(self) -> PettingZooConfig:
@@ -74,12 +76,12 @@ class PettingZooConfig:
         return self if STATE in self.kwargs else replace(self, kwargs={**self.kwargs, STATE: True})
 
 
-def lanes_of(name: str, make: Callable[[], Any], num_copies: int) -> PettingZooLanes:
+def lanes_of(name: str, make: Callable[[], Any], num_copies: int, mask_key: str = MASK_KEY) -> PettingZooLanes:
     """Lanes of what `make` makes; `name` stands in messages."""
     environment = make()
     if is_parallel(environment):
-        return PettingZooLanes(name, make, ParallelGame, True, environment, num_copies)
-    return PettingZooLanes(name, make, TurnGame, False, environment, num_copies)
+        return PettingZooLanes(name, make, ParallelGame, True, environment, num_copies, mask_key)
+    return PettingZooLanes(name, make, TurnGame, False, environment, num_copies, mask_key)
 
 
 def is_parallel(environment: Any) -> bool:

@@ -15,6 +15,7 @@ from srl.base.state import State
 from srl.base.tree import Array, Tree
 from srl.environments.capture import capture
 from srl.environments.errors import EnvironmentBroken, one_more_failure
+from srl.environments.masks import MASK_KEY
 from srl.environments.pettingzoo_rows import Rows, make_rows
 from srl.environments.pictures import picture
 from srl.environments.reinstate import reinstate
@@ -52,12 +53,13 @@ class PettingZooLanes:
         aligned: bool,
         environment: Any,
         num_copies: int,
+        mask_key: str = MASK_KEY,
     ) -> None:
         """`environment` becomes the first copy; `make` makes the others."""
         self._name = name
         self._make = make
         self._environments = [environment, *(make() for _ in range(num_copies - 1))]
-        self._rows = tuple(make_rows(environment, num_copies, aligned, make))
+        self._rows = tuple(make_rows(environment, num_copies, aligned, make, mask_key))
         self._games = [make_game(copy, self._rows) for copy in range(num_copies)]
         self._generators = _generators(0, num_copies)
         self._seeds = [0] * num_copies  # of the episode

@@ -11,7 +11,7 @@ import numpy as np
 from srl.api.lanes import Arrival, TeamSpec
 from srl.api.spaces import choice_sizes
 from srl.base.tree import Tree, leaves, map_tree
-from srl.environments.masks import MASK_KEY, OBSERVATION, asked, from_info, mask_check, may_have_mask, with_mask
+from srl.environments.masks import OBSERVATION, asked, from_info, mask_check, may_have_mask, with_mask
 from srl.environments.spaces import from_gymnasium, lane_decoder, observation_buffers, observation_encoder
 
 
@@ -26,27 +26,31 @@ class Rows:
     a step keeps its observation and neither acts nor earns.
     """
 
-    def __init__(self, agent: Any, environment: Any, num_copies: int, aligned: bool, masked: bool = False) -> None:
+    def __init__(
+        self, agent: Any, environment: Any, num_copies: int, aligned: bool, mask_key: str, masked: bool
+    ) -> None:
         """`masked`: infos say what is allowed; the mask becomes a part of the observation."""
         observation_space, action_space = environment.observation_space(agent), environment.action_space(agent)
         self.agent = agent
         seen, action = from_gymnasium(observation_space, "observation"), from_gymnasium(action_space, "action")
-        masked = masked and may_have_mask(seen, action)
+        self._mask_key = mask_key
+        masked = masked and may_have_mask(seen, action, mask_key)
         self.team = TeamSpec(
             name=str(agent),
             agents=(str(agent),),
-            observation=with_mask(seen, action) if masked else seen,
+            observation=with_mask(seen, action, mask_key) if masked else seen,
             action=action,
             aligned=aligned,
+            mask_key=mask_key,
         )
         self._num_choices = sum(choice_sizes(action)) if masked else 0  # of a mask in infos
         self._encode: Callable[[Any], Tree] = observation_encoder(observation_space)
         self.decode: Callable[[Tree], Any] = lane_decoder(action_space)
-        self._check_masks = mask_check(self.team.observation, self.team.action)
+        self._check_masks = mask_check(self.team.observation, self.team.action, mask_key)
         self._observation = observation_buffers(self.team.observation, num_copies)  # [copies, ...]
         self._leaves = dict(leaves(self._observation))
         # The mask of a single choice, of which a glance shows that something is left.
-        self._one_choice = self._leaves.get(MASK_KEY) if self._check_masks and len(choice_sizes(action)) == 1 else None
+        self._one_choice = self._leaves.get(mask_key) if self._check_masks and len(choice_sizes(action)) == 1 else None
         self._reward = np.zeros(num_copies, np.float32)
         # One memory for all that `clear` sets back: terminated, truncated, acting, first, failed.
         self._marks = np.zeros((5, num_copies), np.bool_)
@@ -116,7 +120,8 @@ class Rows:
             if self._num_choices:
                 named = tree if isinstance(tree, Mapping) else {OBSERVATION: tree}
                 free = np.ones(self._num_choices, np.uint8)
-                tree = {**named, MASK_KEY: free if info is None else from_info(info, self._num_choices)}
+                told = free if info is None else from_info(info, self._num_choices, key=self._mask_key)
+                tree = {**named, self._mask_key: told}
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise AgentFault(f"agent {self.agent!r}: {error}") from error
         for path, leaf in leaves(tree):
@@ -132,30 +137,33 @@ def action_of(actions: Any, copy: int) -> Any:
     return action.copy() if isinstance(action, np.ndarray) else action
 
 
-def make_rows(environment: Any, num_copies: int, aligned: bool, make: Callable[[], Any]) -> Iterator[Rows]:
+def make_rows(
+    environment: Any, num_copies: int, aligned: bool, make: Callable[[], Any], mask_key: str
+) -> Iterator[Rows]:
     agents = getattr(environment, "possible_agents", None)
     if not agents:
         raise ValueError(
             f"{environment} has no `possible_agents`, so its lanes are not known beforehand: list all agents that may"
             " ever take part"
         )
-    masked = _agents_with_mask(make) if any(_may_be_masked(environment, agent) for agent in agents) else set()
-    return (Rows(agent, environment, num_copies, aligned, agent in masked) for agent in agents)
+    may_be = any(_may_be_masked(environment, agent, mask_key) for agent in agents)
+    masked = _agents_with_mask(make, mask_key) if may_be else set()
+    return (Rows(agent, environment, num_copies, aligned, mask_key, agent in masked) for agent in agents)
 
 
-def _may_be_masked(environment: Any, agent: Any) -> bool:
+def _may_be_masked(environment: Any, agent: Any, mask_key: str) -> bool:
     observation, action = environment.observation_space(agent), environment.action_space(agent)
-    return may_have_mask(from_gymnasium(observation, "observation"), from_gymnasium(action, "action"))
+    return may_have_mask(from_gymnasium(observation, "observation"), from_gymnasium(action, "action"), mask_key)
 
 
-def _agents_with_mask(make: Callable[[], Any]) -> set[Any]:
+def _agents_with_mask(make: Callable[[], Any], mask_key: str) -> set[Any]:
     """Whose infos have a mask: one more copy is reset to find out. Where agents take turns, only the first of them may
     have been told yet; the others will be."""
 
     def told_by(environment: Any) -> set[Any]:
         answer = environment.reset(seed=0)
         infos = environment.infos if answer is None else answer[1]
-        told = {agent for agent, info in infos.items() if MASK_KEY in info}
+        told = {agent for agent, info in infos.items() if mask_key in info}
         return set(environment.possible_agents) if told and answer is None else told
 
     return asked(make, told_by, otherwise=set())

@@ -18,10 +18,12 @@ STATE, OBSERVATION = "state", "observation"
 class _State:
     """The environment's own `state()`, or what all agents see, one after the other; zeros for who is not there."""
 
-    def __init__(self, environment: Any) -> None:
-        self._environment = environment
+    def __init__(self, environment: Any, mask_key: str) -> None:
+        self._environment, self._mask_key = environment, mask_key
         self._own = _has_state(environment)
-        self._spaces = {agent: _seen(environment.observation_space(agent)) for agent in environment.possible_agents}
+        self._spaces = {
+            agent: _seen(environment.observation_space(agent), mask_key) for agent in environment.possible_agents
+        }
         size = sum(spaces.flatdim(space) for space in self._spaces.values())
         joint = spaces.Box(-np.inf, np.inf, (size,), np.float32)
         self._space = environment.state_space if self._own else joint
@@ -41,7 +43,7 @@ class _State:
         if self._own:
             return np.asarray(self._environment.state(), self._space.dtype)
         flat = [
-            spaces.flatten(space, _without_mask(observations[agent]))
+            spaces.flatten(space, _without_mask(observations[agent], self._mask_key))
             if observations.get(agent) is not None
             else np.zeros(spaces.flatdim(space))
             for agent, space in self._spaces.items()
@@ -50,9 +52,9 @@ class _State:
 
 
 class ParallelWithState(BaseParallelWrapper):  # type: ignore[misc]
-    def __init__(self, environment: Any) -> None:
+    def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:
         super().__init__(environment)
-        self._state = _State(environment)
+        self._state = _State(environment, mask_key)
 
     def observation_space(self, agent: Any) -> spaces.Dict:
         return self._state.space(agent)
@@ -71,9 +73,9 @@ class ParallelWithState(BaseParallelWrapper):  # type: ignore[misc]
 
 
 class TurnsWithState(BaseWrapper):  # type: ignore[misc]
-    def __init__(self, environment: Any) -> None:
+    def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:
         super().__init__(environment)
-        self._state = _State(environment)
+        self._state = _State(environment, mask_key)
 
     def observation_space(self, agent: Any) -> spaces.Dict:
         return self._state.space(agent)
@@ -112,13 +114,13 @@ def _has_state(environment: Any) -> bool:
         return False
 
 
-def _seen(space: Any) -> Any:
-    if isinstance(space, spaces.Dict) and MASK_KEY in space.spaces:
-        return spaces.Dict({key: part for key, part in space.spaces.items() if key != MASK_KEY})
+def _seen(space: Any, mask_key: str) -> Any:
+    if isinstance(space, spaces.Dict) and mask_key in space.spaces:
+        return spaces.Dict({key: part for key, part in space.spaces.items() if key != mask_key})
     return space
 
 
-def _without_mask(observation: Any) -> Any:
-    if isinstance(observation, Mapping) and MASK_KEY in observation:
-        return {key: part for key, part in observation.items() if key != MASK_KEY}
+def _without_mask(observation: Any, mask_key: str) -> Any:
+    if isinstance(observation, Mapping) and mask_key in observation:
+        return {key: part for key, part in observation.items() if key != mask_key}
     return observation

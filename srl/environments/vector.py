@@ -20,7 +20,7 @@ from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
 from srl.api.spaces import choice_sizes
 from srl.base.state import State
 from srl.base.tree import Array, Tree
-from srl.environments.autoreset import FACTS, WAITING, next_step
+from srl.environments.autoreset import FACTS, WAITING, flags, next_step
 from srl.environments.capture import capture
 from srl.environments.errors import EnvironmentBroken, one_more_failure
 from srl.environments.finite import all_finite, broken_lanes, finite_check
@@ -43,12 +43,15 @@ class VectorConfig:
     """`name` names a function rather than an id."""
     info_mask: bool | None = None
     """Its infos have a mask of the actions. None: make one more copy to find out."""
+    mask_key: str = MASK_KEY
 
     def build(self, num_copies: int) -> VectorLanes:
-        def find_mask() -> bool:
-            return gives_mask(lambda: next_step(self.make(1))) if self.info_mask is None else self.info_mask
+        key = self.mask_key
 
-        return VectorLanes(self.name, lambda: next_step(trusting(self.make(num_copies))), find_mask)
+        def find_mask() -> bool:
+            return gives_mask(lambda: next_step(self.make(1), key), key) if self.info_mask is None else self.info_mask
+
+        return VectorLanes(self.name, lambda: next_step(trusting(self.make(num_copies)), key), find_mask, key)
 
     def build_filmed(self) -> Lanes:
         """One plain copy that draws itself: vector environments draw all of theirs or none."""
@@ -59,7 +62,8 @@ class VectorConfig:
             )
         from srl.environments.gymnasium import GymnasiumConfig
 
-        return GymnasiumConfig(self.name, self.kwargs, info_mask=self.info_mask).build_filmed()
+        plain = GymnasiumConfig(self.name, self.kwargs, info_mask=self.info_mask, mask_key=self.mask_key)
+        return plain.build_filmed()
 
     def make(self, num_copies: int) -> Any:
         if self.located:
@@ -110,22 +114,29 @@ class VectorLanes:
     Its copies cannot be replaced one by one: when one of them breaks, all are, and every lane is reported as failed.
     """
 
-    def __init__(self, name: str, make: Callable[[], Any], find_mask: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], Any],
+        find_mask: Callable[[], bool] = lambda: False,
+        mask_key: str = MASK_KEY,
+    ) -> None:
         """`find_mask` says whether the infos have a mask of the actions."""
         try:
             environment = make()
         except Exception as error:
             raise EnvironmentBroken(f"environment {name} could not be made: {error!r}") from error
-        self._name, self._make, self._environment = name, make, environment
+        self._name, self._make, self._environment, self._mask_key = name, make, environment, mask_key
         self._num_lanes = int(environment.num_envs)
         observation = from_gymnasium(environment.single_observation_space, "observation")
         action = from_gymnasium(environment.single_action_space, "action")
         self._num_choices = 0  # in the infos' masks
-        if may_have_mask(observation, action) and find_mask():
-            observation = with_mask(observation, action)
+        if may_have_mask(observation, action, mask_key) and find_mask():
+            observation = with_mask(observation, action, mask_key)
             self._num_choices = sum(choice_sizes(action))
-        self._check_masks = mask_check(observation, action)
-        self.spec = LaneSpec(name, self._num_lanes, (TeamSpec("agent", ("agent",), observation, action),))
+        self._check_masks = mask_check(observation, action, mask_key)
+        team = TeamSpec("agent", ("agent",), observation, action, mask_key=mask_key)
+        self.spec = LaneSpec(name, self._num_lanes, (team,))
         self._encode = observation_encoder(environment.single_observation_space)
         self._decode = action_decoder(environment.single_action_space)
         self._finite = finite_check(observation_buffers(observation, self._num_lanes))
@@ -151,6 +162,7 @@ class VectorLanes:
                 observation = self._with_mask(observation, info)
             if reward.dtype is not FLOAT32:
                 reward = reward.astype(FLOAT32)
+            terminated, truncated = flags(terminated), flags(truncated)
         except EnvironmentBroken:
             raise
         except Exception:
@@ -158,18 +170,19 @@ class VectorLanes:
         if not self._finite(observation, reward):
             broken = broken_lanes(observation, reward)
             return self._replace("\n".join(f"lane {lane}: {what}" for lane, what in broken.items()))
-        if self._check_masks is not None and (stuck := self._check_masks(observation, ~(terminated | truncated))):
+        ended = terminated | truncated
+        if self._check_masks is not None and (stuck := self._check_masks(observation, ~ended)):
             return self._replace("\n".join(f"lane {lane}: {what}" for lane, what in stuck.items()))
-        first, self._ended = self._ended, terminated | truncated
+        first, self._ended = self._ended, ended
         arrival = Arrival(observation, reward, terminated, truncated, ~self._ended, first)
         if info:
             self._heed(info, arrival)
         return (arrival,)
 
     def _with_mask(self, observation: Tree, info: Mapping[str, Any]) -> Tree:
-        mask = from_info(info, self._num_choices, self._num_lanes)
+        mask = from_info(info, self._num_choices, self._num_lanes, key=self._mask_key)
         parts = observation if isinstance(observation, Mapping) else {OBSERVATION: observation}
-        return {**parts, MASK_KEY: mask}
+        return {**parts, self._mask_key: mask}
 
     def _heed(self, info: Mapping[str, Any], arrival: Arrival) -> None:
         """Take what our own shims say beside the arrays; other infos are nobody's."""

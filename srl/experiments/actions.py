@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from srl.api.lanes import Arrival, LaneSpec
+from srl.api.lanes import Arrival, LaneSpec, TeamSpec
 from srl.api.spaces import Dict, Discrete, MultiDiscrete, Space, bounds_of, choice_sizes
 from srl.base.tree import Array, Tree
 from srl.environments.masks import allowed_choices
@@ -15,17 +15,17 @@ from srl.environments.masks import allowed_choices
 def some_actions(spec: LaneSpec, generator: np.random.Generator, arrivals: tuple[Arrival, ...]) -> tuple[Tree, ...]:
     """One random action for every lane of every team, of those that the masks of what arrived allow."""
     return tuple(
-        random_actions(team.action, spec.num_lanes(index), generator, _allowed(arrivals[index]))
+        random_actions(team.action, spec.num_lanes(index), generator, _allowed(team, arrivals[index]))
         for index, team in enumerate(spec.teams)
     )
 
 
-def has_masks(arrivals: tuple[Arrival, ...]) -> bool:
-    return any(_allowed(arrival) is not None for arrival in arrivals)
+def has_masks(spec: LaneSpec, arrivals: tuple[Arrival, ...]) -> bool:
+    return any(_allowed(team, arrival) is not None for team, arrival in zip(spec.teams, arrivals, strict=True))
 
 
-def _allowed(arrival: Arrival) -> Array | None:
-    return allowed_choices(arrival.observation, len(arrival.acting))
+def _allowed(team: TeamSpec, arrival: Arrival) -> Array | None:
+    return allowed_choices(arrival.observation, len(arrival.acting), team.mask_key)
 
 
 def random_actions(space: Space, num_lanes: int, generator: np.random.Generator, allowed: Array | None = None) -> Tree:

@@ -12,7 +12,7 @@ from srl.api.spaces import Space
 from srl.base.importing import load_object
 from srl.base.seeding import generator
 from srl.base.tree import Array, Tree, leaves, map_tree
-from srl.environments.masks import allowed_choices
+from srl.environments.masks import MASK_KEY, allowed_choices
 from srl.experiments.actions import random_actions
 
 RANDOM = "random"
@@ -21,13 +21,13 @@ RANDOM = "random"
 class RandomPolicy:
     """Any of the actions that are allowed, each as likely as the others."""
 
-    def __init__(self, action: Space, seed: int) -> None:
+    def __init__(self, action: Space, seed: int, mask_key: str = MASK_KEY) -> None:
         self.version = 0
-        self._action = action
+        self._action, self._mask_key = action, mask_key
         self._generator = generator(seed, "random opponent")
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
-        allowed = allowed_choices(observation, len(first))
+        allowed = allowed_choices(observation, len(first), self._mask_key)
         return {"action": random_actions(self._action, len(first), self._generator, allowed)}
 
     def load(self, parameters: Array, version: int) -> None:
@@ -53,10 +53,10 @@ class ScriptedPolicy:
         pass
 
 
-def opponent(name: str, action: Space, seed: int) -> Policy:
+def opponent(name: str, action: Space, seed: int, mask_key: str = MASK_KEY) -> Policy:
     """`random`, or a function as `package.module:function` or `path/file.py:function`."""
     if name == RANDOM:
-        return RandomPolicy(action, seed)
+        return RandomPolicy(action, seed, mask_key)
     if ":" not in name:
         raise ValueError(f"no opponent {name!r}; there are `random`, and functions as path/file.py:function")
     return ScriptedPolicy(load_object(name), seed)

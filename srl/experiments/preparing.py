@@ -9,7 +9,7 @@ from typing import Any
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig, LaneSpec
 from srl.experiments.choosing import apply, recipe_for, told
-from srl.experiments.named import anchored
+from srl.experiments.named import algorithm_of, anchored
 from srl.experiments.options import TrainOptions
 from srl.experiments.probe import Probed, probe, settled
 from srl.experiments.role_options import role_patterns, with_checkpoints
@@ -33,12 +33,14 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     """Look at the environment, and take its recipe for the options whose names are not among `given`. Everything that
     can be wrong is found here, before a directory is made or a process started."""
     from srl.environments.ids import lanes_config
+    from srl.environments.masks import known_by
     from srl.environments.repeat import repeated
 
     options = anchored(options)
     options = replace(options, roles=with_checkpoints(options.roles))
     check_sinks(options.sinks)
     environment = lanes_config(env, **options.env_args)
+    environment = known_by(environment, getattr(algorithm_of(options), "mask_key", ""))
     if options.algo == "mappo" and hasattr(environment, "with_state"):
         environment = environment.with_state()
     title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))

@@ -11,7 +11,6 @@ import numpy as np
 from srl.api.lanes import LanesConfig, LaneSpec, called
 from srl.api.spaces import Dict
 from srl.base.config import from_data, to_data
-from srl.environments.masks import MASK_KEY
 from srl.experiments.actions import has_masks, some_actions
 from srl.experiments.repeating import why_not_resumable
 from srl.experiments.trial import in_child, may_fork
@@ -59,7 +58,7 @@ def _probe(environment: LanesConfig, seed: int, resumable: bool) -> Probed:
             arrivals = lanes.reset(seed)
         spec = lanes.spec
         actions = some_actions(spec, generator, arrivals)
-        masked = has_masks(arrivals)
+        masked = has_masks(spec, arrivals)
         began, steps = time.perf_counter(), 0
         while steps == 0 or time.perf_counter() - began < PROBE_SECONDS:
             arrivals = lanes.step(actions)
@@ -78,7 +77,6 @@ def settled(environment: LanesConfig, spec: LaneSpec) -> LanesConfig:
     config: Any = environment
     if getattr(config, "info_mask", False) is not None:
         return environment
-    seen = [team.observation for team in spec.teams]
-    masked = any(isinstance(space, Dict) and MASK_KEY in space.items for space in seen)
+    masked = any(isinstance(team.observation, Dict) and team.mask_key in team.observation.items for team in spec.teams)
     found: LanesConfig = replace(config, info_mask=masked)
     return found

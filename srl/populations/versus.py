@@ -38,7 +38,7 @@ def versus_spec(spec: LaneSpec) -> LaneSpec:
     if sum(len(team.agents) for team in spec.teams) < 2:
         raise ValueError(f"{spec.environment}: self-play needs at least two agents; there is {first.agents[0]!r} only")
     aligned = all(team.aligned for team in spec.teams)
-    team = TeamSpec(LEARNER, (LEARNER,), first.observation, first.action, aligned)
+    team = TeamSpec(LEARNER, (LEARNER,), first.observation, first.action, aligned, first.mask_key)
     return LaneSpec(spec.environment, spec.num_copies, (team,))
 
 

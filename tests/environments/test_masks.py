@@ -10,9 +10,14 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import srl
+from srl.algorithms.ppo import PPOConfig
 from srl.api.spaces import Box, Dict, Discrete
 from srl.cli import main
 from srl.environments.ids import lanes_config
+from srl.environments.masks import known_by
+from srl.experiments.actions import some_actions
+from srl.experiments.options import TrainOptions
+from srl.experiments.preparing import prepare
 
 HERE = f"{__file__}"
 
@@ -20,16 +25,18 @@ HERE = f"{__file__}"
 class Narrowing(gymnasium.Env):
     """Only choice t is allowed at step t, and an action that is not raises. With `stuck`, none is after two steps."""
 
-    def __init__(self, stuck: bool = False, where: str = "info", named: bool = False) -> None:
+    def __init__(
+        self, stuck: bool = False, where: str = "info", named: bool = False, key: str = "action_mask"
+    ) -> None:
         self.action_space = spaces.Discrete(4)
         self.observation_space = spaces.Box(0, 9, (1,), np.float32)
         if named:
             self.observation_space = spaces.Dict(time=self.observation_space)
         if where == "observation":
             self.observation_space = spaces.Dict(
-                observation=spaces.Box(0, 9, (1,), np.float32), action_mask=spaces.Box(0, 1, (4,), np.int8)
+                {"observation": spaces.Box(0, 9, (1,), np.float32), key: spaces.Box(0, 1, (4,), np.int8)}
             )
-        self.stuck, self.where, self.named = stuck, where, named
+        self.stuck, self.where, self.named, self.key = stuck, where, named, key
 
     def _result(self) -> tuple[Any, dict[str, Any]]:
         mask = np.zeros(4, np.int8)
@@ -37,8 +44,8 @@ class Narrowing(gymnasium.Env):
             mask[self.t] = 1
         seen = np.array([self.t], np.float32)
         if self.where == "observation":
-            return {"observation": seen, "action_mask": mask}, {}
-        return ({"time": seen} if self.named else seen), {"action_mask": mask}
+            return {"observation": seen, self.key: mask}, {}
+        return ({"time": seen} if self.named else seen), {self.key: mask}
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -57,8 +64,8 @@ def narrowing(**options: Any) -> gymnasium.Env:
     return Narrowing(**options)
 
 
-def narrowing_vector(num_envs: int, **options: Any) -> SyncVectorEnv:
-    return SyncVectorEnv([lambda: Narrowing(**options)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+def narrowing_vector(num_envs: int, mode: str = "NEXT_STEP", **options: Any) -> SyncVectorEnv:
+    return SyncVectorEnv([lambda: Narrowing(**options)] * num_envs, autoreset_mode=AutoresetMode[mode])
 
 
 @pytest.mark.parametrize("function", ["narrowing", "narrowing_vector"])
@@ -79,6 +86,47 @@ def test_masks_stand_beside_what_is_seen(function: str, where: str) -> None:
             (arrival,) = lanes.step((np.argmax(tree["action_mask"], axis=1),))
     finally:
         lanes.close()
+
+
+@pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
+@pytest.mark.parametrize("where", ["info", "observation"])
+def test_masks_come_along_whatever_way_episodes_end(mode: str, where: str) -> None:
+    """An action that is not allowed raises, also in the steps that nobody decides."""
+    lanes = lanes_config(f"{HERE}:narrowing_vector", mode=mode, where=where).build(2)
+    (arrival,) = lanes.reset(0)
+    ends = 0
+    for _ in range(16):
+        assert arrival.failed is None, arrival.failures
+        tree = arrival.observation
+        time, mask = tree["observation"][:, 0], tree["action_mask"]
+        assert mask.dtype == (np.uint8 if where == "info" else np.int8)
+        np.testing.assert_array_equal(mask.argmax(1)[arrival.acting], time[arrival.acting])
+        ends += int(arrival.terminated.sum())
+        (arrival,) = lanes.step((np.argmax(mask, axis=1),))
+    assert ends == (8 if mode == "SAME_STEP" else 6)  # 4 steps each, and one more that shows a first observation
+    lanes.close()
+
+
+@pytest.mark.parametrize(("function", "where"), [("narrowing", "observation"), ("narrowing_vector", "info")])
+def test_a_mask_may_have_another_name(function: str, where: str) -> None:
+    """As `srl train ... --ppo.mask-key legal` prepares it."""
+    arguments = {"where": where, "key": "legal"}
+    options = TrainOptions(ppo=PPOConfig(mask_key="legal"), env_args=arguments, scheduler="inline")
+    prepared = prepare(f"{HERE}:{function}", options, ())
+    assert prepared.why_not_resumable == "", "illegal actions of the trial would break its copies"
+    lanes = prepared.environment.build(2)
+    assert set(lanes.spec.teams[0].observation.items) == {"observation", "legal"}
+    generator = np.random.default_rng(0)
+    arrivals = lanes.reset(0)
+    for _ in range(12):
+        arrivals = lanes.step(some_actions(lanes.spec, generator, arrivals))
+        assert arrivals[0].failed is None, arrivals[0].failures
+    lanes.close()
+    lanes = known_by(lanes_config(f"{HERE}:{function}", where=where, stuck=True, key="legal"), "legal").build(2)
+    lanes.reset(0)
+    lanes.step((np.zeros(2, np.int64),))
+    assert "'legal' forbids every choice" in lanes.step((np.ones(2, np.int64),))[0].failures[0]
+    lanes.close()
 
 
 def test_a_named_observation_gets_one_more_name() -> None:

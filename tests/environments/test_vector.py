@@ -17,6 +17,14 @@ def test_nothing_is_lost_or_leaks_over_an_episodes_end(mode):
     lanes.close()
 
 
+@pytest.mark.parametrize(("mode", "steps", "begins_at"), [("NEXT_STEP", 30, 0), ("DISABLED", 30, 0), ("SAME_STEP", 39, 1)])
+def test_ends_that_are_whole_numbers_are_ends(mode, steps, begins_at):
+    lanes = lanes_config("tracers:whole_flags", mode=mode).build(3)
+    (arrival,) = lanes.reset(0)
+    assert assert_consecutive(lanes, arrival, 40, lengths=3, begins_at=begins_at) == steps
+    lanes.close()
+
+
 def test_same_step_costs_the_first_step_of_each_later_episode_and_counts_it():
     lanes = lanes_config("tracers:same_step").build(3)
     (arrival,) = lanes.reset(0)

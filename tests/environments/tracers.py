@@ -29,6 +29,18 @@ def chosen(num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.SAME_STE
     return SyncVectorEnv([lambda: Tracer(3)] * num_envs, autoreset_mode=autoreset_mode)
 
 
+class WholeFlags(SyncVectorEnv):
+    """Says with 0 and 1 whether episodes ended."""
+
+    def step(self, actions: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(actions)
+        return observation, reward, terminated.astype(np.int8), truncated.astype(np.int64), info
+
+
+def whole_flags(num_envs: int, mode: str) -> SyncVectorEnv:
+    return WholeFlags([lambda: Tracer(3)] * num_envs, autoreset_mode=AutoresetMode[mode])
+
+
 class BreakingVector(SyncVectorEnv):
     """Raises, or gives NaN in lane 1, at its fourth step."""
 
