@@ -77,7 +77,8 @@ class GreedyModule(nn.Module):
     def _outputs(self, parameters: Tensor, value: Tensor) -> dict[str, Tensor]:
         action = self._distribution.mode(parameters)
         actions = {
-            name: self._bounds[name].kept(part) if name in self._bounds else part for name, part in leaves(action, ACTION)
+            name: self._bounds[name].kept(part) if name in self._bounds else part
+            for name, part in leaves(action, ACTION)
         }
         told = {**actions, "parameters": parameters}
         return told if self._unseen else {**told, VALUE: value}

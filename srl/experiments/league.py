@@ -74,7 +74,7 @@ def league(
     environment: LanesConfig = from_data(config["lanes"])
     if len(config["policies"]) != 1:
         raise ValueError(f"{run.name} has the policies {', '.join(config['policies'])}; a league is of versions of one")
-    players = _players(run, versions, against, seed)
+    players = _players(run, versions, against, seed, getattr(environment, "mask_key", MASK_KEY))
     names = list(players)
     points = np.full((len(names), len(names)), np.nan)
     results: list[tuple[str, str, float]] = []
@@ -86,7 +86,9 @@ def league(
     return League(tuple(names), tuple(map(tuple, points.tolist())), games, ratings(names, results))
 
 
-def _players(run: directory.RunDirectory, versions: int, against: Sequence[str], seed: int) -> dict[str, Policy]:
+def _players(
+    run: directory.RunDirectory, versions: int, against: Sequence[str], seed: int, mask_key: str
+) -> dict[str, Policy]:
     kept = checkpoints.checkpoints(run.checkpoints)
     if not kept:
         choose_checkpoint(run, "latest")  # says that there is none
@@ -101,7 +103,7 @@ def _players(run: directory.RunDirectory, versions: int, against: Sequence[str],
         called = function if functions.count(function) == 1 else name
         if called in players:
             raise ValueError(f"{name} is named twice among the opponents")
-        players[called] = opponent(name, trained.action, seed)
+        players[called] = opponent(name, trained.action, seed, mask_key)
     return players
 
 

@@ -21,9 +21,7 @@ from srl.networks.numbers import is_normalised
 from srl.networks.recurrent import state_size_of
 
 
-def normalised_leaves(
-    space: Space, path: str = "", shared: Collection[str] = (), whole: bool = True
-) -> dict[str, int]:
+def normalised_leaves(space: Space, path: str = "", shared: Collection[str] = (), whole: bool = True) -> dict[str, int]:
     """Path and size of each part of an observation that is normalised, in sorted order. The rows of a `shared` part are
     normalised alike: its size is that of one row. `whole`: whole numbers, too."""
     if isinstance(space, Dict):

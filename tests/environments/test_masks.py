@@ -25,9 +25,7 @@ HERE = f"{__file__}"
 class Narrowing(gymnasium.Env):
     """Only choice t is allowed at step t, and an action that is not raises. With `stuck`, none is after two steps."""
 
-    def __init__(
-        self, stuck: bool = False, where: str = "info", named: bool = False, key: str = "action_mask"
-    ) -> None:
+    def __init__(self, stuck: bool = False, where: str = "info", named: bool = False, key: str = "action_mask") -> None:
         self.action_space = spaces.Discrete(4)
         self.observation_space = spaces.Box(0, 9, (1,), np.float32)
         if named:

@@ -17,7 +17,9 @@ def test_nothing_is_lost_or_leaks_over_an_episodes_end(mode):
     lanes.close()
 
 
-@pytest.mark.parametrize(("mode", "steps", "begins_at"), [("NEXT_STEP", 30, 0), ("DISABLED", 30, 0), ("SAME_STEP", 39, 1)])
+@pytest.mark.parametrize(
+    ("mode", "steps", "begins_at"), [("NEXT_STEP", 30, 0), ("DISABLED", 30, 0), ("SAME_STEP", 39, 1)]
+)
 def test_ends_that_are_whole_numbers_are_ends(mode, steps, begins_at):
     lanes = lanes_config("tracers:whole_flags", mode=mode).build(3)
     (arrival,) = lanes.reset(0)

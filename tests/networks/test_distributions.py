@@ -227,7 +227,10 @@ def test_deviations_of_a_state_have_limits_beyond_which_they_get_no_gradient() -
         at_limits = torch.tensor([[0.0, 0.0, 0.0, -5.0, 0.0, 2.0]], dtype=torch.float64)
         action = torch.tensor([[0.001, 0.5, 0.5]], dtype=torch.float64)
         evaluation, wanted = (distribution.evaluate(at, action) for at in (parameters, at_limits))
-        assert (evaluation.log_prob.item(), evaluation.entropy.item()) == (wanted.log_prob.item(), wanted.entropy.item())
+        assert (evaluation.log_prob.item(), evaluation.entropy.item()) == (
+            wanted.log_prob.item(),
+            wanted.entropy.item(),
+        )
         gradient = distribution.gradient(evaluation, torch.ones(1, dtype=torch.float64), 0.1)[0]
         assert (gradient != 0.0).tolist() == [True, True, True, False, True, False]
         assert gradient.isfinite().all()
