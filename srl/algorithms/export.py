@@ -75,11 +75,8 @@ class GreedyModule(nn.Module):
         return {**self._outputs(parameters, value), NEXT_STATE: state}
 
     def _outputs(self, parameters: Tensor, value: Tensor) -> dict[str, Tensor]:
-        action = self._distribution.mode(parameters)
-        actions = {
-            name: self._bounds[name].kept(part) if name in self._bounds else part
-            for name, part in leaves(action, ACTION)
-        }
+        actions = dict(leaves(self._distribution.mode(parameters), ACTION))
+        actions |= {name: bounds.kept(actions[name]) for name, bounds in self._bounds.items()}
         told = {**actions, "parameters": parameters}
         return told if self._unseen else {**told, VALUE: value}
 

@@ -5,8 +5,8 @@ episode when all copies must be stepped together, so that a copy which ended is 
 
 - `DISABLED`: that step is taken in an episode which is thrown away by one more masked reset. Nothing is lost but time.
 - `SAME_STEP`: that step is the new episode's first one. It is taken with the neutral action (choice 0, or the real
-  number nearest to 0; the first that a mask allows), the learner sees the episode from its second observation on, and `return` and `length` count
-  the unseen step. An environment whose episodes last one step is refused.
+  number nearest to 0; the first that a mask allows), the learner sees the episode from its second observation on, and
+  `return` and `length` count the unseen step. An environment whose episodes last one step is refused.
 
 Environments that let one choose (`autoreset_mode=`) are built with `NEXT_STEP`, where none of this happens.
 """

@@ -20,8 +20,8 @@ class EnvPoolConfig:
     """An EnvPool task, such as ``Pong-v5``, with EnvPool's options; one thread unless `num_threads` says otherwise.
 
     Preparation of Atari games is EnvPool's own, which is that of :mod:`srl.environments.atari` without sticky actions
-    (`repeat_action_probability`): rewards are clipped to their sign unless `reward_clip=False`. Clipped rewards and lives
-    (`episodic_life`) are reported with the true score of whole games.
+    (`repeat_action_probability`): rewards are clipped to their sign unless `reward_clip=False`. Clipped rewards and
+    lives (`episodic_life`) are reported with the true score of whole games.
     """
 
     name: str

@@ -14,8 +14,8 @@ from srl.base.tree import Array, Tree, leaves
 
 T = TypeVar("T")
 MASK_KEY = "action_mask"
-"""In a Dict observation, or in `info`: one number for each choice, 0 where it is forbidden. An algorithm's `mask_key` is
-another name for both."""
+"""In a Dict observation, or in `info`: one number for each choice, 0 where it is forbidden. An algorithm's `mask_key`
+is another name for both."""
 OBSERVATION = "observation"
 """What an observation is called beside a mask from `info`, unless it has names already."""
 
@@ -23,7 +23,7 @@ MaskCheck: TypeAlias = Callable[[Tree, Array], dict[int, str]]
 
 
 def known_by(environment: Any, key: str) -> Any:
-    """The config of an environment, told what masks are called; an empty name is that of a policy which ignores them."""
+    """The config of an environment, told what masks are called; no name is that of a policy which ignores them."""
     return replace(environment, mask_key=key) if key and hasattr(environment, "mask_key") else environment
 
 

@@ -38,8 +38,8 @@ class Choices:
         return {self._key: np.where(starting[:, None], fresh_mask, mask)}
 
     def allowed(self, actions: Any, starting: Array, native: Any, info: Mapping[str, Any]) -> Any:
-        """The native actions, those of lanes that are `starting` replaced by the first that their mask allows; a Dict or
-        Tuple of actions stays as it is."""
+        """The native actions, those of lanes that are `starting` replaced by the first that their mask allows; a Dict
+        or Tuple of actions stays as it is."""
         mask = self.told(info).get(self._key, allowed_choices(native, self._num_lanes, self._key))
         discrete = isinstance(self._space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
         if mask is None or not discrete or mask.shape[1] != sum(self._sizes):

@@ -14,6 +14,7 @@ from srl.api.lanes import LanesConfig
 from srl.api.policy import Policy
 from srl.base.config import from_data
 from srl.base.seeding import derive
+from srl.environments.masks import MASK_KEY
 from srl.experiments.loading import choose_checkpoint, load
 from srl.experiments.opponents import RANDOM, opponent
 from srl.populations.versus import VersusLanes, versus_spec

@@ -193,9 +193,9 @@ class MultiCategorical:
 class DiagonalGaussian:
     """Real numbers; the parameters are all means, then all log standard deviations, in units of the `frame`.
 
-    Actions are drawn, stored and learnt from *unclipped*, as the environment counts them: the log-probability belongs to
-    the number that was drawn. The environment adapter clips to the bounds of the space on the way into the environment,
-    nowhere else.
+    Actions are drawn, stored and learnt from *unclipped*, in the environment's own numbers: the log-probability belongs
+    to the number that was drawn. The environment adapter clips to the bounds of the space on the way into the
+    environment, nowhere else.
     """
 
     shape: tuple[int, ...]
