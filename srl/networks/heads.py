@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from srl.api.spaces import Dict, Discrete, MultiDiscrete, Space
 from srl.base.tree import joined
 from srl.networks.composite import Composite
-from srl.networks.distributions import Categorical, DiagonalGaussian, Distribution, MultiCategorical
+from srl.networks.distributions import Categorical, Distribution, MultiCategorical
 from srl.networks.frame import frame_of, full_frame
+from srl.networks.gaussian import DiagonalGaussian
 from srl.networks.options import NetworkOptions
 from srl.networks.squashed import SquashedGaussian
 from srl.networks.support import check_action_space

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from srl.networks.distributions import DiagonalGaussian, Evaluation
+from srl.networks.distributions import Evaluation
 from srl.networks.frame import Frame
+from srl.networks.gaussian import DiagonalGaussian
 
 LIMIT = 1.0 - 1e-6
 """Actions nearer to their bounds than this are taken to be here: float32 cannot tell how near."""

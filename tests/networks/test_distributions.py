@@ -13,7 +13,8 @@ from torch import Tensor
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, choice_sizes
 from srl.base.tree import leaves
-from srl.networks.distributions import Categorical, DiagonalGaussian
+from srl.networks.distributions import Categorical
+from srl.networks.gaussian import DiagonalGaussian
 from srl.networks.heads import distribution_for
 from srl.networks.options import NetworkOptions
 
