@@ -171,7 +171,7 @@ def test_a_composite_is_the_sum_of_its_parts() -> None:
 )
 def test_gradients_are_those_of_finite_differences(space: Space, options: NetworkOptions) -> None:
     distribution = distribution_for(space, options)
-    parameters = 0.5 * torch.randn(4, distribution.num_parameters, dtype=torch.float64)
+    parameters = 2.0 * torch.rand(4, distribution.num_parameters, dtype=torch.float64) - 1.0
     action = distribution.sample(parameters, torch.Generator().manual_seed(2))
     factor = torch.randn(4, dtype=torch.float64)
 
@@ -198,7 +198,7 @@ def test_a_gaussian_is_in_units_of_the_bounds(std: Literal["free", "state"], nes
     """An element that lacks a bound, and one between -1 and 1, are as they were."""
     space = Dict({"one": BOUNDED}) if nested else BOUNDED
     distribution = distribution_for(space, NetworkOptions(std=std))
-    parameters = torch.randn(500, 8, dtype=torch.float64)
+    parameters = 2.0 * torch.rand(500, 8, dtype=torch.float64) - 1.0
     mean, log_std = parameters.chunk(2, 1)
     wanted = torch.distributions.Normal(CENTRE + HALF * mean, HALF * log_std.exp())
     action = distribution.sample(parameters, torch.Generator().manual_seed(0))
