@@ -23,9 +23,17 @@ HERE = f"{__file__}"
 
 
 class Narrowing(gymnasium.Env):
-    """Only choice t is allowed at step t, and an action that is not raises. With `stuck`, none is after two steps."""
+    """Only choice t is allowed at step t (`backwards`: 3 - t), and an action that is not raises. With `stuck`, none is
+    after two steps."""
 
-    def __init__(self, stuck: bool = False, where: str = "info", named: bool = False, key: str = "action_mask") -> None:
+    def __init__(
+        self,
+        stuck: bool = False,
+        where: str = "info",
+        named: bool = False,
+        key: str = "action_mask",
+        backwards: bool = False,
+    ) -> None:
         self.action_space = spaces.Discrete(4)
         self.observation_space = spaces.Box(0, 9, (1,), np.float32)
         if named:
@@ -34,12 +42,15 @@ class Narrowing(gymnasium.Env):
             self.observation_space = spaces.Dict(
                 {"observation": spaces.Box(0, 9, (1,), np.float32), key: spaces.Box(0, 1, (4,), np.int8)}
             )
-        self.stuck, self.where, self.named, self.key = stuck, where, named, key
+        self.stuck, self.where, self.named, self.key, self.backwards = stuck, where, named, key, backwards
+
+    def _legal(self) -> int:
+        return 3 - self.t if self.backwards else self.t
 
     def _result(self) -> tuple[Any, dict[str, Any]]:
         mask = np.zeros(4, np.int8)
         if self.t < 4 and not (self.stuck and self.t == 2):
-            mask[self.t] = 1
+            mask[self._legal()] = 1
         seen = np.array([self.t], np.float32)
         if self.where == "observation":
             return {"observation": seen, self.key: mask}, {}
@@ -51,7 +62,7 @@ class Narrowing(gymnasium.Env):
         return self._result()
 
     def step(self, action):
-        if action != self.t:
+        if action != self._legal():
             raise RuntimeError(f"illegal {action} at {self.t}")
         self.t += 1
         seen, info = self._result()
@@ -90,15 +101,15 @@ def test_masks_stand_beside_what_is_seen(function: str, where: str) -> None:
 @pytest.mark.parametrize("where", ["info", "observation"])
 def test_masks_come_along_whatever_way_episodes_end(mode: str, where: str) -> None:
     """An action that is not allowed raises, also in the steps that nobody decides."""
-    lanes = lanes_config(f"{HERE}:narrowing_vector", mode=mode, where=where).build(2)
+    lanes = lanes_config(f"{HERE}:narrowing_vector", mode=mode, where=where, backwards=True).build(2)
     (arrival,) = lanes.reset(0)
     ends = 0
-    for _ in range(16):
+    for _ in range(17):
         assert arrival.failed is None, arrival.failures
         tree = arrival.observation
         time, mask = tree["observation"][:, 0], tree["action_mask"]
         assert mask.dtype == (np.uint8 if where == "info" else np.int8)
-        np.testing.assert_array_equal(mask.argmax(1)[arrival.acting], time[arrival.acting])
+        np.testing.assert_array_equal(mask.argmax(1)[arrival.acting], 3 - time[arrival.acting])
         ends += int(arrival.terminated.sum())
         (arrival,) = lanes.step((np.argmax(mask, axis=1),))
     assert ends == (8 if mode == "SAME_STEP" else 6)  # 4 steps each, and one more that shows a first observation
