@@ -116,7 +116,7 @@ def test_every_kind_of_policy_is_the_same_in_its_file(
         for path, wanted in leaves(by_place(policy.act(observation, first=first))):
             given = found[f"action/{path}" if path else "action"]
             near = 1e-5
-            if path == "level":  # whole numbers: rounded, perhaps to either side
+            if path == "zoom":  # whole numbers: rounded, perhaps to either side
                 assert given.dtype == wanted.dtype == np.uint8
                 near = 1.0
             assert given == pytest.approx(wanted.astype(float), abs=near)

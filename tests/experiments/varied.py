@@ -31,7 +31,7 @@ ACTIONS = {
         {
             "where": spaces.Box(-0.1, 0.1, (2,), np.float32),
             "what": spaces.Tuple((spaces.Discrete(3), spaces.Discrete(2))),
-            "level": spaces.Box(0, 255, (2,), np.uint8),
+            "zoom": spaces.Box(0, 255, (2,), np.uint8),
         }
     ),
 }
