@@ -111,7 +111,7 @@ class Saver:
         self._why_not = why_not_exact
         self._tell = tell
         self._scribe = scribe
-        self._saved_version = -1
+        self._saved_updates = -1
         self._saved = time.monotonic()
         if self._scheduler is not None and self._why_not:
             self._warn()
@@ -125,7 +125,7 @@ class Saver:
             facts = restored.policies[policy]
             noted = {key: value for key, value in facts.items() if key != "version"}
             self._memory.commits[policy].write(int(facts["version"]), state, noted)
-        self._saved_version = restored.version
+        self._saved_updates = self._updates
         if self._scheduler is not None:
             if restored.workers is not None:
                 self._scheduler.restore(restored.workers)
@@ -133,18 +133,19 @@ class Saver:
                 self._tell(f"episodes begin anew: {restored.why_not or 'the checkpoint holds trainers only'}")
 
     @property
-    def version(self) -> int:
-        return max(snapshot.version for snapshot in self._memory.commits.values())
+    def _updates(self) -> int:
+        """Of all policies: each has its own pace, and its last update counts as much as another's."""
+        return sum(snapshot.version for snapshot in self._memory.commits.values())
 
     @property
     def due(self) -> bool:
         late = time.monotonic() - self._saved >= self._seconds
-        return late and self.version > self._saved_version and not self._scribe.busy
+        return late and self._updates > self._saved_updates and not self._scribe.busy
 
     def save(self, status: RunStatus, episodes: dict[str, Any], whole: bool = True) -> None:
         """Begin to write a checkpoint if there is anything new. Without `whole` the workers are gone already."""
-        version = self.version
-        if version <= self._saved_version:
+        updates = self._updates
+        if updates <= self._saved_updates:
             return
         arrays: dict[str, Any] = {}
         facts: dict[str, Any] = {"policies": {}}
@@ -168,14 +169,14 @@ class Saver:
             "why_not_exact": self._why_not,
         }
         step = sum(int(fact["steps"]) for fact in facts["policies"].values())
-        former, self._saved_version = self._saved_version, version
+        former, self._saved_updates = self._saved_updates, updates
         self._saved = time.monotonic()
 
         def write() -> None:
             try:
                 checkpoints.write(self._root, step, arrays, facts, self._keep, workers)
             except checkpoints.CheckpointError as error:
-                self._saved_version = former
+                self._saved_updates = former
                 self._tell(f"no checkpoint was written: {error}")
 
         self._scribe.begin(write)

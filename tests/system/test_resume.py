@@ -52,7 +52,12 @@ EVERYTHING = {
     [
         ("CartPole-v1", 1, {}),
         pytest.param("srl.testing.environments:tracer", 1, {}, marks=SLOW),
-        (f"{GAMES}:turn_game", 2, {"inference": "host", "roles": ("agent_0=first", "agent_1=second")}),
+        # Saved all the time: the last checkpoint must hold the last update of each policy.
+        (
+            f"{GAMES}:turn_game",
+            2,
+            {"inference": "host", "roles": ("agent_0=first", "agent_1=second"), "checkpoint_seconds": 0.05},
+        ),
         pytest.param("CartPole-v1", 4, {"max_lag": 0, "ring": 2, "actors": 2}, marks=SLOW),
         pytest.param("CartPole-v1", 2, {"inference": "host", "ring": 2}, marks=SLOW),
         pytest.param(f"{GAMES}:turn_game", 2, {}, marks=SLOW),
@@ -80,7 +85,7 @@ def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(
     learning = {"epochs": 1, "num_minibatches": 1, "learning_rate_schedule": "constant", "hidden_sizes": (8,)}
     known = {field.name for field in fields(getattr(srl.TrainOptions(), algo))}
     learning = {name: value for name, value in learning.items() if name in known}
-    options |= {"checkpoint_seconds": 1.0, algo: {**learning, **options.get(algo, {})}}
+    options = {"checkpoint_seconds": 1.0, **options, algo: {**learning, **options.get(algo, {})}}
     whole = srl.train(environment, name="whole", steps=230 * batch, **options)
     halved = srl.train(environment, name="halved", steps=20 * batch, **options)
     resumed = srl.resume(halved.path, steps=230 * batch)
