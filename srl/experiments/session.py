@@ -182,7 +182,7 @@ class Session:
             return
         assert self._hosts is not None
         self._controller.attach(self._attach, self._hosts, ATTACH_SECONDS)
-        if not self._hosts.hosts():
+        if not self._hosts.came_back():
             raise RunFailed(
                 f"no host of {self._run.name} came back within {ATTACH_SECONDS:.0f} s: its agents are gone. Go on from "
                 f"the last checkpoint: srl resume {self._run.name}"

@@ -50,8 +50,8 @@ class Hosting:
     headless: float = 0.0
     """Seconds that agents go on without a controller."""
     attach: Mapping[str, int] | None = None
-    """Agents of a predecessor come back: address of its relay -> the last of its news that are known. None: those that
-    were lost begin anew."""
+    """Agents of a predecessor come back: address of its relay -> the last of its news that are known. They bring the
+    run's secret, so nobody else is let in before. None: those that were lost begin anew."""
 
 
 @dataclass
@@ -126,6 +126,7 @@ class Fleet:
         self._policies = list(policies)
         self._listener = listener
         self._strangers: dict[int, tuple[Channel, float]] = {}
+        self._early: list[tuple[Channel, Join, int]] = []  # who came while others come back
         self._bells = Doorbells()
         self._bells.watch(listener)
         self._sources: dict[str, str] = {}
@@ -165,22 +166,28 @@ class Fleet:
         del self._strangers[key]
         message = received[0]
         join = message.join if isinstance(message, Rejoin) else message
+        ahead_ns = time.monotonic_ns() - join.now_ns
         if join.version != own_version():
             text = (
                 f"host {join.host} has srl {join.version}, this run has {own_version()}; install the same on all hosts"
             )
             self._turn_away(channel, text)
             self._news.append(Turned(text))
-            return
-        if isinstance(message, Rejoin):
-            if self._hosting.attach is None or message.run != self._hosting.run or join.host in self.hosts:
-                self._turn_away(channel, "the workers of this host were replaced; join anew")
-                return
+        elif isinstance(message, Join):
+            if self._hosting.attach is None:
+                self._let_in(channel, join, ahead_ns)
+            else:  # the run's secret is not known yet, nor whose names are taken
+                self._early.append((channel, join, ahead_ns))
+        elif self._hosting.attach is None or message.run != self._hosting.run or join.host in self.hosts:
+            self._turn_away(channel, "the workers of this host were replaced; join anew")
+        else:
             self._hosting = replace(self._hosting, secret=message.secret)
-        name = self._unique(join.host)
+            self._let_in(channel, join, ahead_ns, message)
+
+    def _let_in(self, channel: Channel, join: Join, ahead_ns: int, returns: Rejoin | None = None) -> None:
+        name, hosting = self._unique(join.host), self._hosting
         room = Room(name, join.cpus, join.gpus, join.memory_mb, labels=tuple(join.labels))
-        self.hosts[name] = host = Host(name, channel, room, time.monotonic_ns() - join.now_ns, time.monotonic())
-        hosting = self._hosting
+        self.hosts[name] = host = Host(name, channel, room, ahead_ns, time.monotonic())
         preload, path = list(hosting.preload), list(hosting.path)
         self.send(
             name,
@@ -188,10 +195,10 @@ class Fleet:
                 hosting.run, name, hosting.secret, self._policies, preload, path, hosting.encrypt, hosting.headless
             ),
         )
-        if isinstance(message, Rejoin) and name in self.hosts:
-            host.relay = message.relay
+        if returns is not None and name in self.hosts:
+            host.relay = returns.relay
             host.news = host.safe = (hosting.attach or {}).get(host.relay, 0)
-            self._news.append(Returned(name, message.workers))
+            self._news.append(Returned(name, returns.workers))
             self._direct()
         self._hear(host, time.monotonic())  # it may have said more already, and does not ring again
 
@@ -240,6 +247,8 @@ class Fleet:
     def _lose(self, host: Host, reason: str) -> None:
         if self.hosts.pop(host.name, None) is not None:
             host.channel.close()
+            if self._hosting.attach is not None:  # should it come back again: this much of what it repeats is known
+                self._hosting = replace(self._hosting, attach={**self._hosting.attach, host.relay: host.news})
             self._news.append(Lost(host.name, reason))
             self._direct()
 
@@ -253,8 +262,11 @@ class Fleet:
             host.safe = told.get(host.relay, host.safe)
 
     def close_to_returners(self) -> None:
-        """Whoever comes back from now on finds its workers replaced."""
+        """Whoever comes back from now on finds its workers replaced; who came to join meanwhile is let in."""
         self._hosting = replace(self._hosting, attach=None)
+        early, self._early = self._early, []
+        for channel, join, ahead_ns in early:
+            self._let_in(channel, join, ahead_ns)
 
     def lead(self, sources: Mapping[str, str]) -> None:
         """These policies are trained on these hosts: the others get their parameters from there."""
@@ -285,7 +297,7 @@ class Fleet:
             for host in list(self.hosts.values()):
                 self._hear(host, time.monotonic())
         logs += [news for news in self._news if isinstance(news, Word) and isinstance(news.message, LogText)]
-        for channel, _ in self._strangers.values():
+        for channel in [one for one, *_ in (*self._strangers.values(), *self._early)]:
             channel.close()
         for host in self.hosts.values():
             host.channel.close()

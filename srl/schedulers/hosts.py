@@ -30,7 +30,6 @@ from srl.schedulers.agent_messages import (
     Gone,
     Heard,
     Held,
-    Kept,
     Leaving,
     LogText,
     Signal,
@@ -41,10 +40,12 @@ from srl.schedulers.agent_messages import (
 from srl.schedulers.board import FleetBoard
 from srl.schedulers.engine import Engine
 from srl.schedulers.fleet import Fleet, Hosting, Joined, Lost, News, Returned, Turned, Word
+from srl.schedulers.keeping import Keeper
 from srl.schedulers.losses import DESERTED_SECONDS, Losses
 from srl.schedulers.memory import RunMemory
 from srl.schedulers.placement import NoRoom, Room, check_all, choose, relief
 from srl.schedulers.starts import Starts
+from srl.schedulers.survivors import Survivors
 
 NO_USAGE = Usage()
 DUMP_SECONDS = 3.0
@@ -78,13 +79,13 @@ class HostsScheduler:
         logs: Path,
         patience: float = 60.0,
     ) -> None:
-        self._memory = memory
         self._num_hosts = num_hosts
         self._engine = engine
         self._logs = logs
         self._patience = patience
         self._deadline = time.monotonic() + patience
-        self._open = False
+        self._open = hosting.attach is not None
+        """Are workers placed? From the beginning if they are there already."""
         self._given_up = False
         self._workers: dict[tuple[str, int], _Worker] = {}
         self._unplaced: set[tuple[str, int]] = set()
@@ -93,10 +94,11 @@ class HostsScheduler:
         self._former: dict[tuple[str, int], str] = {}
         self._events: deque[Event] = deque()
         self._dumps: dict[Place, str] = {}
-        self._returned: dict[tuple[str, int], tuple[Held, str]] = {}
+        self._survivors = Survivors()
         self._closed = False
         self.address = listener.address.removeprefix("tcp:")
         self._fleet = Fleet(hosting, list(memory.commits), listener)
+        self._keeper = Keeper(memory, self._fleet)
         self._losses, self._starts = Losses(), Starts()
         self.told: dict[str, int] = {}
         """Agent, by the address of its relay -> the number of its last news that `poll` has given out."""
@@ -130,26 +132,37 @@ class HostsScheduler:
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline and not set(hosts) <= set(self._fleet.hosts):
             for news in self._fleet.poll(0.05):
-                self._take_in(news)
-        self._open = True
+                if not isinstance(news, Word) or not self._survivors.defer(news):
+                    self._take_in(news)
         self._fleet.close_to_returners()
-        return [held for held, _ in self._returned.values()]
+        return self._survivors.workers()
 
     def adopt(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
         """It runs already, on a host that came back."""
         worker = self._enlist(place, config, resources, seed)
-        key = (place.group, place.index)
-        worker.host = self._former[key] = self._returned.pop(key)[1]
-        self._fleet.hosts[worker.host].room.take(resources)
+        host = self._fleet.hosts.get(self._survivors.adopt(place))
+        if host is None:
+            self._bury(worker, Died(place, "its host was lost again", blameless=True))
+            return
+        worker.host = self._former[(place.group, place.index)] = host.name
+        host.room.take(resources)
         if worker.learns and place.index == 0:
             self._fleet.lead({worker.learns: worker.host})
 
     def settle(self, patience: float) -> None:
         """Wait until every host has told the figures of the workers that were adopted: these go on counting."""
         deadline = time.monotonic() + patience
-        while time.monotonic() < deadline and any(host.roster is None for host in self._fleet.hosts.values()):
+        for word in self._survivors.deferred():
+            self._hear(word)
+        while time.monotonic() < deadline and any(
+            host.roster is None for host in self._fleet.hosts.values() if host.name in self._survivors.hosts
+        ):
             for news in self._fleet.poll(0.05):
                 self._take_in(news)
+
+    def came_back(self) -> bool:
+        """Is any host there that a predecessor left?"""
+        return bool(self._survivors.hosts)
 
     def hosts(self) -> list[str]:
         return [room.host for room in self._rooms()]
@@ -177,19 +190,10 @@ class HostsScheduler:
         self._unplaced.discard(key)
         self._board.meter(worker.row).begin()
         if worker.learns:
-            self._entrust(worker.learns, room.host)
+            self._keeper.entrust(worker.learns, room.host)
             if place.index == 0:
                 self._fleet.lead({worker.learns: room.host})
         self._fleet.send(room.host, Begin(place, worker.config, worker.resources.niceness, worker.seed))
-
-    def _entrust(self, policy: str, name: str) -> None:
-        """A trainer begins there: its last committed state must be there first."""
-        host = self._fleet.hosts[name]
-        snapshot = self._memory.commits[policy]
-        if snapshot.version > host.states.get(policy, -1) and (committed := snapshot.read()) is not None:
-            version, state, facts = committed
-            host.states[policy] = version
-            self._fleet.send(name, State(policy, version, facts, list(state)), list(state.values()))
 
     def _place_waiting(self) -> None:
         for key in sorted(self._unplaced):
@@ -268,12 +272,12 @@ class HostsScheduler:
                 self._relieve()
         elif isinstance(news, Returned):
             self._events.append(Noted(f"host {news.host} is back with {len(news.workers)} workers"))
-            for held in news.workers:
-                self._returned[(held.place.group, held.place.index)] = (held, news.host)
+            self._survivors.came(news.host, news.workers)
         elif isinstance(news, Turned):
             self._events.append(Noted(news.text, fatal=not self._open))
         elif isinstance(news, Lost):
             self._losses.lost(time.monotonic())
+            self._survivors.lost(news.host)
             lost = [worker for worker in self._workers.values() if worker.host == news.host]
             self._events.append(Noted(f"host {news.host} is lost with {len(lost)} workers: {news.reason}"))
             for worker in lost:
@@ -331,11 +335,9 @@ class HostsScheduler:
                 if word.host in self._fleet.hosts:
                     self._fleet.hosts[word.host].room.closed = True
             case Tagged():
-                store = self._memory.parameters.get(message.policy)
-                if store is not None and len(word.arrays) == 1 and message.version > store.version:
-                    store.push(message.version, word.arrays[0], (message.tag,))
+                self._keeper.keep_evaluated(message, word.arrays)
             case State():
-                self._keep(word.host, message, word.arrays)
+                self._keeper.keep(word.host, message, word.arrays)
 
     def _read_last_gauges(self, name: str, worker: _Worker, arrays: Sequence[Any]) -> None:
         host = self._fleet.hosts.get(name)
@@ -355,14 +357,6 @@ class HostsScheduler:
             return
         known = roster >= 0
         self._board.write(roster[known], arrays[0][known], host.ahead_ns, arrays[1][known])
-
-    def _keep(self, name: str, message: State, arrays: Sequence[Any]) -> None:
-        snapshot = self._memory.commits[message.policy]
-        if message.version > snapshot.version:
-            snapshot.write(message.version, dict(zip(message.keys, arrays, strict=True)), message.facts)
-        if name in self._fleet.hosts:
-            self._fleet.hosts[name].states[message.policy] = message.version
-            self._fleet.send(name, Kept(message.policy, message.version))
 
     # What others ask
 

@@ -23,7 +23,8 @@ from srl.schedulers.agent import Agent
 from srl.schedulers.agent_messages import AGENTS, Join, Messages, Refused, Welcome, codec, own_version
 from srl.transports.tcp import PREFIX, TcpTransport
 
-JOIN_SECONDS = 10.0
+JOIN_SECONDS = 30.0
+"""For an answer: a controller that takes a run over lets the run's own hosts in first."""
 RETRY_SECONDS = 0.5
 REACH_SECONDS = 3.0
 AGAIN_SECONDS = 1.0

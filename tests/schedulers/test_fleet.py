@@ -3,61 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import pytest
+from played_agents import SECRET, Played, hello
 
-import srl
 from srl.api.control import Notice
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Place
 from srl.schedulers.agent_messages import (
-    AGENTS,
     Beat,
     Begin,
     Follow,
     Heard,
-    Join,
     Messages,
     Refused,
     Rejoin,
     Relay,
     Welcome,
-    codec,
 )
 from srl.schedulers.fleet import Fleet, Hosting, Joined, Lost, News, Turned, Word
 from srl.testing.contexts import until
-from srl.transports.tcp import TcpTransport
-
-JOIN_SECRET = b"another secret of 32 bytes ....."
-SECRET = b"a secret of thirty-two bytes ..."
 
 
-class Controller:
+class Controller(Played):
     def __init__(self, attach: Mapping[str, int] | None = None) -> None:
-        self.transport = TcpTransport(JOIN_SECRET, AGENTS, encrypt=True, codec=codec)
-        listener = self.transport.listen("the controller", Messages)
-        self.address = listener.address
-        self.fleet = Fleet(Hosting("run", SECRET, attach=attach), ["policy"], listener)
+        super().__init__()
+        self.fleet = Fleet(Hosting("run", SECRET, attach=attach), ["policy"], self.listener)
         self.news: list[News] = []
 
     def poll(self) -> None:
         self.news += self.fleet.poll(0.0)
-
-    def dial(self, join: Join | Rejoin) -> Channel:
-        channel = self.transport.connect(self.address, Messages)
-        channel.send(join)
-        return channel
-
-    def hear(self, channel: Channel, kind: type[Any]) -> Any:
-        def next_of_kind() -> Any:
-            channel.flush()
-            while (received := channel.receive()) is not None:
-                if isinstance(received[0], kind):
-                    return received[0]
-            return None
-
-        return until(next_of_kind, self.poll)
 
     def join(self, name: str) -> Channel:
         channel = self.dial(hello(name))
@@ -65,10 +40,6 @@ class Controller:
         channel.send(Relay(f"tcp:{welcome.host}:1"))
         until(lambda: Joined(welcome.host) in self.news, self.poll)
         return channel
-
-
-def hello(name: str, version: str | None = None) -> Join:
-    return Join(name, version or srl.__version__, 0, 2.0, 0.0, 1000)
 
 
 @pytest.fixture
@@ -140,6 +111,35 @@ def test_news_that_a_predecessor_wrote_down_are_known_and_those_that_died_with_i
     successor.fleet.written_down({relay: 4})
     until(lambda: successor.hear(channel, Beat) == Beat(safe=4), successor.poll)
     channel.close()
+    successor.fleet.close()
+
+
+def test_a_newcomer_waits_for_the_run_s_own_hosts_and_is_given_the_secret_that_they_bring() -> None:
+    theirs = bytes(reversed(SECRET))
+    successor = Controller(attach={})
+    newcomer = successor.dial(hello("a"))  # by the name of a host that is about to come back
+    returner = successor.dial(Rejoin(hello("a"), "run", theirs, "tcp:a:1", []))
+    assert successor.hear(returner, Welcome).host == "a"
+    assert list(successor.fleet.hosts) == ["a"]
+    successor.fleet.close_to_returners()
+    welcome = successor.hear(newcomer, Welcome)
+    assert (welcome.host, welcome.secret) == ("a-2", theirs)
+    for channel in (newcomer, returner):
+        channel.close()
+    successor.fleet.close()
+
+
+def test_what_a_host_repeats_when_it_comes_back_again_is_known() -> None:
+    successor = Controller(attach={})
+    for last in (1, 2):
+        channel = successor.dial(Rejoin(hello("a"), "run", SECRET, "tcp:a:1", []))
+        successor.hear(channel, Welcome)
+        for number in range(1, last + 1):
+            channel.send(heard(number))
+        until(lambda last=last: successor.fleet.told() == {"tcp:a:1": last}, successor.poll)  # type: ignore[misc]
+        channel.close()
+        until(lambda: not successor.fleet.hosts, successor.poll)
+    assert [news.message for news in successor.news if isinstance(news, Word)] == [heard(1), heard(2)]
     successor.fleet.close()
 
 

@@ -1,0 +1,45 @@
+"""Agents that are played by hand: what they say to a real controller's end, and what they are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import srl
+from srl.api.transport import Channel, Listener
+from srl.schedulers.agent_messages import AGENTS, Join, Messages, Rejoin, codec
+from srl.testing.contexts import until
+from srl.transports.tcp import TcpTransport
+
+JOIN_SECRET = b"another secret of 32 bytes ....."
+SECRET = b"a secret of thirty-two bytes ..."
+
+
+def hello(name: str, version: str | None = None) -> Join:
+    return Join(name, version or srl.__version__, 0, 2.0, 0.0, 1000)
+
+
+class Played:
+    """The controller's end is made by who inherits from this, with `listener`, and polled by `poll`."""
+
+    def __init__(self) -> None:
+        self.transport = TcpTransport(JOIN_SECRET, AGENTS, encrypt=True, codec=codec)
+        self.listener: Listener = self.transport.listen("the controller", Messages)
+        self.address = self.listener.address
+
+    def poll(self) -> None:
+        raise NotImplementedError
+
+    def dial(self, join: Join | Rejoin) -> Channel:
+        channel = self.transport.connect(self.address, Messages)
+        channel.send(join)
+        return channel
+
+    def hear(self, channel: Channel, *kinds: type[Any]) -> Any:
+        def next_of_kind() -> Any:
+            channel.flush()
+            while (received := channel.receive()) is not None:
+                if isinstance(received[0], kinds):
+                    return received[0]
+            return None
+
+        return until(next_of_kind, self.poll)
