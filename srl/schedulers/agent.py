@@ -7,7 +7,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -50,21 +49,13 @@ from srl.schedulers.agent_messages import (
 from srl.schedulers.memory import RunMemory
 from srl.schedulers.processes import ProcessScheduler
 from srl.schedulers.runtime import make_runtime
+from srl.schedulers.shipping import Shipping
 from srl.schedulers.zygote import Network
 from srl.transports.tcp import TcpTransport
 from srl.workers.doorbells import Doorbells
 from srl.workers.evaluator import EVALUATED
 
 DRAIN_SECONDS = 4.0
-
-
-@dataclass
-class _Shipping:
-    """How far a policy's committed states have come."""
-
-    sent: int = -1
-    under_way: dict[int, Array] = field(default_factory=dict)
-    """version -> its parameters, until the controller has the state that belongs to them."""
 
 
 class Agent:
@@ -91,7 +82,7 @@ class Agent:
         self._processes.watch(self._bells.fileno())
         transport = TcpTransport(welcome.secret, welcome.run, bind, encrypt=welcome.encrypt, codec=codec)
         self._relay = ParameterRelay(transport, self._memory.parameters, self._bells.watch, self._wake_workers)
-        self._shipping = {policy: _Shipping() for policy in welcome.policies}
+        self._shipping = Shipping(self._memory.commits, self._line, self._relay)
         self._beaten = 0.0
         self.leaving = 0.0
         """When we were asked to leave; 0: never."""
@@ -108,7 +99,9 @@ class Agent:
                 self._bells.wait(0)
                 if not self._obey():
                     return True
-                self._ship_states()
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._memory.bell)
+                self._shipping.ship()
                 self._relay.poll()
                 self._beat()
                 if self._line.redial(self._greeting):
@@ -132,9 +125,8 @@ class Agent:
             self._told_to_leave = True
             self._line.send(Leaving())
             self._processes.send(self._processes.places(), Stop())
-        under_way = any(shipping.under_way for shipping in self._shipping.values())
         late = time.monotonic() - self.leaving > DRAIN_SECONDS
-        return late or self._line.channel is None or not (self._processes.places() or under_way)
+        return late or self._line.channel is None or not (self._processes.places() or self._shipping.under_way)
 
     def close(self) -> None:
         self._processes.close()
@@ -154,9 +146,7 @@ class Agent:
         self._listed = None
         alive = set(self._processes.places())
         self._held = {place: held for place, held in self._held.items() if place in alive}
-        for shipping in self._shipping.values():
-            shipping.sent = -1
-            shipping.under_way.clear()
+        self._shipping.begin_anew()
 
     # To the controller
 
@@ -212,23 +202,6 @@ class Agent:
             with contextlib.suppress(ChannelClosed):  # the line finds out by itself
                 self._logs.ship(channel)
 
-    def _ship_states(self) -> None:
-        """A version leaves this host only after the controller holds the state that made it, if there is one."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._memory.bell)
-        for policy, shipping in self._shipping.items():
-            snapshot = self._memory.commits[policy]
-            if shipping.under_way or snapshot.version <= shipping.sent:
-                continue
-            committed = snapshot.read()
-            if committed is not None:
-                version, state, facts = committed
-                shipping.sent = version
-                if self._line.send(State(policy, version, facts, list(state)), list(state.values())):
-                    shipping.under_way[version] = state["parameters"]
-                else:
-                    self._relay.offer(policy, version, state["parameters"])
-
     # From the controller
 
     def _obey(self) -> bool:
@@ -237,8 +210,7 @@ class Agent:
                 return False
             self._do(message, arrays)
         if self._line.channel is None:
-            for shipping in self._shipping.values():
-                shipping.under_way.clear()
+            self._shipping.let_go()
         return True
 
     def _do(self, message: Any, arrays: list[Array]) -> None:
@@ -259,10 +231,7 @@ class Agent:
             case Follow():
                 self._relay.follow(message.policy, message.address)
             case Kept():
-                shipping = self._shipping[message.policy]
-                parameters = shipping.under_way.pop(message.version, None)
-                if parameters is not None:
-                    self._relay.offer(message.policy, message.version, parameters)
+                self._shipping.arrived(message.policy, message.version)
             case State():
                 snapshot = self._memory.commits[message.policy]
                 if message.version > snapshot.version:

@@ -2,55 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
+from played_controller import WELCOME, Line, line_to
 
 from srl.api.control import Notice, Ready
-from srl.api.transport import ChannelClosed, Message, PeerSilent
+from srl.api.transport import ChannelClosed, PeerSilent
 from srl.api.worker import Place
-from srl.schedulers.agent_line import ControllerLine
-from srl.schedulers.agent_messages import Beat, Heard, Refused, Welcome
+from srl.schedulers.agent_messages import Beat, Heard, Refused
 
 PLACE = Place("actors", 0, 0)
-WELCOME = Welcome("run", "host", b"", [], [], [], False, 60.0)
-
-
-class Line:
-    """A channel whose other end is written by the test."""
-
-    shares_memory = False
-    peer = "the controller"
-
-    def __init__(self, *received: Message | ChannelClosed) -> None:
-        self.received = list(received)
-        self.sent: list[Message] = []
-
-    def send(self, message: Message, arrays: Any = (), memory: Any = None) -> None:
-        self.sent.append(message)
-
-    def receive(self) -> Any:
-        if not self.received:
-            return None
-        message = self.received.pop(0)
-        if isinstance(message, ChannelClosed):
-            raise message
-        return message, [], None
-
-    def flush(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return -1
-
-    def close(self) -> None:
-        pass
-
-
-def line_to(first: Line, *others: Line, headless: float = 60.0) -> ControllerLine:
-    waiting = list(others)
-    return ControllerLine(first, lambda: waiting.pop(0), headless, lambda channel: None)
 
 
 def test_after_a_closed_connection_news_wait_for_the_next_controller() -> None:
