@@ -63,9 +63,8 @@ def ground_of(
         return None
     host, port = parse_address(attach.address if attach else options.bind)
     secret = find_or_make_secret(options.secret_file or DEFAULT)
-    by_hand = ByHand(
-        logs / "agent.log", here=attach is None, secret_file=options.secret_file, outlives=options.headless > 0
-    )
+    note = logs.with_name("agent.json") if options.headless > 0 else None
+    by_hand = ByHand(logs / "agent.log", secret_file=options.secret_file, note=note, attach=attach is not None)
     return Ground(by_hand, secret, host, port, headless=options.headless, attach=attach.told if attach else None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from srl.base.text import last_words
+from srl.schedulers.former_agent import MODULE, UNSEEN, FormerAgent, find, write_down
 from srl.schedulers.joining import Orders
 from srl.schedulers.retries import Retries
 
@@ -20,36 +22,54 @@ FIRST_RETRY_SECONDS = 0.25
 
 class ByHand:
     def __init__(
-        self, log: Path, here: bool = True, cpus: float | None = None, secret_file: str = "", outlives: bool = False
+        self,
+        log: Path,
+        cpus: float | None = None,
+        secret_file: str = "",
+        note: Path | None = None,
+        attach: bool = False,
     ) -> None:
-        """`here`: does the controller's own host take part, with an agent of ours, which writes into `log`?
-        `outlives`: it goes on when we die."""
+        """The agent of this host writes into `log`. With a `note` it outlives us, and our successor finds it there; we
+        are one if we `attach`."""
         self._log = log
-        self._here = here
         self._cpus = cpus
         self._secret_file = secret_file
-        self._outlives = outlives
+        self._note = note
+        self._attach = attach
         self._orders: Orders | None = None
-        self._agent: subprocess.Popen[bytes] | None = None
+        self._agent: subprocess.Popen[bytes] | FormerAgent | None = None
         self._retries = Retries(FIRST_RETRY_SECONDS)
 
     def start(self, address: str, secret: bytes) -> None:
-        if self._here:
-            self._orders = Orders(address, secret, cpus=self._cpus, outlives=self._outlives)
+        self._orders = Orders(address, secret, cpus=self._cpus, outlives=self._note is not None)
+        if not self._attach:
             self._launch(self._orders)
 
+    def _take_over(self, note: Path) -> None:
+        """Not before the run is ours: until then nothing of it may end with us."""
+        try:
+            self._agent = find(note)
+        except OSError:
+            self._orders = None  # it may well be there: another one would be too many
+
     def _launch(self, orders: Orders) -> None:
-        self._agent = start_agent(orders, self._log)
+        agent = self._agent = start_agent(orders, self._log)
         self._retries.begun(time.monotonic())
+        if self._note is not None:
+            with contextlib.suppress(OSError):  # it ended already, or the disk is full: then a successor does without
+                write_down(agent.pid, self._note)
 
     def poll(self) -> str | None:
         """An agent of ours that ended is started again: nobody else would, and all workers may be waiting for it."""
+        if self._attach and self._note is not None:
+            self._attach = False
+            self._take_over(self._note)
         now = time.monotonic()
         if self._agent is None:
             if self._orders is not None and self._retries.due(now):
                 self._launch(self._orders)
-        elif self._agent.poll() is not None:
-            status, self._agent = self._agent.returncode, None
+        elif (status := self._agent.poll()) is not None:
+            self._agent = None
             if self._retries.ended(now):
                 return f"the agent of this host ended ({_how(status)}): {last_words(self._log)}"
         return None
@@ -69,6 +89,8 @@ class ByHand:
 
 
 def _how(status: int) -> str:
+    if status == UNSEEN:
+        return "nobody saw how"
     return f"killed by {signal.Signals(-status).name}" if status < 0 else f"code {status}"
 
 
@@ -76,7 +98,7 @@ def start_agent(orders: Orders, log: Path) -> subprocess.Popen[bytes]:
     """An agent as a process of its own; what it must know goes through its standard input."""
     with log.open("ab") as stream:
         agent = subprocess.Popen(
-            [sys.executable, "-m", "srl.schedulers.joining"],
+            [sys.executable, "-m", MODULE],
             stdin=subprocess.PIPE,
             stdout=stream,
             stderr=stream,
