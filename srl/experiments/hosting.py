@@ -13,10 +13,13 @@ from srl.api.transport import Listener
 from srl.controller.commands import remote_door
 from srl.controller.state import ControllerState
 from srl.experiments.options import TrainOptions
+from srl.experiments.past_versions import pool_of
+from srl.populations.pool import Pool
 from srl.schedulers.agent_messages import AGENTS, Messages, codec
 from srl.schedulers.by_hand import ByHand
 from srl.schedulers.engine import Engine
 from srl.schedulers.fleet import Hosting
+from srl.schedulers.heritage import KeepUp
 from srl.schedulers.hosts import HostsScheduler
 from srl.schedulers.join_secret import DEFAULT, find_or_make_secret
 from srl.schedulers.memory import RunMemory
@@ -72,12 +75,20 @@ def hosts_scheduler(
     ground: Ground, run: str, options: TrainOptions, memory: RunMemory, logs: Path, preload: tuple[str, ...]
 ) -> HostsScheduler:
     path = tuple(entry for entry in sys.path if entry)
-    hosting = Hosting(run, secrets.token_bytes(32), preload, path, options.encrypt, ground.headless, ground.attach)
+    hosting = Hosting(
+        run, secrets.token_bytes(32), preload, path, options.encrypt, ground.headless, _keep_up(options), ground.attach
+    )
     transport = TcpTransport(ground.join_secret, AGENTS, ground.host, ground.port, encrypt=True, codec=codec)
     listener = transport.listen("the controller", Messages)
     return HostsScheduler(
         hosting, memory, listener, ground.join_secret, ground.engine, options.hosts, logs, options.hosts_timeout
     )
+
+
+def _keep_up(options: TrainOptions) -> KeepUp | None:
+    """Which opponents a host has that joins late: those that the others have."""
+    pool = pool_of(options)
+    return None if pool is None else lambda store: Pool(pool, store).refresh()
 
 
 def warning(options: TrainOptions, ground: Ground | None) -> str:

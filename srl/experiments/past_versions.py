@@ -11,8 +11,15 @@ from srl.api.parameters import ParameterStore
 from srl.base.tree import Array
 from srl.experiments.options import TrainOptions
 from srl.experiments.saving import Restored
-from srl.populations.pool import refill
+from srl.populations.pool import PoolConfig, refill
 from srl.runs import checkpoints
+
+
+def pool_of(options: TrainOptions) -> PoolConfig | None:
+    """None: no self-play."""
+    if options.self_play == "none":
+        return None
+    return PoolConfig(options.self_play, options.self_play_share, options.self_play_every, options.self_play_versions)
 
 
 def keep_every(options: TrainOptions) -> int:

@@ -139,8 +139,9 @@ class Session:
     def restore(self, restored: Restored) -> None:
         """Begin where a checkpoint ended."""
         self._saver.restore(restored)
-        if self._options.self_play != "none" and self._ground is None:
-            size, stores = self._options.self_play_versions, self._memory.parameters
+        if self._options.self_play != "none":
+            stores = self._memory.parameters if self._hosts is None else self._hosts.heritage.stores
+            size = self._options.self_play_versions
             find_opponents(self._run.checkpoints, restored, dict(stores), size, self._tell)
         gauges = self._controller.gauges
         gauges.restore(restored.facts.get("episodes", {}))

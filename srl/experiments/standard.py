@@ -18,10 +18,10 @@ from srl.experiments.frozen import FrozenPolicyConfig
 from srl.experiments.named import algorithm_of, extend, title_of
 from srl.experiments.needs import gpu_shares, wants_gpu, with_needs
 from srl.experiments.options import CLUSTERS, TrainOptions
+from srl.experiments.past_versions import pool_of
 from srl.experiments.probe import Probed
 from srl.experiments.role_options import RoleOptions, role_options
 from srl.networks.image_spaces import has_image
-from srl.populations.pool import PoolConfig
 from srl.populations.self_play import SelfPlayConfig
 from srl.populations.versus import versus_spec
 from srl.streams.push import PushStream
@@ -180,8 +180,8 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
 
 
 def _self_play(environment: LanesConfig, role: Role, options: TrainOptions) -> SelfPlayConfig:
-    assert options.self_play != "none"
-    pool = PoolConfig(options.self_play, options.self_play_share, options.self_play_every, options.self_play_versions)
+    pool = pool_of(options)
+    assert pool is not None
     return SelfPlayConfig(environment, role.policy, role.algorithm, role.observation, role.action, pool)
 
 

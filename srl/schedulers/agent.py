@@ -232,6 +232,10 @@ class Agent:
                 self._relay.follow(message.policy, message.address)
             case Kept():
                 self._shipping.arrived(message.policy, message.version)
+            case Tagged():
+                store = self._memory.parameters[message.policy]
+                if message.version > store.version:
+                    store.push(message.version, arrays[0], (message.tag,) if message.tag else ())
             case State():
                 snapshot = self._memory.commits[message.policy]
                 if message.version > snapshot.version:

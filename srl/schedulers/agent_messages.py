@@ -180,11 +180,12 @@ class State(Message, frozen=True):
 
 
 class Tagged(Message, frozen=True):
-    """Agent: these parameters, which follow, were evaluated on my host."""
+    """Parameters, which follow. Agent: they were evaluated on my host. Controller: others have kept them."""
 
     policy: str
     version: int
     tag: str
+    """Empty: they are just the newest."""
 
 
 class Kept(Message, frozen=True):
@@ -203,7 +204,7 @@ class Leave(Message, frozen=True):
 
 
 FromAgent = Union[Join, Rejoin, Relay, Heard, Gone, Beat, LogText, State, Tagged, Leaving, Dump]
-FromController = Union[Welcome, Refused, Follow, Begin, Tell, End, Signal, AskDump, State, Kept, Beat, Leave]
+FromController = Union[Welcome, Refused, Follow, Begin, Tell, End, Signal, AskDump, State, Tagged, Kept, Beat, Leave]
 Messages: Any = Union[FromAgent, FromController]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Union, get_args
 
-from srl.api.transport import Channel, ChannelClosed, Listener
+from srl.api.transport import Channel, ChannelClosed, Listener, Message
 from srl.base.tree import Array
 from srl.schedulers.agent_messages import (
     AGENT_SILENCE,
@@ -28,6 +28,7 @@ from srl.schedulers.agent_messages import (
     Welcome,
     own_version,
 )
+from srl.schedulers.heritage import KeepUp
 from srl.schedulers.placement import Room
 from srl.workers.doorbells import Doorbells
 
@@ -49,6 +50,8 @@ class Hosting:
     encrypt: bool = False
     headless: float = 0.0
     """Seconds that agents go on without a controller."""
+    keep_up: KeepUp | None = None
+    """How hosts keep past versions of policies, if they do."""
     attach: Mapping[str, int] | None = None
     """Agents of a predecessor come back: address of its relay -> the last of its news that are known. They bring the
     run's secret, so nobody else is let in before. None: those that were lost begin anew."""
@@ -120,11 +123,19 @@ def tree(source: str, hosts: Sequence[str]) -> dict[str, str]:
 
 
 class Fleet:
-    def __init__(self, hosting: Hosting, policies: Sequence[str], listener: Listener) -> None:
+    def __init__(
+        self,
+        hosting: Hosting,
+        policies: Sequence[str],
+        listener: Listener,
+        gifts: Callable[[], Iterable[tuple[Message, Sequence[Array]]]] = tuple,
+    ) -> None:
+        """`gifts` are for hosts that join, before they hear of anything else."""
         self.hosts: dict[str, Host] = {}
         self._hosting = hosting
         self._policies = list(policies)
         self._listener = listener
+        self._gifts = gifts
         self._strangers: dict[int, tuple[Channel, float]] = {}
         self._early: list[tuple[Channel, Join, int]] = []  # who came while others come back
         self._bells = Doorbells()
@@ -195,7 +206,10 @@ class Fleet:
                 hosting.run, name, hosting.secret, self._policies, preload, path, hosting.encrypt, hosting.headless
             ),
         )
-        if returns is not None and name in self.hosts:
+        if returns is None:
+            for message, arrays in self._gifts():
+                self.send(name, message, arrays)
+        elif name in self.hosts:
             host.relay = returns.relay
             host.news = host.safe = (hosting.attach or {}).get(host.relay, 0)
             self._news.append(Returned(name, returns.workers))

@@ -40,6 +40,7 @@ from srl.schedulers.agent_messages import (
 from srl.schedulers.board import FleetBoard
 from srl.schedulers.engine import Engine
 from srl.schedulers.fleet import Fleet, Hosting, Joined, Lost, News, Returned, Turned, Word
+from srl.schedulers.heritage import Heritage
 from srl.schedulers.keeping import Keeper
 from srl.schedulers.losses import DESERTED_SECONDS, Losses
 from srl.schedulers.memory import RunMemory
@@ -97,8 +98,10 @@ class HostsScheduler:
         self._survivors = Survivors()
         self._closed = False
         self.address = listener.address.removeprefix("tcp:")
-        self._fleet = Fleet(hosting, list(memory.commits), listener)
-        self._keeper = Keeper(memory, self._fleet)
+        policies = list(memory.commits)
+        self.heritage = Heritage(policies, hosting.keep_up)
+        self._fleet = Fleet(hosting, policies, listener, self.heritage.gifts)
+        self._keeper = Keeper(memory, self._fleet, self.heritage)
         self._losses, self._starts = Losses(), Starts()
         self.told: dict[str, int] = {}
         """Agent, by the address of its relay -> the number of its last news that `poll` has given out."""
@@ -390,3 +393,4 @@ class HostsScheduler:
         for word in self._fleet.close():
             append(self._logs, word.message)
         self._engine.close()
+        self.heritage.close()

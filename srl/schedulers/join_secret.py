@@ -36,14 +36,24 @@ def read_secret(path: str | Path) -> bytes:
 def find_or_make_secret(path: str | Path) -> bytes:
     """The secret in a file; a new one is made where there is none."""
     path = Path(path).expanduser()
+    if not os.path.lexists(path):
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_secret(path)
+        except FileExistsError:
+            pass  # somebody else was faster
+        except OSError as error:
+            raise PermissionError(f"cannot write a join secret to {path}: {error.strerror}") from error
+    return read_secret(path)
+
+
+def _make_secret(path: Path) -> None:
+    """At once: whoever begins another run at the same moment, also on another machine, must not read half of it."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        return read_secret(path)
-    except OSError as error:
-        raise PermissionError(f"cannot write a join secret to {path}: {error.strerror}") from error
-    secret = secrets.token_bytes(SECRET_BYTES)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(secret)
-    return secret
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(SECRET_BYTES))
+        os.link(temporary, path)
+    finally:
+        temporary.unlink()

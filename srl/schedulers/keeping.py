@@ -7,21 +7,25 @@ from collections.abc import Sequence
 from srl.base.tree import Array
 from srl.schedulers.agent_messages import Kept, State, Tagged
 from srl.schedulers.fleet import Fleet
+from srl.schedulers.heritage import Heritage
 from srl.schedulers.memory import RunMemory
 
 
 class Keeper:
     """Of the trainers' committed states, and of the parameters that did best."""
 
-    def __init__(self, memory: RunMemory, fleet: Fleet) -> None:
+    def __init__(self, memory: RunMemory, fleet: Fleet, heritage: Heritage) -> None:
         self._memory = memory
         self._fleet = fleet
+        self._heritage = heritage
 
     def keep(self, name: str, message: State, arrays: Sequence[Array]) -> None:
         """A trainer on that host has committed this."""
         snapshot = self._memory.commits[message.policy]
         if message.version > snapshot.version:
-            snapshot.write(message.version, dict(zip(message.keys, arrays, strict=True)), message.facts)
+            state = dict(zip(message.keys, arrays, strict=True))
+            snapshot.write(message.version, state, message.facts)
+            self._heritage.add(message.policy, message.version, state["parameters"])
         if name in self._fleet.hosts:
             self._fleet.hosts[name].states[message.policy] = message.version
             self._fleet.send(name, Kept(message.policy, message.version))

@@ -150,6 +150,16 @@ def test_a_resumed_run_finds_its_opponents_again(tmp_path: Path) -> None:
     assert "points_against_self" not in again.status.facts, "nobody but them"
 
 
+@pytest.mark.slow
+def test_a_run_that_is_resumed_over_hosts_finds_its_opponents_there(tmp_path: Path) -> None:
+    options = {**QUICK, "ippo": {"epochs": 1}, "self_play_versions": 3, "checkpoint_seconds": 0.0, "steps": 200}
+    run = srl.train(TICTACTOE, root=tmp_path, name="run", self_play="uniform", keep_last=1, **options)
+    hosts = {"scheduler": "hosts", "actors": 1, "secret_file": str(tmp_path / "secret")}
+    again = srl.resume(run.path, steps=1000, self_play_share=1.0, self_play_every=10_000, **hosts)
+    assert "points_against_others" in again.status.facts
+    assert "points_against_self" not in again.status.facts, "nobody but them"
+
+
 def test_a_league_tells_points_and_ratings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     srl.train(TICTACTOE, root=tmp_path, name="run", self_play="uniform", keep_every=20, ippo={"epochs": 1}, **QUICK)
     result = srl.league(tmp_path / "run", games=8, against=("random", "examples/greedy_opponents.py:tictactoe"))

@@ -18,6 +18,19 @@ def hello(name: str, version: str | None = None) -> Join:
     return Join(name, version or srl.__version__, 0, 2.0, 0.0, 1000)
 
 
+class Nobody:
+    """An engine whose agents come by themselves."""
+
+    def start(self, address: str, secret: bytes) -> None: ...
+
+    def poll(self) -> None: ...
+
+    def hint(self, address: str) -> str:
+        return "wait"
+
+    def close(self) -> None: ...
+
+
 class Played:
     """The controller's end is made by who inherits from this, with `listener`, and polled by `poll`."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from idle_worker import IdleConfig
-from played_agents import JOIN_SECRET, SECRET, Played, hello
+from played_agents import JOIN_SECRET, SECRET, Nobody, Played, hello
 
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died
@@ -24,19 +24,6 @@ from srl.testing.contexts import until
 from srl.testing.waiting import PATIENCE
 
 ACTOR, OTHER, LOST = (Place("actors", index, 3) for index in range(3))
-
-
-class Nobody:
-    """An engine whose agents come by themselves."""
-
-    def start(self, address: str, secret: bytes) -> None: ...
-
-    def poll(self) -> None: ...
-
-    def hint(self, address: str) -> str:
-        return "wait"
-
-    def close(self) -> None: ...
 
 
 class Successor(Played):
