@@ -12,6 +12,9 @@ from srl.controller.gauges import Gauges
 from srl.schedulers.agent_messages import Held
 from srl.schedulers.hosts import HostsScheduler
 
+UNKNOWN_INCARNATIONS = 100
+"""May have begun after the last note was written: what they left must not be taken for that of their successors."""
+
 
 class ControllerState(msgspec.Struct, frozen=True):
     """No secret is in here: agents bring the run's own, and the join secret has a file of its own."""
@@ -59,7 +62,7 @@ class ControllerState(msgspec.Struct, frozen=True):
     def sort_out(
         self, groups: Iterable[WorkerGroup], held: Iterable[Held]
     ) -> tuple[list[tuple[WorkerGroup, Held]], list[tuple[WorkerGroup, Place]]]:
-        """Who went on, and which places are empty, with the incarnation that held them last."""
+        """Who went on, and which places are empty, with an incarnation that may have held them last, and none after."""
         brought = {(one.place.group, one.place.index): one for one in held}
         kept, missing = [], []
         for group in groups:
@@ -68,6 +71,6 @@ class ControllerState(msgspec.Struct, frozen=True):
                 if one is not None:
                     kept.append((group, one))
                 else:
-                    last = self.incarnations.get(f"{group.name}/{index}", 0)
+                    last = self.incarnations.get(f"{group.name}/{index}", 0) + UNKNOWN_INCARNATIONS
                     missing.append((group, Place(group.name, index, last)))
         return kept, missing

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from srl.api.scheduler import Usage
 from srl.base.meter import SINCE, WORDS, Meter
 from srl.base.tree import Array
+from srl.schedulers.agent_messages import USAGE
+from srl.schedulers.fleet import Host
 
 MAX_WORKERS = 100_000
 PID, CPU_PERCENT, RSS_MB, STOPPED = range(4)
@@ -38,6 +42,24 @@ class FleetBoard:
         self._words[rows, SINCE] += ahead_ns
         if usage is not None:
             self._usage[rows] = usage
+
+    def hear(self, host: Host, rows: Sequence[int] | None, arrays: Sequence[Array]) -> None:
+        """The beat of a host. `rows` are those of its workers as it listed them, -1 for who is none of its own; None:
+        as it listed them the last time."""
+        if len(arrays) != 2:
+            return
+        if rows is not None:
+            host.roster = np.array(rows, np.int64)
+        roster = host.roster
+        if roster is None or arrays[0].shape != (len(roster), WORDS) or arrays[1].shape != (len(roster), len(USAGE)):
+            return
+        known = roster >= 0
+        self.write(roster[known], arrays[0][known], host.ahead_ns, arrays[1][known])
+
+    def hear_last(self, host: Host, row: int, arrays: Sequence[Array]) -> None:
+        """What the gauges of a worker showed when it died."""
+        if row >= 0 and len(arrays) == 1 and arrays[0].shape == (1, WORDS):
+            self.write(np.array([row]), arrays[0], host.ahead_ns)
 
     def meter(self, row: int) -> Meter:
         begin = row * WORDS * 8

@@ -10,18 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from srl.api.control import Ready, ToWorker
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, Event, Noted, Said, Usage
 from srl.api.transport import Listener
 from srl.api.worker import Place, WorkerConfig
 from srl.base.config import to_data
-from srl.base.meter import WORDS, Meter
+from srl.base.meter import Meter
 from srl.schedulers.agent_logs import append
 from srl.schedulers.agent_messages import (
-    USAGE,
     AskDump,
     Beat,
     Begin,
@@ -44,9 +41,10 @@ from srl.schedulers.heritage import Heritage
 from srl.schedulers.keeping import Keeper
 from srl.schedulers.losses import DESERTED_SECONDS, Losses
 from srl.schedulers.memory import RunMemory
-from srl.schedulers.placement import NoRoom, Room, check_all, choose, relief
+from srl.schedulers.placement import NoRoom, Room, check_all, choose, lacking, relief
 from srl.schedulers.starts import Starts
 from srl.schedulers.survivors import Survivors
+from srl.schedulers.waiting import Waits
 
 NO_USAGE = Usage()
 DUMP_SECONDS = 3.0
@@ -102,7 +100,7 @@ class HostsScheduler:
         self.heritage = Heritage(policies, hosting.keep_up)
         self._fleet = Fleet(hosting, policies, listener, self.heritage.gifts)
         self._keeper = Keeper(memory, self._fleet, self.heritage)
-        self._losses, self._starts = Losses(), Starts()
+        self._losses, self._starts, self._waits = Losses(), Starts(), Waits()
         self.told: dict[str, int] = {}
         """Agent, by the address of its relay -> the number of its last news that `poll` has given out."""
         if num_hosts > 1 and hosting.attach is None:
@@ -201,6 +199,12 @@ class HostsScheduler:
     def _place_waiting(self) -> None:
         for key in sorted(self._unplaced):
             self._place(self._workers[key])
+        reasons = {}
+        for key in self._waits.late(self._unplaced, time.monotonic()):
+            worker = self._workers[key]
+            if why := lacking(self._rooms(), worker.resources, stretch=worker.place.incarnation > 0):
+                reasons[key] = why
+        self._events.extend(Noted(line) for line in self._waits.tell(reasons))
 
     def send(self, places: Sequence[Place], message: ToWorker) -> None:
         by_host: dict[str, list[Place]] = {}
@@ -316,7 +320,7 @@ class HostsScheduler:
         self._events.append(Noted(reason, fatal=True))
 
     def _hear(self, word: Word) -> None:
-        message = word.message
+        message, host = word.message, self._fleet.hosts.get(word.host)
         match message:
             case Heard():
                 if isinstance(message.message, Ready):
@@ -324,42 +328,31 @@ class HostsScheduler:
                 self._events.append(Said(message.place, message.message))
             case Gone():
                 worker = self._worker(message.place)
+                if host is not None:
+                    self._board.hear_last(host, self._row(message.place, word.host), word.arrays)
                 if worker is not None:
-                    self._read_last_gauges(word.host, worker, word.arrays)
                     self._bury(worker, Died(message.place, message.reason, message.clean, message.blameless))
-            case Beat():
-                self._read_beat(word.host, message, word.arrays)
+            case Beat() if host is not None:
+                places = message.places
+                rows = None if places is None else [self._row(place, word.host) for place in places]
+                self._board.hear(host, rows, word.arrays)
             case LogText():
                 append(self._logs, message)
             case Dump():
                 self._dumps[message.place] = message.text
             case Leaving():
                 self._events.append(Noted(f"host {word.host} was asked to leave; its workers go elsewhere"))
-                if word.host in self._fleet.hosts:
-                    self._fleet.hosts[word.host].room.closed = True
+                if host is not None:
+                    host.room.closed = True
             case Tagged():
                 self._keeper.keep_evaluated(message, word.arrays)
             case State():
                 self._keeper.keep(word.host, message, word.arrays)
 
-    def _read_last_gauges(self, name: str, worker: _Worker, arrays: Sequence[Any]) -> None:
-        host = self._fleet.hosts.get(name)
-        if host is not None and worker.host == name and len(arrays) == 1 and arrays[0].shape == (1, WORDS):
-            self._board.write(np.array([worker.row]), arrays[0], host.ahead_ns)
-
-    def _read_beat(self, name: str, beat: Beat, arrays: Sequence[Any]) -> None:
-        host = self._fleet.hosts.get(name)
-        if host is None or len(arrays) != 2:
-            return
-        if beat.places is not None:
-            workers = [self._worker(place) for place in beat.places]
-            rows = [worker.row if worker is not None and worker.host == name else -1 for worker in workers]
-            host.roster = np.array(rows, np.int64)
-        roster = host.roster
-        if roster is None or arrays[0].shape != (len(roster), WORDS) or arrays[1].shape != (len(roster), len(USAGE)):
-            return
-        known = roster >= 0
-        self._board.write(roster[known], arrays[0][known], host.ahead_ns, arrays[1][known])
+    def _row(self, place: Place, name: str) -> int:
+        """Of a worker on this host; -1: there is none."""
+        worker = self._worker(place)
+        return worker.row if worker is not None and worker.host == name else -1
 
     # What others ask
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+import tempfile
 from pathlib import Path
 
 SECRET_BYTES = 32
@@ -49,11 +50,10 @@ def find_or_make_secret(path: str | Path) -> bytes:
 
 def _make_secret(path: Path) -> None:
     """At once: whoever begins another run at the same moment, also on another machine, must not read half of it."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 600
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(secrets.token_bytes(SECRET_BYTES))
         os.link(temporary, path)
     finally:
-        temporary.unlink()
+        os.unlink(temporary)

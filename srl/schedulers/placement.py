@@ -112,10 +112,22 @@ def relief(rooms: list[Room], placed: list[tuple[str, Resources]]) -> list[int]:
     return moving
 
 
+def lacking(rooms: list[Room], wanted: Resources, stretch: bool = False) -> str:
+    """Why a worker waits although there are hosts; empty if one of them has room."""
+    rooms = [room for room in rooms if not room.closed]
+    if not rooms or any(room.holds(wanted, stretch=stretch) for room in rooms):
+        return ""
+    if not any(room.holds(Resources(0, node=wanted.node), empty=True) for room in rooms):
+        return f"no host that is left is named {wanted.node}"
+    for need in (Resources(0, gpu=wanted.gpu), Resources(0, memory_mb=wanted.memory_mb)):
+        if not any(room.holds(need, empty=True) for room in rooms):
+            return f"no host that is left offers {describe(need)}"
+    return f"no host that is left has room for {describe(wanted)}"
+
+
 def describe(wanted: Resources) -> str:
-    parts = [f"{wanted.cpu:g} CPUs"]
-    if wanted.gpu:
-        parts.append(f"{wanted.gpu:g} GPUs")
+    counts = {"CPU": wanted.cpu, "GPU": wanted.gpu}
+    parts = [f"{count:g} {what}{'' if count == 1 else 's'}" for what, count in counts.items() if count]
     if wanted.memory_mb:
         parts.append(f"{wanted.memory_mb} MB")
     if wanted.node:

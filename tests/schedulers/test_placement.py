@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from srl.api.experiment import Resources
-from srl.schedulers.placement import NoRoom, Room, check, check_all, choose, relief
+from srl.schedulers.placement import NoRoom, Room, check, check_all, choose, lacking, relief
+from srl.schedulers.waiting import WAIT_SECONDS, Waits
 
 
 def test_the_host_with_the_largest_share_of_free_cpus_is_chosen() -> None:
@@ -73,3 +74,32 @@ def test_too_many_workers_together_are_refused() -> None:
     check_all([Room("a", 2), Room("b", 2)], wanted)
     with pytest.raises(NoRoom, match="4 workers want 4 CPUs, and 2 hosts offer 3"):
         check_all([Room("a", 2), Room("b", 1)], wanted)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (Resources(gpu=1), "no host that is left offers 1 GPU"),
+        (Resources(node="fast*"), "no host that is left is named fast*"),
+        (Resources(memory_mb=600), "no host that is left has room for 1 CPU, 600 MB"),
+        (Resources(memory_mb=400), ""),
+    ],
+)
+def test_who_waits_although_there_are_hosts_is_told_what_they_lack(wanted: Resources, why: str) -> None:
+    rooms = [Room("a", 2, memory_mb=1000, used_mb=500, used_cpus=2)]
+    assert lacking(rooms, wanted, stretch=True) == why
+    assert lacking([], wanted) == ""
+
+
+def test_what_workers_wait_for_is_told_once_and_after_a_while() -> None:
+    waits, trainer, actors = Waits(), ("trainers", 0), [("actors", 0), ("actors", 1)]
+    assert waits.late([trainer], 0.0) == []
+    assert waits.late([trainer, *actors], WAIT_SECONDS) == []
+    assert waits.late([trainer, *actors], WAIT_SECONDS + 1.0) == [trainer]
+    assert waits.late([trainer, *actors], 2 * WAIT_SECONDS + 1.0) == [trainer, *actors]
+    told = waits.tell({trainer: "no GPU", **dict.fromkeys(actors, "no room")})
+    assert told == ["trainers/0 waits: no GPU", "actors/0 and 1 more wait: no room"]
+    assert waits.late([trainer, *actors], 99.0) == []
+    assert waits.late([], 100.0) == []  # it has a place
+    assert waits.late([trainer], 101.0) == []
+    assert waits.late([trainer], 200.0) == [trainer]
