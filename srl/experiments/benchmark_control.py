@@ -131,6 +131,9 @@ class LightHosts:
     def poll(self) -> str | None:
         return None
 
+    def in_vain(self) -> bool:
+        return False
+
     def hint(self, address: str) -> str:
         return "they are played by this command"
 

@@ -13,7 +13,7 @@ import msgspec
 
 from srl.base.text import last_words
 from srl.schedulers.former_agent import MODULE, UNSEEN, FormerAgent, find, write_down
-from srl.schedulers.joining import Orders
+from srl.schedulers.joining import REFUSED, Orders
 from srl.schedulers.retries import Retries
 
 GRACE_SECONDS = 5.0
@@ -70,9 +70,12 @@ class ByHand:
                 self._launch(self._orders)
         elif (status := self._agent.poll()) is not None:
             self._agent = None
-            if self._retries.ended(now):
+            if self._retries.ended(now, refused=status == REFUSED):
                 return f"the agent of this host ended ({_how(status)}): {last_words(self._log)}"
         return None
+
+    def in_vain(self) -> bool:
+        return self._retries.in_vain
 
     def hint(self, address: str) -> str:
         option = f" --secret-file {self._secret_file}" if self._secret_file else ""

@@ -12,7 +12,10 @@ class Engine(Protocol):
         """Have agents join there. Raises what the user can mend."""
 
     def poll(self) -> str | None:
-        """Why there will be too few of them, or None as long as all is well. Never blocks."""
+        """What happened to them, or None as long as all is well; agents that end are started again. Never blocks."""
+
+    def in_vain(self) -> bool:
+        """Is one of them not going to come? Then a run that waits for all does not begin."""
 
     def hint(self, address: str) -> str:
         """What the user can do if hosts are missing."""

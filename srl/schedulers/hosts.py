@@ -259,7 +259,7 @@ class HostsScheduler:
                 self._give_up(f"no host is left, and none came for {DESERTED_SECONDS:.0f} s; {hint}")
         problem = self._engine.poll()
         if problem is not None:
-            self._events.append(Noted(problem, fatal=not self._open))
+            self._events.append(Noted(problem, fatal=not self._open and self._engine.in_vain()))
         events = list(self._events)
         self._events.clear()
         self.told = self._fleet.told()

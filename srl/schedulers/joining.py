@@ -31,6 +31,8 @@ AGAIN_SECONDS = 1.0
 """The same for a controller that was there before: the kernel repeats itself ever more slowly, a new call is heard
 sooner when the network is back."""
 REDIAL_PATIENCE = 0.1
+REFUSED = 2
+"""The exit code of an agent that was not let in."""
 
 
 class JoinError(ConnectionError):
@@ -158,7 +160,7 @@ def main() -> None:
         agent = join(orders.address, orders.secret, Offer(orders.host, orders.cpus, orders.gpus))
     except JoinError as error:
         print(f"srl agent: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(1 if isinstance(error, Unreachable) else REFUSED)
     with leaving_at_sigterm(agent):
         served = agent.serve()
     sys.exit(0 if served else 1)

@@ -147,6 +147,9 @@ class RayEngine:
             return f"an agent on Ray failed: {last_line(str(error), type(error).__name__)}"
         return "an agent on Ray was asked to leave"
 
+    def in_vain(self) -> bool:
+        return any(seat.retries.in_vain for seat in self._seats)
+
     def hint(self, address: str) -> str:
         return "see `ray status` for nodes that are missing or taken"
 

@@ -19,15 +19,22 @@ class Retries:
     failures: int = 0
     _began: float = 0.0
     _due: float = 0.0
+    _refused: bool = False
 
     def begun(self, now: float) -> None:
         self._began = now
 
-    def ended(self, now: float) -> bool:
-        """Plan the next try; is this one worth telling?"""
+    def ended(self, now: float, refused: bool = False) -> bool:
+        """Plan the next try; is this one worth telling? `refused`: it was told that it is not wanted."""
+        self._refused = refused
         self.failures = 1 if now - self._began > MAX_SECONDS else self.failures + 1
         self._due = now + min(MAX_SECONDS, self.first * 2 ** (self.failures - 1))
         return self.failures <= MAX_REPORTS
+
+    @property
+    def in_vain(self) -> bool:
+        """It failed twice, or was refused: another try is not likely to go better."""
+        return self._refused or self.failures > 1
 
     def due(self, now: float) -> bool:
         return now >= self._due

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from srl.base.text import last_words
 from srl.schedulers.join_secret import read_secret
-from srl.schedulers.joining import JoinError, Offer, Unreachable, keep_joining
+from srl.schedulers.joining import REFUSED, JoinError, Offer, Unreachable, keep_joining
 from srl.schedulers.retries import Retries
 from srl.schedulers.slurm import SlurmError, ask
 
@@ -105,9 +105,12 @@ class SlurmEngine:
                     self._launch(step)
             elif step.process.poll() is not None:
                 status, step.process = step.process.returncode, None
-                if step.retries.ended(now):
+                if step.retries.ended(now, refused=status == REFUSED):
                     problem = f"the agent on {step.node.name} ended with code {status}: {last_words(self._log(step))}"
         return problem
+
+    def in_vain(self) -> bool:
+        return any(step.retries.in_vain for step in self._steps)
 
     def hint(self, address: str) -> str:
         return f"look at the agents' logs in {self._logs}"
@@ -159,7 +162,7 @@ def main(address: str, secret_file: str, host: str, cpus: str, label: str = "") 
                 return 1
         except JoinError as error:
             _say(str(error))
-            return 2
+            return REFUSED
     return 1
 
 

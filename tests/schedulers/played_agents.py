@@ -19,11 +19,19 @@ def hello(name: str, version: str | None = None) -> Join:
 
 
 class Nobody:
-    """An engine whose agents come by themselves."""
+    """An engine whose agents come by themselves; what happens to them is written by the test."""
+
+    def __init__(self) -> None:
+        self.problem: str | None = None
+        self.vain = False
 
     def start(self, address: str, secret: bytes) -> None: ...
 
-    def poll(self) -> None: ...
+    def poll(self) -> str | None:
+        return self.problem
+
+    def in_vain(self) -> bool:
+        return self.vain
 
     def hint(self, address: str) -> str:
         return "wait"

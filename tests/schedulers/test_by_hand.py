@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 from idle_worker import IdleConfig
+from played_agents import Nobody
 
 from srl.api.control import Ready
 from srl.api.experiment import Resources
@@ -56,6 +57,33 @@ def test_an_agent_that_was_killed_is_started_again_and_workers_find_their_place_
         scheduler.close()
         memory.close()
     assert not agents()
+
+
+def test_one_agent_that_ends_before_all_have_joined_is_no_reason_to_give_up(tmp_path: Path) -> None:
+    secret, memory, engine = secrets.token_bytes(32), RunMemory.create(["policy"]), Nobody()
+    listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
+    scheduler = HostsScheduler(Hosting("test", secret), memory, listener, secret, engine, 1, tmp_path)
+    engine.problem = "the agent on node7 ended with code 1"
+    assert scheduler.poll(0.0) == [Noted(engine.problem)]
+    engine.vain = True
+    assert scheduler.poll(0.0) == [Noted(engine.problem, fatal=True)]
+    scheduler.close()
+    memory.close()
+
+
+def test_what_fails_twice_or_is_refused_is_tried_in_vain() -> None:
+    retries = Retries(2.0)
+    retries.begun(0.0)
+    retries.ended(1.0)
+    assert not retries.in_vain
+    retries.ended(2.0, refused=True)
+    assert retries.in_vain
+    retries.begun(3.0)
+    retries.ended(4.0 + MAX_SECONDS)  # it had lasted
+    assert not retries.in_vain
+    retries.begun(40.0)
+    retries.ended(41.0)
+    assert retries.in_vain
 
 
 def test_what_fails_again_and_again_is_tried_ever_later_and_told_twice() -> None:
