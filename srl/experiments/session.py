@@ -143,6 +143,8 @@ class Session:
             stores = self._memory.parameters if self._hosts is None else self._hosts.heritage.stores
             size = self._options.self_play_versions
             find_opponents(self._run.checkpoints, restored, dict(stores), size, self._tell)
+        if self._attach is not None:
+            return  # its controller left the figures; the checkpoint is for trainers that nobody brings back
         gauges = self._controller.gauges
         gauges.restore(restored.facts.get("episodes", {}))
         gauges.first_steps, gauges.version = restored.steps, restored.version

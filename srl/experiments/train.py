@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 import time
@@ -230,7 +231,11 @@ def attach(run: RunDirectory, on_status: Callable[[RunStatus], None] | None = No
     with run.held():
         config = run.read_config()
         prepared = _as_written(config, from_data(config["options"]))
-        return _finished(_session(run, prepared, on_status, state.began, attached=state).run())
+        spare = None
+        with contextlib.suppress(checkpoints.CheckpointError):  # most likely nobody needs it
+            newest = checkpoints.latest(run.checkpoints)
+            spare = saving.read(newest) if newest is not None else None
+        return _finished(_session(run, prepared, on_status, state.began, spare, attached=state).run())
 
 
 def resume(

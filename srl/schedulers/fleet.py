@@ -311,7 +311,9 @@ class Fleet:
             for host in list(self.hosts.values()):
                 self._hear(host, time.monotonic())
         logs += [news for news in self._news if isinstance(news, Word) and isinstance(news.message, LogText)]
-        for channel in [one for one, *_ in (*self._strangers.values(), *self._early)]:
+        for channel, _ in self._strangers.values():
+            channel.close()
+        for channel, _, _ in self._early:
             channel.close()
         for host in self.hosts.values():
             host.channel.close()

@@ -106,7 +106,8 @@ class TrainerWorker:
         if committed is not None:
             version, state, facts = committed
             self._trainer.restore(state)
-            self._version = version
+            # Others may have seen later ones, if the state was lost while there was no controller: versions only grow.
+            self._version = max(version, self._parameters.version)
             self._steps = int(facts["steps"])
             if self._journal is not None:
                 self._journal.resume(facts, self._trainer.parameters())

@@ -66,6 +66,7 @@ class Successor(Played):
         self.thread.shutdown()
         self.scheduler.close()
         self.memory.close()
+        self.__dict__.clear()  # mappings hold descriptors, too
 
 
 @pytest.fixture

@@ -51,6 +51,7 @@ class SelfPlay(Played):
             channel.close()
         self.scheduler.close()
         self.memory.close()
+        self.__dict__.clear()  # mappings hold descriptors, too
 
 
 @pytest.fixture
