@@ -155,7 +155,9 @@ def test_a_run_that_is_resumed_over_hosts_finds_its_opponents_there(tmp_path: Pa
     options = {**QUICK, "ippo": {"epochs": 1}, "self_play_versions": 3, "checkpoint_seconds": 0.0, "steps": 200}
     run = srl.train(TICTACTOE, root=tmp_path, name="run", self_play="uniform", keep_last=1, **options)
     hosts = {"scheduler": "hosts", "actors": 1, "secret_file": str(tmp_path / "secret")}
+    kept = len(checkpoints(run.path / "checkpoints"))
     again = srl.resume(run.path, steps=1000, self_play_share=1.0, self_play_every=10_000, **hosts)
+    assert f"{min(3, kept - 1)} past versions of 'policy' were found again as opponents" in again.status.messages
     assert "points_against_others" in again.status.facts
     assert "points_against_self" not in again.status.facts, "nobody but them"
 

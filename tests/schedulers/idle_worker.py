@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from srl.api.control import Notice
 from srl.api.worker import IDLE, Context, PollResult
 
 
 @dataclass(frozen=True)
 class IdleConfig:
     def build(self, context: Context) -> Idle:
+        return Idle()
+
+
+@dataclass(frozen=True)
+class TellingConfig:
+    """The same, but it tells which versions of the policy it finds."""
+
+    def build(self, context: Context) -> Idle:
+        context.report(Notice(str(context.parameters("policy").versions())))
         return Idle()
 
 

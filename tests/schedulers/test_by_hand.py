@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
+import numpy as np
 import psutil
-from idle_worker import IdleConfig
+from idle_worker import IdleConfig, TellingConfig
 from played_agents import Nobody
 
-from srl.api.control import Ready
+from srl.api.control import Notice, Ready
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, Event, Noted, Said
 from srl.api.worker import Place
@@ -33,7 +34,8 @@ def agents() -> list[psutil.Process]:
 def test_an_agent_that_was_killed_is_started_again_and_workers_find_their_place_there(tmp_path: Path) -> None:
     secret, memory = secrets.token_bytes(32), RunMemory.create(["policy"])
     listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
-    hosting = Hosting("test", secrets.token_bytes(32), path=(str(Path(__file__).parent),))
+    path = (str(Path(__file__).parent),)
+    hosting = Hosting("test", secrets.token_bytes(32), path=path, keep_up=lambda store: None)
     engine = ByHand(tmp_path / "agent.log")
     scheduler = HostsScheduler(hosting, memory, listener, secret, engine, 1, tmp_path)
     events: list[Event] = []
@@ -49,8 +51,13 @@ def test_an_agent_that_was_killed_is_started_again_and_workers_find_their_place_
         host = scheduler.hosts()[0]
         agent.kill()
         wait(Died(first, f"its host {host} is lost", blameless=True))
-        scheduler.start(second, IdleConfig(), Resources(), 8)
+        store = scheduler.heritage.stores["policy"]
+        store.push(3, np.zeros(2, np.float32), ("past-0",))
+        store.push(5, np.ones(2, np.float32))
+        scheduler.start(second, TellingConfig(), Resources(), 8)
+        wait(Said(second, Notice("{'past-0': 3, 'latest': 5}")))  # what the host that joined was given
         wait(Said(second, Ready()))
+        del store
         assert not any(isinstance(event, Noted) and event.fatal for event in events)
         assert any(isinstance(event, Noted) and "ended (killed by SIGKILL)" in event.text for event in events)
     finally:

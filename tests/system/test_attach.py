@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import psutil
 import pytest
 from terminals import GENTLE, Command, Terminal, kill, wait_for, wait_until_gone, worker
 
@@ -14,6 +15,11 @@ LONG = ("--steps", "1000000000", "--journal")
 
 def attach(terminal: Terminal) -> Command:
     return terminal.start("attach", "run", "--root", str(terminal.root))
+
+
+def agents(terminal: Terminal) -> list[psutil.Process]:
+    """Of the run's own host."""
+    return [process for process in terminal.processes() if "srl.schedulers.joining" in process.cmdline()]
 
 
 def test_workers_outlive_their_controller_and_another_takes_them_over(terminal: Terminal) -> None:
@@ -44,6 +50,33 @@ def test_workers_outlive_their_controller_and_another_takes_them_over(terminal: 
 
 
 @pytest.mark.slow
+def test_what_the_hosts_took_along_that_are_gone_is_begun_anew_from_the_checkpoint(terminal: Terminal) -> None:
+    shape = ("--hosts", "2", "--hosts-timeout", "600", "--checkpoint-seconds", "0.5")
+    command = terminal.train_over_hosts(*GENTLE, *LONG[:2], *shape)
+    second = terminal.join(command, "second", "--cpus", "2")
+    saved = terminal.root / "run" / "checkpoints"
+    before = command.wait(
+        lambda status: status["version"] > 20 and terminal.left_by_controller() and any(saved.glob("*")), "it learns"
+    )
+    assert worker(before, "trainers/0")["host"] == "second"
+    command.signal(signal.SIGKILL)
+    command.end()
+    second.signal(signal.SIGKILL)
+    second.end()
+
+    heir = attach(terminal)
+    after = heir.wait(lambda status: status["version"] > before["version"] + 20, "it goes on, on the host that is left")
+    assert worker(after, "trainers/0")["incarnation"] > 100
+    assert worker(after, "actors/0")["incarnation"] == 0
+
+    (agent,) = agents(terminal)
+    agent.kill()
+    heir.wait(lambda status: status["version"] > after["version"] + 20, "the agent of this host was started again")
+    assert terminal.run("stop", "run").code == 0
+    assert heir.end().code == 130
+
+
+@pytest.mark.slow
 def test_without_a_headless_time_everything_ends_with_the_controller(terminal: Terminal) -> None:
     command = terminal.train_over_hosts(*GENTLE, *LONG, "--headless", "0")
     command.wait_for_steps(100)
@@ -61,12 +94,12 @@ def test_without_a_headless_time_everything_ends_with_the_controller(terminal: T
 def test_a_run_whose_agents_are_gone_too_says_so(terminal: Terminal) -> None:
     command = terminal.train_over_hosts(*GENTLE, *LONG)
     command.wait(lambda status: status["steps"] > 100 and terminal.left_by_controller(), "it learns")
-    agents = [p for p in terminal.processes() if "srl.schedulers.joining" in p.cmdline()]
+    left = agents(terminal)
     command.signal(signal.SIGKILL)
     command.end()
-    for agent in agents:
+    for agent in left:
         agent.kill()
-    wait_for(lambda: not any(agent.is_running() for agent in agents), "the agents are dead")
+    wait_for(lambda: not any(agent.is_running() for agent in left), "the agents are dead")
     ended = attach(terminal).end()
     assert ended.code == 1, ended.text
     assert "its agents are gone" in ended.err
