@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -75,13 +76,22 @@ def _listed(status: RunStatus) -> Listed:
 
 def _statuses(root: Path) -> list[RunStatus]:
     from srl.controller.commands import live
+    from srl.experiments.slurm_queue import queued
+    from srl.schedulers.slurm import SlurmError
 
-    return [status for _, status in live(root).values()]
+    living = live(root)
+    waiting: list[RunStatus] = []
+    try:
+        waiting = [each.status() for each in queued(root, living)]
+    except SlurmError as error:
+        print(f"runs in Slurm's queue are not shown: {error}", file=sys.stderr)
+    return [*waiting, *(status for _, status in living.values())]
 
 
 @dataclass(frozen=True)
 class Stop:
-    """End a run: it writes a checkpoint and leaves; `srl resume` goes on from there."""
+    """End a run: it writes a checkpoint and leaves; `srl resume` goes on from there. One that waits in Slurm's queue is
+    taken out of it."""
 
     run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
     """Its name or a unique beginning of it; `latest` for the newest."""
@@ -91,7 +101,11 @@ class Stop:
     def run(self) -> int:
         from srl.controller.commands import ADDRESS, AskStop, ask, pick, running
 
-        name, runtime = pick(self.run_name, running(self.root))
+        runs = running(self.root)
+        try:
+            name, runtime = pick(self.run_name, runs)
+        except ValueError:
+            return self._take_back(runs)
         ask(runtime, AskStop())
         deadline = time.monotonic() + 15.0
         while (runtime / ADDRESS).exists() and time.monotonic() < deadline:
@@ -99,6 +113,19 @@ class Stop:
         if (runtime / ADDRESS).exists():
             raise RuntimeError(f"{name} has not stopped within 15 s; look for its process with `srl ps`, or kill it")
         print(f"{name} has stopped")
+        return 0
+
+    def _take_back(self, runs: dict[str, Path]) -> int:
+        """Nobody answers: perhaps it is a job that waits."""
+        from srl.controller.commands import STOP_REASON, pick
+        from srl.experiments.slurm_queue import End, queued, take_back
+        from srl.schedulers.slurm import told
+
+        waiting = {each.run: each for each in queued(self.root, runs)}
+        name, _ = pick(self.run_name, {**runs, **{name: each.cluster for name, each in waiting.items()}})
+        each = waiting[name]
+        take_back(each.cluster, each.job, End("stopped", STOP_REASON))
+        print(f"{name} has stopped: its job {each.job}, {told(each.state, each.reason)}, was cancelled")
         return 0
 
 

@@ -75,9 +75,9 @@ class RunStatus(msgspec.Struct, frozen=True):
     algorithm: str
     path: str
     state: str = "starting"
-    """starting | running | finished | stopped | failed"""
+    """queued (on Slurm) | starting | running | finished | stopped | failed"""
     reason: str = ""
-    """Why it ended."""
+    """Why it ended, or waits."""
     settings: Settings = Settings()
     elapsed: float = 0.0
     steps: int = 0

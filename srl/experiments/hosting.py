@@ -58,8 +58,8 @@ def ground_of(
 ) -> Ground | None:
     """None: the run stays on this machine. `attach` is what a controller left whose place we take."""
     if options.scheduler == "ray":
-        engine = RayEngine(options.address, components(groups, options.hosts))
         host, port = parse_address(options.bind)
+        engine = RayEngine(options.address, components(groups, options.hosts))
         host = engine.own_host if host == LOOPBACK else host
         return Ground(engine, secrets.token_bytes(32), host, port)
     if options.scheduler != "hosts":
@@ -79,7 +79,11 @@ def hosts_scheduler(
         run, secrets.token_bytes(32), preload, path, options.encrypt, ground.headless, _keep_up(options), ground.attach
     )
     transport = TcpTransport(ground.join_secret, AGENTS, ground.host, ground.port, encrypt=True, codec=codec)
-    listener = transport.listen("the controller", Messages)
+    try:
+        listener = transport.listen("the controller", Messages)
+    except BaseException:
+        ground.engine.close()  # it is connected to its cluster already
+        raise
     return HostsScheduler(
         hosting, memory, listener, ground.join_secret, ground.engine, options.hosts, logs, options.hosts_timeout
     )

@@ -30,31 +30,29 @@ from srl.controller.commands import (
 from srl.experiments.hosting import Ground
 from srl.experiments.options import TrainOptions
 from srl.experiments.session import Outcome, RunFailed
+from srl.experiments.slurm_queue import JOB, OUTCOME, End, take_back
 from srl.runs.directory import RunDirectory, RunDirectoryError
 from srl.schedulers import slurm
 from srl.schedulers.join_secret import find_or_make_secret
 from srl.schedulers.slurm_engine import SlurmEngine, nodes_of_job, own_address, requeue
 
-JOB = "job"
 SCRIPT = "job.sh"
-OUTCOME = "outcome.json"
 ATTEMPT = "attempt"
 LOG = "slurm.log"
 FOLLOW_SECONDS = 0.5
 QUEUE_SECONDS = 2.0
 SILENT_SECONDS = 60.0
 """So long Slurm's commands may fail while a job is watched."""
-OVER = ("", "FAILED", "CANCELLED", "TIMEOUT", "COMPLETED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
+SUBMIT_SECONDS = 5.0
+"""In which Slurm has looked at a new job, and knows why it has to wait."""
+SUBMIT_LOOK_SECONDS = 0.5
+WORD_SECONDS = 2.0
+"""So long after the end of a job its outcome may be on its way."""
 LEAVE_SECONDS = 30.0
 INTERRUPTED = 143
 """What the shell calls the end of a command by SIGTERM."""
 PREDECESSOR_SECONDS = 60.0
 """How long a new attempt waits for one that was taken for dead to let go of the run directory."""
-
-
-class _End(msgspec.Struct):
-    state: str
-    reason: str
 
 
 def script_of(run: RunDirectory, experiment: Experiment, options: TrainOptions) -> str:
@@ -68,7 +66,7 @@ def submit(run: RunDirectory, experiment: Experiment, options: TrainOptions) -> 
     """Hand a run whose config is written over to Slurm; returns the job's number."""
     cluster = run.path / CLUSTER
     cluster.mkdir(mode=0o700, exist_ok=True)
-    for name in (OUTCOME, ADDRESS):
+    for name in (OUTCOME, ADDRESS, JOB):
         (cluster / name).unlink(missing_ok=True)
     find_or_make_secret(cluster / SECRET)
     script = cluster / SCRIPT
@@ -78,16 +76,38 @@ def submit(run: RunDirectory, experiment: Experiment, options: TrainOptions) -> 
     return job
 
 
-def refuse_if_going_on(run: RunDirectory) -> None:
-    if ask(run.path / CLUSTER, AskStatus()) is not None:
-        raise RunDirectoryError(f"{run.name} is going on as a job of Slurm; end it with `srl stop {run.name}`")
+def begun_or_waiting(run: RunDirectory, job: str, seconds: float = SUBMIT_SECONDS) -> str:
+    """How a new job is, as soon as Slurm has looked at it; empty if that takes longer, or Slurm does not answer. Raises
+    RunFailed for one that can never begin, which is taken out of the queue."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            state, reason = slurm.job_state(job)
+        except slurm.SlurmError:
+            break
+        if state != "PENDING" or reason not in ("", "None"):
+            _refuse_hopeless(run, job, state, reason)
+            return slurm.told(state, reason)
+        time.sleep(SUBMIT_LOOK_SECONDS)
+    return ""
+
+
+def _refuse_hopeless(run: RunDirectory, job: str, state: str, reason: str) -> None:
+    if not slurm.hopeless(state, reason):
+        return
+    end = End(
+        "failed",
+        f"job {job}: {slurm.told(state, reason)}: this will never begin, so it was taken back. Ask for something else",
+    )
+    take_back(run.path / CLUSTER, job, end)
+    raise RunFailed(end.reason)
 
 
 def follow(run: RunDirectory, job: str, on_status: Callable[[RunStatus], None]) -> Outcome:
     """Show how it goes until it is over. An interrupt stops the run, as it would one of this machine."""
     cluster = run.path / CLUSTER
     status = RunStatus(run.name, "", "", str(run.path))
-    queue = _Queue(job)
+    queue = _Queue(run, job)
     with _stopping_at_interrupt(cluster, job):
         while not (cluster / OUTCOME).exists():
             answer = ask(cluster, AskStatus()) if (cluster / ADDRESS).exists() else None
@@ -105,9 +125,9 @@ def follow(run: RunDirectory, job: str, on_status: Callable[[RunStatus], None]) 
 class _Queue:
     """What Slurm says about a job whose run does not answer."""
 
-    def __init__(self, job: str) -> None:
+    def __init__(self, run: RunDirectory, job: str) -> None:
         self.message = f"job {job} was submitted"
-        self._job = job
+        self._run, self._job = run, job
         self._asked = self._answered = time.monotonic() - QUEUE_SECONDS
 
     def look(self, now: float) -> bool:
@@ -124,16 +144,17 @@ class _Queue:
             self.message = f"job {self._job}: {error}"
             return True
         self._answered = now
-        self.message = f"job {self._job}: {state.lower()}" + (f" ({reason})" if reason not in ("", "None") else "")
-        if state == "PENDING" and slurm.hopeless(reason):
-            slurm.cancel(self._job)
-            raise RunFailed(f"{self.message}: this will never begin, so it was taken back. Ask for something else")
-        return state not in OVER
+        self.message = f"job {self._job}: {slurm.told(state, reason)}"
+        _refuse_hopeless(self._run, self._job, state, reason)
+        return state not in slurm.OVER
 
 
 def _outcome(run: RunDirectory, message: str, status: RunStatus) -> Outcome:
+    path, deadline = run.path / CLUSTER / OUTCOME, time.monotonic() + WORD_SECONDS
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
     try:
-        end = msgspec.json.decode((run.path / CLUSTER / OUTCOME).read_bytes(), type=_End)
+        end = msgspec.json.decode(path.read_bytes(), type=End)
     except FileNotFoundError:
         words = _tail(run.logs / LOG)
         raise RunFailed(f"{message}, before the run was over. Its log {run.logs / LOG} ends:\n{words}") from None
@@ -153,8 +174,7 @@ def _stopping_at_interrupt(cluster: Path, job: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if ask(cluster, AskStop()) is None:
-            slurm.cancel(job)
-            (cluster / SECRET).unlink(missing_ok=True)
+            take_back(cluster, job, End("stopped", STOP_REASON))
             raise
         deadline = time.monotonic() + LEAVE_SECONDS
         while not (cluster / OUTCOME).exists() and time.monotonic() < deadline:
@@ -208,13 +228,13 @@ def conduct(path: Path) -> int:
     return 0 if end.state == "finished" else 1
 
 
-def _run(go: Callable[[], Any]) -> _End:
+def _run(go: Callable[[], Any]) -> End:
     try:
         ended = go()
-        return _End(ended.state, ended.reason)
+        return End(ended.state, ended.reason)
     except (RunFailed, ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError) as error:
         print(explained(error), flush=True)
-        return _End("failed", str(error))
+        return End("failed", str(error))
 
 
 def _attempt(cluster: Path) -> str:

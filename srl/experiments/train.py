@@ -30,7 +30,8 @@ from srl.experiments.preparing import Prepared, look_at, prepare
 from srl.experiments.recipe import NONE
 from srl.experiments.saving import Restored
 from srl.experiments.session import Outcome, RunFailed, Session, describe
-from srl.experiments.slurm_run import follow, refuse_if_going_on, script_of
+from srl.experiments.slurm_queue import refuse_if_going_on
+from srl.experiments.slurm_run import begun_or_waiting, follow, script_of
 from srl.experiments.slurm_run import submit as submit_job
 from srl.experiments.standard import standard_experiment
 from srl.runs import ROOT, checkpoints, directory
@@ -178,7 +179,13 @@ def submit(prepared: Prepared, name: str | None, root: Path, dry_run: bool = Fal
     run = _directory(root, name, prepared, time.time())
     with _taken_back(run):
         job = _submit(run, prepared)
-    return f"{run.name} is job {job}; see it with `srl ps`, end it with `srl stop {run.name}`"
+    try:
+        how = begun_or_waiting(run, job)
+    except RunFailed:
+        run.remove()
+        raise
+    told = f", {how}" if how else ""
+    return f"{run.name} is job {job}{told}; see it with `srl ps`, end it with `srl stop {run.name}`"
 
 
 def _directory(root: Path, name: str | None, prepared: Prepared, began: float) -> RunDirectory:
@@ -253,8 +260,9 @@ def resume(
     """
     began = time.time() if began is None else began
     found = run if isinstance(run, RunDirectory) else directory.find(run, ROOT)
+    refuse_if_going_on(found)
     if changes.get("scheduler", found.read_config()["options"]["fields"].get("scheduler")) == "slurm":
-        refuse_if_going_on(found)  # the job itself will hold the directory
+        # The job itself will hold the directory.
         return _resume(found, steps, on_status, began, changes)
     with found.held():
         return _resume(found, steps, on_status, began, changes)

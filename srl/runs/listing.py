@@ -20,10 +20,11 @@ TAIL_BYTES = 1 << 16
 
 
 class _End(msgspec.Struct):
-    """What is wanted of status.json: the rest, which is much, is not even read."""
+    """What is wanted of status.json: the rest, which is much, is not even read. Of a run that was taken out of Slurm's
+    queue there is only an outcome."""
 
     state: str
-    steps: int
+    steps: int = 0
     return_mean: float | None = None
 
 
@@ -48,15 +49,29 @@ def list_runs(root: Path) -> list[Listed]:
 
 
 def _look_at(run: RunDirectory) -> Listed:
-    try:
-        end = msgspec.json.decode(run.status.read_bytes(), type=_End)
+    end = _end(run.status)
+    if end is not None:
         return Listed(run.name, end.state, end.steps, end.return_mean, _changed(run.status), str(run.path))
-    except (OSError, msgspec.MsgspecError):
-        last = _last_record(run.metrics)
-    submitted = (run.path / CLUSTER / "job").exists() and not (run.path / CLUSTER / "outcome.json").exists()
-    state = "running" if _is_held(run) else "submitted" if submitted else "killed"
+    last = _last_record(run.metrics)
+    state = "running" if _is_held(run) else _on_slurm(run) or "killed"
     steps, mean = last.get("step", 0), last.get("episodes/return_mean")
     return Listed(run.name, state, steps, mean, max(_changed(run.config), _changed(run.metrics)), str(run.path))
+
+
+def _end(path: Path) -> _End | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_End)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _on_slurm(run: RunDirectory) -> str:
+    """The state of a run that was handed over and left no status; empty if it went on after that, or never was."""
+    outcome = run.path / CLUSTER / "outcome.json"
+    end = _end(outcome)
+    if end is not None:
+        return end.state if _changed(outcome) >= _changed(run.metrics) else ""
+    return "submitted" if (run.path / CLUSTER / "job").exists() else ""
 
 
 def _is_held(run: RunDirectory) -> bool:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from srl.base.text import last_line
 from srl.schedulers.joining import Offer, keep_joining
+from srl.schedulers.ray_room import RayError, bundle, check_room, described
 from srl.schedulers.retries import Retries
 from srl.schedulers.slurm import Component
 
@@ -21,14 +23,9 @@ REACH_SECONDS = 3.0
 PLACE_SECONDS = 30.0
 LOOK_SECONDS = 1.0
 REJOIN_SECONDS = 60.0
+ROOM_SECONDS = 5.0
+"""Between two looks at which of Ray's nodes are still there."""
 FIRST_RETRY_SECONDS = 2.0
-SLIVER = 0.001
-"""Of a custom resource that marks nodes: asking for it says where, not how much."""
-EPSILON = 1e-6
-
-
-class RayError(RuntimeError):
-    """Ray is not there, or has no place for us; the message says what."""
 
 
 def check_ray(address: str) -> None:
@@ -78,7 +75,10 @@ class RayEngine:
         self._address = address
         self._seats: list[_Seat] = []
         self._group: Any = None
-        self._looked = 0.0
+        self._looked = self._room_looked = 0.0
+        self._missing = ""
+        self._looker = ThreadPoolExecutor(1)  # Ray's head may take its time to answer
+        self._look: Future[str] | None = None
         check_ray(address)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # A Ray that we start ourselves: at its niceness of 15 workers would starve beside any other program.
@@ -93,8 +93,7 @@ class RayEngine:
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise RayError(f"cannot join Ray{f' at {address}' if address else ''}: {error}") from error
         try:
-            nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-            check_room([_bundle(part) for part in self._bundles], nodes)
+            self._check_room()
         except BaseException:
             self._ray.shutdown()
             raise
@@ -104,11 +103,19 @@ class RayEngine:
         """The address of this machine within the cluster."""
         return str(self._ray.util.get_node_ip_address())
 
+    def _check_room(self) -> None:
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        check_room([bundle(part) for part in self._bundles], nodes)
+
     def start(self, address: str, secret: bytes) -> None:
         util = self._ray.util
-        self._group = util.placement_group([_bundle(part) for part in self._bundles], strategy="SPREAD")
+        self._group = util.placement_group([bundle(part) for part in self._bundles], strategy="SPREAD")
         if not self._group.wait(PLACE_SECONDS):
-            raise RayError(f"Ray had no free place for this run within {PLACE_SECONDS:.0f} s: others use its nodes")
+            self._check_room()  # a node may be lost since
+            free = described(self._ray.available_resources())
+            raise RayError(
+                f"Ray had no free place for this run within {PLACE_SECONDS:.0f} s: others use its nodes, {free} is free"
+            )
         kind = self._ray.remote(HostActor)
         for index, part in enumerate(self._bundles):
             strategy = util.scheduling_strategies.PlacementGroupSchedulingStrategy(self._group, index)
@@ -124,21 +131,41 @@ class RayEngine:
             self._seats.append(seat)
 
     def poll(self) -> str | None:
-        """Agents that ended before the run are called again: Ray itself does so only for those that died."""
+        """Agents that ended before the run are called again: Ray itself does so only for those that died, and waits
+        without a word if no node has room for them any more."""
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS:
             return None
         self._looked = now
-        problem = None
+        problems = self._what_is_missing(now)
         calls = [seat.call for seat in self._seats if seat.call is not None]
         done = self._ray.wait(calls, num_returns=len(calls), timeout=0)[0] if calls else []
         for seat in self._seats:
             if seat.call in done:
                 what, seat.call = self._how_ended(seat.call), None
-                problem = what if seat.retries.ended(now) else problem
+                problems += [what] if seat.retries.ended(now) else []
             elif seat.call is None and seat.retries.due(now):
                 seat.serve()
-        return problem
+        return "; ".join(problems) or None
+
+    def _what_is_missing(self, now: float) -> list[str]:
+        """If the nodes that are still there have too little room. Once for each change."""
+        if self._look is None and now - self._room_looked >= ROOM_SECONDS:
+            self._look = self._looker.submit(self._look_for_room)
+        if self._look is None or not self._look.done():
+            return []
+        before, self._missing = self._missing, self._look.result()
+        self._look, self._room_looked = None, now
+        return [self._missing] if self._missing not in ("", before) else []
+
+    def _look_for_room(self) -> str:
+        try:
+            self._check_room()
+        except RayError as error:
+            return f"Ray has lost a node: {error}"
+        except (self._ray.exceptions.RayError, RuntimeError):
+            return self._missing  # its head does not answer: that says nothing about the nodes
+        return ""
 
     def _how_ended(self, call: Any) -> str:
         try:
@@ -158,6 +185,7 @@ class RayEngine:
             self._ray.kill(seat.actor)
         if self._group is not None:
             self._ray.util.remove_placement_group(self._group)
+        self._looker.shutdown()
         self._ray.shutdown()
 
 
@@ -168,52 +196,3 @@ def _import_ray() -> Any:
     except ImportError as error:
         raise RayError("Ray is not installed: pip install 'srl[ray]', on every host") from error
     return ray
-
-
-def check_room(bundles: Sequence[Mapping[str, float]], nodes: Sequence[Mapping[str, float]]) -> None:
-    """Raises RayError if Ray could not even place these when nobody else used its nodes: it would wait for ever. If
-    bundles of different shapes fit beside each other is left to Ray."""
-    offers = "; ".join(map(_offer, nodes))
-    for wanted in bundles:
-        room = sum(_times(wanted, node) for node in nodes)
-        if not room:
-            raise RayError(f"no node of Ray could ever hold {_offer(wanted)}; there are {offers}")
-        as_large = sum(_times(wanted, other) > 0 for other in bundles)  # each of them takes a place of this size
-        if as_large > room:
-            raise RayError(
-                f"this run wants {as_large} hosts with {_offer(wanted)} or more, and Ray's nodes have room for {room}: "
-                f"{offers}; ask for fewer workers"
-            )
-    for key in {key: None for wanted in bundles for key in wanted}:
-        total, there = (sum(one.get(key, 0.0) for one in all_of_them) for all_of_them in (bundles, nodes))
-        if total > there + EPSILON:
-            raise RayError(
-                f"this run wants {_offer({key: total})} on {len(bundles)} hosts, and Ray's {len(nodes)} nodes have "
-                f"{_offer({key: there})}; ask for fewer workers"
-            )
-
-
-def _times(wanted: Mapping[str, float], there: Mapping[str, float]) -> int:
-    """How often one fits into the other."""
-    return min(int(there.get(key, 0.0) / amount + EPSILON) for key, amount in wanted.items() if amount)
-
-
-def _bundle(part: Component) -> dict[str, float]:
-    wanted: dict[str, float] = {"CPU": part.cpus}
-    if part.gpus:
-        wanted["GPU"] = part.gpus
-    if part.memory_mb:
-        wanted["memory"] = part.memory_mb * 2**20
-    if part.constraint:
-        wanted[part.constraint] = SLIVER
-    return wanted
-
-
-def _offer(resources: Mapping[str, float]) -> str:
-    hidden = ("memory", "object_store_memory")
-    named = [
-        f"{amount:g} {key}" for key, amount in resources.items() if not key.startswith("node:") and key not in hidden
-    ]
-    if resources.get("memory"):
-        named.append(f"{resources['memory'] / 2**20:.0f} MB")
-    return " + ".join(named) or "nothing"

@@ -23,6 +23,8 @@ HOPELESS = (
     *("BadConstraints", "PartitionTimeLimit", "PartitionNodeLimit", "InvalidAccount", "InvalidQOS"),
     *("AccountNotAllowed", "QOSNotAllowed", "DependencyNeverSatisfied"),
 )
+OVER = ("", "FAILED", "CANCELLED", "TIMEOUT", "COMPLETED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
+"""States of jobs that will not run any more; empty: Slurm has forgotten them."""
 NOTICE_SECONDS = 60
 """So long before its time is up a job is told, writes a checkpoint and asks to be queued again."""
 
@@ -145,20 +147,37 @@ def submit(script: Path) -> str:
 
 def job_state(job: str) -> tuple[str, str]:
     """State and reason, e.g. ("PENDING", "Resources"); empty once Slurm has forgotten it."""
+    return job_states([job]).get(job, ("", ""))
+
+
+def job_states(jobs: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """The same for several, as far as Slurm knows them. Of a heterogeneous job it is the first component that counts,
+    unless another one can never begin."""
     try:
-        lines = ask("squeue", "--noheader", f"--jobs={job}", "--format=%T|%r").splitlines()
+        lines = ask("squeue", "--noheader", f"--jobs={','.join(jobs)}", "--format=%i|%T|%r").splitlines()
     except SlurmError as error:
         if "Invalid job id" in str(error):
-            return "", ""
+            return {}
         raise
-    state, _, reason = (lines[0] if lines else "").partition("|")
-    return state, reason
+    found: dict[str, tuple[str, str]] = {}
+    for line in lines:
+        number, state, reason = line.split("|", 2)
+        job = number.partition("+")[0]
+        if job not in found or hopeless(state, reason):
+            found[job] = state, reason
+    return found
 
 
-def hopeless(reason: str) -> bool:
+def told(state: str, reason: str) -> str:
+    """`pending (Resources)`"""
+    return state.lower() + (f" ({reason})" if reason not in ("", "None") else "")
+
+
+def hopeless(state: str, reason: str) -> bool:
     """Does a job that is pending for this reason stay so, whatever others do? As it stands it asks for what nobody has
     or is allowed."""
-    return reason in HOPELESS or re.fullmatch(r"(QOS|Assoc)(Max|Min)\w*PerJob(Limit)?", reason) is not None
+    limit = re.fullmatch(r"(QOS|Assoc)(Max|Min)\w*PerJob(Limit)?", reason)
+    return state == "PENDING" and (reason in HOPELESS or limit is not None)
 
 
 def cancel(job: str) -> None:

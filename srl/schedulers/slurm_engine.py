@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -21,8 +22,9 @@ from srl.schedulers.slurm import SlurmError, ask
 FIRST_RETRY_SECONDS = 2.0
 GRACE_SECONDS = 3.0
 """In which agents that are told to leave have left; of lost nodes nothing is to be hoped."""
-LOOK_SECONDS = 2.0
-PATIENCE_SECONDS = 600.0
+LOOK_SECONDS = 5.0
+"""About so long an agent tries to reach a silent controller before it asks Slurm. Not exactly: all agents lose it at
+the same time, and Slurm has more to do than to answer them all at once."""
 
 
 @dataclass(frozen=True)
@@ -137,33 +139,41 @@ def requeue(environment: Mapping[str, str] = os.environ) -> None:
 def lost_controller(job: str) -> bool:
     """Did Slurm take the node away on which the controller ran? It lets such a job live, without a head."""
     try:
-        described = ask("scontrol", "--oneliner", "show", "job", job).split()
+        # Of a heterogeneous job all components are described, a line each; the first has the controller.
+        described = ask("scontrol", "--oneliner", "show", "job", job).splitlines()[0].split()
         fields = dict(word.split("=", 1) for word in described if "=" in word)
         nodes = ask("scontrol", "show", "hostnames", fields["NodeList"]).split()
-    except (SlurmError, KeyError):
+    except (SlurmError, KeyError, IndexError):
         return False
     return fields.get("BatchHost", "") not in nodes
 
 
 def main(address: str, secret_file: str, host: str, cpus: str, label: str = "") -> int:
-    """The agent of a node. When the controller cannot be reached any more it is Slurm that says whether it is gone;
-    then the job is queued again by whoever is left."""
-    job = os.environ["SLURM_JOB_ID"]
+    """The agent of a node. When the controller cannot be reached any more it is Slurm that says whether it is gone,
+    which takes it minutes (SlurmdTimeout); then the job is queued again by whoever is left. Until then we try, without
+    a deadline: when the job is over, Slurm ends us."""
+    job, secret = os.environ["SLURM_JOB_ID"], read_secret(secret_file)
     offer = Offer(host, float(cpus), labels=(label,) if label else ())
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
+    while True:
         try:
-            return keep_joining(address, read_secret(secret_file), offer, LOOK_SECONDS, _say)
+            return keep_joining(address, secret, offer, LOOK_SECONDS * random.uniform(0.5, 1.5), _say)
         except Unreachable as error:
             _say(str(error))
-            if lost_controller(job):
-                _say("the controller's node is lost: the job is queued again")
-                requeue()
+            if lost_controller(job) and _queued_again():
                 return 1
         except JoinError as error:
             _say(str(error))
             return REFUSED
-    return 1
+
+
+def _queued_again() -> bool:
+    _say("the controller's node is lost: the job is queued again")
+    try:
+        requeue()
+    except SlurmError as error:  # it is busy, or another agent was faster
+        _say(str(error))
+        return False
+    return True
 
 
 def _say(text: str) -> None:

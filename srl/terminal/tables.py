@@ -62,13 +62,19 @@ def _runs(runs: Sequence[RunStatus]) -> Table:
         share = min(1.0, status.steps / status.target_steps) if status.target_steps else None
         table.add_row(
             Text(status.run, "bold"),
-            Text(status.state, STATES.get(status.state, "yellow")),
+            Text(_state(status), STATES.get(status.state, "yellow")),
             count(status.steps) if share is None else percent(share),
             figure(status.return_mean),
             rate(status.train_fps),
             duration(status.elapsed),
         )
     return table
+
+
+def _state(status: RunStatus) -> str:
+    """With the reason why it is not going on, if that is so."""
+    waits = status.state in ("queued", "running") and status.reason
+    return f"{status.state} ({status.reason})" if waits else status.state
 
 
 def _workers(status: RunStatus) -> Table:

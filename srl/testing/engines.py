@@ -13,16 +13,20 @@ from srl.testing.namespaces import Hosts
 from srl.testing.waiting import PATIENCE, wait_for
 
 RAY_PORT = 6379
+TAIL = 2000
+"""Characters of a daemon's output that are shown when it did not come up."""
 RAY_ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
-    # A lost node is found after some seconds, not after a minute.
+    # A lost node is found after some seconds, not after a minute; one that only waits for a core is not lost.
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_timeout_ms": "3000",
     "RAY_health_check_failure_threshold": "3",
 }
+FEATURE = "node"
+"""Of every node of Slurm: groups that ask for it become a component of their own."""
 SLURM_CONF = """
 ClusterName=srl
 SlurmctldHost={head}({address})
@@ -64,7 +68,7 @@ def slurm(hosts: Hosts, cpus: int) -> Iterator[dict[str, str]]:
     key.touch(mode=0o400)
     key.write_bytes(os.urandom(128))
     nodes = "\n".join(
-        f"NodeName={name} NodeAddr={hosts.address(index)} CPUs={cpus} RealMemory=4000 State=UNKNOWN"
+        f"NodeName={name} NodeAddr={hosts.address(index)} CPUs={cpus} RealMemory=4000 Feature={FEATURE} State=UNKNOWN"
         for index, name in enumerate(hosts.names)
         if index
     )
@@ -82,7 +86,10 @@ def slurm(hosts: Hosts, cpus: int) -> Iterator[dict[str, str]]:
             for index in range(1, len(hosts.names))
         ]
         idle = ("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N")
-        wait_for(lambda: len(_ask(hosts, environment, *idle).split()) == len(hosts.names) - 1, "Slurm's nodes")
+        wait_for(
+            lambda: len(_ask(hosts, environment, *idle).stdout.split()) == len(hosts.names) - 1,
+            lambda: f"Slurm's nodes\n{_last_words(hosts)}",
+        )
         yield environment
     finally:
         _end(daemons)
@@ -93,16 +100,18 @@ def ray(hosts: Hosts, cpus: int) -> Iterator[str]:
     """A node on each host, the first of them the head. Yields its address."""
     head = f"{hosts.address(0)}:{RAY_PORT}"
     command = [str(Path(sys.executable).with_name("ray")), "start", "--block", f"--num-cpus={cpus}"]
-    command += ["--object-store-memory=100000000", "--disable-usage-stats", f"--temp-dir={hosts.folder}/ray"]
+    command += ["--object-store-memory=100000000", "--disable-usage-stats"]
     daemons = []
     try:
         for index in range(len(hosts.names)):
             role = [f"--address={head}"] if index else ["--head", f"--port={RAY_PORT}", "--include-dashboard=false"]
-            own = f"--node-ip-address={hosts.address(index)}"
-            daemons.append(_daemon(hosts, index, RAY_ENVIRONMENT, *command, *role, own))
+            # In a folder that they shared, two nodes that start at the same time would choose one name for a socket.
+            own = (f"--node-ip-address={hosts.address(index)}", f"--temp-dir={hosts.folder}/ray{index}")
+            daemons.append(_daemon(hosts, index, RAY_ENVIRONMENT, *command, *role, *own))
             if not index:
-                wait_for(lambda: _listens(hosts, RAY_PORT), "Ray's head")
-        _ask(hosts, RAY_ENVIRONMENT, sys.executable, "-c", _COUNT.format(head, PATIENCE, len(hosts.names)))
+                wait_for(lambda: _listens(hosts, RAY_PORT), lambda: f"Ray's head\n{_last_words(hosts)}")
+        counted = _ask(hosts, RAY_ENVIRONMENT, sys.executable, "-c", _COUNT.format(head, PATIENCE, len(hosts.names)))
+        assert counted.returncode == 0, f"{counted.stderr}\n{_last_words(hosts)}"
         yield head
     finally:
         _end(daemons)
@@ -112,9 +121,9 @@ _COUNT = """
 import ray, sys, time
 ray.init(address={!r}, log_to_driver=False, logging_level="ERROR")
 deadline = time.monotonic() + {}
-while sum(node["Alive"] for node in ray.nodes()) < {}:
+while len(there := [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]) < {}:
     if time.monotonic() > deadline:
-        sys.exit("some of Ray's nodes did not come")
+        sys.exit("only these of Ray's nodes came: " + ", ".join(there))
     time.sleep(0.1)
 """
 
@@ -126,11 +135,16 @@ def _daemon(hosts: Hosts, index: int, environment: dict[str, str], *command: str
         )
 
 
-def _ask(hosts: Hosts, environment: dict[str, str], *command: str) -> str:
-    done = subprocess.run(
+def _ask(hosts: Hosts, environment: dict[str, str], *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [*hosts.enter(0), *command], env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
-    return done.stdout
+
+
+def _last_words(hosts: Hosts) -> str:
+    """How the output of each daemon ends."""
+    outputs = {path.stem: path.read_text(errors="replace").strip() for path in sorted(hosts.folder.glob("*.out"))}
+    return "\n".join(f"--- {name}:\n{text[-TAIL:]}" for name, text in outputs.items())
 
 
 def _listens(hosts: Hosts, port: int) -> bool:

@@ -75,9 +75,10 @@ def follow(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, states: list[Any]
     shown: list[str] = []
     monkeypatch.setattr(slurm_run, "FOLLOW_SECONDS", 0.0)
     monkeypatch.setattr(slurm_run, "QUEUE_SECONDS", 0.0)
+    monkeypatch.setattr(slurm_run, "WORD_SECONDS", 0.0)
 
     def job_state(job: str) -> tuple[str, str]:
-        state = states.pop(0)
+        state = states.pop(0) if states else ("CANCELLED", "None")
         if isinstance(state, Exception):
             raise state
         return state  # type: ignore[no-any-return]
@@ -111,3 +112,23 @@ def test_a_job_that_can_never_begin_is_said_at_once_and_taken_back(
     assert shown[:2] == ["job 7: pending (Resources)", "job 7: pending (Priority)"]
     assert f"job 7: pending ({reason}): this will never begin" in shown[-1]
     assert cancelled == ["7"]
+    assert b'"failed"' in (run.path / "cluster" / "outcome.json").read_bytes()
+
+
+def test_a_new_job_is_looked_at_until_slurm_has_done_so(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_run, "SUBMIT_LOOK_SECONDS", 0.0)
+    states = [("PENDING", "None"), ("PENDING", "Priority"), ("PENDING", "PartitionTimeLimit")]
+    monkeypatch.setattr(slurm, "job_state", lambda job: states.pop(0) if states else ("", ""))
+    cancelled: list[str] = []
+    monkeypatch.setattr(slurm, "cancel", cancelled.append)
+    assert slurm_run.begun_or_waiting(run, "7") == "pending (Priority)"
+    assert cancelled == []
+    with pytest.raises(RunFailed, match=r"job 7: pending \(PartitionTimeLimit\): this will never begin"):
+        slurm_run.begun_or_waiting(run, "7")
+    assert cancelled == ["7"]
+
+    def silent(job: str) -> tuple[str, str]:
+        raise slurm.SlurmError("squeue: Unable to contact slurm controller")
+
+    monkeypatch.setattr(slurm, "job_state", silent)
+    assert slurm_run.begun_or_waiting(run, "7") == ""

@@ -30,6 +30,14 @@ def test_runs_are_listed_with_how_they_ended_the_newest_last(tmp_path: Path) -> 
     queued = make(tmp_path, "queued", 500)
     (queued.path / "cluster").mkdir()
     (queued.path / "cluster" / "job").write_text("17")
+    taken_back, gone_on = make(tmp_path, "taken-back", 600), make(tmp_path, "gone-on", 700)
+    for run in (taken_back, gone_on):
+        (run.path / "cluster").mkdir()
+        outcome = run.path / "cluster" / "outcome.json"
+        outcome.write_text('{"state": "stopped", "reason": "srl stop"}')
+        os.utime(outcome, (650, 650))
+    gone_on.metrics.write_text('{"step": 5}\n')
+    os.utime(gone_on.metrics, (800, 800))
     (tmp_path / "foreign").mkdir()
 
     with going_on.held():
@@ -39,6 +47,8 @@ def test_runs_are_listed_with_how_they_ended_the_newest_last(tmp_path: Path) -> 
         ("ended", "stopped", 64, 21.5, 300),
         ("going-on", "running", 0, None, 400),
         ("queued", "submitted", 0, None, 500),
+        ("taken-back", "stopped", 0, None, 600),
+        ("gone-on", "killed", 5, None, 800),
     ]
     assert runs[0].path == str(killed.path)
     assert list_runs(tmp_path / "nowhere") == []

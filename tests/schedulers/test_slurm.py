@@ -1,14 +1,26 @@
 from __future__ import annotations
 
+import itertools
 import os
+import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from srl.api.experiment import Resources, WorkerGroup
 from srl.schedulers import slurm_engine
-from srl.schedulers.slurm import Component, SlurmError, batch_script, check_slurm, components
+from srl.schedulers.join_secret import find_or_make_secret
+from srl.schedulers.slurm import (
+    Component,
+    SlurmError,
+    batch_script,
+    check_slurm,
+    components,
+    job_state,
+    job_states,
+)
 from srl.schedulers.slurm_engine import Node, SlurmEngine, lost_controller, nodes_of_job
 from srl.testing.waiting import wait_for
 
@@ -98,8 +110,46 @@ def test_a_job_without_its_batch_node_has_lost_its_controller(tmp_path: Path, mo
         text = f'case "$*" in *job*) echo "NodeList=x BatchHost=a";; *) for n in {nodes}; do echo $n; done;; esac'
         put(tmp_path, "scontrol", text)
         assert lost_controller("7") is lost
+    # A heterogeneous job: only its first component has a batch host.
+    het = 'echo "JobId=7 NodeList=x BatchHost=a"; echo "JobId=8 NodeList=y BatchHost=c"'
+    put(tmp_path, "scontrol", f'case "$*" in *job*) {het};; *) test "$3" = x && echo a || echo b;; esac')
+    assert not lost_controller("7")
     put(tmp_path, "scontrol", "exit 1")
     assert not lost_controller("7")  # Slurm does not answer: that says nothing
+
+
+def test_an_agent_tries_until_slurm_says_that_the_controller_is_lost_and_takes_the_job_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However old it is by then: Slurm needs minutes to notice."""
+    hours = itertools.count(0.0, 3600.0)
+    monkeypatch.setattr(slurm_engine, "time", SimpleNamespace(monotonic=lambda: next(hours)))
+    monkeypatch.setattr(slurm_engine, "LOOK_SECONDS", 0.0)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    calls = f"echo $1 >> {tmp_path}/calls; n=$(grep -c -e $1 {tmp_path}/calls)"
+    job = "echo NodeList=x BatchHost=$(test $n -le 2 && echo b || echo a)"
+    again = 'test $n -ge 2 || { echo "Job is being requeued" >&2; exit 1; }'
+    put(tmp_path, "scontrol", f'{calls}; case "$*" in *job*) {job};; requeue*) {again};; *) echo b;; esac')
+    find_or_make_secret(tmp_path / "secret")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        assert slurm_engine.main(address, str(tmp_path / "secret"), "b", "1") == 1
+    assert (tmp_path / "calls").read_text().split().count("requeue") == 2
+    said = capsys.readouterr().out
+    assert said.count("no controller at") == 4
+    assert "Job is being requeued" in said
+
+
+def test_of_a_heterogeneous_job_the_component_counts_that_can_never_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    put(tmp_path, "squeue", "printf '7+0|PENDING|Resources\n7+1|PENDING|BadConstraints\n8|RUNNING|None\n'")
+    assert job_states(["7", "8", "9"]) == {"7": ("PENDING", "BadConstraints"), "8": ("RUNNING", "None")}
+    put(tmp_path, "squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert job_state("9") == ("", "")
 
 
 def test_the_step_of_a_lost_node_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

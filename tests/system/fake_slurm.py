@@ -15,6 +15,7 @@ NAMES = ("sbatch", "squeue", "sinfo", "scontrol", "scancel", "srun")
 
 
 def install(folder: Path) -> None:
+    """A file `full` there with a reason keeps what is submitted waiting."""
     folder.mkdir()
     (folder / "fake_slurm.py").write_text(Path(__file__).read_text())
     for name in NAMES:
@@ -28,8 +29,12 @@ def main(name: str, *arguments: str) -> int:
     elif name == "sbatch":
         print(_submit(Path(arguments[-1])))
     elif name == "squeue":
-        if _alive():
-            print("RUNNING|None")
+        if (HERE / "waiting").exists():
+            print(f"7|PENDING|{(HERE / 'waiting').read_text()}")
+        elif _alive():
+            print("7|RUNNING|None")
+    elif name == "scancel" and (HERE / "waiting").exists():
+        (HERE / "waiting").unlink()
     elif name == "scancel":
         os.killpg(int((HERE / "pid").read_text()), signal.SIGKILL)
     elif name == "scontrol" and arguments[0] == "requeue":
@@ -51,6 +56,9 @@ def _requeue() -> None:
 
 
 def _submit(script: Path) -> str:
+    if (HERE / "full").exists():
+        (HERE / "waiting").write_text((HERE / "full").read_text())
+        return "7"
     directives = dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", script.read_text(), re.M))
     nodes = ",".join(f"n{index}" for index in range(int(directives["nodes"])))
     job = {

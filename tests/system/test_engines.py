@@ -10,13 +10,15 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from terminals import SRL, Terminal, kill, worker
+from terminals import SRL, Command, Terminal, kill, worker
 
+from srl.runs import checkpoints
 from srl.runs.journal import check, read
-from srl.testing.engines import ray, slurm
+from srl.testing.engines import FEATURE, ray, slurm
 from srl.testing.namespaces import Hosts, hosts
 from srl.testing.waiting import wait_for
 
@@ -77,8 +79,60 @@ def test_trainers_of_two_hosts_have_the_same_parameters_and_one_may_die(terminal
     assert all(digests[0][update] == digests[1][update] for update in both)
 
 
+@pytest.mark.skipif(shutil.which("slurmctld") is None, reason="Slurm is not installed")
+def test_a_heterogeneous_job_goes_on_without_the_node_of_its_controller(terminal: Terminal) -> None:
+    """Those left have it queued again, and the new attempt begins with the last checkpoint."""
+    shape = ("--hosts", "2", "--actors", "2", "--lanes", "16", "--horizon", "32", "--recipe", "none")
+    place = ("--scheduler", "slurm", "--resources", f"actors=node:{FEATURE}", "--checkpoint-seconds", "2")
+    run = terminal.root / "run"
+    with hosts(4) as four, slurm(four, cpus=2) as environment:
+        enter = (*four.enter(0), "env", *(f"{name}={value}" for name, value in environment.items()))
+        train = watched(terminal, enter, "CartPole-v1", "--steps", "1000000000", *shape, *place)
+        train.until(lambda status: len(places(status)) == 2, "two hosts")
+        assert "#SBATCH hetjob" in (run / "cluster" / "job.sh").read_text()
+        checkpoint = wait_for(lambda: checkpoints.latest(run / "checkpoints"), "a checkpoint")
+        before = checkpoints.read(checkpoint)[1]["policies"]["policy"]["version"]
+        address = (run / "cluster" / "address").read_text().removeprefix("tcp:").rpartition(":")[0]
+        attempt = (run / "cluster" / "attempt").read_text()
+        four.power_off(next(index for index in range(4) if four.address(index) == address))
+        began = time.monotonic()
+        wait_for(lambda: (run / "cluster" / "attempt").read_text() != attempt, "a second attempt")
+        train.until(lambda status: len(places(status)) == 2 and status["version"] > before, "it goes on")
+        print(f"slurm: an update {time.monotonic() - began:.1f} s after the controller's node lost its power")
+        stopped = train.command("stop", "run").end()
+        assert stopped.code == 0, stopped.text
+        assert train.training.end().code == 130
+
+
+@dataclass
+class Watched:
+    """A run that was begun on a cluster, and is looked at from there."""
+
+    terminal: Terminal
+    enter: tuple[str, ...]
+    training: Command
+    seen: dict[str, Any] = field(default_factory=dict)
+
+    def command(self, name: str, *arguments: str) -> Command:
+        return self.terminal.launch([*self.enter, SRL, name, *arguments, "--root", str(self.terminal.root)])
+
+    def status(self, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any] | None:
+        assert self.training.process.poll() is None, f"it has ended: {self.training.end().text}"
+        shown = self.command("ps", "--json").end().out
+        found = json.loads(shown) if shown else None
+        self.seen = found or self.seen
+        return found if found and condition(found) else None
+
+    def until(self, condition: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
+        return wait_for(lambda: self.status(condition), lambda: f"{what}; last seen: {self.seen}")
+
+
+def watched(terminal: Terminal, enter: tuple[str, ...], *arguments: str) -> Watched:
+    root = ("--root", str(terminal.root), "--name", "run")
+    return Watched(terminal, enter, terminal.launch([*enter, SRL, "train", *arguments, *root]))
+
+
 def survive(terminal: Terminal, hosts: Hosts, enter: tuple[str, ...], engine: tuple[str, ...], controller: str) -> None:
-    root = ("--root", str(terminal.root))
     began = time.monotonic()
 
     def told(what: str) -> None:
@@ -86,33 +140,28 @@ def survive(terminal: Terminal, hosts: Hosts, enter: tuple[str, ...], engine: tu
         print(f"{engine[1]}: {what} after {time.monotonic() - began:.1f} s")
         began = time.monotonic()
 
-    def status(condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any] | None:
-        shown = terminal.launch([*enter, SRL, "ps", "--json", *root]).end().out
-        found = json.loads(shown) if shown else None
-        return found if found and condition(found) else None
-
-    train = terminal.launch([*enter, SRL, "train", *RUN, *root, "--name", "run", *engine])
-    before = wait_for(lambda: status(lambda found: len(places(found)) == 3 and found["version"] > 5), "three hosts")
+    train = watched(terminal, enter, *RUN, *engine)
+    before = train.until(lambda status: len(places(status)) == 3 and status["version"] > 5, "three hosts")
     told("three hosts train")
     victim = next((name for name in places(before) if name != controller and "trainers/0" in places(before)[name]), "")
     victim = victim or next(name for name in places(before) if name != controller)
     print(f"{engine[1]}: {places(before)}; {victim} loses its power")
     hosts.power_off(hosts.names.index(victim))
     began = time.monotonic()
-    back = wait_for(lambda: status(lambda found: all_work(found, victim, before)), "all workers elsewhere")
-    after = wait_for(lambda: status(lambda found: found["version"] > back["version"]), "an update after that")
+    back = train.until(lambda status: all_work(status, victim, before), "all workers elsewhere")
+    after = train.until(lambda status: status["version"] > back["version"], "an update after that")
     told(f"{len(places(before)[victim])} workers of {victim} work elsewhere and an update was made")
     assert after["version"] > before["version"]
     deadline = time.monotonic() + LEARN_SECONDS
-    while status(lambda found: (found["return_mean"] or 0.0) >= 475) is None:
+    while train.status(lambda found: (found["return_mean"] or 0.0) >= 475) is None:
         assert time.monotonic() < deadline, "it has not learnt"
     told("475 was reached")
-    stopped = terminal.launch([*enter, SRL, "stop", "run", *root]).end()
+    stopped = train.command("stop", "run").end()
     assert stopped.code == 0, stopped.text
     told("`srl stop` came back")
     wait_for(lambda: not terminal.processes(), lambda: f"the end of {terminal.processes()}")
     told("nothing was left")
-    assert train.end().code == 130
+    assert train.training.end().code == 130
     assert check(read(terminal.root / "run" / "journal.jsonl"), after["max_lag"]) == []
 
 

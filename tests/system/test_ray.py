@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from terminals import Terminal
 
+from srl.api.experiment import Resources, WorkerGroup
+from srl.experiments.hosting import ground_of, hosts_scheduler
+from srl.experiments.options import TrainOptions
 from srl.schedulers import ray_engine
-from srl.schedulers.ray_engine import RayEngine, RayError, _bundle, check_ray, check_room
+from srl.schedulers.memory import RunMemory
+from srl.schedulers.ray_engine import RayEngine, check_ray
+from srl.schedulers.ray_room import RayError, bundle, check_room
 from srl.schedulers.slurm import Component
+from srl.testing.waiting import wait_for
 
 SMALL = ("--lanes", "8", "--horizon", "16", "--scheduler", "ray")
 
 
-def test_what_a_component_needs_as_a_bundle() -> None:
-    assert _bundle(Component(2, 3)) == {"CPU": 3}
-    assert _bundle(Component(1, 1, 2, 100, "fast")) == {"CPU": 1, "GPU": 2, "memory": 100 * 2**20, "fast": 0.001}
+def test_what_a_component_needs_as_abundle() -> None:
+    assert bundle(Component(2, 3)) == {"CPU": 3}
+    assert bundle(Component(1, 1, 2, 100, "fast")) == {"CPU": 1, "GPU": 2, "memory": 100 * 2**20, "fast": 0.001}
 
 
 @pytest.mark.parametrize(
@@ -31,6 +39,10 @@ def test_what_a_component_needs_as_a_bundle() -> None:
         ([{"CPU": 1.0, "memory": 3.0 * 2**30}] * 2, "wants 2 hosts with 1 CPU + 3072 MB or more"),
         ([{"CPU": 4.0}, {"CPU": 2.0}, {"CPU": 1.0}], "wants 7 CPU on 3 hosts, and Ray's 2 nodes have 6 CPU"),
         ([{"CPU": 1.0, "fast": 0.001}], "no node of Ray could ever hold 1 CPU + 0.001 fast"),
+        (
+            [{"CPU": 3.0, "memory": 2.0**30}, {"CPU": 2.0, "GPU": 1.0}],
+            "the 2 hosts of this run (3 CPU + 1024 MB; 2 CPU + 1 GPU) do not fit beside each other",
+        ),
     ],
 )
 def test_what_can_never_be_placed_is_said_at_once(wanted: list[dict[str, float]], says: str) -> None:
@@ -40,10 +52,23 @@ def test_what_can_never_be_placed_is_said_at_once(wanted: list[dict[str, float]]
     check_room([{"CPU": 3.0, "GPU": 1.0}, {"CPU": 2.0}, {"CPU": 1.0}], nodes)
 
 
+def test_shapes_that_fit_only_in_one_way_are_found_and_those_that_do_not_are_said() -> None:
+    nodes = [{"CPU": 4.0, "node:10.0.0.1": 1.0}, {"CPU": 4.0, "node:10.0.0.2": 1.0}]
+    with pytest.raises(RayError, match="do not fit beside each other"):
+        check_room([{"CPU": 3.0}, {"CPU": 3.0}, {"CPU": 2.0}], nodes)
+    check_room([{"CPU": 3.0}, {"CPU": 2.0}, {"CPU": 2.0}, {"CPU": 1.0}], nodes)
+    # Both of the largest on one node would leave no place for the last.
+    check_room([{"CPU": amount} for amount in (4.0, 4.0, 3.0, 3.0, 3.0, 3.0)], [{"CPU": 10.0}] * 2)
+    many = [{"CPU": 1.0}] * 300 + [{"CPU": 2.0}] * 300
+    check_room(many, [{"CPU": 4.0}] * 300)  # no search as deep as that
+
+
 class PlayedRay:
     """As much of Ray as an engine uses; calls end when they are told to."""
 
     def __init__(self) -> None:
+        self.alive = True
+        self.looks = self.started = self.shut_down = 0
         self.calls: list[object] = []
         self.ended: dict[object, Exception | None] = {}
         self.exceptions = SimpleNamespace(RayError=OSError)
@@ -55,14 +80,17 @@ class PlayedRay:
             remove_placement_group=lambda group: None,
         )
 
-    def init(self, **options: object) -> None: ...
+    def init(self, **options: object) -> None:
+        self.started += 1
 
-    def shutdown(self) -> None: ...
+    def shutdown(self) -> None:
+        self.shut_down += 1
 
     def kill(self, actor: object) -> None: ...
 
     def nodes(self) -> list[dict[str, object]]:
-        return [{"Resources": {"CPU": 4.0}, "Alive": True}]
+        self.looks += 1
+        return [{"Resources": {"CPU": 4.0}, "Alive": self.alive}]
 
     def remote(self, kind: type) -> SimpleNamespace:
         actor = SimpleNamespace(serve=SimpleNamespace(remote=self._call))
@@ -95,6 +123,40 @@ def test_an_agent_that_left_or_failed_is_called_again(monkeypatch: pytest.Monkey
         assert engine.poll() is None
     assert len(played.calls) == 3
     engine.close()
+
+
+def test_what_the_nodes_that_are_left_cannot_hold_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = PlayedRay()
+    monkeypatch.setattr(ray_engine, "_import_ray", lambda: played)
+    monkeypatch.setattr(ray_engine, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(ray_engine, "ROOM_SECONDS", 0.0)
+    engine = RayEngine("", [Component(1, 2)])
+    engine.start("127.0.0.1:1", b"")
+    played.alive = False
+    said = wait_for(engine.poll, "it looks again")
+    assert said == "Ray has lost a node: no node of Ray could ever hold 2 CPU; there are none"
+    assert not any(engine.poll() for _ in range(100))
+    played.alive, before = True, played.looks
+    assert wait_for(lambda: engine.poll() or played.looks > before + 2, "it has seen that the node is back") is True
+    played.alive = False
+    assert wait_for(engine.poll, "and lost again") == said
+    engine.close()
+
+
+def test_a_port_that_is_taken_or_wrong_leaves_no_connection_to_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = PlayedRay()
+    monkeypatch.setattr(ray_engine, "_import_ray", lambda: played)
+    groups = [WorkerGroup("actors", None, 1, Resources())]  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="wanted an address like"):
+        ground_of(TrainOptions(scheduler="ray", bind="10.0.0.1:x"), groups, Path())
+    assert played.started == 0
+    with socket.create_server(("127.0.0.2", 0)) as taken:
+        options = TrainOptions(scheduler="ray", bind=f"127.0.0.2:{taken.getsockname()[1]}")
+        ground = ground_of(options, groups, Path())
+        assert ground is not None
+        with contextlib.closing(RunMemory.create(())) as memory, pytest.raises(OSError, match=r"127\.0\.0\.2"):
+            hosts_scheduler(ground, "run", options, memory, Path(), ())
+    assert (played.started, played.shut_down) == (1, 1)
 
 
 def test_an_engine_that_is_not_installed_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import fake_slurm
 import pytest
 from terminals import Terminal, wait_for
 
+from srl.cli import main
 from srl.runs import checkpoints
 
 SMALL = ("--lanes", "8", "--horizon", "16", "--hosts", "2", "--actors", "3", "--checkpoint-seconds", "1")
@@ -96,6 +98,41 @@ def test_training_on_slurm_is_watched_to_its_end(terminal: Terminal, engine: Pat
     ended = terminal.train("CartPole-v1", *SMALL, "--scheduler", "slurm", "--steps", "3000").end()
     assert ended.code == 0, ended.text
     assert "finished" in ended.out
+
+
+def test_a_job_that_waits_is_seen_stopped_and_not_submitted_twice(
+    terminal: Terminal, engine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(terminal.runtime))
+    root = ("--root", str(terminal.root))
+    (engine / "full").write_text("Resources")
+    assert main(["submit", "CartPole-v1", *root, "--name", "run", *SMALL]) == 0
+    assert "run is job 7, pending (Resources); see it with" in capsys.readouterr().out
+    assert main(["ps", *root]) == 0
+    assert "queued (Resources)" in capsys.readouterr().out
+    assert main(["ps", "--json", *root]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert (status["run"], status["state"], status["reason"]) == ("run", "queued", "Resources")
+    for scheduler in ("slurm", "processes"):
+        assert main(["resume", "run", *root, "--scheduler", scheduler]) == 2
+        assert "run is job 7 of Slurm, pending (Resources); end it with `srl stop run`" in capsys.readouterr().err
+    assert main(["stop", "ru", *root]) == 0
+    assert capsys.readouterr().out == "run has stopped: its job 7, pending (Resources), was cancelled\n"
+    assert not (engine / "waiting").exists()
+    assert main(["ps", "--all", *root]) == 0
+    assert "stopped" in capsys.readouterr().out
+    assert main(["stop", "run", *root]) == 2
+    assert "no single run 'run' is going on" in capsys.readouterr().err
+
+
+def test_a_job_that_can_never_begin_is_not_left_in_the_queue(
+    terminal: Terminal, engine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (engine / "full").write_text("BadConstraints")
+    assert main(["submit", "CartPole-v1", "--root", str(terminal.root), "--name", "run", *SMALL]) == 1
+    assert "job 7: pending (BadConstraints): this will never begin" in capsys.readouterr().err
+    assert not (engine / "waiting").exists()
+    assert not (terminal.root / "run").exists()
 
 
 def test_bad_requests_are_said_before_anything_is_submitted(terminal: Terminal, engine: Path) -> None:
