@@ -58,15 +58,20 @@ class Room:
 
 def choose(rooms: list[Room], wanted: Resources, former: str = "", stretch: bool = False) -> Room | None:
     """Where a worker goes: to its former host if that has room, else to the one with the largest share of free CPUs,
-    those without a GPU first if it needs none. None: wait until there is room."""
+    those without a GPU or a label first if it asks for none. None: wait until there is room."""
     for shared in (False, True) if stretch else (False,):
         fitting = [room for room in rooms if room.holds(wanted, stretch=shared)]
         for room in fitting:
             if room.host == former:
                 return room
         if fitting:
-            return max(fitting, key=lambda room: (wanted.gpu > 0 or not room.gpus, room.free_share))
+            return max(fitting, key=lambda room: (_leaves_to_others(room, wanted), room.free_share))
     return None
+
+
+def _leaves_to_others(room: Room, wanted: Resources) -> int:
+    """Of GPUs and labels, which others may need this host for."""
+    return (wanted.gpu > 0 or not room.gpus) + (wanted.node != "" or not room.labels)
 
 
 def check(rooms: list[Room], wanted: Resources, who: str) -> None:

@@ -32,7 +32,7 @@ ClusterName=srl
 SlurmctldHost={head}({address})
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 CredType=cred/munge
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -45,6 +45,7 @@ SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0
 SlurmdParameters=config_overrides
 ReturnToService=2
 SlurmdTimeout=10
+MessageTimeout=5
 KillWait=2
 MpiDefault=none
 StateSaveLocation={folder}/state

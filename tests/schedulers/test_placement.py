@@ -26,6 +26,12 @@ def test_workers_without_a_gpu_leave_hosts_with_gpus_to_others() -> None:
     assert [choose(rooms, Resources(gpu=gpu)) for gpu in (0.0, 0.5)] == [rooms[1], rooms[0]]
 
 
+def test_workers_that_go_anywhere_leave_hosts_with_a_label_to_others_whoever_joined_first() -> None:
+    rooms = [Room("b", 2, labels=("fast",)), Room("a", 1)]
+    check_all(rooms, [("trainers/0", Resources()), *([("actors", Resources(node="fast"))] * 2)])
+    assert choose(rooms[:1], Resources()) is rooms[0]
+
+
 def test_cpus_are_shared_only_where_a_host_was_lost_and_gpus_never() -> None:
     rooms = [Room("a", 2, gpus=1, used_cpus=2, used_gpus=1)]
     assert choose(rooms, Resources()) is None
