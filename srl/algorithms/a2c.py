@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import ClassVar, Literal
 
 from srl.algorithms.learning import LearningConfig
 from srl.algorithms.ppo import PPOConfig
@@ -14,8 +14,11 @@ from srl.api.trainer import Trainer
 @dataclass(frozen=True)
 class A2CConfig(LearningConfig):
     """Advantage actor-critic: one gradient step per batch. With `--max-lag 0` its gradient is exactly the policy's;
-    older data counts by its probability ratio, which PPO's clip bounds. Wants small batches: a short `--horizon`."""
+    older data counts by its probability ratio, which PPO's clip bounds. Wants small batches: its `--horizon` is
+    short unless you give one."""
 
+    usual_horizon: ClassVar[int] = 8
+    """Steps in a block where `--horizon` does not say: a batch is good for one gradient step, so there must be many."""
     learning_rate: float = 3e-3
     """Adam's step size at the start of the run."""
     gae_lambda: float = 1.0

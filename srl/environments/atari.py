@@ -84,7 +84,8 @@ class AtariConfig:
             grayscale_obs=self.grayscale,
         )
         fires = self.use_fire_reset and game.get_action_meanings()[FIRE:][:1] == ["FIRE"]
-        return FrameStackObservation(FireFirst(prepared) if fires else prepared, self.stack_num, padding_type="zero")
+        started = FireFirst(prepared, self.episodic_life) if fires else prepared
+        return FrameStackObservation(started, self.stack_num, padding_type="zero")
 
 
 def game_of(name: str) -> str | None:
@@ -115,12 +116,25 @@ def config_of(name: str, kwargs: Mapping[str, Any]) -> AtariConfig | None:
 
 
 class FireFirst(gymnasium.Wrapper):  # type: ignore[misc]
-    """Presses fire at the start of a game that waits for it."""
+    """Presses fire at the start of a game that waits for it, and of every life if policies were spared that too."""
+
+    def __init__(self, environment: Any, of_lives: bool = False) -> None:
+        super().__init__(environment)
+        self._of_lives = of_lives
+        self._lives = 0
+        self._lost = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self.env.reset(seed=seed, options=options)
         observation, _, _, _, info = self.env.step(FIRE)
+        self._lives, self._lost = info["lives"], False
         return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(FIRE if self._lost else action)
+        self._lost = self._of_lives and info["lives"] < self._lives
+        self._lives = info["lives"]
+        return observation, reward, terminated, truncated, info
 
 
 class AtariVector:

@@ -123,6 +123,7 @@ def _of_id(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
     module, _, last = name.rpartition(":")
     if module:
         _import_registering(module)
+    minigrid.register(last)
     if (game := atari.config_of(last, kwargs)) is not None:
         return game
     spec = gymnasium.registry.get(last) or gymnasium.registry.get(_latest(last))

@@ -19,6 +19,7 @@ from srl.networks.image_spaces import has_image
 from srl.workers.roles import assign_teams
 
 SIZES = ("lanes", "horizon", "batch")
+ENV = "env"
 PPO_FAMILY = ("ppo", "ippo", "mappo")
 """Algorithms that learn by PPO's update, and take its sizes and rates."""
 
@@ -47,9 +48,10 @@ def recipe_for(environment: LanesConfig, spec: LaneSpec, wanted: str = AUTO) -> 
     for recipe in RECIPES:
         if any(fnmatchcase(name, pattern) for name in known_as for pattern in recipe.patterns):
             return recipe
-    if all(isinstance(team.action, Box) for team in spec.teams):
-        return by_name["continuous"]
-    return by_name["image" if any(has_image(team.observation) for team in spec.teams) else "default"]
+    continuous = all(isinstance(team.action, Box) for team in spec.teams)
+    if any(has_image(team.observation) for team in spec.teams):
+        return by_name["continuous-image" if continuous else "image"]
+    return by_name["continuous" if continuous else "default"]
 
 
 def _known_as(environment: LanesConfig) -> list[str]:
@@ -75,7 +77,7 @@ def apply(
     learning: dict[str, Any] = {}
     for setting in _settings(recipe, options):
         owner, _, name = setting.option.rpartition(".")
-        if f"{options.algo}.{name}" not in given and name not in given:
+        if owner != ENV and f"{options.algo}.{name}" not in given and name not in given:
             (learning if owner else own)[name] = setting.value
     sharing = _sharing(spec, options) if spec else [1]
     if sum(sharing) > 1 and not recipe.patterns:
@@ -87,6 +89,23 @@ def apply(
     if "batch" in own and (scale != 1.0 or sum(sharing) > 1):
         return _scaled(chosen, scale, sharing)
     return _fitting(chosen, own, given)
+
+
+def apply_to_environment(
+    recipe: Recipe | None, environment: LanesConfig, options: TrainOptions
+) -> tuple[LanesConfig, TrainOptions]:
+    """The environment and the options with what the recipe says of the environment, where this has such an option and
+    the user did not give it."""
+    config: Any = environment
+    known = [field.name for field in dataclasses.fields(config)] if dataclasses.is_dataclass(config) else []
+    new: dict[str, Any] = {}
+    for setting in _settings(recipe, options) if recipe else ():
+        owner, _, name = setting.option.rpartition(".")
+        if owner == ENV and name in known and name not in options.env_args:
+            new[name] = setting.value
+    if not new:
+        return environment, options
+    return dataclasses.replace(config, **new), dataclasses.replace(options, env_args={**options.env_args, **new})
 
 
 def _sharing(spec: LaneSpec, options: TrainOptions) -> list[int]:
@@ -126,6 +145,10 @@ def told(recipe: Recipe | None, options: TrainOptions) -> str:
     set_to = []
     for setting in _settings(recipe, options):
         owner, _, name = setting.option.rpartition(".")
-        if getattr(getattr(options, options.algo) if owner else options, name) == setting.value:
+        if owner == ENV:
+            value = options.env_args.get(name)
+        else:
+            value = getattr(getattr(options, options.algo) if owner else options, name)
+        if value == setting.value:
             set_to.append(f"{name} {setting.value}")
     return f"recipe {recipe.name}{': ' if set_to else ''}{', '.join(set_to)} (--recipe none for the defaults)"

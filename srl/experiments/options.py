@@ -81,7 +81,8 @@ class TrainOptions:
     horizon: int | None = None
     """Steps in a block: how far a lane runs before its data is handed to the trainer."""
     batch: int | None = None
-    """Decisions per update; a multiple of lanes x horizon. None: one block of every group."""
+    """Decisions per update; a multiple of lanes x horizon. None: one block of every group of one actor, or of as many
+    actors as you ask for; not of as many as there are cores, on which it would hang what is learnt."""
     trainers: int = 1
     """Data-parallel trainers; each takes its share of the batch."""
     policies: int = 1

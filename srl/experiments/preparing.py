@@ -8,7 +8,7 @@ from typing import Any
 
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig, LaneSpec
-from srl.experiments.choosing import apply, recipe_for, told
+from srl.experiments.choosing import apply, apply_to_environment, recipe_for, told
 from srl.experiments.named import algorithm_of, anchored
 from srl.experiments.options import TrainOptions
 from srl.experiments.probe import Probed, probe, settled
@@ -48,6 +48,7 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     environment = settled(environment, probed.spec)
     recipe = recipe_for(environment, probed.spec, options.recipe)
     options = apply(recipe, options, given, probed.spec)
+    environment, options = apply_to_environment(recipe, environment, options)
     environment = repeated(environment, options.action_repeat)
     if options.team_reward:
         environment = team_reward(environment, probed.spec, role_patterns(probed.spec, options.roles))

@@ -11,7 +11,8 @@ AUTO, NONE = "auto", "none"
 @dataclass(frozen=True)
 class Setting:
     option: str
-    """As `srl.train` knows it; of the algorithm if it begins with `algo.`."""
+    """As `srl.train` knows it; of the algorithm if it begins with `algo.`; if with `env.`, of the environment, where
+    that has such an option."""
     value: Any
     why: str
 

@@ -34,6 +34,13 @@ def _updates(epochs: int, num_minibatches: int, learning_rate: float) -> tuple[S
 _NO_ENTROPY = Setting("algo.entropy_coefficient", 0.0, "the Gaussian's own width explores; a bonus keeps it too wide")
 _CONTINUOUS = (*_normalised("positions, angles and speeds of very different size"), _NO_ENTROPY)
 
+_LIVES = Setting("env.episodic_life", True, "a lost life is an end to avoid; returns stay those of whole games")
+_BESIDE = "numbers beside the pictures, of any size"
+_IMAGE = (
+    *_sizes(8, 128, 1024, "8 copies of 128 steps, as the PPO paper has them for Atari"),
+    *_updates(4, 4, 2.5e-4),
+)
+
 _SMALL_BATCHES = _sizes(16, 128, 2048, "long pieces, for rewards that come late; small batches, to use them soon")
 _PATIENT = (*_SMALL_BATCHES, *_updates(4, 32, 3e-4))
 
@@ -96,11 +103,29 @@ RECIPES = (
         ppo=(*_sizes(16, 128, 4096, "pieces long enough for a landing"), *_updates(4, 64, 3e-4)),
     ),
     Recipe(
+        "car-racing",
+        "CarRacing: a track from above, steered by real numbers",
+        ("CarRacing-v*",),
+        task=(
+            Setting("action_repeat", 4, "pushes that last: at 50 decisions a second noise only shakes the wheel"),
+            Setting("algo.normalize_return", "running", "returns of up to 900, which the picture's layers share"),
+            _NO_ENTROPY,
+        ),
+        ppo=(*_sizes(8, 128, 1024, "8 tracks of 128 decisions, half an episode each"), *_updates(4, 8, 2.5e-4)),
+    ),
+    Recipe(
         "bipedal-walker",
         "BipedalWalker: walking, with -100 for falling",
         ("BipedalWalker-v*", "BipedalWalkerHardcore-v*"),
         task=(*_CONTINUOUS, Setting("algo.gamma", 0.999, "an episode has up to 1600 steps")),
         ppo=(*_sizes(32, 128, 8192, "falls are rare and costly: large batches"), *_updates(10, 128, 3e-4)),
+    ),
+    Recipe(
+        "swimmer",
+        "Swimmer: a stroke pays off long after it was begun, and nothing ends an episode early",
+        ("Swimmer-v*",),
+        task=(*_CONTINUOUS, Setting("algo.gamma", 0.9999, "with 0.99 it learns to drift: a stroke is slow to pay off")),
+        ppo=(*_sizes(8, 256, 2048, "pieces of a quarter of an episode"), *_updates(10, 32, 3e-4)),
     ),
     Recipe(
         "mujoco",
@@ -116,6 +141,7 @@ RECIPES = (
         "atari",
         "Atari games as pictures",
         ("ale_py.*", "ALE/*"),
+        task=(_LIVES,),
         ppo=(
             *_sizes(8, 128, 1024, "8 games of 128 steps, as in the PPO paper"),
             *_updates(4, 4, 2.5e-4),
@@ -126,6 +152,7 @@ RECIPES = (
     Recipe(
         "atari-lean",
         "games that are simple to see, such as Pong, on few cores: by name only",
+        task=(_LIVES,),
         ppo=(
             Setting("algo.body", "lean", "a third of the work of Nature's network"),
             *_sizes(8, 64, 1024, "small batches: many updates for each step of the game, which costs most"),
@@ -143,14 +170,20 @@ RECIPES = (
     ),
     *HIDE_AND_SEEK,
     *MULTI_AGENT,
-    # The last three are taken by what the environment is, not by its name.
+    # The last four are taken by what the environment is, not by its name.
     Recipe(
         "continuous",
         "unknown environment with real-valued actions",
         task=_CONTINUOUS,
         ppo=(*_SMALL_BATCHES, *_updates(10, 32, 3e-4)),
     ),
-    Recipe("image", "unknown environment with pictures", ppo=_updates(4, 4, 2.5e-4)),
+    Recipe("image", "unknown environment with pictures", task=_normalised(_BESIDE), ppo=_IMAGE),
+    Recipe(
+        "continuous-image",
+        "unknown environment with pictures and real-valued actions",
+        task=(*_normalised(_BESIDE), _NO_ENTROPY),
+        ppo=_IMAGE,
+    ),
     Recipe("default", "unknown environment", task=_normalised("numbers of any size"), ppo=_PATIENT),
 )
 NAMES = (AUTO, NONE, *(recipe.name for recipe in RECIPES))

@@ -71,15 +71,15 @@ def choose_sizes(options: TrainOptions, probed: Probed, cores: int, inline: bool
     """Light environments leave a core to the trainer; heavy ones take all of them. In one thread a second actor brings
     nothing, and a number that hung on how fast this machine is just now would keep runs from being repeated."""
     image = any(has_image(team.observation) for team in probed.spec.teams)
-    epochs = getattr(algorithm_of(options), "epochs", 1)
-    update_us = UPDATE_US["image" if image else "vector"] * epochs
+    algorithm = algorithm_of(options)
+    update_us = UPDATE_US["image" if image else "vector"] * getattr(algorithm, "epochs", 1)
     heavy = probed.step_us > update_us
     # In one thread more actors gain nothing, and runs that shall repeat cannot depend on a measurement.
     chosen = 1 if options.scheduler == "inline" else cores if heavy else max(1, cores - 1)
     actors = options.actors or chosen
     ring = options.ring or (1 if inline else 2)
     lanes = options.lanes or ((8 if image else 64) // ring or 1)
-    horizon = options.horizon or (128 if image else 32)
+    horizon = options.horizon or getattr(algorithm, "usual_horizon", 128 if image else 32)
     return Sizes(actors, lanes, ring, horizon, options.batch)
 
 
@@ -179,6 +179,11 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
     return with_needs(extend(experiment, options.graph), options.resources)
 
 
+def batch_of(samples: PushStream) -> int:
+    """Decisions that an update takes from this stream, over all trainers."""
+    return samples.batch_blocks * samples.spec.lanes * samples.spec.horizon * samples.consumers
+
+
 def _self_play(environment: LanesConfig, role: Role, options: TrainOptions) -> SelfPlayConfig:
     pool = pool_of(options)
     assert pool is not None
@@ -204,8 +209,7 @@ def _check(role: RoleOptions, team: TeamSpec, here: bool) -> None:
 def _evaluators(
     environment: LanesConfig, roles: tuple[Role, ...], options: TrainOptions, watched: RestartRule
 ) -> WorkerGroup:
-    first = next(role.samples for role in roles if not role.frozen)
-    batch = first.batch_blocks * first.spec.lanes * first.spec.horizon * first.consumers
+    batch = batch_of(next(role.samples for role in roles if not role.frozen))
     config = EvaluatorConfig(
         environment,
         roles,
@@ -234,7 +238,8 @@ def _sample_stream(
     lanes = sizes.lanes * agents if aligned else 1
     spec = BlockSpec(sizes.horizon, lanes, array_spec(team.observation), decision)
     block = lanes * sizes.horizon
-    whole = sizes.batch or sizes.lanes * agents * sizes.horizon * sizes.ring * sizes.actors
+    # Actors that this machine has cores for do not count: what is learnt shall not hang on the machine.
+    whole = sizes.batch or sizes.lanes * agents * sizes.horizon * sizes.ring * (options.actors or 1)
     per_trainer = whole // options.trainers
     if sizes.batch is None:
         per_trainer = max(block, per_trainer // block * block)

@@ -33,12 +33,13 @@ from srl.experiments.session import Outcome, RunFailed, Session, describe
 from srl.experiments.slurm_queue import refuse_if_going_on
 from srl.experiments.slurm_run import begun_or_waiting, follow, script_of
 from srl.experiments.slurm_run import submit as submit_job
-from srl.experiments.standard import standard_experiment
+from srl.experiments.standard import batch_of, standard_experiment
 from srl.runs import ROOT, checkpoints, directory
 from srl.runs.directory import RunDirectory
 from srl.runs.foreign_sinks import check_sinks
 from srl.schedulers.ray_engine import check_ray
 from srl.schedulers.slurm import check_slurm
+from srl.workers.trainer import TrainerWorkerConfig
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,10 @@ def _submit(run: RunDirectory, prepared: Prepared) -> str:
     """The number of the job. What was chosen by this machine's cores is written down: nodes may have others."""
     experiment = prepared.experiment
     actors = next((group.count for group in experiment.groups if group.name == "actors"), prepared.options.actors)
-    options = dataclasses.replace(prepared.options, actors=actors)
+    trainers = [group.config for group in experiment.groups if isinstance(group.config, TrainerWorkerConfig)]
+    batches = {batch_of(trainer.samples) for trainer in trainers}
+    batch = batches.pop() if len(batches) == 1 else prepared.options.batch
+    options = dataclasses.replace(prepared.options, actors=actors, batch=batch)
     run.write_config(describe(dataclasses.replace(experiment, name=run.name), options, prepared.environment))
     return submit_job(run, experiment, options)
 

@@ -1,10 +1,11 @@
+import gymnasium
 import numpy as np
 import pytest
 
 pytest.importorskip("ale_py")
 
 from srl.api.spaces import Box, Discrete
-from srl.environments.atari import AtariConfig
+from srl.environments.atari import FIRE, AtariConfig, FireFirst
 from srl.environments.ids import lanes_config
 
 
@@ -76,6 +77,44 @@ def test_a_lost_life_ends_an_episode_but_the_game_goes_on():
         assert game[-1][1] >= sum(summed for summed, _, _ in game)
         lengths = [length for _, _, length in game]
         assert lengths == sorted(lengths)
+
+
+def test_a_game_without_lives_is_the_same_with_lives_that_end_episodes():
+    def played(**options):
+        lanes = lanes_config("PongNoFrameskip-v4", max_num_frames_per_episode=200, **options).build(2)
+        arrivals = [lanes.reset(3)[0], *(lanes.step((np.array([i % 6, 2]),))[0] for i in range(120))]
+        lanes.close()
+        return arrivals
+
+    plain, lives = played(), played(episodic_life=True)
+    assert any(arrival.truncated.any() for arrival in plain)
+    for one, other in zip(plain, lives, strict=True):
+        np.testing.assert_array_equal(one.observation, other.observation)
+        np.testing.assert_array_equal(one.reward, other.reward)
+        np.testing.assert_array_equal(one.acting, other.acting)
+
+
+def test_a_film_starts_every_life_as_training_did():
+    """A policy that was spared the start of a life never learnt to press fire."""
+
+    class Lives(gymnasium.Env):
+        def __init__(self):
+            self.pressed, self.lives = [], 3
+
+        def reset(self, *, seed=None, options=None):
+            return 0, {"lives": 3}
+
+        def step(self, action):
+            self.pressed.append(action)
+            self.lives -= action == 3
+            return 0, 0.0, False, False, {"lives": self.lives}
+
+    for of_lives, second in ((True, FIRE), (False, 2)):
+        game = FireFirst(Lives(), of_lives)
+        game.reset()
+        for action in (3, 2, 2):
+            game.step(action)
+        assert game.env.pressed == [FIRE, 3, second, 2]
 
 
 def test_truncation_at_the_frame_limit():

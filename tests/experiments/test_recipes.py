@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 
 import srl
@@ -24,10 +25,12 @@ from srl.experiments.options import ALGORITHMS, TrainOptions
 from srl.experiments.preparing import Prepared, prepare
 from srl.experiments.probe import Probed
 from srl.experiments.recipes import RECIPES
-from srl.experiments.standard import choose_sizes
+from srl.experiments.standard import batch_of, choose_sizes
 from srl.experiments.train import make_options
 
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
+WITH_ATARI = pytest.mark.skipif(importlib.util.find_spec("ale_py") is None, reason="ale_py is not installed")
+WITH_BOX2D = pytest.mark.skipif(importlib.util.find_spec("Box2D") is None, reason="Box2D is not installed")
 WITH_MPE = pytest.mark.skipif(importlib.util.find_spec("mpe2") is None, reason="mpe2 is not installed")
 QUICK = {"scheduler": "inline", "steps": 1, "sinks": ()}
 
@@ -45,6 +48,15 @@ class Continuous(gymnasium.Env[Any, Any]):  # type: ignore[misc]
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return self.observation_space.sample(), 0.0, False, False, {}
+
+
+class Camera(Continuous):
+    """The same, seen through a camera, and told a speed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        picture = gymnasium.spaces.Box(0, 255, (3, 36, 36), np.uint8)
+        self.observation_space = gymnasium.spaces.Dict({"camera": picture, "speed": gymnasium.spaces.Box(-9, 9, (1,))})
 
 
 def prepared(environment: Any, **options: Any) -> Prepared:
@@ -65,12 +77,15 @@ def saved_options(run: Path) -> TrainOptions:
         ("MountainCar-v0", "mountain-car"),
         ("MountainCarContinuous-v0", "mountain-car-continuous"),
         ("HalfCheetah-v5", "mujoco"),
+        ("Swimmer-v5", "swimmer"),
+        pytest.param("CarRacing-v3", "car-racing", marks=WITH_BOX2D),
         ("pettingzoo:classic.tictactoe_v3", "board-games"),
         pytest.param("pettingzoo:mpe.simple_spread_v3", "mpe-spread", marks=WITH_MPE),
         ("ALE/Pong-v5", "atari"),
         ("PongNoFrameskip-v4", "atari"),
         ("FrozenLake-v1", "default"),
         (Continuous, "continuous"),
+        (Camera, "continuous-image"),
     ],
 )
 def test_an_environment_gets_the_recipe_of_its_family(environment: Any, name: str) -> None:
@@ -106,6 +121,48 @@ def test_every_recipe_names_options_that_there_are(name: str, algo: str) -> None
 def test_a_recipe_may_decide_how_long_a_decision_lasts() -> None:
     assert prepared("MountainCarContinuous-v0").environment.action_repeat == 8
     assert prepared("MountainCarContinuous-v0", action_repeat=1).environment.action_repeat == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "batch"),
+    [
+        ("CartPole-v1", {}, 2048),
+        ("CartPole-v1", {"recipe": "none", "algo": "impala"}, 2048),
+        ("CartPole-v1", {"algo": "a2c"}, 512),
+        ("CartPole-v1", {"actors": 3}, 3 * 2048),  # who asks for actors wants their blocks
+        (Camera, {}, 1024),
+    ],
+)
+def test_what_is_learnt_does_not_hang_on_the_number_of_cores(
+    environment: Any, options: dict[str, Any], batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for cores in (2, 16):
+        monkeypatch.setattr("srl.experiments.standard.num_cores", lambda cores=cores: cores)
+        groups = {group.name: group for group in prepared(environment, **options).experiment.groups}
+        found[cores] = batch_of(groups["trainers"].config.samples)
+        assert groups["actors"].count >= options.get("actors", cores - 1)
+    assert found == {2: batch, 16: batch}
+
+
+def test_numbers_beside_pictures_and_returns_are_normalised(tmp_path: Path) -> None:
+    sizes = {"lanes": 1, "horizon": 8, "batch": 8}
+    run = srl.train(Camera, ppo={"num_minibatches": 1, "epochs": 1}, root=tmp_path, name="run", **sizes, **QUICK)
+    ppo = saved_options(run.path).ppo
+    assert (ppo.normalize_observation, ppo.normalize_return, ppo.entropy_coefficient) == (True, "running", 0.0)
+    assert srl.load(run.path).act(gymnasium.spaces.Dict(Camera().observation_space).sample()).shape == (1,)
+
+
+@WITH_ATARI
+def test_a_recipe_may_have_options_of_the_environment_and_says_so() -> None:
+    found = prepared("BreakoutNoFrameskip-v4")
+    assert found.environment.episodic_life
+    assert found.options.env_args == {"episodic_life": True}, "config.json tells"
+    assert "episodic_life True" in found.recipe
+    given = prepared("BreakoutNoFrameskip-v4", env_args={"episodic_life": False})
+    assert not given.environment.episodic_life
+    assert "episodic_life" not in given.recipe
+    assert prepared("ALE/Breakout-v5", env_args={"obs_type": "ram"}).options.env_args == {"obs_type": "ram"}
 
 
 def test_cartpole_keeps_the_defaults() -> None:
@@ -205,3 +262,4 @@ def test_minigrid_is_readable_and_has_its_recipe() -> None:
     lanes.close()
     assert arrival.observation.shape == (2, 49 * 21 + 4)
     assert arrival.observation.sum(axis=1).tolist() == [49 * 3 + 1] * 2, "one kind, colour and state for each cell"
+    assert prepared("MiniGrid-Empty-5x5-v0").environment == found.environment, "its ids are known without the module"
