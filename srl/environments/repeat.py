@@ -33,11 +33,15 @@ class RepeatAction(gymnasium.Wrapper):  # type: ignore[misc]
         return observation, total, terminated, truncated, info
 
 
+def can_repeat(environment: LanesConfig) -> bool:
+    return isinstance(environment, GymnasiumConfig)
+
+
 def repeated(environment: LanesConfig, times: int) -> LanesConfig:
     """The config of the same environment, decided upon every `times` steps; ValueError where that cannot be done."""
     if times == 1:
         return environment
-    if not isinstance(environment, GymnasiumConfig):
+    if not isinstance(environment, GymnasiumConfig):  # as can_repeat says
         raise ValueError(
             f"action_repeat is for plain Gymnasium environments, and {called(environment)} is not run as one; Atari "
             "games have --env-arg frameskip=..., MuJoCo tasks --env-arg frame_skip=..."

@@ -34,7 +34,7 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     can be wrong is found here, before a directory is made or a process started."""
     from srl.environments.ids import lanes_config
     from srl.environments.masks import known_by
-    from srl.environments.repeat import repeated
+    from srl.environments.repeat import can_repeat, repeated
 
     options = anchored(options)
     options = replace(options, roles=with_checkpoints(options.roles))
@@ -49,6 +49,8 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     recipe = recipe_for(environment, probed.spec, options.recipe)
     options = apply(recipe, options, given, probed.spec)
     environment, options = apply_to_environment(recipe, environment, options)
+    if recipe is not None and "action_repeat" not in given and not can_repeat(environment):
+        options = replace(options, action_repeat=1)  # the recipe may ask for more, the user did not
     environment = repeated(environment, options.action_repeat)
     if options.team_reward:
         environment = team_reward(environment, probed.spec, role_patterns(probed.spec, options.roles))

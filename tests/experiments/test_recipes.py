@@ -121,6 +121,9 @@ def test_every_recipe_names_options_that_there_are(name: str, algo: str) -> None
 def test_a_recipe_may_decide_how_long_a_decision_lasts() -> None:
     assert prepared("MountainCarContinuous-v0").environment.action_repeat == 8
     assert prepared("MountainCarContinuous-v0", action_repeat=1).environment.action_repeat == 1
+    native = prepared("CartPole-v1", recipe="mountain-car-continuous")  # whose copies are stepped together
+    assert native.options.action_repeat == 1
+    assert "action_repeat" not in native.recipe
 
 
 @pytest.mark.parametrize(
