@@ -14,11 +14,12 @@ from srl.api.trainer import Trainer
 @dataclass(frozen=True)
 class A2CConfig(LearningConfig):
     """Advantage actor-critic: one gradient step per batch. With `--max-lag 0` its gradient is exactly the policy's;
-    older data counts by its probability ratio, which PPO's clip bounds. Wants small batches: its `--horizon` is
-    short unless you give one."""
+    older data counts by its probability ratio, which PPO's clip bounds. Wants small batches: its `--lanes` are few
+    and its `--horizon` is short unless you give them."""
 
+    usual_lanes: ClassVar[int] = 16
     usual_horizon: ClassVar[int] = 8
-    """Steps in a block where `--horizon` does not say: a batch is good for one gradient step, so there must be many."""
+    """Sizes where `--lanes` and `--horizon` do not say: a batch is good for one gradient step, so there must be many."""
     learning_rate: float = 3e-3
     """Adam's step size at the start of the run."""
     gae_lambda: float = 1.0

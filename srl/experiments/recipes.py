@@ -165,7 +165,7 @@ RECIPES = (
         ("minigrid.*", "srl.environments.minigrid:*"),
         ppo=(
             *_sizes(16, 128, 2048, "pieces as long as many episodes, as the only reward is at their end"),
-            *_updates(4, 8, 2.5e-4),
+            *_updates(4, 32, 1e-3),
         ),
     ),
     *HIDE_AND_SEEK,

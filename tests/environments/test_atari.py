@@ -63,7 +63,7 @@ def play(episodes: int, **options):
 
 
 def test_clipped_rewards_come_with_the_true_score():
-    clipped, true = play(4), play(4, reward_clipping=False)
+    clipped, true = play(2), play(2, reward_clipping=False)
     assert [score for _, score, _ in clipped] == [score for summed, score, _ in true]
     assert all(summed == score for summed, score, _ in true)
     assert all(summed <= score for summed, score, _ in clipped)
@@ -81,8 +81,8 @@ def test_a_lost_life_ends_an_episode_but_the_game_goes_on():
 
 def test_a_game_without_lives_is_the_same_with_lives_that_end_episodes():
     def played(**options):
-        lanes = lanes_config("PongNoFrameskip-v4", max_num_frames_per_episode=200, **options).build(2)
-        arrivals = [lanes.reset(3)[0], *(lanes.step((np.array([i % 6, 2]),))[0] for i in range(120))]
+        lanes = lanes_config("PongNoFrameskip-v4", max_num_frames_per_episode=100, **options).build(2)
+        arrivals = [lanes.reset(3)[0], *(lanes.step((np.array([i % 6, 2]),))[0] for i in range(40))]
         lanes.close()
         return arrivals
 

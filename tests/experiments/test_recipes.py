@@ -77,8 +77,6 @@ def saved_options(run: Path) -> TrainOptions:
         ("MountainCar-v0", "mountain-car"),
         ("MountainCarContinuous-v0", "mountain-car-continuous"),
         ("HalfCheetah-v5", "mujoco"),
-        ("Swimmer-v5", "swimmer"),
-        pytest.param("CarRacing-v3", "car-racing", marks=WITH_BOX2D),
         ("pettingzoo:classic.tictactoe_v3", "board-games"),
         pytest.param("pettingzoo:mpe.simple_spread_v3", "mpe-spread", marks=WITH_MPE),
         ("ALE/Pong-v5", "atari"),
@@ -92,6 +90,22 @@ def test_an_environment_gets_the_recipe_of_its_family(environment: Any, name: st
     found = prepared(environment)
     assert found.options.recipe == name
     assert found.recipe.startswith(f"recipe {name}")
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ("Swimmer-v5", "swimmer"),
+        ("Walker2d-v5", "mujoco"),
+        pytest.param("CarRacing-v3", "car-racing", marks=WITH_BOX2D),
+        pytest.param("BipedalWalkerHardcore-v3", "bipedal-walker", marks=WITH_BOX2D),
+    ],
+)
+def test_a_name_is_enough_to_find_the_recipe(environment: str, name: str) -> None:
+    """Without the spaces, for which the environment would have to be made."""
+    found = recipe_for(lanes_config(environment), LaneSpec(environment, 1, ()))
+    assert found is not None
+    assert found.name == name
 
 
 @pytest.mark.parametrize(
@@ -131,7 +145,7 @@ def test_a_recipe_may_decide_how_long_a_decision_lasts() -> None:
     [
         ("CartPole-v1", {}, 2048),
         ("CartPole-v1", {"recipe": "none", "algo": "impala"}, 2048),
-        ("CartPole-v1", {"algo": "a2c"}, 512),
+        ("CartPole-v1", {"algo": "a2c"}, 128),  # a batch is one gradient step
         ("CartPole-v1", {"actors": 3}, 3 * 2048),  # who asks for actors wants their blocks
         (Camera, {}, 1024),
     ],
