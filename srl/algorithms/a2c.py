@@ -19,7 +19,7 @@ class A2CConfig(LearningConfig):
 
     usual_lanes: ClassVar[int] = 16
     usual_horizon: ClassVar[int] = 8
-    """Sizes where `--lanes` and `--horizon` do not say: a batch is good for one gradient step, so there must be many."""
+    """Sizes where `--lanes` and `--horizon` do not say: a batch is one gradient step, and there must be many."""
     learning_rate: float = 3e-3
     """Adam's step size at the start of the run."""
     gae_lambda: float = 1.0
