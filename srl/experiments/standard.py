@@ -78,8 +78,8 @@ def choose_sizes(options: TrainOptions, probed: Probed, cores: int, inline: bool
     chosen = 1 if options.scheduler == "inline" else cores if heavy else max(1, cores - 1)
     actors = options.actors or chosen
     ring = options.ring or (1 if inline else 2)
-    lanes = options.lanes or (getattr(algorithm, "usual_lanes", 8 if image else 64) // ring or 1)
-    horizon = options.horizon or getattr(algorithm, "usual_horizon", 128 if image else 32)
+    lanes = options.lanes or (int(getattr(algorithm, "usual_lanes", 8 if image else 64)) // ring or 1)
+    horizon = options.horizon or int(getattr(algorithm, "usual_horizon", 128 if image else 32))
     return Sizes(actors, lanes, ring, horizon, options.batch)
 
 
