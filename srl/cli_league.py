@@ -11,6 +11,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, UseAppendAction, arg
 
+from srl.api.lanes import LONGEST_EPISODE
 from srl.runs import ROOT
 
 
@@ -36,6 +37,8 @@ class League:
     """Of each pair, on all seats in turn."""
     greedy: bool = False
     """Versions take their likeliest actions instead of drawing them, both of a pair."""
+    max_steps: int = LONGEST_EPISODE
+    """Moves of all players after which a game is cut off, and drawn: it need not end."""
     seed: int = 0
     json: bool = False
     """One line of JSON instead of a table."""
@@ -54,6 +57,7 @@ class League:
             games=self.games,
             greedy=self.greedy,
             seed=self.seed,
+            max_steps=self.max_steps,
         )
         if self.json:
             facts = dataclasses.asdict(result)
@@ -70,6 +74,8 @@ class League:
             ]
             rating = f"  {result.ratings[name]:6.1f}" if result.ratings else ""
             print(f"{name:>{width}}{''.join(cells)}{rating}")
+        if result.cut:
+            print(f"\n{result.cut} games did not end within {self.max_steps:,} moves and count as drawn (--max-steps)")
         if not result.ratings:
             print("\nratings need openskill: pip install 'srl[league]'")
         return 0

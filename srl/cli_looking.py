@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from srl.api.lanes import LONGEST_EPISODE
 from srl.runs import ROOT
 
 
@@ -22,6 +23,8 @@ class Eval:
     """How many episodes."""
     sample: bool = False
     """Draw actions as in training, instead of the likeliest."""
+    max_steps: int = LONGEST_EPISODE
+    """Steps after which an episode is cut off: it need not end."""
     checkpoint: str = "latest"
     """Which checkpoint: `latest`, `best`, the number of its steps, or its path."""
     seed: int = 0
@@ -38,7 +41,12 @@ class Eval:
 
         found = find(self.run_name, self.root)
         result = evaluate(
-            found.path, episodes=self.episodes, greedy=not self.sample, seed=self.seed, checkpoint=self.checkpoint
+            found.path,
+            episodes=self.episodes,
+            greedy=not self.sample,
+            seed=self.seed,
+            checkpoint=self.checkpoint,
+            max_steps=self.max_steps,
         )
         means = {name: mean_of(returns) for name, returns in result.by_policy.items()}
         if self.json:
@@ -50,6 +58,8 @@ class Eval:
                 "interval": result.interval if len(result.returns) > 1 else None,
                 "returns": result.returns,
                 "lengths": result.lengths,
+                "cut": result.cut,
+                "max_steps": self.max_steps,
                 "policies": {name: mean.value for name, mean in means.items()},
             }
             print(json.dumps(facts))
@@ -59,6 +69,11 @@ class Eval:
             f"{found.name}, {result.checkpoint.name}: return {result.mean:.1f} ± {result.interval:.1f} (95 % interval "
             f"of the mean) over {len(result.returns)} episodes, from {low:.1f} to {high:.1f}"
         )
+        if result.cut:
+            print(
+                f"{result.cut} of the episodes did not end within {self.max_steps:,} steps and were cut off "
+                "(--max-steps); their returns are what they earned until then"
+            )
         if len(means) > 1:
             print("\n".join(f"  {name}: {mean.value:.1f} ± {mean.interval:.1f}" for name, mean in means.items()))
         return 0

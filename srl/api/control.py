@@ -35,6 +35,8 @@ class Evaluated(Message, frozen=True):
     versions: dict[str, int]
     returns: list[float]
     lengths: list[float]
+    cut: int = 0
+    """How many of the episodes were cut off, because they did not end."""
 
 
 class Figures(Message, frozen=True):

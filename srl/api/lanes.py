@@ -10,6 +10,10 @@ from srl.api.spaces import Space
 from srl.base.state import State
 from srl.base.tree import Array, Tree
 
+LONGEST_EPISODE = 30_000
+"""Steps after which who plays whole episodes cuts one off, unless told otherwise: an episode need not end. It is more
+than the longest limit in common use, Atari's 108,000 frames, which are 27,000 decisions."""
+
 
 @dataclass(frozen=True)
 class TeamSpec:

@@ -56,6 +56,8 @@ class EvaluationStatus(msgspec.Struct, frozen=True):
     best_return: float
     """The highest mean so far, and where it was."""
     best_step: int
+    cut: int = 0
+    """How many of the episodes were cut off, because they did not end."""
 
 
 class Settings(msgspec.Struct, frozen=True):

@@ -100,7 +100,7 @@ class Gauges:
                 mean = sum(message.returns) / len(message.returns)
                 self.add_facts(message.count, {f"{message.role}/return_mean": mean})
         elif isinstance(message, Evaluated):
-            self.add_evaluation(message.versions, message.returns, message.lengths)
+            self.add_evaluation(message.versions, message.returns, message.lengths, message.cut)
         else:
             self.figures = {**self.figures, **message.figures}
 
@@ -116,7 +116,9 @@ class Gauges:
             before = self.facts.get(name, mean)
             self.facts[name] = before + share * (mean - before)
 
-    def add_evaluation(self, versions: dict[str, int], returns: Sequence[float], lengths: Sequence[float]) -> None:
+    def add_evaluation(
+        self, versions: dict[str, int], returns: Sequence[float], lengths: Sequence[float], cut: int = 0
+    ) -> None:
         former = self.evaluation
         mean = mean_of(returns)
         step = self._steps_of(next(iter(versions.values())))
@@ -131,6 +133,7 @@ class Gauges:
             length_mean=mean_of(lengths).value,
             best_return=mean.value if former is None or best else former.best_return,
             best_step=step if former is None or best else former.best_step,
+            cut=cut,
         )
         self._new_evaluations.append(self.evaluation)
 

@@ -86,6 +86,7 @@ def _figures(evaluation: EvaluationStatus, elapsed: float) -> dict[str, float]:
         "eval/return_mean": evaluation.return_mean,
         "eval/length_mean": evaluation.length_mean,
         "eval/episodes": float(evaluation.episodes),
+        "eval/cut": float(evaluation.cut),
         "eval/best_return": evaluation.best_return,
     }
     if evaluation.return_interval is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from srl.api.lanes import LanesConfig
+from srl.api.lanes import LONGEST_EPISODE, LanesConfig
 from srl.api.policy import Policy
 from srl.base.config import from_data
 from srl.base.seeding import derive
@@ -22,6 +22,7 @@ from srl.runs import ROOT, checkpoints, directory
 from srl.workers.player import Player
 
 MAX_COPIES = 16
+DRAWN = 0.5
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class League:
     """Of each pair, at least; seats are taken in turn."""
     ratings: Mapping[str, float]
     """By openskill, 25 to begin with; empty where it is not installed."""
+    cut: int = 0
+    """How many games of all did not end within `max_steps`, and count as drawn."""
 
 
 class _One:
@@ -61,12 +64,14 @@ def league(
     games: int = 100,
     greedy: bool = False,
     seed: int = 0,
+    max_steps: int = LONGEST_EPISODE,
 ) -> League:
     """Play every pair of a run's kept versions (evenly spread, the newest among them) and other players: `random`, or
     functions as `path/file.py:function` that get one observation and a random generator and return an action.
 
     Versions draw their actions, as in training; with `greedy` all of them take their likeliest. Where the game itself
-    draws nothing, two greedy players then play one game for each seat, again and again.
+    draws nothing, two greedy players then play one game for each seat, again and again. A game of `max_steps` moves is
+    cut off, and drawn.
     """
     if games < 1 or versions < 1:
         raise ValueError(f"games and versions must be at least 1, found {games} and {versions}")
@@ -79,12 +84,14 @@ def league(
     names = list(players)
     points = np.full((len(names), len(names)), np.nan)
     results: list[tuple[str, str, float]] = []
+    num_cut = 0
     for i, one in enumerate(names):
         for j, other in enumerate(names[i + 1 :], i + 1):
-            mine = match(environment, players[one], players[other], games, greedy, derive(seed, i, j))
+            mine, cut = match(environment, players[one], players[other], games, greedy, derive(seed, i, j), max_steps)
+            num_cut += cut
             points[i, j], points[j, i] = float(np.mean(mine)), 1.0 - float(np.mean(mine))
             results += [(one, other, result) for result in mine]
-    return League(tuple(names), tuple(map(tuple, points.tolist())), games, ratings(names, results))
+    return League(tuple(names), tuple(map(tuple, points.tolist())), games, ratings(names, results), num_cut)
 
 
 def _players(
@@ -108,17 +115,27 @@ def _players(
     return players
 
 
-def match(environment: LanesConfig, one: Policy, other: Policy, games: int, greedy: bool, seed: int) -> list[float]:
-    """Points of `one` in so many games or a few more, on each seat in turn; with `greedy` nobody draws an action."""
+def match(
+    environment: LanesConfig,
+    one: Policy,
+    other: Policy,
+    games: int,
+    greedy: bool,
+    seed: int,
+    max_steps: int = LONGEST_EPISODE,
+) -> tuple[list[float], int]:
+    """Points of `one` in so many games or a few more, on each seat in turn, and how many were cut off and drawn; with
+    `greedy` nobody draws an action."""
     copies = min(MAX_COPIES, games)
     inner = environment.build(copies)
     try:
         versus_spec(inner.spec)
         opponents = _One(other)
         lanes = VersusLanes(inner, opponents, seats_in_turn=True, greedy=greedy)
-        player = Player(lanes, {"one": one}, {"*": "one"}, greedy)
+        player = Player(lanes, {"one": one}, {"*": "one"}, greedy, max_steps=max_steps)
         player.play(seed, games)
-        return opponents.points
+        cut = player.results()["one"].cut
+        return opponents.points + [DRAWN] * cut, cut
     finally:
         inner.close()
 
@@ -136,6 +153,6 @@ def ratings(names: Sequence[str], results: Sequence[tuple[str, str, float]]) -> 
     rated = {name: model.rating(name=name) for name in names}
     for index in np.random.default_rng(0).permutation(len(results)):
         one, other, points = results[index]
-        ranks = [0, 0] if points == 0.5 else [0, 1] if points > 0.5 else [1, 0]
+        ranks = [0, 0] if points == DRAWN else [0, 1] if points > DRAWN else [1, 0]
         (rated[one],), (rated[other],) = model.rate([[rated[one]], [rated[other]]], ranks=ranks)
     return {name: float(rating.mu) for name, rating in rated.items()}

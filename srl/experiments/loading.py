@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
-from srl.api.lanes import LanesConfig
+from srl.api.lanes import LONGEST_EPISODE, LanesConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Dict, Space, array_spec
 from srl.base.config import from_data, to_data
@@ -182,6 +182,8 @@ class Evaluation:
     checkpoint: Path
     by_policy: Mapping[str, tuple[float, ...]]
     """Returns of each policy's agents, where several play together."""
+    cut: int = 0
+    """How many of the episodes were cut off, because they did not end within `max_steps`."""
 
     @property
     def mean(self) -> float:
@@ -200,10 +202,12 @@ def evaluate(
     greedy: bool = True,
     seed: int = 0,
     checkpoint: str | int | Path = "latest",
+    max_steps: int = LONGEST_EPISODE,
 ) -> Evaluation:
     """Play whole episodes with a run's policies in the environment they were trained in.
 
     `greedy` takes the likeliest actions, else they are drawn as in training. `checkpoint` as for :func:`load`.
+    Episodes need not end: one of `max_steps` steps is cut off, and counts with what it earned until then.
     """
     from srl.experiments.playing import play
 
@@ -213,10 +217,11 @@ def evaluate(
     source = choose_checkpoint(run, checkpoint)
     policies = load_all(run, config["policies"], source, seed)
     options = from_data(config["options"])
-    played = play(environment, policies, options.roles, episodes, greedy, seed)
+    played = play(environment, policies, options.roles, episodes, greedy, seed, max_steps)
     return Evaluation(
-        returns=tuple(value for returns, _ in played.values() for value in returns),
-        lengths=tuple(value for _, lengths in played.values() for value in lengths),
+        returns=tuple(value for one in played.values() for value in one.returns),
+        lengths=tuple(value for one in played.values() for value in one.lengths),
         checkpoint=source,
-        by_policy={name: tuple(returns) for name, (returns, _) in played.items()},
+        by_policy={name: tuple(one.returns) for name, one in played.items()},
+        cut=sum(one.cut for one in played.values()),
     )

@@ -11,6 +11,7 @@ from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.mappo import IPPOConfig, MAPPOConfig
 from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo import PPOConfig
+from srl.api.lanes import LONGEST_EPISODE
 from srl.base.nearest import nearest
 from srl.experiments.recipe import AUTO
 from srl.experiments.recipes import NAMES
@@ -132,6 +133,9 @@ class TrainOptions:
     """Share of one core that evaluation may take, in (0, 1]."""
     eval_greedy: bool = True
     """Evaluate the likeliest actions; otherwise they are drawn as in training."""
+    eval_max_steps: int = LONGEST_EPISODE
+    """Steps after which an episode of an evaluation is cut off: where none need end, a policy that runs against a wall
+    would be evaluated for ever."""
     sinks: tuple[str, ...] = ("tensorboard",)
     """Where metrics go beside metrics.jsonl: `tensorboard`, `wandb`, `mlflow`, or a function of your own as
     `package.module:function`; W&B and MLflow are set up by their own environment variables."""
@@ -172,10 +176,10 @@ class TrainOptions:
             raise ValueError(f"keep_last must be at least 1, found {self.keep_last}")
         if self.keep_every < 0:
             raise ValueError(f"keep_every must be a number of steps, or 0 for none, found {self.keep_every}")
-        if self.eval_every < 0 or self.eval_episodes < 1:
+        if self.eval_every < 0 or self.eval_episodes < 1 or self.eval_max_steps < 1:
             raise ValueError(
-                f"eval_every must be 0 (no evaluation) or more, and eval_episodes at least 1; found {self.eval_every} "
-                f"and {self.eval_episodes}"
+                f"eval_every must be 0 (no evaluation) or more, eval_episodes and eval_max_steps at least 1; found "
+                f"{self.eval_every}, {self.eval_episodes} and {self.eval_max_steps}"
             )
         if not 0.0 < self.eval_share <= 1.0:
             raise ValueError(f"eval_share is a share of one core, in (0, 1]; found {self.eval_share}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from srl.api.lanes import LanesConfig
 from srl.api.policy import Policy
 from srl.experiments.role_options import role_patterns
-from srl.workers.player import Player
+from srl.workers.player import Played, Player
 
 MAX_COPIES = 16
 
@@ -19,14 +19,15 @@ def play(
     episodes: int,
     greedy: bool,
     seed: int,
-) -> dict[str, tuple[list[float], list[float]]]:
-    """Policy -> returns and lengths of so many episodes of every agent."""
+    max_steps: int,
+) -> dict[str, Played]:
+    """Policy -> so many episodes of every agent, each cut off after `max_steps` steps."""
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, found {episodes}")
     copies = min(MAX_COPIES, episodes)
     lanes = environment.build(copies)
     try:
-        player = Player(lanes, policies, role_patterns(lanes.spec, roles), greedy)
+        player = Player(lanes, policies, role_patterns(lanes.spec, roles), greedy, max_steps=max_steps)
         player.play(seed, episodes)
         return player.results()
     finally:

@@ -68,7 +68,7 @@ def record(
             count = _write(path, first, frames, fps)
         finally:
             lanes.close()
-    returns = [value for some, _ in player.results().values() for value in some]
+    returns = [value for played in player.results().values() for value in played.returns]
     return Film(path, count, tuple(returns))
 
 

@@ -217,6 +217,7 @@ def _evaluators(
         episodes=options.eval_episodes,
         share=options.eval_share,
         greedy=options.eval_greedy,
+        max_steps=options.eval_max_steps,
     )
     resources = Resources(cpu=options.eval_share, niceness=EVALUATOR_NICENESS)
     return WorkerGroup("evaluators", config, 1, resources, replace(watched, vital=False), scalable=False)

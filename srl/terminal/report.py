@@ -60,6 +60,8 @@ def _reached(status: RunStatus) -> dict[str, str]:
             f"{figure(evaluation.return_mean)} at step {count(evaluation.step)}, "
             f"best {figure(evaluation.best_return)} at step {count(evaluation.best_step)}"
         )
+        if evaluation.cut:
+            rows["evaluation"] += f"; {evaluation.cut} of {evaluation.episodes} episodes did not end and were cut off"
     steps = count(status.steps)
     if not whole:
         steps += f" of {count(status.target_steps)}"

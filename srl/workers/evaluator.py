@@ -34,6 +34,8 @@ class EvaluatorConfig:
     share: float = 0.03
     """Of one core. Kept by the evaluator itself: after each turn of work it rests until the share is right."""
     greedy: bool = True
+    max_steps: int | None = None
+    """Of an episode, which is then cut off: where none need end, evaluation would not either."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
@@ -59,7 +61,7 @@ class Evaluator:
         }
         self._lanes = config.environment.build(min(MAX_COPIES, config.episodes))
         patterns = {role.agents: role.policy for role in config.roles}
-        self._player = Player(self._lanes, self._policies, patterns, config.greedy, context.meter)
+        self._player = Player(self._lanes, self._policies, patterns, config.greedy, context.meter, config.max_steps)
         self._playing = False
         self._next = self._planned()  # the first policy's version from which on the next evaluation may begin
         self._count = 0
@@ -110,14 +112,15 @@ class Evaluator:
         results = self._player.results()
         for name, store in self._stores.items():
             store.tag(EVALUATED, EVALUATING)
-            returns, _ = results[name]
+            returns = results[name].returns
             facts = {EVAL_RETURN: mean_of(returns).value, EVAL_EPISODES: float(len(returns))}
             store.note(self._policies[name].version, facts)
         self._context.report(
             Evaluated(
                 versions={name: policy.version for name, policy in self._policies.items()},
-                returns=[value for returns, _ in results.values() for value in returns],
-                lengths=[value for _, lengths in results.values() for value in lengths],
+                returns=[value for played in results.values() for value in played.returns],
+                lengths=[value for played in results.values() for value in played.lengths],
+                cut=sum(played.cut for played in results.values()),
             )
         )
         self._playing = False

@@ -10,6 +10,7 @@ import pytest
 
 import srl
 from srl.runs import checkpoints
+from srl.terminal.report import final_report
 
 OPTIONS = {"steps": 12_000, "scheduler": "inline", "lanes": 16, "seed": 3}
 
@@ -42,11 +43,25 @@ def test_the_best_parameters_are_kept_and_training_is_not_touched(tmp_path: Path
     assert resumed.state == "finished"
 
 
+def test_the_background_evaluates_also_where_no_episode_ends(tmp_path: Path) -> None:
+    sizes = {"steps": 64, "lanes": 2, "horizon": 8, "recipe": "none", "scheduler": "inline", "sinks": ()}
+    evaluation = {"eval_every": 16, "eval_episodes": 2, "eval_share": 1.0, "eval_max_steps": 3}
+    env = "srl.testing.environments:tracer"
+    run = srl.train(env, env_args={"length": 10**6}, root=tmp_path, **sizes, **evaluation)
+    records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    told = {(one["eval/cut"], one["eval/episodes"], one["eval/length_mean"]) for one in records if "eval/cut" in one}
+    assert told == {(2.0, 2.0, 3.0)}
+    assert run.status.evaluation is not None
+    assert run.status.evaluation.cut == 2
+    assert "2 of 2 episodes did not end and were cut off" in final_report(run.status).plain
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"eval_every": -1}, "eval_every must be 0"),
-        ({"eval_episodes": 0}, "eval_episodes at least 1"),
+        ({"eval_episodes": 0}, "eval_episodes and eval_max_steps at least 1"),
+        ({"eval_max_steps": 0}, "eval_episodes and eval_max_steps at least 1"),
         ({"eval_share": 1.5}, "eval_share is a share of one core"),
     ],
 )

@@ -1,5 +1,6 @@
 """Which checkpoint is meant, and how a run is played."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from trained import untrained
 
 import srl
+from srl.cli import main
 from srl.experiments.loading import choose_checkpoint
 from srl.runs import checkpoints
 from srl.runs.directory import create
@@ -49,3 +51,18 @@ def test_episodes_are_played_with_one_thread_and_the_users_number_comes_back(
     finally:
         torch.set_num_threads(before)
     assert set(seen) == {1}
+
+
+def test_episodes_that_do_not_end_are_cut_off_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = untrained(tmp_path, "srl.testing.environments:tracer", {"length": 10**6})
+    words = ["eval", str(run.path), "--episodes", "17", "--max-steps", "4"]
+    assert main([*words, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["episodes"], facts["cut"], facts["max_steps"]) == (17, 17, 4)
+    assert (set(facts["returns"]), set(facts["lengths"])) == ({1.0 + 2.0 + 3.0 + 4.0}, {4.0})
+    assert main(words) == 0
+    assert "17 of the episodes did not end within 4 steps and were cut off" in capsys.readouterr().out
+    assert main([*words[:-1], "0"]) == 2
+    assert "max_steps, of an episode, must be at least 1" in capsys.readouterr().err
+    finite = untrained(tmp_path / "finite", "srl.testing.environments:tracer", {"length": 4})
+    assert srl.evaluate(finite.path, episodes=3, max_steps=4).cut == 0

@@ -87,10 +87,16 @@ def test_in_a_match_seats_are_taken_in_turn_and_both_sides_are_greedy_or_neither
     one, other = Fixed(0), Fixed()
     for greedy in (False, True):
         one.greedy.clear(), other.greedy.clear()
-        points = match(lanes_config(TURNS, length=5), one, other, 32, greedy, seed=0)
+        points, cut = match(lanes_config(TURNS, length=5), one, other, 32, greedy, seed=0)
+        assert cut == 0
         assert len(points) >= 32
         assert abs(points.count(0.0) - points.count(1.0)) <= 1, "as often first as second"
         assert one.greedy == other.greedy == {greedy}
+
+
+def test_a_game_without_end_is_drawn() -> None:
+    game = lanes_config(TURNS, length=10**6)
+    assert match(game, Fixed(0), Fixed(), 5, greedy=False, seed=0, max_steps=6) == ([0.5] * 5, 5)
 
 
 def test_a_draw_is_rated_as_one() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from srl.api.block import BlockSpec
 from srl.api.control import Evaluated
+from srl.api.lanes import LanesConfig
 from srl.api.spaces import array_spec
 from srl.environments.ids import lanes_config
 from srl.streams.push import PushStream
@@ -19,6 +20,8 @@ from srl.testing.policies import DECISION_SPEC
 from srl.workers.evaluator import Evaluator, EvaluatorConfig
 from srl.workers.roles import Role
 
+CARTPOLE = lanes_config("CartPole-v1")
+
 
 @pytest.fixture
 def world() -> Iterator[World]:
@@ -27,14 +30,21 @@ def world() -> Iterator[World]:
     made.close()
 
 
-def evaluator(world: World, every: int = 1, episodes: int = 3, share: float = 1.0) -> Evaluator:
-    environment = lanes_config("CartPole-v1")
+def evaluator(
+    world: World,
+    every: int = 1,
+    episodes: int = 3,
+    share: float = 1.0,
+    max_steps: int | None = None,
+    environment: LanesConfig = CARTPOLE,
+) -> Evaluator:
     lanes = environment.build(1)
     team = lanes.spec.teams[0]
     lanes.close()
     samples = PushStream("policy", BlockSpec(4, 1, array_spec(team.observation), DECISION_SPEC), 1)
     role = Role("policy", CountingConfig(), team.observation, team.action, samples)
-    return EvaluatorConfig(environment, (role,), every, episodes, share).build(world.context("evaluators"))
+    config = EvaluatorConfig(environment, (role,), every, episodes, share, max_steps=max_steps)
+    return config.build(world.context("evaluators"))
 
 
 def publish(world: World, version: int) -> None:
@@ -85,6 +95,16 @@ def test_the_score_of_a_version_is_noted_and_a_replacement_goes_on_from_there(wo
     publish(world, 8)
     assert replacement.poll().worked
     replacement.close()
+
+
+def test_an_evaluation_comes_to_an_end_where_episodes_do_not(world: World) -> None:
+    endless = lanes_config("srl.testing.environments:tracer", length=10**6)
+    worker = evaluator(world, max_steps=4, environment=endless)
+    publish(world, 1)
+    until(lambda: world.reported(Evaluated), worker.poll)
+    (report,) = world.reported(Evaluated)
+    assert (report.lengths, report.returns, report.cut) == ([4.0] * 3, [10.0] * 3, 3)
+    worker.close()
 
 
 def test_it_rests_as_its_share_demands(world: World) -> None:

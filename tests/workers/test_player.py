@@ -9,6 +9,8 @@ import pytest
 
 from srl.api.lanes import Arrival, LaneSpec, TeamSpec
 from srl.api.spaces import Box, Discrete
+from srl.environments.ids import lanes_config
+from srl.testing.policies import CountingPolicy
 from srl.workers.player import Player
 
 
@@ -69,8 +71,9 @@ def test_every_lane_plays_its_share_to_the_end_and_keeps_its_memory() -> None:
     player.begin(seed=0, episodes=7)  # the first lane plays one more
     while not player.done:
         player.step()
-    returns, lengths = player.results()["policy"]
-    assert sorted(returns) == sorted(lengths) == [1, 1, 1, 2, 2, 3, 3]
+    played = player.results()["policy"]
+    assert sorted(played.returns) == sorted(played.lengths) == [1, 1, 1, 2, 2, 3, 3]
+    assert played.cut == 0
     assert all(policy.greedy)
 
 
@@ -88,7 +91,35 @@ def test_a_lost_life_is_no_episode() -> None:
     player.begin(0, 2)
     while not player.done:
         player.step()
-    assert player.results()["policy"][0] == [100.0, 100.0]
+    assert player.results()["policy"].returns == [100.0, 100.0]
+
+
+def test_an_episode_is_cut_at_the_limit_and_its_lane_goes_on_when_it_has_ended() -> None:
+    lanes = Countdown(3)
+    player = Player(lanes, {"policy": Remembering()}, {"*": "policy"}, max_steps=2)
+    player.play(seed=0, episodes=7)
+    played = player.results()["policy"]
+    assert sorted(played.returns) == sorted(played.lengths) == [1, 1, 1, 2, 2, 2, 2]
+    assert played.cut == 2, "those of three steps, not those that end at the limit by themselves"
+    assert len(lanes.actions) == 6, "the second cut is two steps into the second episode of the third lane"
+
+
+def test_a_game_that_is_cut_has_all_its_lives() -> None:
+    """It loses a life at each odd step, for a reward of 1, and goes on with the next one at each even step."""
+    player = Player(Countdown(1, lives=True), {"policy": Remembering()}, {"*": "policy"}, max_steps=4)
+    player.play(seed=0, episodes=1)
+    assert player.results()["policy"].returns == [2.0]
+
+
+def test_where_no_episode_ends_all_copies_start_anew_until_everyone_has_played_its_share() -> None:
+    """One agent dies at its second step, the other never does."""
+    lanes = lanes_config("pettingzoo:srl.testing.multiagent_environments:DyingTeam", deaths=(2, 10**6)).build(2)
+    player = Player(lanes, {"policy": CountingPolicy()}, {"*": "policy"}, max_steps=3)
+    player.play(seed=0, episodes=3)
+    lanes.close()
+    played = player.results()["policy"]
+    assert sorted(played.returns) == [1 + 2] * 3 + [101 + 102 + 103] * 3
+    assert (sorted(played.lengths), played.cut) == ([2, 2, 2, 3, 3, 3], 3)
 
 
 def test_an_agent_without_a_policy_is_refused() -> None:
