@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
@@ -25,7 +26,7 @@ from srl.experiments.arguments import (
     chosen_algorithm,
     given_on,
     given_values,
-    options_of_run,
+    options_before,
     parse_pairs,
     spell_out,
 )
@@ -200,7 +201,7 @@ class Doctor:
 def _narrowed(command: type[Any], words: Sequence[str], defaults: TrainOptions) -> type[Any]:
     """`Train` and its like as parser and help should be: with the options of one algorithm, not of all; and knowing
     which of them are given."""
-    algorithm = chosen_algorithm(words)
+    algorithm = chosen_algorithm(words, defaults.algo)
     others = [(name, getattr(defaults, name)) for name in ALGORITHMS if name != algorithm]
     hidden: list[Any] = [(name, Annotated[type(own), Fixed, Suppress], field(default=own)) for name, own in others]
     options = make_dataclass("TrainOptions", hidden, bases=(TrainOptions,), frozen=True)
@@ -214,37 +215,38 @@ def _narrowed(command: type[Any], words: Sequence[str], defaults: TrainOptions) 
 
 MENDABLE = (ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError)
 """The errors of ours that are messages to a user. Whatever else we raise is a mistake of ours."""
-COMMANDS: dict[str, Callable[[Sequence[str]], Any]] = {
-    "train": lambda words: _narrowed(Train, words, TrainOptions()),
-    "submit": lambda words: _narrowed(Submit, words, TrainOptions()),
-    "check-algo": lambda words: CheckAlgo.of(chosen_algorithm(words)),
-    "resume": lambda words: _narrowed(Resume, words, options_of_run(words)),
-    "attach": lambda _: Attach,
-    "eval": lambda _: Eval,
-    "league": lambda _: League,
-    "record": lambda _: Record,
-    "plot": lambda _: Plot,
-    "export": lambda _: Export,
-    "ps": lambda _: Ps,
-    "stop": lambda _: Stop,
-    "scale": lambda _: Scale,
-    "logs": lambda _: Logs,
-    "agent": lambda _: Agent,
-    "chaos": lambda _: Chaos,
-    "check-env": lambda _: CheckEnv,
-    "bench": lambda _: Bench,
-    "doctor": lambda _: Doctor,
+COMMANDS: dict[str, Callable[[Sequence[str], TrainOptions], Any]] = {
+    "train": partial(_narrowed, Train),
+    "submit": partial(_narrowed, Submit),
+    "check-algo": lambda words, _: CheckAlgo.of(chosen_algorithm(words)),
+    "resume": partial(_narrowed, Resume),
+    "attach": lambda *_: Attach,
+    "eval": lambda *_: Eval,
+    "league": lambda *_: League,
+    "record": lambda *_: Record,
+    "plot": lambda *_: Plot,
+    "export": lambda *_: Export,
+    "ps": lambda *_: Ps,
+    "stop": lambda *_: Stop,
+    "scale": lambda *_: Scale,
+    "logs": lambda *_: Logs,
+    "agent": lambda *_: Agent,
+    "chaos": lambda *_: Chaos,
+    "check-env": lambda *_: CheckEnv,
+    "bench": lambda *_: Bench,
+    "doctor": lambda *_: Doctor,
 }
 
 
 def parse(arguments: list[str]) -> Any:
     """The command that was meant, ready to `run`."""
-    words = spell_out(arguments)
+    before = options_before(arguments)
+    words = spell_out(arguments, before.algo)
     if words[:1] and words[0] in COMMANDS:  # the parsers of all others would take a fifth of a second
-        command = COMMANDS[words[0]](words)
+        command = COMMANDS[words[0]](words, before)
         about = inspect.cleandoc(command.__doc__)  # whole: of a docstring, tyro leaves the examples out
         return tyro.cli(command, prog=f"srl {words[0]}", args=words[1:], description=about)
-    known = [Annotated[command(words), subcommand(name)] for name, command in COMMANDS.items()]
+    known = [Annotated[command(words, before), subcommand(name)] for name, command in COMMANDS.items()]
     either: Any = Union[tuple(known)]
     about = f"ReaLly Scalable RL. With {blame.DEBUG}=1 in the environment, errors show their whole traceback."
     return tyro.cli(either, prog="srl", args=words, description=about)

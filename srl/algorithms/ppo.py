@@ -38,7 +38,7 @@ class PPOConfig(LearningConfig):
     kl_coefficient: float = 0.0
     """Weight of a penalty on the divergence from the policy that decided."""
     adapt_kl: float | None = None
-    """Double this weight after an update whose divergence was above 1.5 times this, halve it below 1 / 1.5."""
+    """Double this weight after an update that ends with a divergence above 1.5 times this, halve it below 1 / 1.5."""
     target_kl: float | None = None
     """Leave the rest of an update out as soon as the divergence of a minibatch is above 1.5 times this."""
     correction: Literal["none", "clip", "vtrace"] = "none"

@@ -81,6 +81,9 @@ class PPOTrainer:
             return {"learning_rate": learning_rate}
         shuffle = np.random.Generator(np.random.Philox(key=self._shuffle_key(), counter=[0, 0, 0, self._counters[1]]))
         metrics = self._descend(samples, self._coefficients(progress), learning_rate, shuffle)
+        if config.adapt_kl is not None:  # before the normalisers move
+            metrics["kl_coefficient"] = float(self._kl_coefficient[0])
+            metrics["kl_after"] = self._divergence_after(samples, shuffle)
         if normalisers.observations is not None:
             with np.errstate(all="ignore"):
                 normalisers.observations.fold(batch, learner.ranks)
@@ -89,8 +92,7 @@ class PPOTrainer:
             if self._phase.is_due(int(self._counters[1])):
                 metrics |= self._phase.run(learner, learning_rate, int(self._counters[1]), shuffle)
         if config.adapt_kl is not None:
-            metrics["kl_coefficient"] = float(self._kl_coefficient[0])
-            self._adapt(metrics["approx_kl"] / config.adapt_kl)
+            self._adapt(metrics["kl_after"] / config.adapt_kl)
         return {**metrics, "learning_rate": learning_rate}
 
     def _samples(self, batch: Trajectory) -> PPOBatch:
@@ -168,8 +170,25 @@ class PPOTrainer:
         self._learner.ranks.add(mean)
         return float(mean)
 
+    def _divergence_after(self, samples: PPOBatch, shuffle: np.random.Generator) -> float:
+        """The same over the whole batch, when all gradient steps are done: it takes one more pass."""
+        total = torch.zeros(1, dtype=torch.float64)
+        for observation, minibatch, _ in samples.minibatches(shuffle):
+            if len(minibatch.advantage) == 0:
+                continue
+            with torch.no_grad():
+                parameters, _ = self._learner.network_pass.forward(observation)
+            log_prob = self._distribution.evaluate(parameters, minibatch.action).log_prob
+            log_ratio = fetch(log_prob - minibatch.log_prob).double()
+            total += (log_ratio.expm1() - log_ratio).sum()
+        self._learner.ranks.add(total)
+        divergence = float(total) / samples.num_samples
+        if not math.isfinite(divergence):
+            raise NotFiniteError
+        return divergence
+
     def _adapt(self, relative_kl: float) -> None:
-        """Schulman et al. 2017, section 4: keep the divergence near the one that was asked for."""
+        """Schulman et al. 2017, section 4: keep the divergence that an update ends with near the one asked for."""
         if relative_kl > KL_MARGIN:
             self._kl_coefficient *= 2.0
         elif relative_kl < 1.0 / KL_MARGIN:

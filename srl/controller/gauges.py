@@ -301,8 +301,7 @@ def settings_of(experiment: Experiment) -> Settings:
         if isinstance(config, ActorConfig):
             found |= {"lanes": config.copies, "ring": config.ring}
         elif isinstance(config, TrainerWorkerConfig) and "batch" not in found:
-            samples = config.samples
-            found["batch"] = samples.batch_blocks * samples.spec.lanes * samples.spec.horizon * samples.consumers
+            found["batch"] = config.samples.batch
             found["num_minibatches"] = getattr(config.algorithm, "num_minibatches", 0)
     return Settings(**found)
 

@@ -18,10 +18,9 @@ CHECK = "check-algo"
 RESUME = "resume"
 
 
-def chosen_algorithm(arguments: Sequence[str]) -> str:
-    """What `--algo` says, or the default; of `srl check-algo`, the first word that can be an algorithm; of `srl
-    resume`, what the run learns by."""
-    chosen = options_of_run(arguments).algo if arguments[:1] == [RESUME] else ALGORITHMS[0]
+def chosen_algorithm(arguments: Sequence[str], default: str = ALGORITHMS[0]) -> str:
+    """What `--algo` says, or the default; of `srl check-algo`, the first word that can be an algorithm."""
+    chosen = default
     if arguments[:1] == [CHECK]:
         names = (word for word in arguments[1:] if word in ALGORITHMS or (":" in word and "=" not in word))
         return next(names, chosen)
@@ -33,24 +32,32 @@ def chosen_algorithm(arguments: Sequence[str]) -> str:
     return chosen
 
 
-def options_of_run(arguments: Sequence[str]) -> TrainOptions:
-    """Those of the run behind `srl resume`. The defaults where there is none such: the command itself will complain."""
+def options_before(arguments: Sequence[str]) -> TrainOptions:
+    """What options are unless they are given: of `srl resume`, those of the run, with the sizes it chose for itself.
+    The defaults where there is none such: the command itself will complain."""
+    if arguments[:1] != [RESUME]:
+        return TrainOptions()
+    from srl.experiments.sizes import with_sizes
+
     words = list(arguments)
     for word in words:
         if word.startswith("--root="):
             words += word.split("=", 1)
     root = Path(words[words.index("--root") + 1]) if "--root" in words[:-1] else ROOT
     try:
-        options = from_data(directory.find(words[1], root).read_config()["options"])
+        config = directory.find(words[1], root).read_config()
+        options = from_data(config["options"])
     except (IndexError, KeyError, ValueError, OSError, TypeError):
         return TrainOptions()
-    return options if isinstance(options, TrainOptions) else TrainOptions()
+    if not isinstance(options, TrainOptions):
+        return TrainOptions()
+    return with_sizes(options, config.get("sizes", {}), options)
 
 
-def spell_out(arguments: Sequence[str]) -> list[str]:
+def spell_out(arguments: Sequence[str], default: str = ALGORITHMS[0]) -> list[str]:
     """`--algo.gamma 0.9` as the parser knows it: `--impala.gamma 0.9`, or `--algo-arg gamma=0.9` for an algorithm of
-    the user's own. ValueError for an option of another algorithm."""
-    algorithm = chosen_algorithm(arguments)
+    the user's own; `default` is the algorithm without `--algo`. ValueError for an option of another algorithm."""
+    algorithm = chosen_algorithm(arguments, default)
     for word in arguments:
         owner, dot, rest = word.removeprefix("--").partition(".")
         if word.startswith("--") and dot and owner in ALGORITHMS and owner != algorithm:

@@ -202,17 +202,21 @@ class _Trial:
     def _control(self, team: TeamSpec, changes: Mapping[str, Any]) -> ProbeResult:
         """Without a memory the probe must not be solved: otherwise it finds out nothing."""
         began = time.perf_counter()
-        found = self._found(self._train(self._with(changes)), team)
+        note, found = "memory none", {}
+        try:
+            found = self._found(self._train(self._with(changes)), team)
+        except RunFailed as error:
+            note = f"{note}, training failed: {str(error).splitlines()[0]}"
         wanted = {"return": CHANCE}
-        right = found["return"] <= CHANCE
+        right = "return" in found and found["return"] <= CHANCE
         return ProbeResult(
             f"{self._case.name}, control",
             "a probe that can be solved without a memory",
             "pass" if right else "fail",
             wanted,
-            {"return": found["return"]},
+            {name: value for name, value in found.items() if name == "return"},
             "at most",
-            "memory none",
+            note,
             round(time.perf_counter() - began, 2),
         )
 

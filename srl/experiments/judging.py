@@ -51,10 +51,9 @@ class Judge:
             "episodes": evaluation.episodes,
         }
         for policy, store in self._stores.items():
-            if store.versions().get(EVALUATED) != evaluation.versions[policy]:
-                return  # the next evaluation is already done, or this one was made on another host
             pulled = store.pull(EVALUATED)
-            assert pulled is not None
+            if pulled is None or pulled[0] != evaluation.versions[policy]:
+                return  # the next evaluation is already done, or this one was made on another host
             arrays[f"{policy}/parameters"] = pulled[1]
             facts["policies"][policy] = {"version": pulled[0], "steps": evaluation.step, "policy": policy}
         former, self._best = self._best, evaluation.return_mean

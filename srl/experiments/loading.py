@@ -22,6 +22,8 @@ from srl.experiments.native import decoded, encoded
 from srl.runs import ROOT, checkpoints, directory
 from srl.runs.directory import RunDirectory
 
+MASK = "action_mask"
+
 
 class TrainedPolicy:
     """Decides for single observations or for batches of them, by the likeliest action or by drawing one."""
@@ -53,7 +55,9 @@ class TrainedPolicy:
         """The action for one observation, or an array of actions for a batch: both as the environment writes them, in
         the shapes, bounds and countings of its spaces.
 
-        Parts that only the critic saw in training (`global_keys`) may be left out.
+        Parts that only the critic saw in training (`global_keys`) may be left out. Where the environment tells in its
+        infos which actions are allowed, an observation is ``{"observation": observation, "action_mask":
+        info["action_mask"]}``.
 
         A policy with a memory remembers the observations of the calls before, back to `reset`. In a batch, where
         episodes begin one by one, `first` [B] says whose begins now.
@@ -61,6 +65,7 @@ class TrainedPolicy:
         spec = array_spec(self.observation)
         if self._unseen and isinstance(observation, Mapping):
             observation = {**self._unseen_like(observation), **observation}
+        self._check_parts(observation)
         tree = encoded(self.observation, observation)
         (_, leaf), (_, array) = next(leaves(spec)), next(leaves(tree))
         single = array.ndim == len(leaf.shape)
@@ -78,6 +83,23 @@ class TrainedPolicy:
         self._state = decision.get("state")
         action = decoded(self.action, decision["action"])
         return lane_of(action, 0) if single else action
+
+    def _check_parts(self, observation: Any) -> None:
+        """The part that people forget is a mask, which the environment may have in its infos."""
+        if not isinstance(self.observation, Dict) or self.observation.is_tuple:
+            return
+        parts = self.observation.items
+        missing = [name for name in parts if not isinstance(observation, Mapping) or name not in observation]
+        if not missing:
+            return
+        text = f"an observation is a dictionary of {', '.join(parts)}; "
+        text += f"it has no {missing[0]!r}" if isinstance(observation, Mapping) else f"found {observation!r}"
+        if MASK in missing:
+            others = "**observation" if isinstance(observation, Mapping) else '"observation": observation'
+            text += (
+                f'. What actions are allowed is told by the environment: act({{{others}, "{MASK}": info["{MASK}"]}})'
+            )
+        raise ValueError(text)
 
     def _unseen_like(self, observation: Mapping[str, Any]) -> dict[str, Tree]:
         """Zeros for the parts that only the critic sees, as many rows as there are of the others."""

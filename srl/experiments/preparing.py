@@ -29,9 +29,10 @@ class Prepared:
     why_not_resumable: str
 
 
-def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collection[str]) -> Prepared:
-    """Look at the environment, and take its recipe for the options whose names are not among `given`. Everything that
-    can be wrong is found here, before a directory is made or a process started."""
+def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collection[str] | None) -> Prepared:
+    """Look at the environment, and take its recipe for the options whose names are not among `given`; None: a recipe
+    has said its word in them already, or shall not. Everything that can be wrong is found here, before a directory is
+    made or a process started."""
     from srl.environments.ids import lanes_config
     from srl.environments.masks import known_by
     from srl.environments.repeat import can_repeat, repeated
@@ -46,16 +47,19 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
     probed = look_at(environment, options)
     environment = settled(environment, probed.spec)
-    recipe = recipe_for(environment, probed.spec, options.recipe)
-    options = apply(recipe, options, given, probed.spec)
-    environment, options = apply_to_environment(recipe, environment, options)
-    if recipe is not None and "action_repeat" not in given and not can_repeat(environment):
-        options = replace(options, action_repeat=1)  # the recipe may ask for more, the user did not
+    line = ""
+    if given is not None:
+        recipe = recipe_for(environment, probed.spec, options.recipe)
+        options = apply(recipe, options, given, probed.spec)
+        environment, options = apply_to_environment(recipe, environment, options)
+        if recipe is not None and "action_repeat" not in given and not can_repeat(environment):
+            options = replace(options, action_repeat=1)  # the recipe may ask for more, the user did not
+        line = told(recipe, options)
     environment = repeated(environment, options.action_repeat)
     if options.team_reward:
         environment = team_reward(environment, probed.spec, role_patterns(probed.spec, options.roles))
     experiment = standard_experiment(title, environment, probed, options)
-    return Prepared(options, environment, experiment, told(recipe, options), probed.why_not_resumable)
+    return Prepared(options, environment, experiment, line, probed.why_not_resumable)
 
 
 def team_reward(environment: LanesConfig, spec: LaneSpec, patterns: Mapping[str, str]) -> LanesConfig:

@@ -28,6 +28,7 @@ from srl.experiments.judging import Judge
 from srl.experiments.options import TrainOptions
 from srl.experiments.past_versions import find_opponents, keep_every
 from srl.experiments.saving import Restored, Saver
+from srl.experiments.sizes import sizes_of
 from srl.runs.checkpoints import Keep
 from srl.runs.directory import RunDirectory
 from srl.runs.foreign_sinks import sinks_of
@@ -296,10 +297,12 @@ def metrics_of(status: RunStatus) -> dict[str, float]:
 
 
 def describe(experiment: Experiment, options: TrainOptions, environment: LanesConfig) -> dict[str, Any]:
-    """What config.json holds: enough to resume the run, and to use its policies without it."""
+    """What config.json holds: enough to resume the run, and to use its policies without it. The options are as they
+    were asked for, with None where the run chose for itself; `sizes` are what came of it."""
     return {
         "environment": experiment.environment,
         "lanes": to_data(environment),
         "options": to_data(options),
+        "sizes": sizes_of(experiment),
         "policies": experiment.description,
     }

@@ -179,11 +179,6 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
     return with_needs(extend(experiment, options.graph), options.resources)
 
 
-def batch_of(samples: PushStream) -> int:
-    """Decisions that an update takes from this stream, over all trainers."""
-    return samples.batch_blocks * samples.spec.lanes * samples.spec.horizon * samples.consumers
-
-
 def _self_play(environment: LanesConfig, role: Role, options: TrainOptions) -> SelfPlayConfig:
     pool = pool_of(options)
     assert pool is not None
@@ -209,7 +204,7 @@ def _check(role: RoleOptions, team: TeamSpec, here: bool) -> None:
 def _evaluators(
     environment: LanesConfig, roles: tuple[Role, ...], options: TrainOptions, watched: RestartRule
 ) -> WorkerGroup:
-    batch = batch_of(next(role.samples for role in roles if not role.frozen))
+    batch = next(role.samples.batch for role in roles if not role.frozen)
     config = EvaluatorConfig(
         environment,
         roles,

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,19 +27,19 @@ from srl.experiments.hosting import Ground
 from srl.experiments.named import by_name, title_of
 from srl.experiments.options import TrainOptions
 from srl.experiments.preparing import Prepared, look_at, prepare
-from srl.experiments.recipe import NONE
+from srl.experiments.recipe import AUTO, NONE
 from srl.experiments.saving import Restored
 from srl.experiments.session import Outcome, RunFailed, Session, describe
+from srl.experiments.sizes import with_sizes
 from srl.experiments.slurm_queue import refuse_if_going_on
 from srl.experiments.slurm_run import begun_or_waiting, follow, script_of
 from srl.experiments.slurm_run import submit as submit_job
-from srl.experiments.standard import batch_of, standard_experiment
+from srl.experiments.standard import standard_experiment
 from srl.runs import ROOT, checkpoints, directory
 from srl.runs.directory import RunDirectory
 from srl.runs.foreign_sinks import check_sinks
 from srl.schedulers.ray_engine import check_ray
 from srl.schedulers.slurm import check_slurm
-from srl.workers.trainer import TrainerWorkerConfig
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ def start(
     on_status: Callable[[RunStatus], None] | None,
     began: float | None = None,
 ) -> Run:
-    """Train with exactly these options, without a recipe."""
-    complete = dataclasses.replace(options, recipe=NONE)
-    return launch(prepare(env, complete, ()), name, root, on_status, began)
+    """Train with exactly these options: the recipe that they name has set what it sets."""
+    complete = dataclasses.replace(options, recipe=NONE) if options.recipe == AUTO else options
+    return launch(prepare(env, complete, None), name, root, on_status, began)
 
 
 def launch(
@@ -197,14 +197,9 @@ def _directory(root: Path, name: str | None, prepared: Prepared, began: float) -
 
 
 def _submit(run: RunDirectory, prepared: Prepared) -> str:
-    """The number of the job. What was chosen by this machine's cores is written down: nodes may have others."""
-    experiment = prepared.experiment
-    actors = next((group.count for group in experiment.groups if group.name == "actors"), prepared.options.actors)
-    trainers = [group.config for group in experiment.groups if isinstance(group.config, TrainerWorkerConfig)]
-    batches = {batch_of(trainer.samples) for trainer in trainers}
-    batch = batches.pop() if len(batches) == 1 else prepared.options.batch
-    options = dataclasses.replace(prepared.options, actors=actors, batch=batch)
-    run.write_config(describe(dataclasses.replace(experiment, name=run.name), options, prepared.environment))
+    """The number of the job. The sizes that were chosen are written down: its nodes may have other cores than we."""
+    experiment, options = prepared.experiment, prepared.options
+    run.write_config(describe(experiment, options, prepared.environment))
     return submit_job(run, experiment, options)
 
 
@@ -220,8 +215,7 @@ def conduct_on(
 ) -> Run:
     """Conduct a run whose directory was made elsewhere: from its last checkpoint if it has one, else from the start."""
     began = time.time()
-    config = run.read_config()
-    prepared = _as_written(config, from_data(config["options"]))
+    prepared = _as_written(run.read_config())
     newest = checkpoints.latest(run.checkpoints)
     restored = None
     if newest is not None:
@@ -240,8 +234,7 @@ def attach(run: RunDirectory, on_status: Callable[[RunStatus], None] | None = No
             f"controller. Go on from its last checkpoint: srl resume {run.name}"
         ) from error
     with run.held():
-        config = run.read_config()
-        prepared = _as_written(config, from_data(config["options"]))
+        prepared = _as_written(run.read_config())
         spare = None
         with contextlib.suppress(checkpoints.CheckpointError):  # most likely nobody needs it
             newest = checkpoints.latest(run.checkpoints)
@@ -265,24 +258,24 @@ def resume(
     began = time.time() if began is None else began
     found = run if isinstance(run, RunDirectory) else directory.find(run, ROOT)
     refuse_if_going_on(found)
-    if changes.get("scheduler", found.read_config()["options"]["fields"].get("scheduler")) == "slurm":
+    if steps is not None:
+        changes = {"until_return": None, "steps": steps, **changes}
+    config = found.read_config()
+    if changes.get("scheduler", config["options"]["fields"].get("scheduler")) == "slurm":
         # The job itself will hold the directory.
-        return _resume(found, steps, on_status, began, changes)
+        return _resume(found, config, by_name(changes), on_status, began)
     with found.held():
-        return _resume(found, steps, on_status, began, changes)
+        return _resume(found, config, by_name(changes), on_status, began)
 
 
 def _resume(
     run: RunDirectory,
-    steps: int | None,
+    config: Mapping[str, Any],
+    changes: Mapping[str, Any],
     on_status: Callable[[RunStatus], None] | None,
     began: float,
-    changes: dict[str, Any],
 ) -> Run:
-    config = run.read_config()
-    if steps is not None:
-        changes = {"until_return": None, "steps": steps, **changes}
-    options: TrainOptions = _merge(from_data(config["options"]), by_name(changes), "")
+    options: TrainOptions = _merge(from_data(config["options"]), changes, "")
     check_sinks(options.sinks)
     newest = checkpoints.latest(run.checkpoints)
     if newest is None:
@@ -293,18 +286,24 @@ def _resume(
             f"{run.name} has {restored.steps:,} of {options.steps:,} steps already; ask for more: "
             f"srl resume {run.name} --steps {2 * options.steps}"
         )
-    restored, prepared = _go_on(restored, _as_written(config, options))
+    restored, prepared = _go_on(restored, _as_written(config, options, tuple(changes)))
     if options.scheduler == "slurm":
         check_slurm(options.partition)
         return _follow(run, _submit(run, prepared), on_status)
     return _finished(_session(run, prepared, on_status, began, restored).run())
 
 
-def _as_written(config: Mapping[str, Any], options: TrainOptions) -> Prepared:
-    """What a run's config.json describes; recipes have said their word in it."""
+def _as_written(
+    config: Mapping[str, Any], options: TrainOptions | None = None, given: Collection[str] = ()
+) -> Prepared:
+    """What a run's config.json describes, with other `options` if those of the names `given` were changed. Recipes
+    have said their word in it, and what was chosen for a machine stays."""
+    before: TrainOptions = from_data(config["options"])
+    options = options or before
     environment = from_data(config["lanes"])
     probed = look_at(environment, options)
-    experiment = standard_experiment(config["environment"], environment, probed, options)
+    sized = with_sizes(options, config.get("sizes", {}), before, given)
+    experiment = standard_experiment(config["environment"], environment, probed, sized)
     return Prepared(options, environment, experiment, "", probed.why_not_resumable)
 
 

@@ -21,6 +21,7 @@ SHORT = {
     "fps": "time/train_fps",
 }
 """What people say -> the name in the metrics."""
+EVALUATED = SHORT["eval"]
 POINTS = 200
 IGNORED = ("seed", "sinks", "checkpoint_seconds", "hang_timeout", "until_return")
 """Options in which the runs of one group may differ."""
@@ -58,12 +59,21 @@ class Group:
 
 
 def read_curve(run: RunDirectory, metric: str) -> Curve:
-    """A figure of a run; ValueError names the nearest one if there is none of that name."""
+    """A figure of a run; ValueError names the nearest one if there is none of that name.
+
+    A run that was killed goes on from its last checkpoint, and makes the steps since then once more: the curve is that
+    of the steps that led to its end.
+    """
     name = SHORT.get(metric, metric)
     rows: list[tuple[int, float, float]] = []
     seen: set[str] = set()
     elapsed = before = 0.0  # a resumed run counts its seconds anew
+    reached = 0
     for record in _records(run):
+        if EVALUATED not in record:  # evaluations stand at the steps of what was evaluated, behind the others
+            if record["step"] < reached:
+                rows = [row for row in rows if row[0] < record["step"]]
+            reached = record["step"]
         seconds = record.get("time/elapsed")
         if seconds is not None:
             before += elapsed if seconds < elapsed else 0.0

@@ -169,7 +169,7 @@ class Agent:
         """The controller keeps the best on disk; what was evaluated here lies here."""
         for policy, version in message.versions.items():
             store = self._memory.parameters[policy]
-            if store.versions().get(EVALUATED) == version and (pulled := store.pull(EVALUATED)) is not None:
+            if (pulled := store.pull(EVALUATED)) is not None and pulled[0] == version:
                 self._line.send(Tagged(policy, version, EVALUATED), [pulled[1]])
 
     def _note(self, place: Place, message: Message) -> None:

@@ -47,6 +47,11 @@ class PushStream:
         return f"push/{self.name}/"
 
     @property
+    def batch(self) -> int:
+        """Rows that all consumers together take for one update."""
+        return self.batch_blocks * self.spec.lanes * self.spec.horizon * self.consumers
+
+    @property
     def room(self) -> int:
         """Full blocks that a producer has memory for. In a broadcast every group but one may hold others back as far
         as the capacity goes; then there is still a batch for that one, so that they never wait for each other."""

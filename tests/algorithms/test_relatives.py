@@ -136,6 +136,16 @@ def test_the_weight_of_the_divergence_follows_it() -> None:
     assert weights == [pytest.approx(1.2), pytest.approx(0.075)]
 
 
+def test_it_is_the_divergence_at_the_end_of_an_update_that_counts() -> None:
+    """Of a single gradient step the mean over the update is that before it: nothing."""
+    config = PPOConfig(kl_coefficient=0.3, adapt_kl=1e-9, epochs=1, num_minibatches=1, learning_rate=0.01)
+    trainer = config.build_trainer(OBSERVATION, ACTION, 0)
+    metrics = trainer.step(batch_for(trainer), 0.0).metrics
+    assert metrics["kl_after"] > 1e-6
+    assert abs(metrics["approx_kl"]) < 1e-3 * metrics["kl_after"]
+    assert trainer.state()["kl_coefficient"][0] == pytest.approx(0.6)
+
+
 def test_clip_and_entropy_follow_their_schedules() -> None:
     config = PPOConfig(
         clip=0.2,

@@ -18,8 +18,10 @@ from srl.api.spaces import Space
 from srl.api.trainer import Trainer, TrainResult, Trajectory
 from srl.base.tree import Array, Tree
 from srl.cli import main
+from srl.experiments import checking
 from srl.experiments.checking import ProbeResult, has_failed
 from srl.experiments.options import ALGORITHMS
+from srl.experiments.session import RunFailed
 from srl.testing import check_algo
 from srl.testing.algorithms import CountingConfig
 
@@ -202,6 +204,16 @@ class Blind(MAPPOConfig):
                 batch, observation={**batch.observation, "state": np.zeros_like(batch.observation["state"])}
             ),
         )
+
+
+def test_a_training_that_fails_is_a_result_also_in_the_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RunFailed("it broke\nhere are the logs")
+
+    monkeypatch.setattr(checking, "start", fail)
+    memory, control = check_algo("ppo", probes=("memory",))
+    assert (memory.verdict, control.verdict) == ("fail", "fail")
+    assert control.note == "memory none, training failed: it broke"
 
 
 @pytest.mark.parametrize(("config", "probe"), [(Peeking, "peeking"), (Blind, "state")])

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pytest
 
 import srl
+from srl.api.status import EvaluationStatus
+from srl.experiments.judging import Judge
 from srl.runs import checkpoints
+from srl.runs.directory import create
+from srl.runs.sinks import MetricSinks
 from srl.terminal.report import final_report
+from srl.workers.evaluator import EVALUATED
 
 OPTIONS = {"steps": 12_000, "scheduler": "inline", "lanes": 16, "seed": 3}
 
@@ -54,6 +61,26 @@ def test_the_background_evaluates_also_where_no_episode_ends(tmp_path: Path) -> 
     assert run.status.evaluation is not None
     assert run.status.evaluation.cut == 2
     assert "2 of 2 episodes did not end and were cut off" in final_report(run.status).plain
+
+
+class Overtaken:
+    """A store in which the next evaluation is done before the last one's parameters were looked at."""
+
+    def versions(self) -> dict[str, int]:
+        return {EVALUATED: 1}
+
+    def pull(self, tag: str) -> tuple[int, np.ndarray]:
+        return 2, np.zeros(3, np.float32)
+
+
+def test_parameters_are_kept_only_if_it_was_they_that_were_scored(tmp_path: Path) -> None:
+    run = create(tmp_path, "run")
+    judge = Judge(run, {}, {"policy": cast(Any, Overtaken())}, MetricSinks([]), print)
+    status = EvaluationStatus(1, 64, {"policy": 1}, 2, 10.0, None, 5.0, 10.0, 64)
+    judge.note(status, 1.0)
+    assert checkpoints.latest(run.checkpoints / checkpoints.BEST) is None
+    judge.note(msgspec.structs.replace(status, versions={"policy": 2}), 1.0)
+    assert checkpoints.latest(run.checkpoints / checkpoints.BEST) is not None
 
 
 @pytest.mark.parametrize(

@@ -66,3 +66,15 @@ def test_episodes_that_do_not_end_are_cut_off_and_told(tmp_path: Path, capsys: p
     assert "max_steps, of an episode, must be at least 1" in capsys.readouterr().err
     finite = untrained(tmp_path / "finite", "srl.testing.environments:tracer", {"length": 4})
     assert srl.evaluate(finite.path, episodes=3, max_steps=4).cut == 0
+
+
+def test_a_policy_that_wants_a_mask_says_so(tmp_path: Path) -> None:
+    policy = srl.load(untrained(tmp_path, "Taxi-v3").path)
+    with pytest.raises(
+        ValueError, match=r'found 3\. .* act\({"observation": observation, "action_mask": info\["action_'
+    ):
+        policy.act(3)
+    with pytest.raises(ValueError, match=r"it has no 'action_mask'\. .* act\({\*\*observation, "):
+        policy.act({"observation": 3})
+    mask = np.array([0, 0, 1, 0, 0, 0], np.int8)
+    assert policy.act({"observation": 3, "action_mask": mask}) == 2

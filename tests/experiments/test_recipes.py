@@ -25,7 +25,7 @@ from srl.experiments.options import ALGORITHMS, TrainOptions
 from srl.experiments.preparing import Prepared, prepare
 from srl.experiments.probe import Probed
 from srl.experiments.recipes import RECIPES
-from srl.experiments.standard import batch_of, choose_sizes
+from srl.experiments.standard import choose_sizes
 from srl.experiments.train import make_options
 
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
@@ -157,7 +157,7 @@ def test_what_is_learnt_does_not_hang_on_the_number_of_cores(
     for cores in (2, 16):
         monkeypatch.setattr("srl.experiments.standard.num_cores", lambda cores=cores: cores)
         groups = {group.name: group for group in prepared(environment, **options).experiment.groups}
-        found[cores] = batch_of(groups["trainers"].config.samples)
+        found[cores] = groups["trainers"].config.samples.batch
         assert groups["actors"].count >= options.get("actors", cores - 1)
     assert found == {2: batch, 16: batch}
 

@@ -12,6 +12,7 @@ from srl.api.status import RunStatus
 from srl.cli import main
 from srl.experiments import sweep as module
 from srl.experiments.options import TrainOptions
+from srl.experiments.plotting import find_groups
 from srl.experiments.sweep import parse_seeds, resume_sweep, side_by_side
 
 
@@ -62,8 +63,8 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_was(tmp_path: Path, monke
         if status.run == "mine-1" and status.state == "running":
             raise KeyboardInterrupt
 
-    sizes = {"steps": 256, "lanes": 4, "horizon": 16, "scheduler": "inline", "recipe": "none", "name": "mine"}
-    done = srl.sweep("CartPole-v1", 3, root=tmp_path, on_status=interrupt, **sizes)
+    options = {"steps": 256, "lanes": 4, "horizon": 16, "scheduler": "inline"}
+    done = srl.sweep("CartPole-v1", 3, root=tmp_path, name="mine", on_status=interrupt, **options)
     assert {seed: status.state for seed, status in done.statuses.items()} == {0: "finished", 1: "stopped"}
     assert not done.complete
     first = (tmp_path / "mine" / "mine-0" / "metrics.jsonl").read_bytes()
@@ -74,6 +75,10 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_was(tmp_path: Path, monke
     assert again.complete
     assert all(status.steps >= 256 for status in again.statuses.values())
     assert (tmp_path / "mine" / "mine-0" / "metrics.jsonl").read_bytes() == first, "what was finished was left alone"
+    alone = srl.train("CartPole-v1", root=tmp_path, name="alone", seed=9, **options)
+    (group,) = find_groups([tmp_path / "mine", alone.path])
+    assert len(group.runs) == 4, "one of them was trained by itself"
+    assert {run.read_config()["options"]["fields"]["recipe"] for run in group.runs} == {"classic-control"}
 
 
 def test_a_misspelt_environment_leaves_no_directory(tmp_path: Path) -> None:

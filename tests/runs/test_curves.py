@@ -37,6 +37,21 @@ def test_a_curve_is_read_over_steps_and_time_also_over_a_resume(tmp_path: Path) 
     assert curve.values.tolist() == [1, 2, 3, 4]
 
 
+def test_the_steps_that_a_killed_run_made_twice_are_drawn_once(tmp_path: Path) -> None:
+    """It was killed at step 40 and went on from a checkpoint at 20; an evaluation stood at 30, and one comes later."""
+    evaluated = [
+        {"step": step, "time/elapsed": 9.0, "eval/return_mean": value} for step, value in ((10, 1.0), (30, 2.0))
+    ]
+    again = [{"step": 20 + 10 * i, "time/elapsed": float(i), "episodes/return_mean": 20.0 + i} for i in (0, 1, 2, 3)]
+    late = {"step": 30, "time/elapsed": 3.5, "eval/return_mean": 3.0}
+    run = make(tmp_path, "a", [*rows(0, 1, 2, 3, 4), *evaluated, *again, late])
+    curve = read_curve(run, "return")
+    assert curve.steps.tolist() == [0, 10, 20, 30, 40, 50]
+    assert curve.values.tolist() == [0, 1, 20, 21, 22, 23]
+    scores = read_curve(run, "eval")
+    assert (scores.steps.tolist(), scores.values.tolist()) == ([10, 30], [1, 3])
+
+
 def test_evaluations_stand_at_the_step_of_the_version_that_was_evaluated(tmp_path: Path) -> None:
     evaluated = {"step": 5, "time/elapsed": 2.5, "eval/return_mean": 7.0}
     assert read_curve(make(tmp_path, "a", [*rows(1, 2, 3), evaluated]), "eval").steps.tolist() == [5]

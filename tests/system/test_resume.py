@@ -126,6 +126,28 @@ def test_an_environment_that_cannot_be_saved_is_told_and_begins_anew(tmp_path: P
     assert resumed.status.version > run.status.version
 
 
+def sizes_of(run: srl.Run) -> tuple[dict[str, int], dict[str, Any]]:
+    config = json.loads((run.path / "config.json").read_text())
+    return config["sizes"], config["options"]["fields"]
+
+
+def test_what_a_run_chose_for_itself_stays_and_what_is_given_wins(tmp_path: Path) -> None:
+    run = small(tmp_path, recipe="none")
+    sizes, options = sizes_of(run)
+    assert sizes == {"actors": 1, "lanes": 4, "ring": 1, "horizon": 16, "batch": 64}
+    assert (options["actors"], options["batch"]) == (None, None), "as it was asked for"
+    config = json.loads((run.path / "config.json").read_text())
+    config["sizes"]["actors"] = 3  # as if another machine, with more cores, had begun it
+    (run.path / "config.json").write_text(json.dumps(config))
+    resumed = srl.resume(run.path, steps=512)
+    assert len([worker for worker in resumed.status.workers if worker.group == "actors"]) == 3
+    assert sizes_of(run)[0] == {**sizes, "actors": 3}, "the batch is that of the run, not of the actors there are now"
+    assert sizes_of(srl.resume(run.path, steps=768, actors=2))[0] == {**sizes, "actors": 2}
+    given = sizes_of(srl.resume(run.path, steps=1024, lanes=8))
+    assert given[0] == {"actors": 2, "lanes": 8, "ring": 1, "horizon": 16, "batch": 256}, "other blocks, another batch"
+    assert (given[1]["actors"], given[1]["lanes"], given[1]["batch"]) == (2, 8, None)
+
+
 def test_other_sizes_go_on_but_not_exactly(tmp_path: Path) -> None:
     run = small(tmp_path)
     resumed = srl.resume(run.path, steps=512, lanes=8)

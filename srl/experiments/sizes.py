@@ -1,0 +1,43 @@
+"""The sizes that a run chose for itself, which are written down: one that goes on, perhaps on another machine, keeps
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from srl.api.experiment import Experiment
+from srl.experiments.options import TrainOptions
+from srl.workers.actor import ActorConfig
+from srl.workers.trainer import TrainerWorkerConfig
+
+PLACE = {"scheduler", "hosts"}
+"""Options that give a run other cores, for which the number of actors is chosen anew."""
+BLOCK = {"lanes", "ring", "horizon", "trainers"}
+"""Options of which blocks are made, and a batch that nobody asked for of these."""
+CHOSEN = ("actors", "lanes", "ring", "horizon", "batch")
+
+
+def sizes_of(experiment: Experiment) -> dict[str, int]:
+    """What came out, by the options' names. Of several policies that learn, what they have in common."""
+    sizes: dict[str, int] = {}
+    shared: dict[str, set[int]] = {"horizon": set(), "batch": set()}
+    for group in experiment.groups:
+        config = group.config
+        if isinstance(config, ActorConfig) and group.name == "actors":
+            sizes |= {"actors": group.count, "lanes": config.copies, "ring": config.ring}
+        elif isinstance(config, TrainerWorkerConfig):
+            shared["horizon"].add(config.samples.spec.horizon)
+            shared["batch"].add(config.samples.batch)
+    return sizes | {name: found.pop() for name, found in shared.items() if len(found) == 1}
+
+
+def with_sizes(
+    options: TrainOptions, sizes: Mapping[str, int], before: TrainOptions, given: Collection[str] = ()
+) -> TrainOptions:
+    """The options of a run that goes on, with the sizes it had where they leave one open. `given` are those that the
+    user gave now: what he changes is not held to sizes that came of what was there `before`."""
+    changed = {name for name in given if getattr(options, name) != getattr(before, name)}
+    anew = {*given, *(["actors"] if changed & PLACE else []), *(["batch"] if changed & BLOCK else [])}
+    kept = {name: sizes[name] for name in CHOSEN if name in sizes and name not in anew}
+    return replace(options, **{name: size for name, size in kept.items() if getattr(options, name) is None})
