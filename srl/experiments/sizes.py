@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from srl.api.experiment import Experiment
 from srl.experiments.options import TrainOptions
@@ -39,5 +40,6 @@ def with_sizes(
     user gave now: what he changes is not held to sizes that came of what was there `before`."""
     changed = {name for name in given if getattr(options, name) != getattr(before, name)}
     anew = {*given, *(["actors"] if changed & PLACE else []), *(["batch"] if changed & BLOCK else [])}
-    kept = {name: sizes[name] for name in CHOSEN if name in sizes and name not in anew}
-    return replace(options, **{name: size for name, size in kept.items() if getattr(options, name) is None})
+    open_still = (name for name in CHOSEN if name in sizes and name not in anew and getattr(options, name) is None)
+    kept: dict[str, Any] = {name: sizes[name] for name in open_still}
+    return replace(options, **kept)

@@ -185,7 +185,7 @@ class _Book:
                 self.done.cut += self._count(lane, float(self._return[lane]), float(self._length[lane]))
             self._waits[lane] = True
 
-    def _count(self, lane: int, total: float, length: float) -> bool:
+    def _count(self, lane: np.intp, total: float, length: float) -> bool:
         """Whether it still belongs to the lane's share."""
         counts = bool(self._played[lane] < self._shares[lane])
         if counts:

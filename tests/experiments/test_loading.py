@@ -69,7 +69,7 @@ def test_episodes_that_do_not_end_are_cut_off_and_told(tmp_path: Path, capsys: p
 
 
 def test_a_policy_that_wants_a_mask_says_so(tmp_path: Path) -> None:
-    policy = srl.load(untrained(tmp_path, "Taxi-v3").path)
+    policy = srl.load(untrained(tmp_path, "Taxi").path)
     with pytest.raises(
         ValueError, match=r'found 3\. .* act\({"observation": observation, "action_mask": info\["action_'
     ):
