@@ -15,6 +15,7 @@ from srl.api.status import EvaluationStatus
 from srl.experiments.judging import Judge
 from srl.runs import checkpoints
 from srl.runs.directory import create
+from srl.runs.scribe import Scribe
 from srl.runs.sinks import MetricSinks
 from srl.terminal.report import final_report
 from srl.workers.evaluator import EVALUATED
@@ -75,7 +76,7 @@ class Overtaken:
 
 def test_parameters_are_kept_only_if_it_was_they_that_were_scored(tmp_path: Path) -> None:
     run = create(tmp_path, "run")
-    judge = Judge(run, {}, {"policy": cast(Any, Overtaken())}, MetricSinks([]), print)
+    judge = Judge(run, {}, {"policy": cast(Any, Overtaken())}, MetricSinks([]), print, Scribe(beside=False))
     status = EvaluationStatus(1, 64, {"policy": 1}, 2, 10.0, None, 5.0, 10.0, 64)
     judge.note(status, 1.0)
     assert checkpoints.latest(run.checkpoints / checkpoints.BEST) is None
