@@ -16,6 +16,7 @@ PLACE = {"scheduler", "hosts"}
 """Options that give a run other cores, for which the number of actors is chosen anew."""
 BLOCK = {"lanes", "ring", "horizon", "trainers"}
 """Options of which blocks are made, and a batch that nobody asked for of these."""
+ACTORS = "actors"
 CHOSEN = ("actors", "lanes", "ring", "horizon", "batch")
 
 
@@ -25,7 +26,7 @@ def sizes_of(experiment: Experiment) -> dict[str, int]:
     shared: dict[str, set[int]] = {"horizon": set(), "batch": set()}
     for group in experiment.groups:
         config = group.config
-        if isinstance(config, ActorConfig) and group.name == "actors":
+        if isinstance(config, ActorConfig) and group.name == ACTORS:
             sizes |= {"actors": group.count, "lanes": config.copies, "ring": config.ring}
         elif isinstance(config, TrainerWorkerConfig):
             shared["horizon"].add(config.samples.spec.horizon)
@@ -43,3 +44,11 @@ def with_sizes(
     open_still = (name for name in CHOSEN if name in sizes and name not in anew and getattr(options, name) is None)
     kept: dict[str, Any] = {name: sizes[name] for name in open_still}
     return replace(options, **kept)
+
+
+def with_actors(experiment: Experiment, count: int | None) -> Experiment:
+    """The same with so many actors; None: with those it has."""
+    if count is None:
+        return experiment
+    groups = (replace(group, count=count) if group.name == ACTORS else group for group in experiment.groups)
+    return replace(experiment, groups=tuple(groups))

@@ -30,7 +30,7 @@ from srl.experiments.preparing import Prepared, look_at, prepare
 from srl.experiments.recipe import AUTO, NONE
 from srl.experiments.saving import Restored
 from srl.experiments.session import Outcome, RunFailed, Session, describe
-from srl.experiments.sizes import with_sizes
+from srl.experiments.sizes import with_actors, with_sizes
 from srl.experiments.slurm_queue import refuse_if_going_on
 from srl.experiments.slurm_run import begun_or_waiting, follow, script_of
 from srl.experiments.slurm_run import submit as submit_job
@@ -303,7 +303,10 @@ def _as_written(
     environment = from_data(config["lanes"])
     probed = look_at(environment, options)
     sized = with_sizes(options, config.get("sizes", {}), before, given)
-    experiment = standard_experiment(config["environment"], environment, probed, sized)
+    # The number of actors that somebody asked for counts for the batch, one that was chosen does not.
+    asked = dataclasses.replace(sized, actors=options.actors)
+    experiment = standard_experiment(config["environment"], environment, probed, asked)
+    experiment = with_actors(experiment, sized.actors)
     return Prepared(options, environment, experiment, "", probed.why_not_resumable)
 
 
