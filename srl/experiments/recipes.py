@@ -41,6 +41,7 @@ _IMAGE = (
     *_updates(4, 4, 2.5e-4),
 )
 
+_MUJOCO_SIZES = _sizes(8, 128, 2048, "the PPO paper's batches; a machine with many cores wants a larger --batch")
 _SMALL_BATCHES = _sizes(16, 128, 2048, "long pieces, for rewards that come late; small batches, to use them soon")
 _PATIENT = (*_SMALL_BATCHES, *_updates(4, 32, 3e-4))
 
@@ -128,14 +129,22 @@ RECIPES = (
         ppo=(*_sizes(8, 256, 2048, "pieces of a quarter of an episode"), *_updates(10, 32, 3e-4)),
     ),
     Recipe(
+        "ant",
+        "Ant and Humanoid: many joints, whose pushes cost more than standing earns",
+        ("Ant-v*", "Humanoid-v*", "HumanoidStandup-v*"),
+        task=_CONTINUOUS,
+        ppo=(
+            *_MUJOCO_SIZES,
+            *_updates(10, 8, 3e-4),
+            Setting("algo.initial_std", 0.4, "with 1 Ant pays twice for its noise what it earns, and learns to fall"),
+        ),
+    ),
+    Recipe(
         "mujoco",
         "MuJoCo: locomotion and reaching with Gaussian actions",
         ("gymnasium.envs.mujoco.*", "gymnasium_robotics.*"),
         task=_CONTINUOUS,
-        ppo=(
-            *_sizes(8, 128, 2048, "the PPO paper's batches of 2048; a machine with many cores wants a larger --batch"),
-            *_updates(10, 32, 3e-4),
-        ),
+        ppo=(*_MUJOCO_SIZES, *_updates(10, 8, 6e-4)),
     ),
     Recipe(
         "atari",
