@@ -194,11 +194,11 @@ def test_the_run_shows_the_recipe_and_what_was_given_wins(tmp_path: Path, capsys
     assert main(["train", "Pendulum-v1", "--recipe", "mujoco", *words]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe")]
     assert "recipe mujoco" in line
-    assert "num_minibatches 32" in line
+    assert "num_minibatches 8" in line
     assert "normalize_observation" not in line
     options = saved_options(tmp_path / "run")
     assert (options.recipe, options.lanes, options.horizon, options.batch) == ("mujoco", 2, 16, 32)
-    assert (options.ppo.epochs, options.ppo.num_minibatches, options.ppo.learning_rate) == (1, 32, 3e-4)
+    assert (options.ppo.epochs, options.ppo.num_minibatches, options.ppo.learning_rate) == (1, 8, 6e-4)
     assert (options.ppo.normalize_observation, options.ppo.normalize_return) == (False, "running")
 
 
