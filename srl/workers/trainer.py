@@ -106,11 +106,12 @@ class TrainerWorker:
         if committed is not None:
             version, state, facts = committed
             self._trainer.restore(state)
-            # Others may have seen later ones, if the state was lost while there was no controller: versions only grow.
-            self._version = max(version, self._parameters.version)
+            self._version = version
             self._steps = int(facts["steps"])
             if self._journal is not None:
                 self._journal.resume(facts, self._trainer.parameters())
+        # Others may have seen later ones, if the state was lost while there was no controller: versions only grow.
+        self._version = max(self._version, self._parameters.version)
 
     def _agree(self, group: TrainerGroup) -> None:
         """Rank 0 decides which update comes next: hosts may have kept states of different age."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import srl
+from srl.api.scheduler import Event
 from srl.api.transport import Channel, Listener
-from srl.schedulers.agent_messages import AGENTS, Join, Messages, Rejoin, codec
+from srl.schedulers.agent_messages import AGENTS, Join, Messages, Rejoin, Relay, Welcome, codec
+from srl.schedulers.fleet import Hosting
+from srl.schedulers.hosts import HostsScheduler
+from srl.schedulers.memory import RunMemory
 from srl.testing.contexts import until
 from srl.transports.tcp import TcpTransport
 
@@ -14,8 +19,8 @@ JOIN_SECRET = b"another secret of 32 bytes ....."
 SECRET = b"a secret of thirty-two bytes ..."
 
 
-def hello(name: str, version: str | None = None) -> Join:
-    return Join(name, version or srl.__version__, 0, 2.0, 0.0, 1000)
+def hello(name: str, version: str | None = None, gpus: float = 0.0) -> Join:
+    return Join(name, version or srl.__version__, 0, 2.0, gpus, 1000)
 
 
 class Nobody:
@@ -64,3 +69,32 @@ class Played:
             return None
 
         return until(next_of_kind, self.poll)
+
+
+class PlayedHosts(Played):
+    """A scheduler over hosts that are played."""
+
+    def __init__(self, logs: Path, hosting: Hosting) -> None:
+        super().__init__()
+        self.memory = RunMemory.create(["policy"])
+        self.engine = Nobody()
+        self.scheduler = HostsScheduler(hosting, self.memory, self.listener, JOIN_SECRET, self.engine, 1, logs)
+        self.events: list[Event] = []
+        self.channels: list[Channel] = []
+
+    def poll(self) -> None:
+        self.events += self.scheduler.poll(0.0)
+
+    def join(self, join: Join) -> Channel:
+        channel = self.dial(join)
+        self.channels.append(channel)
+        self.hear(channel, Welcome)
+        channel.send(Relay(f"tcp:{join.host}:1"))
+        return channel
+
+    def close(self) -> None:
+        for channel in self.channels:
+            channel.close()
+        self.scheduler.close()
+        self.memory.close()
+        self.__dict__.clear()  # mappings hold descriptors, too

@@ -9,33 +9,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 from idle_worker import IdleConfig
-from played_agents import JOIN_SECRET, SECRET, Nobody, Played, hello
+from played_agents import SECRET, PlayedHosts, hello
 
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died
-from srl.api.transport import Channel
+from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Place
 from srl.base.meter import WORDS, Counter
 from srl.schedulers.agent_messages import USAGE, Beat, Gone, Held, Kept, Rejoin, State, Welcome
 from srl.schedulers.fleet import Hosting
-from srl.schedulers.hosts import HostsScheduler
-from srl.schedulers.memory import RunMemory
 from srl.testing.contexts import until
 from srl.testing.waiting import PATIENCE
 
 ACTOR, OTHER, LOST = (Place("actors", index, 3) for index in range(3))
 
 
-class Successor(Played):
+class Successor(PlayedHosts):
     """Its scheduler waits in a thread of its own for the hosts that are played."""
 
     def __init__(self, logs: Path) -> None:
-        super().__init__()
-        self.memory = RunMemory.create(["policy"])
-        hosting = Hosting("run", SECRET, attach={})
-        self.scheduler = HostsScheduler(hosting, self.memory, self.listener, JOIN_SECRET, Nobody(), 1, logs)
+        super().__init__(logs, Hosting("run", SECRET, attach={}))
         self.thread = ThreadPoolExecutor(1)
-        self.channels: list[Channel] = []
 
     def poll(self) -> None:
         """The thread does it."""
@@ -61,12 +55,8 @@ class Successor(Played):
         return found
 
     def close(self) -> None:
-        for channel in self.channels:
-            channel.close()
         self.thread.shutdown()
-        self.scheduler.close()
-        self.memory.close()
-        self.__dict__.clear()  # mappings hold descriptors, too
+        super().close()
 
 
 @pytest.fixture
@@ -100,8 +90,10 @@ def test_what_a_host_tells_while_others_are_awaited_counts_once_its_workers_are_
 
 def test_a_host_that_came_back_and_is_lost_again_takes_its_workers_along(successor: Successor) -> None:
     gathered = successor.gather("b")
-    successor.back("a", LOST).close()
-    until(lambda: not successor.scheduler.came_back())
+    lost = successor.back("a", LOST)
+    lost.send(Welcome("run", "a", b"", [], [], [], False))  # an agent must not say that
+    with pytest.raises(ChannelClosed):
+        until(lambda: lost.flush() and lost.receive() and False)
     doomed = successor.back("c", ACTOR)
     successor.back("b", OTHER)
     assert {held.place for held in gathered.result()} == {ACTOR, OTHER}

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from played_agents import JOIN_SECRET, SECRET, Nobody, Played, hello
+from played_agents import SECRET, PlayedHosts, hello
 
-from srl.api.transport import Channel
 from srl.base.tree import Array
 from srl.populations.pool import Pool, PoolConfig, refill
-from srl.schedulers.agent_messages import Beat, Follow, Kept, Relay, State, Tagged, Welcome
+from srl.schedulers.agent_messages import Beat, Follow, Kept, State, Tagged
 from srl.schedulers.fleet import Hosting
-from srl.schedulers.hosts import HostsScheduler
-from srl.schedulers.memory import RunMemory
 
 POOL = PoolConfig("uniform", every=10, size=3)
 
@@ -24,34 +21,17 @@ def vector(version: int) -> Array:
     return np.full(2, version, np.float32)
 
 
-class SelfPlay(Played):
+class SelfPlay(PlayedHosts):
     def __init__(self, logs: Path) -> None:
-        super().__init__()
-        self.memory = RunMemory.create(["policy"])
-        hosting = Hosting("run", SECRET, keep_up=lambda store: Pool(POOL, store).refresh())
-        self.scheduler = HostsScheduler(hosting, self.memory, self.listener, JOIN_SECRET, Nobody(), 1, logs)
-        self.channels: list[Channel] = []
+        super().__init__(logs, Hosting("run", SECRET, keep_up=lambda store: Pool(POOL, store).refresh()))
 
-    def poll(self) -> None:
-        self.scheduler.poll(0.0)
-
-    def join(self) -> list[tuple[int, str]]:
-        """A host joins: version and tag of what it is given before it is told anything else."""
-        channel = self.dial(hello("host"))
-        self.channels.append(channel)
-        self.hear(channel, Welcome)
-        channel.send(Relay("tcp:host:1"))
+    def given(self) -> list[tuple[int, str]]:
+        """A host joins: version and tag of what it gets before it is told anything else."""
+        channel = self.join(hello("host"))
         given = []
         while isinstance(message := self.hear(channel, Tagged, Follow, Beat), Tagged):
             given.append((message.version, message.tag))
         return given
-
-    def close(self) -> None:
-        for channel in self.channels:
-            channel.close()
-        self.scheduler.close()
-        self.memory.close()
-        self.__dict__.clear()  # mappings hold descriptors, too
 
 
 @pytest.fixture
@@ -65,14 +45,14 @@ def test_hosts_of_a_run_that_is_resumed_get_its_opponents_and_then_its_newest_ve
     store = run.scheduler.heritage.stores["policy"]
     assert refill(store, [(4, vector(4)), (9, vector(9))]) == 2
     store.push(12, vector(12))
-    assert run.join() == [(4, "past-0"), (9, "past-1"), (12, "")]
+    assert run.given() == [(4, "past-0"), (9, "past-1"), (12, "")]
 
 
 def test_a_host_that_joins_late_gets_what_the_others_have_kept(run: SelfPlay) -> None:
-    assert run.join() == []
+    assert run.given() == []
     trainer = run.channels[0]
     for version in (0, 5, 10, 20, 31, 33):
         trainer.send(State("policy", version, {}, ["parameters"]), [vector(version)])
         assert run.hear(trainer, Kept) == Kept("policy", version)
-    assert run.join() == [(0, "past-0"), (20, "past-2"), (31, "past-1"), (33, "")]
+    assert run.given() == [(0, "past-0"), (20, "past-2"), (31, "past-1"), (33, "")]
     assert run.memory.parameters["policy"].version == -1, "kept for what is evaluated"

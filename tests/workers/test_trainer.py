@@ -173,6 +173,21 @@ def test_a_new_incarnation_goes_on_where_the_last_one_was(host: Stage, threads: 
     one.kill()
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_versions_grow_although_states_were_lost(
+    inproc: Stage, training: Callable[..., Training], committed: bool
+) -> None:
+    if committed:
+        inproc.world.commits["policy"].write(4, {"counters": np.array([4, 4])}, {"steps": 32})
+    store = inproc.world.stores["policy"]
+    store.push(9, np.zeros(1, np.float32))
+    one = training()
+    one.start()
+    one.train_to(10)
+    version, parameters = store.pull() or (0, np.zeros(1))
+    assert (version, parameters.tolist()) == (10, [5.0 if committed else 1.0])
+
+
 def test_progress_grows_over_the_run(inproc: Stage, training: Callable[..., Training]) -> None:
     one = training(target_steps=32)
     worker = one.start()
