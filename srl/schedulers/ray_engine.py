@@ -175,7 +175,7 @@ class RayEngine:
         return "an agent on Ray was asked to leave"
 
     def in_vain(self) -> bool:
-        return any(seat.retries.in_vain for seat in self._seats)
+        return bool(self._missing) or any(seat.retries.in_vain for seat in self._seats)
 
     def hint(self, address: str) -> str:
         return "see `ray status` for nodes that are missing or taken"
