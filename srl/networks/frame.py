@@ -43,14 +43,18 @@ class Frame:
 
     def _tensors(self, like: Tensor) -> tuple[Tensor, Tensor]:
         # What an exporter traces are not tensors that one may keep.
-        make = _tensors.__wrapped__ if torch.compiler.is_compiling() else _tensors
-        return make(self, like.dtype, like.device)
+        return (_made if torch.compiler.is_compiling() else _kept)(self, like.dtype, like.device)
+
+
+def _made(frame: Frame, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    return torch.tensor(frame.centre, dtype=dtype, device=device), torch.tensor(frame.half, dtype=dtype, device=device)
 
 
 @lru_cache(maxsize=64)
-def _tensors(frame: Frame, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def _kept(frame: Frame, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Made once: from Python's numbers it takes as long as a draw, and a device would have to wait."""
-    return torch.tensor(frame.centre, dtype=dtype, device=device), torch.tensor(frame.half, dtype=dtype, device=device)
+    with torch.inference_mode(False):  # who acts may be the first to ask; who learns wants them, too
+        return _made(frame, dtype, device)
 
 
 def full_frame(box: Box) -> Frame:

@@ -304,3 +304,13 @@ def test_a_masked_choice_has_the_entropy_of_what_is_left() -> None:
     evaluation = Categorical(3).evaluate(masked, torch.tensor([2]))
     assert evaluation.entropy.item() == pytest.approx(math.log(2.0))
     assert evaluation.log_prob.item() == pytest.approx(-math.log(2.0))
+
+
+def test_what_acting_kept_may_be_learnt_with() -> None:
+    distribution = distribution_for(Box((1,), low=0.0, high=7.0))
+    with torch.inference_mode():
+        distribution.mode(torch.zeros(1, 2))
+    parameters = torch.zeros(1, 2, requires_grad=True)
+    distribution.mode(parameters).sum().backward()
+    assert parameters.grad is not None
+    assert parameters.grad.tolist() == [[3.5, 0.0]]
