@@ -81,6 +81,15 @@ def test_training_recomputes_the_log_prob_and_value_of_acting(observation: Space
     assert metrics["clip_fraction"] == 0.0
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.0, 100.0), (-0.01, 0.01)])
+def test_a_fresh_policy_explores_between_the_bounds(low: float, high: float) -> None:
+    space = Box((1,), low=low, high=high)
+    policy = PPOConfig(initial_std=0.5).build_policy(Box((4,)), space, 0)
+    action = np.asarray(policy.act(np.zeros((4000, 4), np.float32), None, np.ones(4000, bool))["action"])
+    assert action.mean() == pytest.approx((low + high) / 2, abs=0.02 * (high - low))
+    assert action.std() == pytest.approx(0.5 * (high - low) / 2, rel=0.1)
+
+
 def test_draws_come_from_the_policys_own_seed() -> None:
     def draw(seed: int) -> bytes:
         policy = PPOConfig().build_policy(Box((4,)), Box((2,)), seed)
