@@ -145,7 +145,7 @@ def _within_bounds(space: Space, action: Tree) -> Tree:
 
 def random_observations(saved: SavedPolicy, rows: int, generator: np.random.Generator) -> Tree:
     """Observations [rows, ...] that the space allows; a mask forbids some choices, and never all of one."""
-    space, key = saved.observation, getattr(saved.algorithm, "mask_key", "")
+    space, key = saved.observation, saved.mask_key
     tree = _random(space, rows, generator)
     if isinstance(space, Dict) and isinstance(tree, Mapping) and split_mask(space, saved.action, key)[1]:
         sizes = choice_sizes(saved.action)

@@ -22,8 +22,6 @@ from srl.experiments.native import decoded, encoded
 from srl.runs import ROOT, checkpoints, directory
 from srl.runs.directory import RunDirectory
 
-MASK = "action_mask"
-
 
 class TrainedPolicy:
     """Decides for single observations or for batches of them, by the likeliest action or by drawing one."""
@@ -35,8 +33,10 @@ class TrainedPolicy:
         action: Space,
         facts: Mapping[str, Any],
         unseen: tuple[str, ...] = (),
+        mask_key: str = "",
     ) -> None:
-        """`unseen` are parts of the observation that only the critic saw."""
+        """`unseen` are parts of the observation that only the critic saw, `mask_key` is the one that says which actions
+        are allowed."""
         self.policy = policy
         self.observation = observation
         self.action = action
@@ -44,6 +44,7 @@ class TrainedPolicy:
         """What was known when it was saved: `steps`, `version`, ..."""
 
         self._state: Tree | None = None
+        self._mask_key = mask_key
         known = observation.items if isinstance(observation, Dict) else {}
         self._unseen = {key: array_spec(known[key]) for key in unseen if key in known}
 
@@ -94,11 +95,9 @@ class TrainedPolicy:
             return
         text = f"an observation is a dictionary of {', '.join(parts)}; "
         text += f"it has no {missing[0]!r}" if isinstance(observation, Mapping) else f"found {observation!r}"
-        if MASK in missing:
+        if (key := self._mask_key) in missing:
             others = "**observation" if isinstance(observation, Mapping) else '"observation": observation'
-            text += (
-                f'. What actions are allowed is told by the environment: act({{{others}, "{MASK}": info["{MASK}"]}})'
-            )
+            text += f'. What actions are allowed is told by the environment: act({{{others}, "{key}": info["{key}"]}})'
         raise ValueError(text)
 
     def _unseen_like(self, observation: Mapping[str, Any]) -> dict[str, Tree]:
@@ -121,7 +120,7 @@ def load(
     saved = read_policy(find_checkpoint(path, checkpoint), policy)
     built = saved.algorithm.build_policy(saved.observation, saved.action, derive(seed, "load", saved.name))
     built.load(saved.parameters, int(saved.facts["version"]))
-    return TrainedPolicy(built, saved.observation, saved.action, saved.facts, saved.global_keys)
+    return TrainedPolicy(built, saved.observation, saved.action, saved.facts, saved.global_keys, saved.mask_key)
 
 
 def load_all(run: RunDirectory, described: Mapping[str, Any], checkpoint: Path, seed: int) -> dict[str, Policy]:
@@ -149,6 +148,11 @@ class SavedPolicy:
     action: Space
     parameters: Array
     facts: Mapping[str, Any]
+
+    @property
+    def mask_key(self) -> str:
+        """The part of the observation that says which actions are allowed, if there is one of this name."""
+        return str(getattr(self.algorithm, "mask_key", ""))
 
     @property
     def global_keys(self) -> tuple[str, ...]:
