@@ -88,6 +88,18 @@ RECIPES = (
         ppo=(*_sizes(16, 64, 1024, "small batches: it is learnt in 20 thousand decisions"), *_updates(10, 32, 3e-4)),
     ),
     Recipe(
+        "toy-text",
+        "Gymnasium's toy texts: a table of states, each its own number",
+        ("gymnasium.envs.toy_text.*",),
+        task=(
+            *_normalised("numbers of any size"),
+            Setting(
+                "env.max_episode_steps", 200, "CliffWalking has no end but the goal: what never gets there begins anew"
+            ),
+        ),
+        ppo=(*_SMALL_BATCHES, *_updates(4, 32, 1e-3)),
+    ),
+    Recipe(
         "classic-control",
         "Gymnasium's classic control: what CartPole, on which the defaults were tuned, does best with",
         ("gymnasium.envs.classic_control.*",),

@@ -81,7 +81,7 @@ def saved_options(run: Path) -> TrainOptions:
         pytest.param("pettingzoo:mpe.simple_spread_v3", "mpe-spread", marks=WITH_MPE),
         ("ALE/Pong-v5", "atari"),
         ("PongNoFrameskip-v4", "atari"),
-        ("FrozenLake-v1", "default"),
+        ("FrozenLake-v1", "toy-text"),
         (Continuous, "continuous"),
         (Camera, "continuous-image"),
     ],
@@ -170,6 +170,13 @@ def test_numbers_beside_pictures_and_returns_are_normalised(tmp_path: Path) -> N
     ppo = saved_options(run.path).ppo
     assert (ppo.normalize_observation, ppo.normalize_return, ppo.entropy_coefficient) == (True, "running", 0.0)
     assert srl.load(run.path).act(gymnasium.spaces.Dict(Camera().observation_space).sample()).shape == (1,)
+
+
+def test_an_environment_without_an_end_gets_one() -> None:
+    """CliffWalking ends at its goal only, which a policy that keeps away from the cliff never sees."""
+    assert prepared("CliffWalking-v1").environment.max_episode_steps == 200
+    given = prepared("CliffWalking-v1", env_args={"max_episode_steps": 50}).environment
+    assert (given.max_episode_steps, given.kwargs) == (None, {"max_episode_steps": 50})
 
 
 @WITH_ATARI
