@@ -34,7 +34,7 @@ from srl.experiments.slurm_queue import JOB, OUTCOME, End, take_back
 from srl.runs.directory import RunDirectory, RunDirectoryError
 from srl.schedulers import slurm
 from srl.schedulers.join_secret import find_or_make_secret
-from srl.schedulers.slurm_engine import SlurmEngine, nodes_of_job, own_address, requeue
+from srl.schedulers.slurm_engine import SlurmEngine, nodes_of_job, own_address, requeue, requeue_the_rest
 
 SCRIPT = "job.sh"
 ATTEMPT = "attempt"
@@ -222,7 +222,9 @@ def conduct(path: Path) -> int:
         if time_is_up:
             print("the job's time is up: it asks to be queued again", flush=True)
             requeue()
-        return 0 if time_is_up else INTERRUPTED
+            return 0
+        requeue_the_rest()
+        return INTERRUPTED
     (cluster / OUTCOME).write_bytes(msgspec.json.encode(end))
     (cluster / SECRET).unlink(missing_ok=True)
     return 0 if end.state == "finished" else 1

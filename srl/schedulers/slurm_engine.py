@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -136,14 +137,30 @@ def requeue(environment: Mapping[str, str] = os.environ) -> None:
     ask("scontrol", "requeue", environment["SLURM_JOB_ID"])
 
 
+def requeue_the_rest(environment: Mapping[str, str] = os.environ) -> None:
+    """When a heterogeneous job loses any node, Slurm may queue its first component again, and that alone: without the
+    others, which fail, it would wait for ever. To be called by the controller before it leaves."""
+    if "SLURM_HET_SIZE" not in environment:
+        return
+    with contextlib.suppress(SlurmError):  # it complains about the one that is queued already
+        restarts = int(_described(environment["SLURM_JOB_ID"]).get("Restarts", "0"))
+        if restarts > int(environment.get("SLURM_RESTART_COUNT", "0")):
+            requeue(environment)
+
+
+def _described(job: str) -> dict[str, str]:
+    """What Slurm knows of a job. Of a heterogeneous one all components are described, a line each; it is the first that
+    has the controller."""
+    lines = ask("scontrol", "--oneliner", "show", "job", job).splitlines()
+    return dict(word.split("=", 1) for line in lines[:1] for word in line.split() if "=" in word)
+
+
 def lost_controller(job: str) -> bool:
     """Did Slurm take the node away on which the controller ran? It lets such a job live, without a head."""
     try:
-        # Of a heterogeneous job all components are described, a line each; the first has the controller.
-        described = ask("scontrol", "--oneliner", "show", "job", job).splitlines()[0].split()
-        fields = dict(word.split("=", 1) for word in described if "=" in word)
+        fields = _described(job)
         nodes = ask("scontrol", "show", "hostnames", fields["NodeList"]).split()
-    except (SlurmError, KeyError, IndexError):
+    except (SlurmError, KeyError):
         return False
     return fields.get("BatchHost", "") not in nodes
 
@@ -151,17 +168,18 @@ def lost_controller(job: str) -> bool:
 def main(address: str, secret_file: str, host: str, cpus: str, label: str = "") -> int:
     """The agent of a node. When the controller cannot be reached any more it is Slurm that says whether it is gone,
     which takes it minutes (SlurmdTimeout); then the job is queued again by whoever is left. Until then we try, without
-    a deadline: when the job is over, Slurm ends us."""
-    job, secret = os.environ["SLURM_JOB_ID"], read_secret(secret_file)
+    a deadline: when the job is over, Slurm ends us, and a run that is over takes its secret away."""
+    job = os.environ["SLURM_JOB_ID"]
     offer = Offer(host, float(cpus), labels=(label,) if label else ())
     while True:
         try:
-            return keep_joining(address, secret, offer, LOOK_SECONDS * random.uniform(0.5, 1.5), _say)
+            secret, patience = read_secret(secret_file), LOOK_SECONDS * random.uniform(0.5, 1.5)
+            return keep_joining(address, secret, offer, patience, _say)
         except Unreachable as error:
             _say(str(error))
             if lost_controller(job) and _queued_again():
                 return 1
-        except JoinError as error:
+        except (JoinError, PermissionError) as error:
             _say(str(error))
             return REFUSED
 

@@ -12,6 +12,7 @@ import pytest
 from srl.api.experiment import Resources, WorkerGroup
 from srl.schedulers import slurm_engine
 from srl.schedulers.join_secret import find_or_make_secret
+from srl.schedulers.joining import REFUSED
 from srl.schedulers.slurm import (
     Component,
     SlurmError,
@@ -21,7 +22,7 @@ from srl.schedulers.slurm import (
     job_state,
     job_states,
 )
-from srl.schedulers.slurm_engine import Node, SlurmEngine, lost_controller, nodes_of_job
+from srl.schedulers.slurm_engine import Node, SlurmEngine, lost_controller, nodes_of_job, requeue_the_rest
 from srl.testing.waiting import wait_for
 
 
@@ -140,6 +141,22 @@ def test_an_agent_tries_until_slurm_says_that_the_controller_is_lost_and_takes_t
     said = capsys.readouterr().out
     assert said.count("no controller at") == 4
     assert "Job is being requeued" in said
+    (tmp_path / "secret").unlink()  # the run is over, and no Slurm ends us
+    assert slurm_engine.main(address, str(tmp_path / "secret"), "b", "1") == REFUSED
+    assert "no join secret" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("size", "restarts", "queued"), [("2", 1, True), ("2", 0, False), ("", 1, False)])
+def test_components_are_queued_again_with_the_first_of_them_and_never_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str, restarts: int, queued: bool
+) -> None:
+    """A job that was cancelled must not come back."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    job = f'echo "JobId=7 Restarts={restarts}"; echo "JobId=8 Restarts=5"'
+    again = f"touch {tmp_path}/queued; echo 'Job is pending execution' >&2; exit 1"
+    put(tmp_path, "scontrol", f'case "$1" in requeue) {again};; *) {job};; esac')
+    requeue_the_rest({"SLURM_JOB_ID": "7", **({"SLURM_HET_SIZE": size} if size else {})})
+    assert (tmp_path / "queued").exists() is queued
 
 
 def test_of_a_heterogeneous_job_the_component_counts_that_can_never_begin(
