@@ -152,6 +152,17 @@ RECIPES = (
         ),
     ),
     Recipe(
+        "half-cheetah",
+        "HalfCheetah: fast pushes in time, which much noise drowns; nothing ends an episode",
+        ("HalfCheetah-v*",),
+        task=_CONTINUOUS,
+        ppo=(
+            *_MUJOCO_SIZES,
+            *_updates(10, 8, 6e-4),
+            Setting("algo.initial_std", 0.5, "three times the return of 1 after 300 thousand steps"),
+        ),
+    ),
+    Recipe(
         "mujoco",
         "MuJoCo: locomotion and reaching with Gaussian actions",
         ("gymnasium.envs.mujoco.*", "gymnasium_robotics.*"),

@@ -76,7 +76,7 @@ def saved_options(run: Path) -> TrainOptions:
         ("Pendulum-v1", "pendulum"),
         ("MountainCar-v0", "mountain-car"),
         ("MountainCarContinuous-v0", "mountain-car-continuous"),
-        ("HalfCheetah-v5", "mujoco"),
+        ("HalfCheetah-v5", "half-cheetah"),
         ("pettingzoo:classic.tictactoe_v3", "board-games"),
         pytest.param("pettingzoo:mpe.simple_spread_v3", "mpe-spread", marks=WITH_MPE),
         ("ALE/Pong-v5", "atari"),
