@@ -163,6 +163,17 @@ RECIPES = (
         ),
     ),
     Recipe(
+        "pusher",
+        "Pusher and InvertedPendulum: bounds of 2 and 3, in units of which noise is large",
+        ("Pusher-v*", "InvertedPendulum-v*"),
+        task=_CONTINUOUS,
+        ppo=(
+            *_MUJOCO_SIZES,
+            *_updates(10, 8, 6e-4),
+            Setting("algo.initial_std", 0.4, "about what it would be without the bounds"),
+        ),
+    ),
+    Recipe(
         "mujoco",
         "MuJoCo: locomotion and reaching with Gaussian actions",
         ("gymnasium.envs.mujoco.*", "gymnasium_robotics.*"),

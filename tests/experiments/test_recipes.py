@@ -97,6 +97,7 @@ def test_an_environment_gets_the_recipe_of_its_family(environment: Any, name: st
     [
         ("Swimmer-v5", "swimmer"),
         ("Walker2d-v5", "mujoco"),
+        ("Pusher-v5", "pusher"),
         ("Ant-v5", "ant"),
         ("Humanoid-v5", "ant"),
         pytest.param("CarRacing-v3", "car-racing", marks=WITH_BOX2D),
