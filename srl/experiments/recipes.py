@@ -23,6 +23,10 @@ def _sizes(lanes: int, horizon: int, batch: int, why: str) -> tuple[Setting, ...
     return (Setting("lanes", lanes, why), Setting("horizon", horizon, why), Setting("batch", batch, why))
 
 
+def _noise(initial_std: float, why: str) -> Setting:
+    return Setting("algo.initial_std", initial_std, why)
+
+
 def _updates(epochs: int, num_minibatches: int, learning_rate: float) -> tuple[Setting, ...]:
     return (
         Setting("algo.epochs", epochs, "passes over each batch"),
@@ -42,6 +46,7 @@ _IMAGE = (
 )
 
 _MUJOCO_SIZES = _sizes(8, 128, 2048, "the PPO paper's batches; a machine with many cores wants a larger --batch")
+_MUJOCO = (*_MUJOCO_SIZES, *_updates(10, 8, 6e-4))
 _SMALL_BATCHES = _sizes(16, 128, 2048, "long pieces, for rewards that come late; small batches, to use them soon")
 _PATIENT = (*_SMALL_BATCHES, *_updates(4, 32, 3e-4))
 
@@ -148,7 +153,7 @@ RECIPES = (
         ppo=(
             *_MUJOCO_SIZES,
             *_updates(10, 8, 3e-4),
-            Setting("algo.initial_std", 0.4, "with 1 Ant pays twice for its noise what it earns, and learns to fall"),
+            _noise(0.4, "with 1 Ant pays twice for its noise what it earns, and learns to fall"),
         ),
     ),
     Recipe(
@@ -156,29 +161,21 @@ RECIPES = (
         "HalfCheetah: fast pushes in time, which much noise drowns; nothing ends an episode",
         ("HalfCheetah-v*",),
         task=_CONTINUOUS,
-        ppo=(
-            *_MUJOCO_SIZES,
-            *_updates(10, 8, 6e-4),
-            Setting("algo.initial_std", 0.5, "three times the return of 1 after 300 thousand steps"),
-        ),
+        ppo=(*_MUJOCO, _noise(0.5, "three times the return of 1 after 300 thousand steps")),
     ),
     Recipe(
         "pusher",
         "Pusher and InvertedPendulum: bounds of 2 and 3, in units of which noise is large",
         ("Pusher-v*", "InvertedPendulum-v*"),
         task=_CONTINUOUS,
-        ppo=(
-            *_MUJOCO_SIZES,
-            *_updates(10, 8, 6e-4),
-            Setting("algo.initial_std", 0.4, "about what it would be without the bounds"),
-        ),
+        ppo=(*_MUJOCO, _noise(0.4, "about what it would be without the bounds")),
     ),
     Recipe(
         "mujoco",
         "MuJoCo: locomotion and reaching with Gaussian actions",
         ("gymnasium.envs.mujoco.*", "gymnasium_robotics.*"),
         task=_CONTINUOUS,
-        ppo=(*_MUJOCO_SIZES, *_updates(10, 8, 6e-4)),
+        ppo=_MUJOCO,
     ),
     Recipe(
         "atari",

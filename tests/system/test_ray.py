@@ -109,10 +109,16 @@ class PlayedRay:
             raise error
 
 
-def test_an_agent_that_left_or_failed_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    played = PlayedRay()
-    monkeypatch.setattr(ray_engine, "_import_ray", lambda: played)
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> PlayedRay:
+    """In place of Ray; engines look at it whenever they are asked."""
+    ray = PlayedRay()
+    monkeypatch.setattr(ray_engine, "_import_ray", lambda: ray)
     monkeypatch.setattr(ray_engine, "LOOK_SECONDS", 0.0)
+    return ray
+
+
+def test_an_agent_that_left_or_failed_is_called_again(played: PlayedRay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_engine, "FIRST_RETRY_SECONDS", 0.0)
     engine = RayEngine("", [Component(1, 2)])
     engine.start("127.0.0.1:1", b"")
@@ -125,10 +131,9 @@ def test_an_agent_that_left_or_failed_is_called_again(monkeypatch: pytest.Monkey
     engine.close()
 
 
-def test_what_the_nodes_that_are_left_cannot_hold_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    played = PlayedRay()
-    monkeypatch.setattr(ray_engine, "_import_ray", lambda: played)
-    monkeypatch.setattr(ray_engine, "LOOK_SECONDS", 0.0)
+def test_what_the_nodes_that_are_left_cannot_hold_is_said_once(
+    played: PlayedRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ray_engine, "ROOM_SECONDS", 0.0)
     engine = RayEngine("", [Component(1, 2)])
     engine.start("127.0.0.1:1", b"")
