@@ -14,8 +14,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.environments.ids import lanes_config
-from srl.environments.mujoco_log import quiet
+from srl.environments.mujoco.log import quiet
+from srl.environments.registry import lanes_config
 
 ROUNDS = 15
 SHORT_ROUNDS = 201  # of few milliseconds each: what disturbs the machine disturbs both alike

@@ -5,7 +5,8 @@ same machine, however busy others make it. Each window with it is compared with 
 drift counts for nothing.
 
 `cpu_share` is what it costs: of the CPU time of the whole run, in windows in which it played without a pause, the part
-that was the evaluator's. `per_cpu_second` says that there is no other cost: decisions learnt from per CPU second of all
+that was the evaluator's. `per_cpu_second` says that there is no other cost: decisions learned from per CPU second of
+all
 other processes, with the evaluator against without. Both hardly depend on who else uses the machine. `fps` is the same
 per second of wall time, which does: its 95 % interval is wide.
 """
@@ -27,9 +28,9 @@ from typing import NamedTuple
 
 from srl.api.status import RunStatus
 from srl.base.statistics import Mean, mean_of
-from srl.experiments.bench_options import BenchOptions
-from srl.experiments.benchmark import options_for
-from srl.experiments.train import start
+from srl.bench.options import BenchOptions
+from srl.bench.throughput import options_for
+from srl.experiments.session.train import start
 
 
 class Mark(NamedTuple):

@@ -1,6 +1,6 @@
 """How long a running job needs to go on after a fault: `python benchmarks/faults.py --times 20`.
 
-A CartPole run in processes. Recovery is measured from the fault to the first update that was learnt afterwards from
+A CartPole run in processes. Recovery is measured from the fault to the first update that was learned afterwards from
 samples of the new worker (a killed or stopped actor or policy worker) or by the new worker (a killed trainer, or the
 zygote). `--only actor trainer` measures some of them, `--keep FILE` adds up several sittings. The controller's row is a
 run over hosts whose command is killed and attached to again after `--away` seconds, a new run each time: the time until

@@ -19,10 +19,10 @@ import torch
 import srl
 from srl.api.policy import Policy
 from srl.base.config import from_data
-from srl.environments.hide_and_seek.stages import STAGES
-from srl.experiments.opponents import RandomPolicy
-from srl.runs import ROOT, checkpoints, directory
-from srl.runs.directory import RunDirectory
+from srl.environments.hide_and_seek.rules.stages import STAGES
+from srl.results.opponents import RandomPolicy
+from srl.storage import ROOT, checkpoints, run_directory
+from srl.storage.run_directory import RunDirectory
 
 KINDS = ("random", "trained")
 SHOWN = {
@@ -118,7 +118,7 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, 0.0), max(high, 0.02))
     for axes in grid[-1]:
-        axes.set_xlabel("decisions learnt from, millions")
+        axes.set_xlabel("decisions learned from, millions")
     for axes in (panels[0], panels[-1]):
         axes.set_ylim(0, 1.7 * axes.get_ylim()[1])  # room for the legend
         axes.legend(fontsize=7, loc="upper left", ncols=1 if axes is panels[0] else 2)
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--plot", default="", help="play all checkpoints that were kept, and draw them into this file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    run = directory.find(arguments.run, ROOT)
+    run = run_directory.find(arguments.run, ROOT)
     every = [str(path) for path in checkpoints.checkpoints(run.checkpoints)]
     chosen = every if arguments.plot else [arguments.checkpoint]
     rows: list[dict[str, Any]] = []

@@ -25,10 +25,10 @@ from srl.api.status import RunStatus
 from srl.api.trainer import Trajectory
 from srl.environments.hide_and_seek.options import least, most
 from srl.environments.hide_and_seek.variants import VARIANTS
-from srl.environments.ids import lanes_config
-from srl.experiments.choosing import apply
-from srl.experiments.options import TrainOptions
-from srl.experiments.recipes import RECIPES
+from srl.environments.registry import lanes_config
+from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.recipes.apply import apply
+from srl.experiments.recipes.table import RECIPES
 
 WARM_UP = 2  # steps
 PAPER_EPISODES = 132.3e6
@@ -38,8 +38,8 @@ PAPER_EPISODES = 132.3e6
 def raw_costs(game: str, config: Any, worlds: int, horizon: int) -> dict[str, float]:
     """Microseconds of CPU per agent decision: play an episode, then learn from its last block, twice.
 
-    Where team sizes are drawn, agents that are absent do not count as deciding. Here they are asked and learnt from, so
-    that inference and update are by rows; in a run they are not.
+    Where team sizes are drawn, agents that are absent do not count as deciding. Here they are asked and learned
+    from, so that inference and update are by rows; in a run they are not.
     """
     lanes = lanes_config(game).build(worlds)
     arrivals = lanes.reset(0)
@@ -120,7 +120,7 @@ def tell_the_papers(game: str, costs: dict[str, float]) -> None:
 
 
 def trained(game: str, recipe: str, seconds: float, options: dict[str, Any]) -> float:
-    """Agent decisions learnt from per second, from the first update on."""
+    """Agent decisions learned from per second, from the first update on."""
     seen: list[tuple[float, int]] = []
     interrupted = False
 

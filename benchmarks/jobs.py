@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from srl.api.status import RunStatus, WorkerStatus
-from srl.controller.commands import AskStatus, TellStatus, ask
+from srl.controller.control_socket import AskStatus, TellStatus, ask
 
 PATIENCE = 60.0
 SRL = str(Path(sys.executable).with_name("srl"))
@@ -85,7 +85,7 @@ def member(status: RunStatus, name: str) -> WorkerStatus:
 
 
 def rate(run: Job, warmup: float, seconds: float) -> float:
-    """Steps learnt from per second."""
+    """Steps learned from per second."""
     time.sleep(warmup)
     first = run.wait(lambda status: True)
     time.sleep(seconds)

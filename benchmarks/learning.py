@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from srl.base.nearest import nearest
 from srl.base.statistics import mean_of
+from srl.base.suggestions import nearest
 
 SRL, SB3 = "SRL", "Stable-Baselines3"
 
@@ -77,7 +77,7 @@ class Result:
 
 
 def srl_words(environment: str, task: Task) -> list[str]:
-    """The command line of `srl train`. Stable-Baselines3 normalises advantages by minibatch, and counts the whole
+    """The command line of `srl train`. Stable-Baselines3 normalizes advantages by minibatch, and counts the whole
     squared error of the critic, where SRL counts half of it."""
     schedule = task.learning_rate_schedule
     ppo = {
@@ -215,8 +215,8 @@ def main() -> None:
             import srl
 
             sides = {SRL: root / "srl", **({SB3: root / "sb3"} if given.sb3 is not None else {})}
-            labelled = [f"{who}={path}" for who, path in sides.items()]
-            srl.plot(*labelled, x="time", out=given.plot, title=given.environment)
+            labeled = [f"{who}={path}" for who, path in sides.items()]
+            srl.plot(*labeled, x="time", out=given.plot, title=given.environment)
     if given.json:
         runs = [dataclasses.asdict(result) for result in results]
         print(json.dumps({"environment": given.environment, "task": dataclasses.asdict(task), "runs": runs, **summed}))

@@ -17,7 +17,7 @@ from namespaces import SECOND, two_hosts
 
 from srl.api.status import RunStatus
 from srl.base.statistics import spread
-from srl.runs.journal import check, read
+from srl.storage.update_journal import check, read
 
 
 def there(status: RunStatus) -> list[str]:

@@ -4,7 +4,7 @@
 
 The nodes are network namespaces with names of their own, on the cores of this machine. DIRECTORY holds RLlib's script
 (rllib.py, as for benchmarks/peers.py), `--python` is an interpreter with RLlib and the same Ray as ours. Both
-sides have an actor (env runner) on each node, both count decisions that were learnt from.
+sides have an actor (env runner) on each node, both count decisions that were learned from.
 """
 
 from __future__ import annotations

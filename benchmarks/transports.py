@@ -228,7 +228,7 @@ def main() -> None:
         }
         trips = {name: round_trips(connect, arguments.round_trips) for name, connect in ways.items()}
         flows: dict[str, list[tuple[float, float]]] = {name: [] for name in (RAW, *ways)}
-        for _ in range(arguments.repeats):  # in turn, so that all see the same neighbours
+        for _ in range(arguments.repeats):  # in turn, so that all see the same neighbors
             flows[RAW].append(raw_throughput(line, arguments.messages, arguments.bytes))
             for name, connect in ways.items():
                 flows[name].append(throughput(connect, arguments.messages, arguments.bytes, arguments.arrays))

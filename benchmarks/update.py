@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Discrete, Space
 from srl.api.trainer import Trajectory

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 import srl
-from srl.algorithms.adam import FlatAdam
-from srl.algorithms.group import Ranks
-from srl.algorithms.returns import generalised_advantages
+from srl.algorithms.returns import generalized_advantages
+from srl.algorithms.training.adam import FlatAdam
+from srl.algorithms.training.ranks import Ranks
 from srl.api.policy import Decision
 from srl.api.spaces import Box, Discrete, Space, array_spec
 from srl.api.trainer import TrainerGroup, TrainResult, Trajectory
@@ -99,7 +99,7 @@ class A2CTrainer:
     def step(self, batch: Trajectory, progress: float) -> TrainResult:
         config = self._config
         logits, value = self._network(torch.from_numpy(np.array(batch.observation)))  # [T+1, B, n], [T+1, B]
-        advantage = generalised_advantages(
+        advantage = generalized_advantages(
             batch.reward,
             value.detach().numpy(),
             batch.terminated,
@@ -108,7 +108,7 @@ class A2CTrainer:
             config.gamma,
             config.gae_lambda,
         )  # [T, B]
-        # Only rows in which a lane decided are learnt from: the last observation of an episode has a row of its own.
+        # Only rows in which a lane decided are learned from: the last observation of an episode has a row of its own.
         acted = torch.from_numpy(batch.acting[:-1].copy())
         count = torch.tensor(float(batch.num_decisions))
         self._ranks.add(count)  # over all data-parallel trainers; alone it changes nothing

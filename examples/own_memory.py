@@ -36,7 +36,7 @@ class Recall(gymnasium.Env[Any, int]):  # type: ignore[misc]
 
 
 class Leaky(nn.Module):
-    """Traces of what was seen, each fading at a speed of its own, which is learnt."""
+    """Traces of what was seen, each fading at a speed of its own, which is learned."""
 
     def __init__(self, num_features: int, num_actions: int, num_traces: int = 32) -> None:
         super().__init__()

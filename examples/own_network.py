@@ -12,7 +12,7 @@ from srl.api.spaces import Box, Discrete, Space
 
 
 class Fourier(nn.Module):
-    """Sines and cosines of learnt mixtures of the observation, under a linear actor and a small critic."""
+    """Sines and cosines of learned mixtures of the observation, under a linear actor and a small critic."""
 
     def __init__(self, num_features: int, num_actions: int, num_waves: int = 64) -> None:
         super().__init__()

@@ -153,11 +153,11 @@ class JudgeConfig:
     policy: str
     scores: ScoreStream
 
-    def build(self, context: Context) -> Judge:
-        return Judge(self, context)
+    def build(self, context: Context) -> BestCheckpoint:
+        return BestCheckpoint(self, context)
 
 
-class Judge:
+class BestCheckpoint:
     """Notes every score beside its version in the parameter service, and reports what people want to see."""
 
     def __init__(self, config: JudgeConfig, context: Context) -> None:

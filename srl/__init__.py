@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from srl.algorithms.impala import ImpalaConfig as ImpalaConfig
     from srl.algorithms.mappo import IPPOConfig as IPPOConfig
     from srl.algorithms.mappo import MAPPOConfig as MAPPOConfig
-    from srl.algorithms.ppg import PPGConfig as PPGConfig
-    from srl.algorithms.ppo import PPOConfig as PPOConfig
+    from srl.algorithms.ppo.config import PPOConfig as PPOConfig
+    from srl.algorithms.ppo.ppg import PPGConfig as PPGConfig
     from srl.api.experiment import Experiment as Experiment
-    from srl.environments.ids import lanes_config as lanes_config
-    from srl.experiments.exporting import export as export
-    from srl.experiments.league import league as league
-    from srl.experiments.loading import evaluate as evaluate
-    from srl.experiments.loading import load as load
-    from srl.experiments.options import TrainOptions as TrainOptions
-    from srl.experiments.plotting import plot as plot
-    from srl.experiments.recording import record as record
-    from srl.experiments.rewiring import rewired as rewired
-    from srl.experiments.session import RunFailed as RunFailed
-    from srl.experiments.sweep import sweep as sweep
-    from srl.experiments.train import Run as Run
-    from srl.experiments.train import resume as resume
-    from srl.experiments.train import train as train
+    from srl.environments.registry import lanes_config as lanes_config
+    from srl.experiments.graph.rewire import rewired as rewired
+    from srl.experiments.options.train_options import TrainOptions as TrainOptions
+    from srl.experiments.session.session import RunFailed as RunFailed
+    from srl.experiments.session.sweep import sweep as sweep
+    from srl.experiments.session.train import Run as Run
+    from srl.experiments.session.train import resume as resume
+    from srl.experiments.session.train import train as train
+    from srl.results.export import export as export
+    from srl.results.league import league as league
+    from srl.results.load import evaluate as evaluate
+    from srl.results.load import load as load
+    from srl.results.plot import plot as plot
+    from srl.results.record import record as record
 
 __version__ = "0.1.0"
 
@@ -36,22 +36,22 @@ _PLACES = {
     "IPPOConfig": "srl.algorithms.mappo",
     "ImpalaConfig": "srl.algorithms.impala",
     "MAPPOConfig": "srl.algorithms.mappo",
-    "PPGConfig": "srl.algorithms.ppg",
-    "PPOConfig": "srl.algorithms.ppo",
-    "Run": "srl.experiments.train",
-    "RunFailed": "srl.experiments.session",
-    "TrainOptions": "srl.experiments.options",
-    "evaluate": "srl.experiments.loading",
-    "export": "srl.experiments.exporting",
-    "league": "srl.experiments.league",
-    "lanes_config": "srl.environments.ids",
-    "load": "srl.experiments.loading",
-    "plot": "srl.experiments.plotting",
-    "record": "srl.experiments.recording",
-    "resume": "srl.experiments.train",
-    "rewired": "srl.experiments.rewiring",
-    "sweep": "srl.experiments.sweep",
-    "train": "srl.experiments.train",
+    "PPGConfig": "srl.algorithms.ppo.ppg",
+    "PPOConfig": "srl.algorithms.ppo.config",
+    "Run": "srl.experiments.session.train",
+    "RunFailed": "srl.experiments.session.session",
+    "TrainOptions": "srl.experiments.options.train_options",
+    "evaluate": "srl.results.load",
+    "export": "srl.results.export",
+    "league": "srl.results.league",
+    "lanes_config": "srl.environments.registry",
+    "load": "srl.results.load",
+    "plot": "srl.results.plot",
+    "record": "srl.results.record",
+    "resume": "srl.experiments.session.train",
+    "rewired": "srl.experiments.graph.rewire",
+    "sweep": "srl.experiments.session.sweep",
+    "train": "srl.experiments.session.train",
 }
 
 __all__ = [*sorted(_PLACES), "__version__"]

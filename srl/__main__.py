@@ -12,12 +12,12 @@ ELSEWHERE = ("-h", "--help", "--scheduler", "--seeds")
 
 def main() -> int:
     interrupts.die_at_once()
-    from srl.schedulers import nursery
+    from srl.schedulers.local import zygote_launch
 
     words = sys.argv[1:]
     if forks_workers(words):
-        nursery.begin_early()
-    from srl import cli
+        zygote_launch.begin_early()
+    from srl.cli import main as cli
 
     return cli.main(words)
 

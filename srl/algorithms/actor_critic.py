@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Literal
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Dict, Space, array_spec
 from srl.base.tree import ArraySpec, TreeSpec
-from srl.networks.entity_kinds import check_parts, shared_rows
 from srl.networks.options import NetworkOptions
-from srl.networks.support import check_action_space, split_mask
+from srl.networks.spaces.entities import check_parts, shared_rows
+from srl.networks.spaces.supported import check_action_space, split_mask
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from srl.networks.distributions import Distribution
+    from srl.networks.distributions.discrete import Distribution
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ActorCriticConfig(NetworkOptions):
     over all that was seen so far. The statistics are parameters of the policy; only training changes them. Of entities
     and scans, each column is one feature. A network of your own gets whole numbers as they are."""
     observation_clip: float = 10.0
-    """Normalised observations are kept within so many deviations of the mean."""
+    """Normalized observations are kept within so many deviations of the mean."""
     normalize_return: Literal["none", "running", "popart"] = "none"
     """Let the critic learn values of mean 0 and deviation 1, whatever the size of the rewards: `running` by the
     statistics of all returns so far, `popart` by those of the last million or so, its last layer changing along so that
@@ -45,7 +45,7 @@ class ActorCriticConfig(NetworkOptions):
         check_action_space(action, self)
         check_parts(split_mask(observation, action, self.mask_key)[0], self)
         if self.device not in ("auto", "cpu"):
-            from srl.algorithms.devices import resolve_device
+            from srl.algorithms.training.devices import resolve_device
 
             resolve_device(self.device)
         if self.network:  # only then torch is imported in the controller: the user's own code may hold mistakes
@@ -67,7 +67,7 @@ class ActorCriticConfig(NetworkOptions):
         """Numbers that the network remembers for each lane."""
         if not self.network:
             return self.state_size
-        from srl.networks.recurrent import state_size_of
+        from srl.networks.memory.recurrent import state_size_of
 
         return state_size_of(self.build_network(observation, action, seed=0)[0])
 
@@ -79,23 +79,23 @@ class ActorCriticConfig(NetworkOptions):
     def build_network(self, observation: Space, action: Space, seed: int) -> tuple[nn.Module, Distribution]:
         """The network, and the distribution whose parameters it puts out."""
         from srl.networks.build import build_network
-        from srl.networks.heads import distribution_for
+        from srl.networks.distributions.heads import distribution_for
 
         distribution = distribution_for(action, self)
         seen, masked = split_mask(observation, action, self.mask_key)
         network = build_network(seen, action, distribution, self, seed)
         if self.normalize_observation or self.normalize_return != "none":
-            from srl.networks.normalise import NormalisedActorCritic, ObservationNormaliser, ValueNormaliser, value_head
+            from srl.networks.normalize import NormalizedActorCritic, ObservationNormalizer, ValueNormalizer, value_head
 
             if self.normalize_return == "popart":
                 value_head(network)
             shared = () if self.network else shared_rows(self)
             whole = not self.network  # To a network of the user's own they may be names of things.
             scaled = self.normalize_observation
-            network = NormalisedActorCritic(
+            network = NormalizedActorCritic(
                 network,
-                ObservationNormaliser(seen, self.observation_clip, shared, whole) if scaled else None,
-                ValueNormaliser() if self.normalize_return != "none" else None,
+                ObservationNormalizer(seen, self.observation_clip, shared, whole) if scaled else None,
+                ValueNormalizer() if self.normalize_return != "none" else None,
             )
         if masked:
             from srl.networks.masks import MaskedActorCritic

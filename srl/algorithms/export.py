@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from srl.api.spaces import Box, Dict, Space, array_spec, bounds_of
 from srl.base.tree import SEPARATOR, Array, ArraySpec, from_leaves, leaves
-from srl.networks.distributions import Distribution
+from srl.networks.distributions.discrete import Distribution
 from srl.networks.flat import FlatParameters
-from srl.networks.recurrent import forget, state_size_of
+from srl.networks.memory.recurrent import forget, state_size_of
 
 OBSERVATION, ACTION, VALUE = "observation", "action", "value"
 STATE, FIRST, NEXT_STATE = "state", "first", "next_state"
@@ -43,7 +43,7 @@ class Bounds(NamedTuple):
 
 class GreedyModule(nn.Module):
     """Observations (one tensor for each leaf), and for a policy with a memory `state` and `first` ->
-    action, distribution parameters, value, and the new state. Normalisers and masks are part of the network, the
+    action, distribution parameters, value, and the new state. Normalizers and masks are part of the network, the
     bounds of a Box are kept here, and whole numbers rounded. `unseen` are the leaves that only the critic sees: they
     are no inputs, and without them there is no value."""
 

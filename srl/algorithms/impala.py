@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from srl.algorithms.learning import LearningConfig
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
+from srl.algorithms.ppo.learning import LearningConfig
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
 from srl.api.spaces import Dict, Space
 
 
@@ -32,7 +32,7 @@ class IPPOConfig(PPOConfig):
 
 @dataclass(frozen=True)
 class MAPPOConfig(IPPOConfig):
-    """PPO with a centralised critic (Yu et al. 2022): it sees the state of the whole game beside what its agent sees,
+    """PPO with a centralized critic (Yu et al. 2022): it sees the state of the whole game beside what its agent sees,
     the actor only the latter. PettingZoo environments are asked for the state; others must show it as a part of a Dict
     observation."""
 

@@ -46,7 +46,7 @@ def _accumulate(sums: Array, carry: Array) -> Array:
     return sums
 
 
-def generalised_advantages(
+def generalized_advantages(
     reward: Array, value: Array, terminated: Array, truncated: Array, acting: Array, gamma: float, gae_lambda: float
 ) -> Array:
     """GAE (Schulman et al. 2016, eq. 16).

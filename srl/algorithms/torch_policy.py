@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from srl.algorithms.devices import fetch, move, place, resolve_device
+from srl.algorithms.training.devices import fetch, move, place, resolve_device
 from srl.api.policy import Decision
 from srl.base.state import State
 from srl.base.tree import Array, Tree, map_tree
-from srl.networks.distributions import Distribution
+from srl.networks.distributions.discrete import Distribution
 from srl.networks.flat import FlatParameters
+from srl.networks.memory.recurrent import forget, state_size_of
 from srl.networks.passes import build_pass
-from srl.networks.recurrent import forget, state_size_of
 
 
 class TorchPolicy:

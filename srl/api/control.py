@@ -46,7 +46,7 @@ class Figures(Message, frozen=True):
     figures: dict[str, float]
 
 
-class Learnt(Message, frozen=True):
+class UpdateRecord(Message, frozen=True):
     """Trainer, where a journal is kept: one committed update, what it was made from and what it made."""
 
     policy: str
@@ -79,7 +79,7 @@ class Done(Message, frozen=True):
 
     reason: str
     policy: str = ""
-    """Which has learnt all it should; empty: the worker speaks for the whole run."""
+    """Which has learned all it should; empty: the worker speaks for the whole run."""
 
 
 class Names(Message, frozen=True):
@@ -92,7 +92,7 @@ class Stop(Message, frozen=True):
     """Controller: close and leave."""
 
 
-class Suffer(Message, frozen=True):
+class InjectFault(Message, frozen=True):
     """Controller, for `srl chaos`: be `slow` for so long, or have every TCP connection cut (`partition`)."""
 
     fault: str
@@ -103,5 +103,5 @@ class Published(Message, frozen=True):
     """The host: newer parameters came from another host. A worker that waits for them wakes up."""
 
 
-FromWorker = Union[Ready, Register, Episodes, Evaluated, Figures, Learnt, Notice, Failure, Done]
-ToWorker = Union[Names, Stop, Published, Suffer]
+FromWorker = Union[Ready, Register, Episodes, Evaluated, Figures, UpdateRecord, Notice, Failure, Done]
+ToWorker = Union[Names, Stop, Published, InjectFault]

@@ -104,7 +104,7 @@ class ResumableLanes(Protocol):
 
 
 @runtime_checkable
-class FilmedLanes(Lanes, Protocol):
+class RenderedLanes(Lanes, Protocol):
     """Lanes of one copy that can be looked at."""
 
     def render(self) -> Array:
@@ -115,7 +115,7 @@ class FilmedLanes(Lanes, Protocol):
 class LanesConfig(Protocol):
     """Names an environment and its options as plain data; an actor builds it.
 
-    A config may have a method ``build_filmed() -> FilmedLanes`` for `srl record`: one copy that draws itself, or
+    A config may have a method ``build_filmed() -> RenderedLanes`` for `srl record`: one copy that draws itself, or
     ValueError where it cannot. Without it, the lanes that `build(1)` gives are filmed if they have a method `render`.
     """
 

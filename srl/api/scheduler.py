@@ -13,7 +13,7 @@ from srl.base.meter import Meter
 
 
 @dataclass(frozen=True)
-class Said:
+class WorkerMessage:
     """A worker sent a message."""
 
     place: Place
@@ -32,7 +32,7 @@ class Died:
 
 
 @dataclass(frozen=True)
-class Noted:
+class HostEvent:
     """Something happened to the places where workers run: a host came or went."""
 
     text: str
@@ -52,7 +52,7 @@ class Usage:
     """The kernel says that it does not run at all: somebody sent it SIGSTOP."""
 
 
-Event = Union[Said, Died, Noted]
+Event = Union[WorkerMessage, Died, HostEvent]
 
 
 @runtime_checkable

@@ -45,7 +45,7 @@ class EvaluationStatus(msgspec.Struct, frozen=True):
     count: int
     """Evaluations so far."""
     step: int
-    """Steps that the evaluated version had learnt from."""
+    """Steps that the evaluated version had learned from."""
     versions: dict[str, int]
     """Policy -> version."""
     episodes: int
@@ -87,7 +87,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     first_steps: int = 0
     """Those of them that a resumed run began with."""
     decisions: int = 0
-    """Agent decisions made by the actors, whether or not anybody learnt from them."""
+    """Agent decisions made by the actors, whether or not anybody learned from them."""
     target_steps: int = 0
     updates: int = 0
     version: int = 0

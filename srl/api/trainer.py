@@ -14,7 +14,7 @@ from srl.base.tree import Array, Tree
 class Trajectory:
     """A batch: T steps of B lanes, time-major, plus row T, whose observation and decision only bootstrap.
 
-    `acting` marks the rows in which a lane really decided: only those may be learnt from. Rewards and ends stand in
+    `acting` marks the rows in which a lane really decided: only those may be learned from. Rewards and ends stand in
     the row of the action that earned them.
     """
 
@@ -36,13 +36,13 @@ class Trajectory:
 @dataclass(frozen=True)
 class TrainResult:
     num_decisions: int
-    """Decisions learnt from, over all ranks."""
+    """Decisions learned from, over all ranks."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     skipped: bool = False
     """The update was refused (a loss or gradient that is not finite); parameters are as before."""
 
 
-class Meeting(Protocol):
+class Rendezvous(Protocol):
     """A few values that all ranks see, for those who are on several hosts."""
 
     def set(self, key: str, value: bytes) -> None: ...
@@ -59,7 +59,7 @@ class TrainerGroup:
 
     rank: int
     size: int
-    rendezvous: str | Meeting
+    rendezvous: str | Rendezvous
     """A torch.distributed init method, for ranks of one host, or a meeting."""
     timeout: float = 30.0
     interface: str = ""

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from srl.base.memory import Memory
+from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 
 

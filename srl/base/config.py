@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from srl.base.importing import load_object, name_of
-from srl.base.nearest import nearest
+from srl.base.suggestions import nearest
 
 __all__ = ["from_data", "load_object", "name_of", "to_data"]
 

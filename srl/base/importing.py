@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from srl.base.nearest import nearest
+from srl.base.suggestions import nearest
 
 FILE_MODULE_PREFIX = "srl_file_"
 
@@ -100,7 +100,7 @@ def _load_file(source: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} cannot be imported as Python")
     if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # as for a script: its neighbours can be imported
+        sys.path.append(str(path.parent))  # as for a script: its neighbors can be imported
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -7,7 +7,7 @@ from time import monotonic_ns
 
 import numpy as np
 
-from srl.base.memory import Memory
+from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 
 PAGE_BYTES = 1024
@@ -50,8 +50,8 @@ class Counter(IntEnum):
     UNRECORDED = 31
     SKIPPED_UPDATES = 32
     FIRST_UPDATE_NS = 33
-    LEARNT = 34
-    """Decisions that a trainer learnt from."""
+    LEARNED = 34
+    """Decisions that a trainer learned from."""
     CUT = 35
     """TCP connections that it broke on purpose, for `srl chaos`."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from srl.base.memory import Memory
+from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 
 HEADER_BYTES = 1 << 17

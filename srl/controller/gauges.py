@@ -17,15 +17,15 @@ from srl.api.status import EvaluationStatus, RunStatus, Settings, StreamStatus, 
 from srl.api.worker import Place
 from srl.base.meter import Counter, Meter, Phase
 from srl.base.statistics import mean_of
-from srl.workers.actor import ActorConfig
-from srl.workers.trainer import TrainerWorkerConfig
+from srl.workers.actor.worker import ActorConfig
+from srl.workers.trainer.worker import TrainerWorkerConfig
 
 NO_USAGE = Usage()
 WINDOW_SECONDS = 5.0
 CURVE_POINTS = 200
 EPISODE_WINDOW = 100
 MAX_MOMENTS = 20_000
-TOTALS = (Counter.LEARNT, Counter.DECISIONS, Counter.LAG_SUM, Counter.LAG_COUNT, Counter.LANE_FAILURES)
+TOTALS = (Counter.LEARNED, Counter.DECISIONS, Counter.LAG_SUM, Counter.LAG_COUNT, Counter.LANE_FAILURES)
 NAMES = {
     Phase.BOOT: "other",
     Phase.WAITING: "waiting",
@@ -71,7 +71,7 @@ class Gauges:
         self.episodes = 0
         self.evaluation: EvaluationStatus | None = None
         self._new_evaluations: list[EvaluationStatus] = []
-        self._learnt_by: deque[tuple[int, int]] = deque(maxlen=MAX_MOMENTS)  # versions and steps, as time went by
+        self._learned_by: deque[tuple[int, int]] = deque(maxlen=MAX_MOMENTS)  # versions and steps, as time went by
         self._curve: list[float] = []
         self._stride = 1
         self._skipped = 0
@@ -143,10 +143,10 @@ class Gauges:
         return found
 
     def _steps_of(self, version: int) -> int:
-        """How much a version had learnt from; between two looks at the trainer's gauges steps grow evenly."""
-        if not self._learnt_by:
+        """How much a version had learned from; between two looks at the trainer's gauges steps grow evenly."""
+        if not self._learned_by:
             return self.first_steps
-        versions, steps = zip(*self._learnt_by, strict=True)
+        versions, steps = zip(*self._learned_by, strict=True)
         return round(float(np.interp(version, versions, steps)))
 
     def totals(self) -> dict[str, Any]:
@@ -200,13 +200,13 @@ class Gauges:
         messages: list[str],
         reason: str = "",
     ) -> RunStatus:
-        learnt = self.first_steps + self._total(members, Counter.LEARNT)
+        learned = self.first_steps + self._total(members, Counter.LEARNED)
         decided = self._total(members, Counter.DECISIONS)
-        env_fps, train_fps = self._rate(now, decided, learnt)
+        env_fps, train_fps = self._rate(now, decided, learned)
         lag_count = self._total(members, Counter.LAG_COUNT)
         self._raise_marks([member.meter for member in members])
-        if not self._learnt_by or self._learnt_by[-1][0] != self.version:
-            self._learnt_by.append((self.version, learnt))
+        if not self._learned_by or self._learned_by[-1][0] != self.version:
+            self._learned_by.append((self.version, learned))
         experiment = self._experiment
         return RunStatus(
             run=experiment.name,
@@ -217,7 +217,7 @@ class Gauges:
             reason=reason,
             settings=self._settings,
             elapsed=elapsed,
-            steps=learnt,
+            steps=learned,
             first_steps=self.first_steps,
             decisions=self.first_steps + decided,
             target_steps=experiment.target_steps,

@@ -8,7 +8,7 @@ from srl.api.experiment import WorkerGroup
 from srl.api.scheduler import Scheduler
 from srl.base.clock import Clock
 from srl.base.meter import Counter
-from srl.controller.seats import Seat
+from srl.controller.seats import Slot
 from srl.controller.supervision import Guard, Watch
 
 START_SECONDS = 300.0
@@ -18,8 +18,8 @@ START_HANGS = 4
 
 
 def stuck(
-    seats: Sequence[Seat], scheduler: Scheduler, groups: Mapping[str, WorkerGroup], guard: Guard, clock: Clock
-) -> Iterator[tuple[Seat, str]]:
+    seats: Sequence[Slot], scheduler: Scheduler, groups: Mapping[str, WorkerGroup], guard: Guard, clock: Clock
+) -> Iterator[tuple[Slot, str]]:
     """Those that should be replaced, each with what is the matter. Who has no process yet cannot hang."""
     watched = [s for s in seats if s.state == "running" or (s.state == "starting" and scheduler.pid(s.place))]
     stopped = {seat.place for seat in watched if scheduler.usage(seat.place).stopped}

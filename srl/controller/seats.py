@@ -9,7 +9,7 @@ from srl.controller.supervision import Watch
 
 
 @dataclass
-class Seat:
+class Slot:
     """A place in the graph and who holds it."""
 
     place: Place

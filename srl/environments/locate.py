@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from srl.base.importing import load_object
-from srl.base.nearest import nearest
+from srl.base.suggestions import nearest
 
 Factory = Callable[..., Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from srl.networks.initialise import orthogonal, orthogonal_layers
+from srl.networks.initialize import orthogonal, orthogonal_layers
 
 ACTIVATIONS = ("tanh", "relu")
 POLICY_GAIN = 0.01

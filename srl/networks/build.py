@@ -18,14 +18,14 @@ from srl.networks.actor_critic import (
     StackedActorCritic,
     start_from,
 )
-from srl.networks.distributions import Distribution
-from srl.networks.encoders import Encoder, Trunk, build_encoder
-from srl.networks.entities import EntityEncoder
-from srl.networks.image_spaces import has_image, is_lone_image
-from srl.networks.memory import PairedMemory, build_memory
+from srl.networks.distributions.discrete import Distribution
+from srl.networks.encoders.encoders import Encoder, Trunk, build_encoder
+from srl.networks.encoders.entities import EntityEncoder
+from srl.networks.memory.cells import PairedMemory, build_memory
+from srl.networks.memory.recurrent import RecurrentActorCritic, state_size_of
 from srl.networks.options import NetworkOptions
-from srl.networks.recurrent import RecurrentActorCritic, state_size_of
 from srl.networks.sides import PairedTrunk, SidedEncoder, without
+from srl.networks.spaces.images import has_image, is_lone_image
 
 
 def default_network(observation: Space, distribution: Distribution, options: NetworkOptions) -> nn.Module:

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 
 class FlatParameters:
-    """Publishing is one copy, the optimiser one call, the gradient's norm one reduction.
+    """Publishing is one copy, the optimizer one call, the gradient's norm one reduction.
 
     `values` are float32 [P]; the network's own tensors are views of them from now on. Parameters that no gradient moves
-    (a normaliser's statistics) come last: `trainable` are those before them, and `gradients` belong to these.
+    (a normalizer's statistics) come last: `trainable` are those before them, and `gradients` belong to these.
     """
 
     def __init__(self, network: nn.Module, *, gradients: bool) -> None:

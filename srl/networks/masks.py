@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from srl.base.tree import leaves
-from srl.networks.distributions import Distribution
-from srl.networks.recurrent import state_size_of
+from srl.networks.distributions.discrete import Distribution
+from srl.networks.memory.recurrent import state_size_of
 
 
 class MaskedActorCritic(nn.Module):

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from srl.networks.actor_critic import EncodedActorCritic, StackedActorCritic, both_sides
 from srl.networks.masks import MaskedActorCritic
-from srl.networks.normalise import NormalisedActorCritic
-from srl.networks.recurrent import Sequence, unroll
+from srl.networks.memory.recurrent import Sequence, unroll
+from srl.networks.normalize import NormalizedActorCritic
 
 
 class Pass(Protocol):
@@ -28,8 +28,8 @@ class Pass(Protocol):
 
 def build_pass(network: nn.Module, gradients: Tensor) -> Pass:
     """`gradients` is the flat vector of which the `grad` of every parameter is a view."""
-    if isinstance(network, NormalisedActorCritic):
-        return NormalisedPass(network, build_pass(network.network, gradients))
+    if isinstance(network, NormalizedActorCritic):
+        return NormalizedPass(network, build_pass(network.network, gradients))
     if isinstance(network, MaskedActorCritic):
         return MaskedPass(network, build_pass(network.network, gradients))
     if isinstance(network, EncodedActorCritic) and isinstance(network.actor_critic, StackedActorCritic):
@@ -63,13 +63,13 @@ def _flat(tensors: tuple[Tensor, ...]) -> list[Tensor]:
     return [tensor.reshape(-1) for tensor in tensors]
 
 
-class NormalisedPass:
-    """Another pass between the normalisers of observations and values. Values and their gradients are on the scale of
+class NormalizedPass:
+    """Another pass between the normalizers of observations and values. Values and their gradients are on the scale of
     the rewards here, on that of the network inside."""
 
-    def __init__(self, network: NormalisedActorCritic, inner: Pass) -> None:
-        self._observation = network.observation_normaliser
-        self._value = network.value_normaliser
+    def __init__(self, network: NormalizedActorCritic, inner: Pass) -> None:
+        self._observation = network.observation_normalizer
+        self._value = network.value_normalizer
         self._inner = inner
 
     def forward(self, observation: Any) -> tuple[Tensor, Tensor]:

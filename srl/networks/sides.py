@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from srl.api.spaces import Dict, Space
-from srl.networks.encoders import Encoder, build_encoder
-from srl.networks.entities import EntityEncoder
+from srl.networks.encoders.encoders import Encoder, build_encoder
+from srl.networks.encoders.entities import EntityEncoder
 from srl.networks.options import NetworkOptions
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from srl.base.memory import Memory
+from srl.base.shared_memory import Memory
 from srl.base.snapshot import HEADER_BYTES, Snapshot
 from srl.base.tree import Array
 

@@ -22,7 +22,7 @@ MEMORY = 50.0
 
 @dataclass(frozen=True)
 class PoolConfig:
-    draw: Literal["uniform", "prioritised"]
+    draw: Literal["uniform", "prioritized"]
     share: float = 0.5
     """Of games against past versions; the others are against the newest."""
     every: int = 20
@@ -62,7 +62,7 @@ class Pool:
         return past
 
     def _place(self, past: dict[str, int]) -> str:
-        """A tag that is free, or that of the version whose neighbours in time are nearest to each other."""
+        """A tag that is free, or that of the version whose neighbors in time are nearest to each other."""
         if len(past) < self._config.size:
             return next(tag for number in range(self._config.size) if (tag := f"{PREFIX}{number}") not in past)
         ordered = sorted(past, key=past.__getitem__)

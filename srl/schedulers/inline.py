@@ -14,17 +14,17 @@ from typing import Any
 
 from srl.api.control import Failure, Names, Ready, Register, Stop, ToWorker
 from srl.api.experiment import Resources
-from srl.api.scheduler import Died, Event, Said, Usage
+from srl.api.scheduler import Died, Event, Usage, WorkerMessage
 from srl.api.worker import Place, ResumableWorker, Worker, WorkerConfig
 from srl.base.meter import Meter, Phase
 from srl.base.state import NotResumable, State, part, under
 from srl.base.tree import Array
 from srl.names.table import NameView
-from srl.schedulers.memory import RunMemory
+from srl.schedulers.local.run_memory import RunMemory
 from srl.transports.inproc import InprocTransport
 from srl.workers.context import WorkerContext
 from srl.workers.errors import RunBroken
-from srl.workers.host import limit_threads
+from srl.workers.process import limit_threads
 
 ROUNDS = 64
 """Polls of every worker between two looks at the controller's affairs."""
@@ -73,14 +73,14 @@ class InlineScheduler:
             worker = config.build(context)
         except Exception as error:
             print(traceback.format_exc())
-            self._events.append(Said(place, Failure(str(error), fatal=True)))
+            self._events.append(WorkerMessage(place, Failure(str(error), fatal=True)))
             context.bells.close()
             return
         self._residents[place] = _Resident(worker, context, names)
-        self._events.append(Said(place, Ready()))
+        self._events.append(WorkerMessage(place, Ready()))
 
     def _sayer(self, place: Place) -> Callable[[Any], None]:
-        return lambda message: self._events.append(Said(place, message))
+        return lambda message: self._events.append(WorkerMessage(place, message))
 
     def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
         """Cores of one machine are shared, however many workers there are."""
@@ -151,7 +151,7 @@ class InlineScheduler:
                 del self._saved[place.name]
         except Exception as error:
             print(traceback.format_exc())
-            self._events.append(Said(place, Failure(f"{place.name} cannot be restored: {error}", fatal=True)))
+            self._events.append(WorkerMessage(place, Failure(f"{place.name} cannot be restored: {error}", fatal=True)))
             self._end(place, str(error), clean=False)
 
     def _poll_one(self, place: Place, resident: _Resident) -> None:
@@ -161,7 +161,7 @@ class InlineScheduler:
         except Exception as error:
             fatal = isinstance(error, RunBroken)
             text = str(error) if fatal else traceback.format_exc()
-            self._events.append(Said(place, Failure(text, fatal)))
+            self._events.append(WorkerMessage(place, Failure(text, fatal)))
             self._end(place, str(error), clean=False)
             return
         resident.context.meter.enter(Phase.WAITING)

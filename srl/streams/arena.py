@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from srl.api.block import Block, BlockSpec, aligned
-from srl.base.memory import Memory
+from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 
 

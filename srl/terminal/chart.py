@@ -10,9 +10,9 @@ from rich.text import Text
 
 from srl.base.tree import Array
 from srl.terminal.drawing import LEFT_DOTS, RIGHT_DOTS
-from srl.terminal.figures import figure, short
+from srl.terminal.formatting import figure, short
 
-COLOURS = ("blue", "red", "green", "yellow", "magenta", "cyan", "white")
+COLORS = ("blue", "red", "green", "yellow", "magenta", "cyan", "white")
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ def chart(lines: Sequence[Line], width: int, height: int, x_label: str) -> Text:
     text.append(f"{'':>{margin}} └{'─' * canvas.width}\n", "dim")
     text.append(f"{'':>{margin}}  {left}{' ' * room}{right}\n", "dim")
     for number, line in enumerate(drawn):
-        text.append(f"{'':>{margin}}  ━━ ", COLOURS[number % len(COLOURS)])
+        text.append(f"{'':>{margin}}  ━━ ", COLORS[number % len(COLORS)])
         text.append(f"{line.label}  {figure(float(line.y[-1]))}\n")
     text.rstrip()
     return text
 
 
 class _Canvas:
-    """Cells of 2 x 4 dots. A cell has one colour: that of the line drawn last."""
+    """Cells of 2 x 4 dots. A cell has one color: that of the line drawn last."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -82,6 +82,6 @@ class _Canvas:
         for dots, owners in zip(self._dots.tolist(), self._owner.tolist(), strict=True):
             row = Text()
             for cell, owner in zip(dots, owners, strict=True):
-                row.append(chr(0x2800 + cell) if cell else " ", COLOURS[owner % len(COLOURS)] if owner >= 0 else "")
+                row.append(chr(0x2800 + cell) if cell else " ", COLORS[owner % len(COLORS)] if owner >= 0 else "")
             found.append(row)
         return found

@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from srl.runs import ROOT
-from srl.runs.disk import explain
+from srl.storage import ROOT
+from srl.storage.disk import explain
 from srl.terminal.extras import extras_of
 from srl.terminal.machine import Limits, limits, parent_death_signal_works, pidfd_works, shared_memory_works
 

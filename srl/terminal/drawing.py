@@ -38,7 +38,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def braille(values: Sequence[float], width: int, height: int) -> list[str]:
-    """A curve of 2 x 4 dots per character, `height` rows from the top down; neighbouring dots are joined."""
+    """A curve of 2 x 4 dots per character, `height` rows from the top down; neighboring dots are joined."""
     points = resample(values, 2 * width)
     if not points or height <= 0:
         return [" " * max(0, width)] * max(0, height)

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from srl.api.status import RunStatus, WorkerStatus
 from srl.terminal.drawing import bar, braille, split
-from srl.terminal.figures import count, duration, figure, percent, rate, short
+from srl.terminal.formatting import count, duration, figure, percent, rate, short
 
 PHASES = {
     "env": "green",
@@ -96,7 +96,7 @@ def _summary(status: RunStatus) -> list[Text]:
     failures = [f"{status.restarts} workers"] if status.restarts else []
     failures += [f"{status.lane_failures} lanes"] if status.lane_failures else []
     rows.append(("failures", ", ".join(failures) or "none", "bold yellow" if failures else "dim"))
-    return [_cut(_labelled(label, value, style), LEFT - 1) for label, value, style in rows]
+    return [_cut(_labeled(label, value, style), LEFT - 1) for label, value, style in rows]
 
 
 def _evaluated(status: RunStatus) -> list[tuple[str, str, str]]:
@@ -179,7 +179,7 @@ def _worker_line(name: str, state: str, busy: dict[str, float], incarnation: int
 
 
 def stacked(busy: dict[str, float], width: int) -> Text:
-    """The shares of time as one bar, a colour for each phase; waiting is what is left."""
+    """The shares of time as one bar, a color for each phase; waiting is what is left."""
     shares = {phase: busy.get(phase, 0.0) for phase in PHASES if phase != "waiting"}
     cells = split(shares, width)
     line = Text()
@@ -209,13 +209,13 @@ def _legend(workers: Iterable[WorkerStatus]) -> Text:
 def _advice(status: RunStatus, width: int) -> list[Text]:
     lines = []
     if status.bottleneck:
-        lines.append(_cut(_labelled("bottleneck", status.bottleneck, "bold"), width))
+        lines.append(_cut(_labeled("bottleneck", status.bottleneck, "bold"), width))
     if status.advice:
-        lines.append(_cut(_labelled("try", status.advice, "bold cyan"), width))
+        lines.append(_cut(_labeled("try", status.advice, "bold cyan"), width))
     return lines
 
 
-def _labelled(label: str, value: str, style: str) -> Text:
+def _labeled(label: str, value: str, style: str) -> Text:
     # Appended to an empty text: a style of the text itself would shine through the others.
     return Text().append(f" {label:<{LABEL + 1}}", "dim").append(value, style)
 

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from srl.api.status import RunStatus
 from srl.base.text import in_one_line
-from srl.runs import checkpoints
+from srl.storage import checkpoints
 from srl.terminal.drawing import sparkline
-from srl.terminal.figures import count, duration, figure, rate, shorter
+from srl.terminal.formatting import count, duration, figure, rate, shorter
 
 LABEL = 14
 HEADLINES = {

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from srl.api.status import RunStatus, WorkerStatus
 from srl.base.statistics import Mean
-from srl.runs.listing import Listed, moment
-from srl.terminal.figures import count, duration, figure, percent, rate, shorter
+from srl.storage.run_listing import Listed, moment
+from srl.terminal.formatting import count, duration, figure, percent, rate, shorter
 from srl.terminal.frame import STATES, stacked
 
 BAR = 16

@@ -11,7 +11,7 @@ from rich.live import Live
 
 from srl.api.status import RunStatus
 from srl.base.clock import Clock, SystemClock
-from srl.terminal.figures import count, duration, figure, percent, rate, short
+from srl.terminal.formatting import count, duration, figure, percent, rate, short
 from srl.terminal.frame import frame, remaining
 
 logger = logging.getLogger(__name__)

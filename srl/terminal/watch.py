@@ -9,7 +9,7 @@ import msgspec
 from rich.console import Console
 
 from srl.api.status import RunStatus
-from srl.terminal.bottleneck import diagnose
+from srl.controller.diagnosis import diagnose
 from srl.terminal.report import print_report
 from srl.terminal.view import view_for
 

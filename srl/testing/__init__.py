@@ -6,9 +6,9 @@ import importlib
 from typing import Any
 
 _PLACES = {
-    "check_algo": "srl.experiments.checking",  # it trains, so it stands above; it is found here beside its sisters
-    "check_environment": "srl.testing.check_env",
-    "check_lanes": "srl.testing.check_lanes",
+    "check_algo": "srl.checks.algorithm",  # it trains, so it stands above; it is found here beside its sisters
+    "check_environment": "srl.testing.env_checks.environment",
+    "check_lanes": "srl.testing.env_checks.lanes",
 }
 
 __all__ = sorted(_PLACES)

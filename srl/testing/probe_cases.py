@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from srl.base.nearest import nearest
+from srl.base.suggestions import nearest
 
 PLACE = "srl.testing.probe_environments"
 DISCOUNT = 0.9
-"""Of the probes: values spread fast enough to be learnt in seconds."""
+"""Of the probes: values spread fast enough to be learned in seconds."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ CASES = (
     ),
     ProbeCase(
         "memory",
-        "a memory that is not carried from step to step, or not learnt through",
+        "a memory that is not carried from step to step, or not learned through",
         f"{PLACE}:Remembered",
         best=1.0,
         needs="memory",

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from srl.base.tree import Array
-from srl.environments.masks import OBSERVATION
+from srl.environments.adapters.masks import OBSERVATION
 
 if TYPE_CHECKING:
     from srl.testing.probe_games import TurnBonus

@@ -13,13 +13,13 @@ from srl.api.block import BlockSpec
 from srl.api.lanes import Lanes, LanesConfig
 from srl.api.spaces import array_spec
 from srl.base.tree import Array
-from srl.environments.ids import lanes_config
+from srl.environments.registry import lanes_config
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import Consumer
 from srl.testing.algorithms import CountingConfig
 from srl.testing.contexts import until
 from srl.testing.stages import Stage
-from srl.workers.actor import Actor, ActorConfig
+from srl.workers.actor.worker import Actor, ActorConfig
 from srl.workers.roles import Role, assign_teams
 
 Rows = Mapping[str, Array]  # path -> [T+1, L, ...]

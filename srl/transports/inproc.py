@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from srl.api.transport import ChannelClosed, Message
-from srl.base.memory import Memory
+from srl.base.shared_memory import Memory
 from srl.base.state import NotYet
 from srl.base.tree import Array
 from srl.base.wire import Codec, DecodeError

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from srl.api.transport import ChannelClosed, Message
-from srl.base.memory import Memory
+from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 from srl.base.wire import Buffer, Codec, DecodeError
 from srl.transports.refusals import Refusals

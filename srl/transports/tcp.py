@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from srl.api.transport import ChannelClosed
 from srl.base.wire import Codec
-from srl.transports.greeting import Greeting, is_connected
 from srl.transports.handshake import ClientHandshake, Credentials, HandshakeError, ServerHandshake
+from srl.transports.handshake_io import Greeting, is_connected
 from srl.transports.refusals import Refusals
 from srl.transports.tcp_channel import TcpChannel
 

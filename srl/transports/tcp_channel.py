@@ -12,12 +12,12 @@ from itertools import islice
 import numpy as np
 
 from srl.api.transport import ChannelClosed, Message, PeerSilent
-from srl.base.memory import Memory
+from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 from srl.base.wire import ALIGNMENT, Buffer, Codec, DecodeError
 from srl.base.wire import PREFIX as FRAME_PREFIX
-from srl.transports.greeting import Greeting, Unreachable
 from srl.transports.handshake import HandshakeError
+from srl.transports.handshake_io import Greeting, Unreachable
 from srl.transports.liveness import Liveness
 from srl.transports.records import LENGTH, TAG_BYTES, Session
 from srl.transports.refusals import Refusals

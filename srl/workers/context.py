@@ -14,9 +14,9 @@ from srl.api.transport import Channel, Listener, Message, Transport
 from srl.api.worker import Place
 from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
-from srl.transports.either import EitherListener, nearest_way
+from srl.transports.dual import EitherListener, nearest_way
 from srl.workers.doorbells import Doorbells
-from srl.workers.meeting import interface_of, meet
+from srl.workers.trainer.rendezvous import interface_of, meet
 
 MEETING_SECONDS = 30.0
 

@@ -11,8 +11,8 @@ from srl.api.worker import IDLE, WORKED, Context, PollResult
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
 from srl.base.statistics import mean_of
-from srl.workers.host import IDLE_SECONDS
-from srl.workers.player import Player
+from srl.workers.episode_player import Player
+from srl.workers.process import IDLE_SECONDS
 from srl.workers.roles import Role
 
 EVALUATING, EVALUATED = "evaluating", "evaluated"

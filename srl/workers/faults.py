@@ -8,7 +8,7 @@ import socket
 import stat
 import time
 
-from srl.api.control import Suffer
+from srl.api.control import InjectFault
 from srl.base.meter import Counter, Meter
 
 SLOW_SECONDS = 0.2
@@ -22,7 +22,7 @@ class Faults:
         self._meter = meter
         self._ends: dict[str, float] = {}
 
-    def begin(self, order: Suffer) -> None:
+    def begin(self, order: InjectFault) -> None:
         self._ends[order.fault] = time.monotonic() + order.seconds
 
     def suffer(self) -> None:

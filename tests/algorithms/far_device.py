@@ -19,7 +19,7 @@ READS = ("numpy", "tolist", "item", "__float__", "__int__", "__bool__", "__array
 
 
 class ImplicitCopy(AssertionError):
-    """Numbers went between the devices, or were mixed, by another way than `srl.algorithms.devices`."""
+    """Numbers went between the devices, or were mixed, by another way than `srl.algorithms.training.devices`."""
 
 
 class FarDevice:
@@ -58,7 +58,7 @@ class FarDevice:
         yield
         self._is_open = False
 
-    # In the place of those of srl.algorithms.devices:
+    # In the place of those of srl.algorithms.training.devices:
 
     def place(self, network: nn.Module, device: torch.device) -> nn.Module:
         self.mark([*network.parameters(), *network.buffers()])
@@ -114,13 +114,13 @@ def far_device() -> Iterator[FarDevice]:
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for module in (
-            "auxiliary",
-            "estimates",
-            "learner",
-            "normalisers",
-            "ppo_batch",
-            "ppo_trainer",
-            "sequences",
+            "ppo.ppg_phase",
+            "ppo.estimates",
+            "training.learner",
+            "training.normalizers",
+            "ppo.batch",
+            "ppo.trainer",
+            "ppo.sequences",
             "torch_policy",
         ):
             for name in ("place", "move", "fetch"):

@@ -6,10 +6,10 @@ from typing import Any
 
 from srl.algorithms.a2c import A2CConfig
 from srl.algorithms.impala import ImpalaConfig
-from srl.algorithms.learning import LearningConfig
 from srl.algorithms.mappo import MAPPOConfig
-from srl.algorithms.ppg import PPGConfig
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
+from srl.algorithms.ppo.learning import LearningConfig
+from srl.algorithms.ppo.ppg import PPGConfig
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 SMALL: dict[str, Any] = {"hidden_sizes": (5, 4), "memory_size": 4, "num_minibatches": 1, "learning_rate": 0.02}

@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
 from srl.api.spaces import Space
 from srl.api.trainer import TrainerGroup, Trajectory
 

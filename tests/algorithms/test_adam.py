@@ -1,10 +1,10 @@
-"""Adam on a flat vector against torch's own optimiser."""
+"""Adam on a flat vector against torch's own optimizer."""
 
 from __future__ import annotations
 
 import torch
 
-from srl.algorithms.adam import FlatAdam
+from srl.algorithms.training.adam import FlatAdam
 
 
 def test_steps_are_those_of_torch() -> None:

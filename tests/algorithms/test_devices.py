@@ -8,9 +8,10 @@ import torch
 from far_device import ImplicitCopy, far_device
 from trajectories import random_trajectory
 
-from srl.algorithms.devices import fetch, move, present_devices, resolve_device
-from srl.algorithms.group import backend_for
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
+from srl.algorithms.training import learner
+from srl.algorithms.training.devices import fetch, move, present_devices, resolve_device
+from srl.algorithms.training.ranks import backend_for
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, array_spec
 from srl.api.trainer import TrainerGroup
 from srl.base.tree import Array, leaves, map_tree
@@ -182,8 +183,8 @@ def test_a_trainer_that_gets_another_device_goes_on_as_it_was(monkeypatch: pytes
         trainer.step(batch, 0.0)
     settled = []
     # Another name of the CPU, and so another device as far as a trainer can tell.
-    monkeypatch.setattr("srl.algorithms.learner.resolve_device", lambda name, rank=0: torch.device("cpu", 0))
-    monkeypatch.setattr("srl.algorithms.learner.place", lambda network, device: settled.append(device) or network)
+    monkeypatch.setattr(learner, "resolve_device", lambda name, rank=0: torch.device("cpu", 0))
+    monkeypatch.setattr(learner, "place", lambda network, device: settled.append(device) or network)
     settles.join(TrainerGroup(0, 1, ""))
     assert settled == [torch.device("cpu", 0)]
     for _ in range(2):

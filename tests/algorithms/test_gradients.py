@@ -12,20 +12,20 @@ from kinds import KINDS
 from torch import Tensor, nn
 from trajectories import random_trajectory
 
-from srl.algorithms.auxiliary import auxiliary_coefficients
-from srl.algorithms.devices import CPU
-from srl.algorithms.estimates import Estimates, estimate, evaluate_anew
-from srl.algorithms.group import Ranks
-from srl.algorithms.learning import LearningConfig
-from srl.algorithms.ppg import PPGConfig
-from srl.algorithms.ppo_batch import PPOBatch
-from srl.algorithms.ppo_loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
-from srl.algorithms.ppo_trainer import PPOTrainer
+from srl.algorithms.ppo.batch import PPOBatch
+from srl.algorithms.ppo.estimates import Estimates, estimate, evaluate_anew
+from srl.algorithms.ppo.learning import LearningConfig
+from srl.algorithms.ppo.loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
+from srl.algorithms.ppo.ppg import PPGConfig
+from srl.algorithms.ppo.ppg_phase import auxiliary_coefficients
+from srl.algorithms.ppo.trainer import PPOTrainer
+from srl.algorithms.training.devices import CPU
+from srl.algorithms.training.ranks import Ranks
 from srl.api.spaces import Space
 from srl.base.tree import map_tree
-from srl.networks.distributions import Distribution
+from srl.networks.distributions.discrete import Distribution
+from srl.networks.memory.recurrent import Sequence
 from srl.networks.passes import Pass, build_pass
-from srl.networks.recurrent import Sequence
 
 
 class Loss(NamedTuple):
@@ -78,7 +78,7 @@ def loss_of(config: LearningConfig, observation: Space, action: Space) -> tuple[
         trainer._phase._detach(False)
         target = estimate(batch, ppo, None).target
         estimates = Estimates(fresh.log_prob[:-1], fresh.value[:-1], np.zeros_like(target), target)
-        coefficients = auxiliary_coefficients(config, learner.normalisers.deviation)
+        coefficients = auxiliary_coefficients(config, learner.normalizers.deviation)
     else:
         estimates = estimate(batch, ppo, None if ppo.correction == "none" else fresh)
         coefficients = trainer._coefficients(0.0)

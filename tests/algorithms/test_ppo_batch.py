@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from srl.algorithms.devices import CPU
-from srl.algorithms.estimates import estimate
-from srl.algorithms.group import Ranks
-from srl.algorithms.ppo import PPOConfig
-from srl.algorithms.ppo_batch import PPOBatch
+from srl.algorithms.ppo.batch import PPOBatch
+from srl.algorithms.ppo.config import PPOConfig
+from srl.algorithms.ppo.estimates import estimate
+from srl.algorithms.training.devices import CPU
+from srl.algorithms.training.ranks import Ranks
 from srl.api.trainer import Trajectory
 
 
@@ -46,7 +46,7 @@ def test_every_acting_row_comes_once_in_nearly_equal_parts(num_minibatches: int)
             np.testing.assert_array_equal(np.asarray(column), minibatch.action.numpy())
 
 
-def test_advantages_may_be_normalised_minibatch_by_minibatch() -> None:
+def test_advantages_may_be_normalized_minibatch_by_minibatch() -> None:
     trajectory = numbered_trajectory(6, 5, np.ones((6, 5), bool))
     batch = batch_of(trajectory, PPOConfig(num_minibatches=3, normalize_advantage="minibatch"))
     for _, minibatch, _ in batch.minibatches(np.random.default_rng(0)):
@@ -54,7 +54,7 @@ def test_advantages_may_be_normalised_minibatch_by_minibatch() -> None:
         np.testing.assert_allclose(minibatch.advantage, (number - number.mean()) / number.std(), rtol=1e-5)
 
 
-def test_advantages_are_normalised_over_the_whole_batch() -> None:
+def test_advantages_are_normalized_over_the_whole_batch() -> None:
     trajectory = numbered_trajectory(6, 5, np.ones((6, 5), bool))
     batch = batch_of(trajectory, PPOConfig(num_minibatches=5))
     advantage = np.concatenate(

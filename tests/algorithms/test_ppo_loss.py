@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from srl.algorithms.ppo_loss import (
+from srl.algorithms.ppo.loss import (
     METRICS,
     Coefficients,
     Minibatch,
@@ -19,8 +19,8 @@ from srl.algorithms.ppo_loss import (
     ppo_metrics,
 )
 from srl.api.spaces import Box, Discrete, Space
-from srl.networks.distributions import Categorical, Distribution
-from srl.networks.heads import distribution_for
+from srl.networks.distributions.discrete import Categorical, Distribution
+from srl.networks.distributions.heads import distribution_for
 
 BASE = Coefficients(clip=0.2, value=0.7, entropy=0.03)
 VARIANTS = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from trajectories import random_trajectory
 
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from srl.api.trainer import Trainer, Trajectory
 
@@ -105,7 +105,7 @@ def test_a_number_that_is_not_finite_never_reaches_the_weights(where: str, what:
     assert np.isfinite(trainer.parameters()).all()
 
 
-def test_only_rows_in_which_a_lane_acted_are_learnt_from() -> None:
+def test_only_rows_in_which_a_lane_acted_are_learned_from() -> None:
     trainer, batch = make()
     garbled = dataclasses.replace(batch, observation=np.array(batch.observation), reward=batch.reward.copy())
     idle = ~batch.acting

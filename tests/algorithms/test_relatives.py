@@ -11,11 +11,11 @@ from kinds import KINDS
 from trajectories import random_trajectory
 
 from srl.algorithms.a2c import A2CConfig
-from srl.algorithms.estimates import Fresh, estimate
 from srl.algorithms.impala import ImpalaConfig
-from srl.algorithms.learning import LearningConfig
-from srl.algorithms.ppg import PPGConfig
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
+from srl.algorithms.ppo.estimates import Fresh, estimate
+from srl.algorithms.ppo.learning import LearningConfig
+from srl.algorithms.ppo.ppg import PPGConfig
 from srl.api.spaces import Box, Discrete, Space
 from srl.api.trainer import Trainer, Trajectory
 from srl.base.tree import Array, leaves
@@ -215,7 +215,7 @@ def test_a_network_of_ones_own_keeps_values_from_its_layers_between_phases(tmp_p
     config.check(Box((4,)), Discrete(3))
     trainer = config.build_trainer(Box((4,)), Discrete(3), 0)
     batch = random_trajectory(config, Box((4,)), Discrete(3), trainer, rows=9, lanes=4, seed=2)
-    batch.reward[:] = 0.0  # no advantage, no policy gradient; the values are all that is to be learnt
+    batch.reward[:] = 0.0  # no advantage, no policy gradient; the values are all that is to be learned
     np.asarray(batch.decision["value"])[:] = 0.0
     before = trainer.parameters().copy()
     trainer.step(batch, 0.0)
@@ -240,7 +240,7 @@ def test_the_auxiliary_phase_learns_values_and_keeps_decisions() -> None:
 
 def test_outside_of_the_phase_values_do_not_change_the_features() -> None:
     batch = batch_for(plain_trainer())
-    batch.reward[:] = 0.0  # no advantage, no policy gradient; the values are all that is to be learnt
+    batch.reward[:] = 0.0  # no advantage, no policy gradient; the values are all that is to be learned
     np.asarray(batch.decision["value"])[:] = 0.0
     config = PPGConfig(auxiliary_every=100, entropy_coefficient=0.0, epochs=1, normalize_advantage="none")
     moved = []

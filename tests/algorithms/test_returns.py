@@ -1,4 +1,4 @@
-"""Generalised advantages and V-trace: by hand, at a fixed point, and against slow references."""
+"""Generalized advantages and V-trace: by hand, at a fixed point, and against slow references."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from srl.algorithms.returns import VTrace, generalised_advantages, vtrace
+from srl.algorithms.returns import VTrace, generalized_advantages, vtrace
 from srl.base.tree import Array
 
 
@@ -25,7 +25,7 @@ NEVER, ALWAYS = flags(0, 0, 0, 0), flags(1, 1, 1, 1)
 def advantages(
     reward: Array, value: Array, terminated: Array = NEVER, truncated: Array = NEVER, acting: Array = ALWAYS
 ) -> list[float]:
-    found = generalised_advantages(reward, value, terminated, truncated, acting, gamma=0.5, gae_lambda=0.5)
+    found = generalized_advantages(reward, value, terminated, truncated, acting, gamma=0.5, gae_lambda=0.5)
     result: list[float] = found[:, 0].tolist()
     return result
 
@@ -73,12 +73,12 @@ def test_a_constant_reward_that_is_only_ever_truncated_is_worth_r_over_one_minus
     reward = acting.astype(np.float32)
     none = np.zeros_like(acting)
     value = np.full((rows, 1), worth, np.float32)
-    found = generalised_advantages(reward, value, none, truncated, acting, gamma, 0.95)
+    found = generalized_advantages(reward, value, none, truncated, acting, gamma, 0.95)
     np.testing.assert_allclose(found, 0.0, atol=1e-5)
     # From any other value the target moves towards it, and by iterating arrives.
     value = np.zeros((rows, 1), np.float32)
     for _ in range(200):
-        target = generalised_advantages(reward, value, none, truncated, acting, gamma, 0.95) + value[:-1]
+        target = generalized_advantages(reward, value, none, truncated, acting, gamma, 0.95) + value[:-1]
         value[:] = target[acting[:-1]].mean()
     np.testing.assert_allclose(value, worth, rtol=1e-4)
 
@@ -144,7 +144,7 @@ def test_advantages_agree_with_a_slow_reference_in_ten_thousand_cases() -> None:
     for _ in range(CALLS):
         case = random_case(rng, LANES)
         gamma, gae_lambda = rng.random(2).tolist()
-        found = generalised_advantages(case.reward, case.value, *case.ends, gamma, gae_lambda)
+        found = generalized_advantages(case.reward, case.value, *case.ends, gamma, gae_lambda)
         assert_close(found, slow_advantages(case.reward, case.value, *case.ends, gamma, gae_lambda))
 
 
@@ -205,7 +205,7 @@ def test_vtrace_of_data_that_is_not_old_is_gae() -> None:
     case = random_case(np.random.default_rng(5))
     options = {"gamma": 0.9, "gae_lambda": 0.8}
     traced = vtrace(case.reward, case.value, np.zeros_like(case.value), *case.ends, **options)
-    advantage = generalised_advantages(case.reward, case.value, *case.ends, **options)
+    advantage = generalized_advantages(case.reward, case.value, *case.ends, **options)
     np.testing.assert_array_equal(traced.advantage, advantage)
     np.testing.assert_allclose(traced.target, advantage + case.value[:-1], rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(traced.weight, 1.0)

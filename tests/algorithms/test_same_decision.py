@@ -7,19 +7,19 @@ import pytest
 from kinds import KINDS
 from trajectories import random_trajectory
 
-from srl.algorithms.devices import CPU
-from srl.algorithms.estimates import estimate, evaluate_anew
-from srl.algorithms.group import Ranks
-from srl.algorithms.learning import LearningConfig
-from srl.algorithms.ppo_batch import PPOBatch
-from srl.algorithms.ppo_loss import ppo_gradient
-from srl.algorithms.ppo_trainer import PPOTrainer
+from srl.algorithms.ppo.batch import PPOBatch
+from srl.algorithms.ppo.estimates import estimate, evaluate_anew
+from srl.algorithms.ppo.learning import LearningConfig
+from srl.algorithms.ppo.loss import ppo_gradient
+from srl.algorithms.ppo.trainer import PPOTrainer
+from srl.algorithms.training.devices import CPU
+from srl.algorithms.training.ranks import Ranks
 from srl.api.spaces import Space
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_training_finds_the_log_prob_and_value_of_acting(kind: tuple[LearningConfig, Space, Space]) -> None:
-    """After an update, so that normalisers have statistics; sample by sample, as the loss sees them."""
+    """After an update, so that normalizers have statistics; sample by sample, as the loss sees them."""
     trainer = kind[0].build_trainer(*kind[1:], 3)
     assert isinstance(trainer, PPOTrainer)
     assert not trainer.step(random_trajectory(*kind, trainer, rows=9, lanes=6, seed=4), 0.0).skipped

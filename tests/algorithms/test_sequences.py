@@ -9,10 +9,10 @@ import pytest
 import torch
 from trajectories import random_trajectory
 
-from srl.algorithms.devices import CPU
-from srl.algorithms.estimates import evaluate_anew
-from srl.algorithms.ppo import PPOConfig
-from srl.algorithms.sequences import Chunks, whole_lanes
+from srl.algorithms.ppo.config import PPOConfig
+from srl.algorithms.ppo.estimates import evaluate_anew
+from srl.algorithms.ppo.sequences import Chunks, whole_lanes
+from srl.algorithms.training.devices import CPU
 from srl.api.spaces import Box, Dict, Discrete, Space
 from srl.api.trainer import Trajectory
 from srl.base.tree import Array
@@ -130,7 +130,7 @@ def test_a_policy_without_a_state_begins_anew() -> None:
 
 @pytest.mark.parametrize("correction", ["none", "vtrace"])
 @pytest.mark.parametrize("network", ["gru", "own"])
-def test_normalisers_and_corrections_work_with_a_memory(own: str, network: str, correction: str) -> None:
+def test_normalizers_and_corrections_work_with_a_memory(own: str, network: str, correction: str) -> None:
     config = PPOConfig(
         memory="gru" if network == "gru" else "none",
         network=f"{own}:build" if network == "own" else "",

@@ -9,14 +9,14 @@ import pytest
 import torch
 from trajectories import random_trajectory
 
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, array_spec
 from srl.base.tree import ArraySpec, leaves, map_tree
 from srl.networks.build import build_network
+from srl.networks.distributions.heads import distribution_for
 from srl.networks.flat import FlatParameters
-from srl.networks.heads import distribution_for
 from srl.networks.options import NetworkOptions
 
 PAIRS: list[tuple[Space, Space]] = [
@@ -49,7 +49,7 @@ def test_a_decision_is_made_of_the_arrays_that_were_announced(observation: Space
 
 
 @pytest.mark.parametrize(("observation", "action"), PAIRS, ids=str)
-def test_normalisers_are_the_same_in_acting_and_training(observation: Space, action: Space) -> None:
+def test_normalizers_are_the_same_in_acting_and_training(observation: Space, action: Space) -> None:
     """After an update, whose statistics come to the policy with the parameters."""
     config = PPOConfig(epochs=1, num_minibatches=1, normalize_observation=True, normalize_return="popart")
     trainer = config.build_trainer(observation, action, 3)

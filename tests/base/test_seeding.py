@@ -24,6 +24,6 @@ def test_seeds_are_the_same_on_every_machine() -> None:
     assert generator(1, "a").random() == generator(1, "a").random()
 
 
-def test_neighbouring_places_draw_independently() -> None:
+def test_neighboring_places_draw_independently() -> None:
     bits = [bin(derive(0, "lanes", i) ^ derive(0, "lanes", i + 1)).count("1") for i in range(1000)]
     assert 30 < sum(bits) / len(bits) < 33

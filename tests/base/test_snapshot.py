@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from srl.base import snapshot as snapshots
-from srl.base.memory import Memory
+from srl.base.shared_memory import Memory
 from srl.base.snapshot import FACTS_BYTES, Snapshot
 from srl.testing.contexts import until
 

@@ -156,7 +156,7 @@ def test_without_lag_a_batch_is_made_by_each_version_whatever_a_tap_does(stage: 
 
 
 def test_the_strictest_bound_holds(stage: Stage) -> None:
-    """Two groups learn from the same blocks, each with a bound of its own; one has learnt more than the other."""
+    """Two groups learn from the same blocks, each with a bound of its own; one has learned more than the other."""
     _, producer, first, second = with_tap(stage, max_lag=0, tap={"max_lag": 1})
     send_block(producer, first, 0, 0, second)
     first.release(taken_by(first, 0, producer))

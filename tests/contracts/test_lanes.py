@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from srl.api.lanes import Lanes, LanesConfig
-from srl.environments.ids import lanes_config
-from srl.testing.check_lanes import check_lanes, sample
-from srl.testing.findings import report
+from srl.environments.registry import lanes_config
+from srl.testing.env_checks.findings import report
+from srl.testing.env_checks.lanes import check_lanes, sample
 
 TESTING = "srl.testing.environments"
 ADAPTERS = {

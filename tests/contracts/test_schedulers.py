@@ -13,19 +13,19 @@ import pytest
 
 from srl.api.control import Done, Failure, Names, Notice, Ready, Register, Stop
 from srl.api.experiment import Resources
-from srl.api.scheduler import Died, Event, Said, Scheduler
+from srl.api.scheduler import Died, Event, Scheduler, WorkerMessage
 from srl.api.transport import Message
 from srl.api.worker import FINISHED, IDLE, WORKED, Context, Place, PollResult
 from srl.base.meter import Counter
-from srl.experiments.train import train
-from srl.runs import checkpoints
-from srl.schedulers.agent_messages import AGENTS, Messages, codec
-from srl.schedulers.by_hand import ByHand
-from srl.schedulers.fleet import Hosting
-from srl.schedulers.hosts import HostsScheduler
+from srl.experiments.session.train import train
+from srl.schedulers.engines.manual import ManualEngine
+from srl.schedulers.hosts.fleet import Hosting
+from srl.schedulers.hosts.messages import AGENTS, Messages, codec
+from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.inline import InlineScheduler
-from srl.schedulers.memory import RunMemory
-from srl.schedulers.processes import ProcessScheduler
+from srl.schedulers.local.run_memory import RunMemory
+from srl.schedulers.local.scheduler import ProcessScheduler
+from srl.storage import checkpoints
 from srl.testing.contexts import until
 from srl.transports.tcp import TcpTransport
 from srl.workers.errors import RunBroken
@@ -100,8 +100,8 @@ class Theatre:
         return event
 
     def said(self, place: Place, kind: type[Any]) -> Any:
-        event = self.wait(lambda e: isinstance(e, Said) and e.place == place and isinstance(e.message, kind))
-        assert isinstance(event, Said)
+        event = self.wait(lambda e: isinstance(e, WorkerMessage) and e.place == place and isinstance(e.message, kind))
+        assert isinstance(event, WorkerMessage)
         return event.message
 
     def died(self, place: Place) -> Died:
@@ -122,7 +122,7 @@ def theatre(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Theatre]
         listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
         hosting = Hosting("test", secrets.token_bytes(32), path=(str(Path(__file__).parent),))
         scheduler = HostsScheduler(
-            hosting, memory, listener, secret, ByHand(tmp_path / "agent.log"), 1, tmp_path / "logs"
+            hosting, memory, listener, secret, ManualEngine(tmp_path / "agent.log"), 1, tmp_path / "logs"
         )
     else:
         (tmp_path / "logs").mkdir()
@@ -248,9 +248,9 @@ def test_one_synchronous_actor_in_a_process_of_its_own_gives_the_same_bits(
 @pytest.mark.parametrize(
     "algorithm", ["impala", pytest.param("ppg", marks=pytest.mark.slow), pytest.param("a2c", marks=pytest.mark.slow)]
 )
-def test_so_do_other_algorithms_with_their_normalisers(algorithm: str, tmp_path: Path) -> None:
-    normalised = {"normalize_observation": True, "normalize_return": "popart"}
-    options = {"algo": algorithm, algorithm: normalised, "max_lag": 0, "ring": 1, "seed": 3}
+def test_so_do_other_algorithms_with_their_normalizers(algorithm: str, tmp_path: Path) -> None:
+    normalized = {"normalize_observation": True, "normalize_return": "popart"}
+    options = {"algo": algorithm, algorithm: normalized, "max_lag": 0, "ring": 1, "seed": 3}
     runs = [trained(tmp_path, kind, scheduler=kind, **options) for kind in ("inline", "processes")]
     assert_equal_bits(*runs)
     assert {"policy/observation_moments", "policy/return_moments"} <= set(runs[0])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from srl.api.transport import Channel, ChannelClosed, Listener, Message, Transport
-from srl.base.memory import Memory
+from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 from srl.transports.host import HostTransport
 from srl.transports.inproc import InprocTransport

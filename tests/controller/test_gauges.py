@@ -38,21 +38,21 @@ def test_totals_are_sums_over_workers(gauges: Gauges) -> None:
     found = status(
         gauges,
         member("actors", decisions=30, lane_failures=1),
-        member("trainers", learnt=20, version=4, lag_sum=10, lag_count=20, lag_max=1),
-        member("others", learnt=5, version=3, lag_sum=0, lag_count=5),
+        member("trainers", learned=20, version=4, lag_sum=10, lag_count=20, lag_max=1),
+        member("others", learned=5, version=3, lag_sum=0, lag_count=5),
     )
     assert (found.steps, found.version, found.updates, found.lane_failures) == (25, 4, 4, 1)
     assert (found.lag_mean, found.lag_max) == (0.4, 1)
 
 
 def test_totals_survive_the_restart_of_a_worker(gauges: Gauges) -> None:
-    trainer, actor = member("trainers", learnt=100, version=7, lag_sum=50, lag_count=100, lag_max=2), member("actors")
+    trainer, actor = member("trainers", learned=100, version=7, lag_sum=50, lag_count=100, lag_max=2), member("actors")
     assert status(gauges, trainer, actor).steps == 100
     gauges.forget(trainer.place, trainer.meter)
     dead = Member(trainer.place, Meter.alone(), 0, "dead")
     found = status(gauges, dead, actor)
     assert (found.steps, found.version, found.lag_mean, found.lag_max) == (100, 7, 0.5, 2)
-    heir = member("trainers", incarnation=1, learnt=20, version=8)
+    heir = member("trainers", incarnation=1, learned=20, version=8)
     found = status(gauges, heir, actor)
     assert (found.steps, found.version, found.lag_max) == (120, 8, 2)
     gauges.forget(heir.place, heir.meter)
@@ -61,7 +61,7 @@ def test_totals_survive_the_restart_of_a_worker(gauges: Gauges) -> None:
 
 def test_a_resumed_run_counts_on(gauges: Gauges) -> None:
     gauges.first_steps = 1000
-    assert status(gauges, member("trainers", learnt=24)).steps == 1024
+    assert status(gauges, member("trainers", learned=24)).steps == 1024
 
 
 def test_rates_are_those_of_the_last_seconds(gauges: Gauges) -> None:
@@ -70,7 +70,7 @@ def test_rates_are_those_of_the_last_seconds(gauges: Gauges) -> None:
     for second in range(1, 21):
         speed = 100 if second <= 10 else 300
         actor.meter.add(Counter.DECISIONS, speed)
-        trainer.meter.add(Counter.LEARNT, speed // 2)
+        trainer.meter.add(Counter.LEARNED, speed // 2)
         found = status(gauges, actor, trainer, now=float(second))
         if second == 4:
             assert (found.env_fps, found.train_fps) == (100.0, 50.0)
@@ -117,8 +117,8 @@ def test_streams_are_shown_as_their_consumers_see_them(gauges: Gauges) -> None:
 
 
 def test_an_evaluation_stands_at_the_step_of_its_version_and_the_best_is_remembered(gauges: Gauges) -> None:
-    for version, learnt in ((0, 0), (10, 1000), (20, 2000)):
-        status(gauges, member("trainers", learnt=learnt, version=version))
+    for version, learned in ((0, 0), (10, 1000), (20, 2000)):
+        status(gauges, member("trainers", learned=learned, version=version))
     gauges.add_evaluation({"policy": 5}, [10.0, 20.0], [1.0, 3.0])
     gauges.add_evaluation({"policy": 20}, [8.0], [4.0])
     found = status(gauges).evaluation

@@ -13,7 +13,7 @@ from srl.api.worker import Place
 from srl.base.clock import ManualClock
 from srl.base.meter import Meter
 from srl.controller.hangs import START_SECONDS, stuck
-from srl.controller.seats import Seat
+from srl.controller.seats import Slot
 from srl.controller.supervision import FROZEN_SECONDS, Guard
 
 HANG = 60.0
@@ -28,7 +28,7 @@ def seconds_until_found(state: str, *, pid: int = 7, stopped: bool = False, most
         meter=lambda place: meter,
         dump=lambda place: "its stacks",
     )
-    seats = [Seat(Place("actors", 0, 0), state), *(Seat(Place("actors", index, 0), "dead") for index in (1, 2))]
+    seats = [Slot(Place("actors", 0, 0), state), *(Slot(Place("actors", index, 0), "dead") for index in (1, 2))]
     groups: Any = {"actors": SimpleNamespace(restart=RestartRule(hang_timeout=HANG))}
     clock, guard = ManualClock(), Guard()
     began = clock.now()

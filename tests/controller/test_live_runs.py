@@ -9,8 +9,8 @@ import pytest
 
 from srl.api.status import RunStatus
 from srl.api.transport import Message
-from srl.controller import commands
-from srl.controller.commands import TellStatus, live, running
+from srl.controller import control_socket
+from srl.controller.control_socket import TellStatus, live, running
 from srl.testing.waiting import PATIENCE
 
 
@@ -18,7 +18,7 @@ def test_runs_are_asked_at_the_same_time_and_one_that_is_silent_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
-    here = commands.runtime_root()
+    here = control_socket.runtime_root()
     elsewhere = tmp_path / "runs" / "far" / "cluster"
     for door in (here / "near", here / "silent", elsewhere):
         door.mkdir(parents=True)
@@ -33,12 +33,12 @@ def test_runs_are_asked_at_the_same_time_and_one_that_is_silent_is_left_out(
         name = "far" if door == elsewhere else door.name
         return None if name == "silent" else TellStatus(RunStatus(name, "", "", str(door)))
 
-    monkeypatch.setattr(commands, "ask", ask)
+    monkeypatch.setattr(control_socket, "ask", ask)
     found = live(tmp_path / "runs")
     assert {name: (door, status.run) for name, (door, status) in found.items()} == {
         "far": (elsewhere, "far"),
         "near": (here / "near", "near"),
     }
     assert sorted(asked) == sorted([here / "near", here / "silent", elsewhere])
-    monkeypatch.setattr(commands, "ask", lambda door, message: None)
+    monkeypatch.setattr(control_socket, "ask", lambda door, message: None)
     assert running(tmp_path / "runs") == {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from srl.api.experiment import WorkerGroup
 from srl.api.worker import Place
-from srl.controller.state import UNKNOWN_INCARNATIONS, ControllerState
-from srl.schedulers.agent_messages import Held
+from srl.controller.takeover import UNKNOWN_INCARNATIONS, ControllerState
+from srl.schedulers.hosts.messages import Held
 
 
 def test_who_was_brought_goes_on_and_others_begin_beyond_what_may_have_been() -> None:

@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("ale_py")
 
 from srl.api.spaces import Box, Discrete
-from srl.environments.atari import FIRE, AtariConfig, FireFirst
-from srl.environments.ids import lanes_config
+from srl.environments.adapters.atari import FIRE, AtariConfig, FireFirst
+from srl.environments.registry import lanes_config
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_game_without_lives_is_the_same_with_lives_that_end_episodes():
 
 
 def test_a_film_starts_every_life_as_training_did():
-    """A policy that was spared the start of a life never learnt to press fire."""
+    """A policy that was spared the start of a life never learned to press fire."""
 
     class Lives(gymnasium.Env):
         def __init__(self):

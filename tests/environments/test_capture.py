@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from srl.base.state import NotResumable, pack, unpack
-from srl.environments.capture import capture
-from srl.environments.reinstate import reinstate
+from srl.environments.adapters.capture import capture
+from srl.environments.adapters.reinstate import reinstate
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     RED = 1
     BLUE = 2
 
@@ -46,7 +46,7 @@ class World:
         self.things: list[Thing] = []
         self.counts: dict[Any, Any] = collections.defaultdict(int)
         self.queue: collections.deque[int] = collections.deque(maxlen=3)
-        self.colour = Colour.RED
+        self.color = Color.RED
         self.pair = Pair(1, [2])
         self.seen: set[int] = set()  # small numbers: a copy has them in the same order, which no other set promises
         self.scalar = np.float32(0.1)
@@ -61,7 +61,7 @@ class World:
         self.grid[len(self.things) % 3] = thing
         self.counts[(thing.place, "x")] += 1
         self.queue.append(thing.place)
-        self.colour = Colour(1 + thing.place % 2)
+        self.color = Color(1 + thing.place % 2)
         self.pair = Pair(self.pair.left + 1, [*self.pair.right, self.pure_random.random()])
         self.seen.add(len(self.things))
         self.scalar *= np.float32(1.1)

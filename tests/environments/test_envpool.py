@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from srl.environments.envpool import EnvPoolConfig, prepared
+from srl.environments.adapters.envpool import EnvPoolConfig, prepared
 
 
 def test_rewards_are_clipped_where_a_task_can() -> None:

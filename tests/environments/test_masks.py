@@ -10,14 +10,14 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import srl
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
 from srl.api.spaces import Box, Dict, Discrete
-from srl.cli import main
-from srl.environments.ids import lanes_config
-from srl.environments.masks import known_by
-from srl.experiments.actions import some_actions
-from srl.experiments.options import TrainOptions
-from srl.experiments.preparing import prepare
+from srl.cli.main import main
+from srl.environments.adapters.masks import known_by
+from srl.environments.registry import lanes_config
+from srl.experiments.graph.prepare import prepare
+from srl.experiments.options.train_options import TrainOptions
+from srl.results.random_actions import some_actions
 
 HERE = f"{__file__}"
 

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("minigrid")
 
-from srl.environments.ids import lanes_config
-from srl.environments.minigrid import BABY_LENGTH, BABY_WORDS, CODES, DIRECTIONS, make, words_of
+from srl.environments.adapters.minigrid import BABY_LENGTH, BABY_WORDS, CODES, DIRECTIONS, make, words_of
+from srl.environments.registry import lanes_config
 
 VIEW = 49 * sum(CODES) + DIRECTIONS
 

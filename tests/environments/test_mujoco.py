@@ -6,10 +6,10 @@ import pytest
 
 mujoco = pytest.importorskip("mujoco")
 
-from srl.environments.gymnasium import GymnasiumLanes  # noqa: E402
-from srl.environments.ids import lanes_config  # noqa: E402
-from srl.environments.mujoco import TASKS, MujocoLanes  # noqa: E402
-from srl.environments.mujoco_log import quiet  # noqa: E402
+from srl.environments.adapters.gymnasium import GymnasiumLanes  # noqa: E402
+from srl.environments.mujoco.lanes import TASKS, MujocoLanes  # noqa: E402
+from srl.environments.mujoco.log import quiet  # noqa: E402
+from srl.environments.registry import lanes_config  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import pytest
 from srl.api.lanes import Arrival, Lanes
 from srl.api.spaces import Box, Dict, Discrete
 from srl.environments.errors import EnvironmentBroken
-from srl.environments.ids import lanes_config
-from srl.environments.pettingzoo import PettingZooConfig
+from srl.environments.pettingzoo.config import PettingZooConfig
+from srl.environments.registry import lanes_config
 
 pytest.importorskip("pettingzoo")
 
@@ -201,7 +201,7 @@ def with_fake_family(source: str) -> None:
         sys.modules.pop("pettingzoo.fake", None)
 
 
-def test_a_misspelt_name_is_answered_with_the_nearest():
+def test_a_misspelled_name_is_answered_with_the_nearest():
     with pytest.raises(ImportError, match=r"no 'classic.rps_v9'; did you mean 'classic.rps_v2'"):
         build("pettingzoo:classic.rps_v9")
     with pytest.raises(ImportError, match=r"no 'clasic.rps_v2'; did you mean 'classic'"):

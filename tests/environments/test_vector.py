@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 from test_gymnasium import assert_consecutive, step
 
-from srl.environments.autoreset import MAX_UNSEEN_EPISODES
+from srl.environments.adapters.autoreset import MAX_UNSEEN_EPISODES
+from srl.environments.adapters.vector import VectorLanes
 from srl.environments.errors import EnvironmentBroken
-from srl.environments.ids import lanes_config
-from srl.environments.vector import VectorLanes
+from srl.environments.registry import lanes_config
 
 
 @pytest.mark.parametrize("mode", ["next_step", "disabled", "chosen"])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from srl.cli import COMMANDS, parse
+from srl.cli.main import COMMANDS, parse
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -54,7 +54,7 @@ def commands() -> Iterator[tuple[str, str]]:
             yield from ((page.name, line) for line in block.splitlines() if line.startswith("srl "))
         prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
         yield from ((page.name, found) for found in re.findall(r"`(srl [a-z-]+ [^`|…]+)`", prose))
-    for file in [*EXAMPLES, ROOT / "srl" / "cli.py"]:
+    for file in [*EXAMPLES, *(ROOT / "srl" / "cli").glob("*.py")]:
         yield from ((file.name, found) for found in re.findall(r"(?m)(srl train [^`\n]+)$", file.read_text()))
     for file in sorted((ROOT / "srl").rglob("*.py")):
         for text in texts(ast.parse(file.read_text())):
@@ -98,7 +98,7 @@ def test_a_command_that_users_are_told_is_understood(command: str, capsys: pytes
 def test_the_docs_were_searched_for_commands() -> None:
     found = where_commands_stand()
     assert len(found) > 25
-    assert "directory.py" in found["srl ps --all"]
+    assert "run_directory.py" in found["srl ps --all"]
 
 
 def test_targets_of_make_in_the_docs_exist() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from srl.base.importing import load_object
-from srl.environments.pettingzoo import PettingZooConfig
+from srl.environments.pettingzoo.config import PettingZooConfig
 
 PLACE = "examples/greedy_opponents.py"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from srl.cli import main
-from srl.experiments.arguments import chosen_algorithm, spell_out
+from srl.cli.main import main
+from srl.experiments.options.arguments import chosen_algorithm, spell_out
 
 
 @pytest.mark.parametrize(
-    ("given", "spelt"),
+    ("given", "spelled"),
     [
         ("train E --algo.gamma 0.5", "train E --ppo.gamma 0.5"),
         ("train E --algo.gamma=0.5 --algo impala", "train E --impala.gamma=0.5 --algo impala"),
@@ -26,8 +26,8 @@ from srl.experiments.arguments import chosen_algorithm, spell_out
         ("ps --json", "ps --json"),
     ],
 )
-def test_options_are_spelt_out(given: str, spelt: str) -> None:
-    assert spell_out(given.split()) == spelt.split()
+def test_options_are_spelled_out(given: str, spelled: str) -> None:
+    assert spell_out(given.split()) == spelled.split()
 
 
 def test_the_last_algorithm_counts() -> None:

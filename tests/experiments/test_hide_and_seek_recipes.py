@@ -11,12 +11,12 @@ import pytest
 
 import srl
 from srl.base.config import from_data
-from srl.cli import main
-from srl.environments.ids import lanes_config
-from srl.experiments.choosing import apply
-from srl.experiments.options import TrainOptions
-from srl.experiments.recipes import RECIPES
-from srl.experiments.standard import num_cores
+from srl.cli.main import main
+from srl.environments.registry import lanes_config
+from srl.experiments.graph.standard import num_cores
+from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.recipes.apply import apply
+from srl.experiments.recipes.table import RECIPES
 
 pytest.importorskip("mujoco")
 pytest.importorskip("numba")
@@ -32,7 +32,7 @@ def trained(environment: str, root: Path, *words: str) -> Any:
     return from_data(json.loads((root / "run" / "config.json").read_text())["options"])
 
 
-def test_the_quadrant_trains_and_what_it_learnt_decides_and_is_filmed(tmp_path: Path) -> None:
+def test_the_quadrant_trains_and_what_it_learned_decides_and_is_filmed(tmp_path: Path) -> None:
     options = trained("hide-and-seek/quadrant", tmp_path, "--scale", "1e-9", "--env-arg", "picture_size=64")
     assert options.recipe == "hide-and-seek-quadrant"
     assert options.batch % (4 * 10) == 0, "made of whole blocks of 4 agents"

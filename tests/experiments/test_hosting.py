@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from srl.experiments.hosting import Ground, warning
-from srl.experiments.options import TrainOptions
-from srl.schedulers.by_hand import ByHand
+from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.session.hosting import ClusterSite, warning
+from srl.schedulers.engines.manual import ManualEngine
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,6 @@ def test_who_is_careful_is_told_that_trainers_talk_in_the_open(
     trainers: int, host: str, encrypt: bool, warned: bool
 ) -> None:
     options = TrainOptions(trainers=trainers, encrypt=encrypt)
-    ground = Ground(ByHand(Path("agent.log")), b"", host)
+    ground = ClusterSite(ManualEngine(Path("agent.log")), b"", host)
     assert ("neither authenticated nor encrypted" in warning(options, ground)) is warned
     assert warning(options, None) == ""

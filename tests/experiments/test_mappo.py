@@ -10,10 +10,10 @@ import pytest
 
 import srl
 from srl.api.spaces import Dict
-from srl.cli import main
-from srl.environments.pettingzoo import PettingZooConfig
-from srl.experiments.preparing import prepare
-from srl.experiments.train import make_options
+from srl.cli.main import main
+from srl.environments.pettingzoo.config import PettingZooConfig
+from srl.experiments.graph.prepare import prepare
+from srl.experiments.session.train import make_options
 
 PURSUIT = "pettingzoo:srl.testing.pursuit:pursuit"
 DYING = "pettingzoo:srl.testing.multiagent_environments:DyingTeam"

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
 from srl.api.experiment import Experiment, WorkerGroup
-from srl.environments.ids import lanes_config
-from srl.experiments.named import algorithm_of, anchored, by_name, title_of
-from srl.experiments.options import TrainOptions
-from srl.experiments.probe import probe
-from srl.experiments.standard import standard_experiment
-from srl.experiments.train import make_options
+from srl.environments.registry import lanes_config
+from srl.experiments.graph.probe import probe
+from srl.experiments.graph.standard import standard_experiment
+from srl.experiments.options.named import algorithm_of, anchored, by_name, title_of
+from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.session.train import make_options
 
 
 @dataclass(frozen=True)

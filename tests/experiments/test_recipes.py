@@ -16,17 +16,17 @@ import srl
 from srl.api.lanes import LaneSpec, TeamSpec
 from srl.api.spaces import Box, Dict, Discrete
 from srl.base.config import from_data
-from srl.cli import main, parse
-from srl.environments.ids import lanes_config
-from srl.experiments.arguments import given_on
-from srl.experiments.choosing import apply, given_in, recipe_for
-from srl.experiments.named import by_name
-from srl.experiments.options import ALGORITHMS, TrainOptions
-from srl.experiments.preparing import Prepared, prepare
-from srl.experiments.probe import Probed
-from srl.experiments.recipes import RECIPES
-from srl.experiments.standard import choose_sizes
-from srl.experiments.train import make_options
+from srl.cli.main import main, parse
+from srl.environments.registry import lanes_config
+from srl.experiments.graph.prepare import Prepared, prepare
+from srl.experiments.graph.probe import Probed
+from srl.experiments.graph.standard import choose_sizes
+from srl.experiments.options.arguments import given_on
+from srl.experiments.options.named import by_name
+from srl.experiments.options.train_options import ALGORITHMS, TrainOptions
+from srl.experiments.recipes.apply import apply, given_in, recipe_for
+from srl.experiments.recipes.table import RECIPES
+from srl.experiments.session.train import make_options
 
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
 WITH_ATARI = pytest.mark.skipif(importlib.util.find_spec("ale_py") is None, reason="ale_py is not installed")
@@ -114,7 +114,7 @@ def test_a_name_is_enough_to_find_the_recipe(environment: str, name: str) -> Non
 @pytest.mark.parametrize(
     ("observation", "name"),
     [
-        (Box((4, 84, 84, 3), "uint8", 0.0, 255.0), "image"),  # stacked frames in colour
+        (Box((4, 84, 84, 3), "uint8", 0.0, 255.0), "image"),  # stacked frames in color
         (Box((10, 10, 4), "uint8", 0.0, 1.0), "image"),  # small pictures of bytes
         (Dict({"camera": Box((3, 64, 64), "uint8", 0.0, 255.0), "speed": Box((2,))}), "image"),
         (Box((3, 64, 64)), "default"),  # numbers without bounds: no network takes them for a picture
@@ -153,19 +153,19 @@ def test_a_recipe_may_decide_how_long_a_decision_lasts() -> None:
         (Camera, {}, 1024),
     ],
 )
-def test_what_is_learnt_does_not_hang_on_the_number_of_cores(
+def test_what_is_learned_does_not_hang_on_the_number_of_cores(
     environment: Any, options: dict[str, Any], batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {}
     for cores in (2, 16):
-        monkeypatch.setattr("srl.experiments.standard.num_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("srl.experiments.graph.standard.num_cores", lambda cores=cores: cores)
         groups = {group.name: group for group in prepared(environment, **options).experiment.groups}
         found[cores] = groups["trainers"].config.samples.batch
         assert groups["actors"].count >= options.get("actors", cores - 1)
     assert found == {2: batch, 16: batch}
 
 
-def test_numbers_beside_pictures_and_returns_are_normalised(tmp_path: Path) -> None:
+def test_numbers_beside_pictures_and_returns_are_normalized(tmp_path: Path) -> None:
     sizes = {"lanes": 1, "horizon": 8, "batch": 8}
     run = srl.train(Camera, ppo={"num_minibatches": 1, "epochs": 1}, root=tmp_path, name="run", **sizes, **QUICK)
     ppo = saved_options(run.path).ppo
@@ -288,5 +288,5 @@ def test_minigrid_is_readable_and_has_its_recipe() -> None:
     arrival = lanes.reset(0)[0]
     lanes.close()
     assert arrival.observation.shape == (2, 49 * 21 + 4)
-    assert arrival.observation.sum(axis=1).tolist() == [49 * 3 + 1] * 2, "one kind, colour and state for each cell"
+    assert arrival.observation.sum(axis=1).tolist() == [49 * 3 + 1] * 2, "one kind, color and state for each cell"
     assert prepared("MiniGrid-Empty-5x5-v0").environment == found.environment, "its ids are known without the module"

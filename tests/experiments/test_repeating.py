@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from srl.environments.ids import lanes_config
-from srl.experiments.repeating import why_not_resumable
+from srl.environments.registry import lanes_config
+from srl.experiments.graph.repeating import why_not_resumable
 
 SELF = "test_repeating"
 

@@ -12,12 +12,12 @@ import pytest
 
 import srl
 from srl.base.config import from_data
-from srl.cli import main
-from srl.environments.ids import lanes_config
-from srl.experiments.preparing import prepare
-from srl.experiments.role_options import role_options
-from srl.experiments.train import make_options
-from srl.runs import checkpoints
+from srl.cli.main import main
+from srl.environments.registry import lanes_config
+from srl.experiments.graph.prepare import prepare
+from srl.experiments.options.roles import role_options
+from srl.experiments.session.train import make_options
+from srl.storage import checkpoints
 
 GAME = "pettingzoo:srl.testing.pursuit:pursuit"
 QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "algo": "ippo", "ippo": {"epochs": 1}}

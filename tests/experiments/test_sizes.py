@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from srl.experiments.options import TrainOptions
-from srl.experiments.sizes import with_sizes
+from srl.experiments.options.sizes import with_sizes
+from srl.experiments.options.train_options import TrainOptions
 
 BEFORE = TrainOptions(lanes=16)
 SIZES = {"actors": 7, "lanes": 16, "ring": 2, "horizon": 32, "batch": 7168}

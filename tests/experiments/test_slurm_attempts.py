@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from srl.api.status import RunStatus
-from srl.experiments import slurm_run, train
-from srl.experiments.session import RunFailed
-from srl.experiments.train import Run
-from srl.runs.directory import RunDirectory
-from srl.schedulers import slurm
+from srl.experiments.session import slurm_run, train
+from srl.experiments.session.session import RunFailed
+from srl.experiments.session.train import Run
+from srl.schedulers.engines import slurm_commands as slurm
+from srl.storage.run_directory import RunDirectory
 
 
 @pytest.fixture

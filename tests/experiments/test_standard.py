@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
 from srl.base.config import from_data
-from srl.environments.ids import lanes_config
-from srl.experiments.options import TrainOptions
-from srl.experiments.probe import probe
-from srl.experiments.standard import choose_sizes, on_cpu, standard_experiment
+from srl.environments.registry import lanes_config
+from srl.experiments.graph.probe import probe
+from srl.experiments.graph.standard import choose_sizes, on_cpu, standard_experiment
+from srl.experiments.options.train_options import TrainOptions
 from srl.testing.algorithms import CountingConfig
-from srl.workers.actor import ActorConfig
+from srl.workers.actor.worker import ActorConfig
 from srl.workers.policy import PolicyWorkerConfig
-from srl.workers.trainer import TrainerWorkerConfig
+from srl.workers.trainer.worker import TrainerWorkerConfig
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda:1"])

@@ -9,11 +9,11 @@ import pytest
 
 import srl
 from srl.api.status import RunStatus
-from srl.cli import main
-from srl.experiments import sweep as module
-from srl.experiments.options import TrainOptions
-from srl.experiments.plotting import find_groups
-from srl.experiments.sweep import parse_seeds, resume_sweep, side_by_side
+from srl.cli.main import main
+from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.session import sweep as module
+from srl.experiments.session.sweep import parse_seeds, resume_sweep, side_by_side
+from srl.results.plot import find_groups
 
 
 def test_seeds_are_a_number_or_a_list() -> None:
@@ -81,7 +81,7 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_was(tmp_path: Path, monke
     assert {run.read_config()["options"]["fields"]["recipe"] for run in group.runs} == {"classic-control"}
 
 
-def test_a_misspelt_environment_leaves_no_directory(tmp_path: Path) -> None:
+def test_a_misspelled_environment_leaves_no_directory(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no environment"):
         srl.sweep("CartPol-v1", 2, root=tmp_path)
     assert not list(tmp_path.iterdir())

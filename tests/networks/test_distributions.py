@@ -13,9 +13,9 @@ from torch import Tensor
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, choice_sizes
 from srl.base.tree import leaves
-from srl.networks.distributions import Categorical
-from srl.networks.gaussian import DiagonalGaussian
-from srl.networks.heads import distribution_for
+from srl.networks.distributions.discrete import Categorical
+from srl.networks.distributions.gaussian import DiagonalGaussian
+from srl.networks.distributions.heads import distribution_for
 from srl.networks.options import NetworkOptions
 
 SPACES: list[Space] = [Discrete(2), Discrete(5), MultiDiscrete((2, 3, 4)), Box((3,)), Box((2, 2))]
@@ -189,7 +189,7 @@ def test_gradients_are_those_of_finite_differences(space: Space, options: Networ
 
 
 BOUNDED = Box((2, 2), low=(0.0, -0.01, -math.inf, -1.0), high=(100.0, 0.03, 5.0, 1.0))
-CENTRE, HALF = torch.tensor([50.0, 0.01, 0.0, 0.0]).double(), torch.tensor([50.0, 0.02, 1.0, 1.0]).double()
+CENTER, HALF = torch.tensor([50.0, 0.01, 0.0, 0.0]).double(), torch.tensor([50.0, 0.02, 1.0, 1.0]).double()
 
 
 @pytest.mark.parametrize("std", ["free", "state"])
@@ -200,7 +200,7 @@ def test_a_gaussian_is_in_units_of_the_bounds(std: Literal["free", "state"], nes
     distribution = distribution_for(space, NetworkOptions(std=std))
     parameters = 2.0 * torch.rand(500, 8, dtype=torch.float64) - 1.0
     mean, log_std = parameters.chunk(2, 1)
-    wanted = torch.distributions.Normal(CENTRE + HALF * mean, HALF * log_std.exp())
+    wanted = torch.distributions.Normal(CENTER + HALF * mean, HALF * log_std.exp())
     action = distribution.sample(parameters, torch.Generator().manual_seed(0))
     (drawn,) = (leaf for _, leaf in leaves(action))
     assert drawn.shape == (500, 2, 2)
@@ -306,7 +306,7 @@ def test_a_masked_choice_has_the_entropy_of_what_is_left() -> None:
     assert evaluation.log_prob.item() == pytest.approx(-math.log(2.0))
 
 
-def test_what_acting_kept_may_be_learnt_with() -> None:
+def test_what_acting_kept_may_be_learned_with() -> None:
     distribution = distribution_for(Box((1,), low=0.0, high=7.0))
     with torch.inference_mode():
         distribution.mode(torch.zeros(1, 2))

@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from srl.networks.encoders import build_encoder
-from srl.networks.image_spaces import has_image, is_image, layout_of
-from srl.networks.images import LeanEncoder, NatureEncoder, build_image_encoder, planes
+from srl.networks.encoders.encoders import build_encoder
+from srl.networks.encoders.images import LeanEncoder, NatureEncoder, build_image_encoder, planes
+from srl.networks.spaces.images import has_image, is_image, layout_of
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from srl.networks.attention import ResidualAttention, attention_pass
 from srl.networks.build import build_network
-from srl.networks.entities import EntityEncoder, ScanEncoder
-from srl.networks.heads import distribution_for
+from srl.networks.distributions.heads import distribution_for
+from srl.networks.encoders.attention import ResidualAttention, attention_pass
+from srl.networks.encoders.entities import EntityEncoder, ScanEncoder
+from srl.networks.memory.recurrent import RecurrentActorCritic
 from srl.networks.options import NetworkOptions
-from srl.networks.recurrent import RecurrentActorCritic
 
 ENTITIES = ("agents:aa:aa_there", "boxes:ab:ab_there", "ramps:ar:ar_there")
 

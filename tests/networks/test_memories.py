@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from srl.networks.memory import Gru, Lstm, PairedMemory
-from srl.networks.recurrent import RecurrentActorCritic, Sequence, forget, unroll
+from srl.networks.memory.cells import Gru, Lstm, PairedMemory
+from srl.networks.memory.recurrent import RecurrentActorCritic, Sequence, forget, unroll
 
 T, B, F, H = 7, 5, 3, 4
 

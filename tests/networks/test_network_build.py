@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from srl.algorithms.ppo import PPOConfig
+from srl.algorithms.ppo.config import PPOConfig
 from srl.api.spaces import Box, Dict, Discrete, Space
 from srl.networks.build import build_network
+from srl.networks.distributions.heads import distribution_for
 from srl.networks.flat import FlatParameters
-from srl.networks.heads import distribution_for
 from srl.networks.options import NetworkOptions
 
 OWN = """

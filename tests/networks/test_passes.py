@@ -7,7 +7,7 @@ import torch
 
 from srl.api.spaces import Box, Dict, Discrete
 from srl.networks.actor_critic import EncodedActorCritic, StackedActorCritic
-from srl.networks.encoders import build_encoder
+from srl.networks.encoders.encoders import build_encoder
 from srl.networks.flat import FlatParameters
 from srl.networks.passes import AutogradPass, StackedPass, build_pass
 

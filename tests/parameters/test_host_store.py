@@ -8,7 +8,7 @@ import signal
 import msgspec
 import numpy as np
 
-from srl.base.memory import Memory
+from srl.base.shared_memory import Memory
 from srl.parameters.host import HostParameterStore
 from srl.testing.contexts import until
 

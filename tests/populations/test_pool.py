@@ -52,7 +52,7 @@ def test_so_many_games_are_against_the_past(share: float) -> None:
 
 
 def test_who_is_hard_to_beat_is_met_more_often() -> None:
-    pool, store = grown(PoolConfig("prioritised", share=1.0, every=1), 2)
+    pool, store = grown(PoolConfig("prioritized", share=1.0, every=1), 2)
     for _ in range(100):
         pool.note(0, 1.0)
         pool.note(1, 0.0)

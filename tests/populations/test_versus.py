@@ -12,11 +12,11 @@ import pytest
 import srl
 from srl.api.policy import Decision
 from srl.base.tree import Array, Tree
-from srl.cli import main
-from srl.environments.ids import lanes_config
-from srl.experiments.league import match, ratings
+from srl.cli.main import main
+from srl.environments.registry import lanes_config
 from srl.populations.versus import VersusLanes, versus_spec
-from srl.runs.checkpoints import checkpoints
+from srl.results.league import match, ratings
+from srl.storage.checkpoints import checkpoints
 
 TURNS = "pettingzoo:srl.testing.multiagent_environments:TurnGame"
 PURSUIT = "pettingzoo:srl.testing.pursuit:pursuit"
@@ -136,7 +136,7 @@ def test_agents_that_are_not_alike_cannot_take_each_others_seat(capsys: pytest.C
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
-@pytest.mark.parametrize("how", ["uniform", "prioritised"])
+@pytest.mark.parametrize("how", ["uniform", "prioritized"])
 def test_a_run_meets_its_past(how: str, memory: str, tmp_path: Path) -> None:
     options = {"ippo": {"epochs": 1, "memory": memory, "memory_size": 4}, "self_play_every": 1, "self_play_share": 1.0}
     run = srl.train(TICTACTOE, root=tmp_path, name="run", self_play=how, **{**QUICK, **options, "steps": 120})

@@ -8,10 +8,10 @@ from typing import Any
 import srl
 from srl.api.scheduler import Event
 from srl.api.transport import Channel, Listener
-from srl.schedulers.agent_messages import AGENTS, Join, Messages, Rejoin, Relay, Welcome, codec
-from srl.schedulers.fleet import Hosting
-from srl.schedulers.hosts import HostsScheduler
-from srl.schedulers.memory import RunMemory
+from srl.schedulers.hosts.fleet import Hosting
+from srl.schedulers.hosts.messages import AGENTS, Join, Messages, Rejoin, Relay, Welcome, codec
+from srl.schedulers.hosts.scheduler import HostsScheduler
+from srl.schedulers.local.run_memory import RunMemory
 from srl.testing.contexts import until
 from srl.transports.tcp import TcpTransport
 

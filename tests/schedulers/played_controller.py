@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from srl.api.transport import ChannelClosed, Message
-from srl.schedulers.agent_line import ControllerLine
-from srl.schedulers.agent_messages import Welcome
+from srl.schedulers.agent.connection import ControllerLine
+from srl.schedulers.hosts.messages import Welcome
 
 WELCOME = Welcome("run", "host", b"", [], [], [], False, 60.0)
 

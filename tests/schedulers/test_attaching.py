@@ -16,8 +16,8 @@ from srl.api.scheduler import Died
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Place
 from srl.base.meter import WORDS, Counter
-from srl.schedulers.agent_messages import USAGE, Beat, Gone, Held, Kept, Rejoin, State, Welcome
-from srl.schedulers.fleet import Hosting
+from srl.schedulers.hosts.fleet import Hosting
+from srl.schedulers.hosts.messages import USAGE, Beat, Gone, Held, Kept, Rejoin, State, Welcome
 from srl.testing.contexts import until
 from srl.testing.waiting import PATIENCE
 

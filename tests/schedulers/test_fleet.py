@@ -10,7 +10,8 @@ from played_agents import SECRET, Played, hello
 from srl.api.control import Notice
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Place
-from srl.schedulers.agent_messages import (
+from srl.schedulers.hosts.fleet import Fleet, Hosting, Joined, JoinRefused, Lost, News, Word
+from srl.schedulers.hosts.messages import (
     Beat,
     Begin,
     Follow,
@@ -21,7 +22,6 @@ from srl.schedulers.agent_messages import (
     Relay,
     Welcome,
 )
-from srl.schedulers.fleet import Fleet, Hosting, Joined, Lost, News, Turned, Word
 from srl.testing.contexts import until
 
 
@@ -63,7 +63,7 @@ def test_another_version_is_refused_with_both_versions_named(controller: Control
     refused = controller.hear(channel, Refused)
     assert "0.0.9" in refused.text
     assert hello("node").version in refused.text
-    assert controller.news == [Turned(refused.text)]
+    assert controller.news == [JoinRefused(refused.text)]
     channel.close()
 
 

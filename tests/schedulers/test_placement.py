@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from srl.api.experiment import Resources
-from srl.schedulers.placement import NoRoom, Room, check, check_all, choose, lacking, relief
-from srl.schedulers.waiting import WAIT_SECONDS, Waits
+from srl.schedulers.hosts.placement import NoRoom, Room, check, check_all, choose, lacking, relief
+from srl.schedulers.hosts.waiting import WAIT_SECONDS, Waits
 
 
 def test_the_host_with_the_largest_share_of_free_cpus_is_chosen() -> None:

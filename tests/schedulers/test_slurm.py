@@ -10,10 +10,11 @@ import psutil
 import pytest
 
 from srl.api.experiment import Resources, WorkerGroup
-from srl.schedulers import slurm_engine
-from srl.schedulers.join_secret import find_or_make_secret
-from srl.schedulers.joining import REFUSED
-from srl.schedulers.slurm import (
+from srl.schedulers.agent.join import REFUSED
+from srl.schedulers.agent.secret import find_or_make_secret
+from srl.schedulers.engines import slurm
+from srl.schedulers.engines.slurm import Node, SlurmEngine, lost_controller, nodes_of_job, requeue_the_rest
+from srl.schedulers.engines.slurm_commands import (
     Component,
     SlurmError,
     batch_script,
@@ -22,7 +23,6 @@ from srl.schedulers.slurm import (
     job_state,
     job_states,
 )
-from srl.schedulers.slurm_engine import Node, SlurmEngine, lost_controller, nodes_of_job, requeue_the_rest
 from srl.testing.waiting import wait_for
 
 
@@ -124,8 +124,8 @@ def test_an_agent_tries_until_slurm_says_that_the_controller_is_lost_and_takes_t
 ) -> None:
     """However old it is by then: Slurm needs minutes to notice."""
     hours = itertools.count(0.0, 3600.0)
-    monkeypatch.setattr(slurm_engine, "time", SimpleNamespace(monotonic=lambda: next(hours)))
-    monkeypatch.setattr(slurm_engine, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(slurm, "time", SimpleNamespace(monotonic=lambda: next(hours)))
+    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.0)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     calls = f"echo $1 >> {tmp_path}/calls; n=$(grep -c -e $1 {tmp_path}/calls)"
@@ -136,13 +136,13 @@ def test_an_agent_tries_until_slurm_says_that_the_controller_is_lost_and_takes_t
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
-        assert slurm_engine.main(address, str(tmp_path / "secret"), "b", "1") == 1
+        assert slurm.main(address, str(tmp_path / "secret"), "b", "1") == 1
     assert (tmp_path / "calls").read_text().split().count("requeue") == 2
     said = capsys.readouterr().out
     assert said.count("no controller at") == 4
     assert "Job is being requeued" in said
     (tmp_path / "secret").unlink()  # the run is over, and no Slurm ends us
-    assert slurm_engine.main(address, str(tmp_path / "secret"), "b", "1") == REFUSED
+    assert slurm.main(address, str(tmp_path / "secret"), "b", "1") == REFUSED
     assert "no join secret" in capsys.readouterr().out
 
 
@@ -172,7 +172,7 @@ def test_of_a_heterogeneous_job_the_component_counts_that_can_never_begin(
 def test_the_step_of_a_lost_node_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "srun", f"trap '' TERM; echo $$ > {tmp_path}/pid; sleep 1000 & wait; wait")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(slurm_engine, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(slurm, "GRACE_SECONDS", 0.0)
     engine = SlurmEngine([Node("n0", 1, "", None)], tmp_path, tmp_path / "secret")
     engine.start("127.0.0.1:1", b"")
     group = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the step began"))

@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 from srl.api.scheduler import Usage
-from srl.schedulers.usage import UsageMeters
+from srl.schedulers.local.usage import UsageMeters
 from srl.testing.waiting import wait_for
 
 

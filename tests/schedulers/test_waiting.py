@@ -9,14 +9,14 @@ from idle_worker import IdleConfig
 from played_agents import SECRET, PlayedHosts, hello
 
 from srl.api.experiment import Resources
-from srl.api.scheduler import Died, Noted
+from srl.api.scheduler import Died, HostEvent
 from srl.api.worker import Place
-from srl.schedulers import waiting
-from srl.schedulers.agent_messages import Begin
-from srl.schedulers.fleet import Hosting
+from srl.schedulers.hosts import waiting
+from srl.schedulers.hosts.fleet import Hosting
+from srl.schedulers.hosts.messages import Begin
 from srl.testing.contexts import until
 
-WAITS = Noted("trainers/0 waits: no host that is left offers 1 GPU")
+WAITS = HostEvent("trainers/0 waits: no host that is left offers 1 GPU")
 
 
 def test_who_waits_for_a_gpu_that_is_gone_says_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

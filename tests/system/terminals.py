@@ -154,7 +154,7 @@ class Command:
     def _ask(self) -> Iterator[dict[str, Any]]:
         import msgspec
 
-        from srl.controller.commands import AskStatus, TellStatus, ask
+        from srl.controller.control_socket import AskStatus, TellStatus, ask
 
         for runtime in self.terminal.runtime.glob("srl-*/*"):
             if (runtime / "address").exists():

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from terminals import GENTLE, Command, Terminal, kill, wait_for, wait_until_gone, worker
 
-from srl.runs.journal import check, read
+from srl.storage.update_journal import check, read
 
 LONG = ("--steps", "1000000000", "--journal")
 
@@ -19,7 +19,7 @@ def attach(terminal: Terminal) -> Command:
 
 def agents(terminal: Terminal) -> list[psutil.Process]:
     """Of the run's own host."""
-    return [process for process in terminal.processes() if "srl.schedulers.joining" in process.cmdline()]
+    return [process for process in terminal.processes() if "srl.schedulers.agent.join" in process.cmdline()]
 
 
 def test_workers_outlive_their_controller_and_another_takes_them_over(terminal: Terminal) -> None:

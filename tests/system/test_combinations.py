@@ -8,7 +8,7 @@ import pytest
 from terminals import Terminal
 
 import srl
-from srl.runs import checkpoints
+from srl.storage import checkpoints
 
 BROKEN = str(Path(__file__).with_name("broken.py"))
 GAMES = "pettingzoo:srl.testing.environments"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from terminals import GENTLE, Terminal, wait_for, worker
 
-from srl.cli import main
-from srl.runs import checkpoints
+from srl.cli.main import main
+from srl.storage import checkpoints
 from srl.terminal import doctor
 from srl.terminal.machine import Limits
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from terminals import SRL, Command, Terminal, kill, worker
 
-from srl.runs import checkpoints
-from srl.runs.journal import check, read
+from srl.storage import checkpoints
+from srl.storage.update_journal import check, read
 from srl.testing.engines import FEATURE, ray, slurm
 from srl.testing.namespaces import Hosts, hosts
 from srl.testing.waiting import wait_for
@@ -160,7 +160,7 @@ def survive(terminal: Terminal, hosts: Hosts, enter: tuple[str, ...], engine: tu
     assert after["version"] > before["version"]
     deadline = time.monotonic() + LEARN_SECONDS
     while train.status(lambda found: (found["return_mean"] or 0.0) >= 475) is None:
-        assert time.monotonic() < deadline, "it has not learnt"
+        assert time.monotonic() < deadline, "it has not learned"
     told("475 was reached")
     stopped = train.command("stop", "run").end()
     assert stopped.code == 0, stopped.text

@@ -78,7 +78,7 @@ def test_when_one_of_two_trainers_is_killed_both_begin_again_from_the_last_updat
     finish(command)
 
 
-def test_a_run_that_lost_workers_finishes_and_has_learnt_every_step_once(terminal: Terminal) -> None:
+def test_a_run_that_lost_workers_finishes_and_has_learned_every_step_once(terminal: Terminal) -> None:
     command = terminal.train("CartPole-v1", "--steps", "150000", "--scheduler", "processes")
     for victim in ("trainers/0", "actors/0"):
         status = command.wait_for_steps(10_000)

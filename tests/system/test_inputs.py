@@ -12,9 +12,9 @@ import pytest
 from terminals import GENTLE, Ended, Terminal, wait_for, worker
 
 import srl
-from srl.cli import main
-from srl.runs import checkpoints
-from srl.runs.directory import RunDirectory, create
+from srl.cli.main import main
+from srl.storage import checkpoints
+from srl.storage.run_directory import RunDirectory, create
 
 BROKEN = str(Path(__file__).with_name("broken.py"))
 SMALL = ("--lanes", "4", "--horizon", "16", "--actors", "1", "--recipe", "none", "--ppo.num-minibatches", "1")
@@ -77,7 +77,7 @@ def test_what_cannot_work_is_refused_before_anything_is_made(
         (["CartPol-v1"], "did you mean CartPole-v1"),
         (["srl.testing.environments:faulty", "--env-arg", "fault=segfault"], "killed by SIGSEGV"),
     ],
-    ids=["misspelt", "segfault"],
+    ids=["misspelled", "segfault"],
 )
 def test_the_command_itself_says_no_more_than_what_is_wrong(
     terminal: Terminal, arguments: list[str], text: str
@@ -126,7 +126,7 @@ def test_an_environment_that_always_kills_its_actor_ends_the_run(terminal: Termi
     assert "SIGSEGV" in ended.err
     assert "a restart does not mend this" in ended.err
     assert "what failed   actors/0 died" in ended.out
-    assert "srl resume" not in ended.text  # it has learnt nothing
+    assert "srl resume" not in ended.text  # it has learned nothing
     run = RunDirectory(terminal.root / "run")
     assert run.is_barren
     assert not list(create(terminal.root, "run").logs.iterdir())  # the name is free

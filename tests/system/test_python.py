@@ -1,4 +1,4 @@
-"""Training from Python: scripts with and without a guard, threads, functions of the script, misspelt keywords."""
+"""Training from Python: scripts with and without a guard, threads, functions of the script, misspelled keywords."""
 
 import sys
 import threading
@@ -59,7 +59,7 @@ def test_a_function_without_a_name_is_refused() -> None:
         ({"steps": 0}, "steps must be at least 1"),
     ],
 )
-def test_a_misspelt_keyword_is_refused_with_the_nearest_name(tmp_path: Path, options: dict, text: str) -> None:
+def test_a_misspelled_keyword_is_refused_with_the_nearest_name(tmp_path: Path, options: dict, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         srl.train("CartPole-v1", root=tmp_path, **options)
     assert not list(tmp_path.iterdir())

@@ -13,13 +13,13 @@ import pytest
 from terminals import Terminal
 
 from srl.api.experiment import Resources, WorkerGroup
-from srl.experiments.hosting import ground_of, hosts_scheduler
-from srl.experiments.options import TrainOptions
-from srl.schedulers import ray_engine
-from srl.schedulers.memory import RunMemory
-from srl.schedulers.ray_engine import RayEngine, check_ray
-from srl.schedulers.ray_room import RayError, bundle, check_room
-from srl.schedulers.slurm import Component
+from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.session.hosting import ground_of, hosts_scheduler
+from srl.schedulers.engines import ray as ray_engine
+from srl.schedulers.engines.ray import RayEngine, check_ray
+from srl.schedulers.engines.ray_resources import RayError, bundle, check_room
+from srl.schedulers.engines.slurm_commands import Component
+from srl.schedulers.local.run_memory import RunMemory
 from srl.testing.waiting import wait_for
 
 SMALL = ("--lanes", "8", "--horizon", "16", "--scheduler", "ray")

@@ -16,8 +16,8 @@ import pytest
 from terminals import Terminal, wait_for
 
 import srl
-from srl.cli import main
-from srl.runs import checkpoints
+from srl.cli.main import main
+from srl.storage import checkpoints
 from srl.testing.algorithms import CountingConfig
 
 GAMES = "pettingzoo:srl.testing.environments"
@@ -62,7 +62,7 @@ EVERYTHING = {
         pytest.param("CartPole-v1", 2, {"inference": "host", "ring": 2}, marks=SLOW),
         pytest.param(f"{GAMES}:turn_game", 2, {}, marks=SLOW),
         pytest.param(f"{GAMES}:dying_team", 2, {}, marks=SLOW),
-        # Memory, normalisers and PopArt at once; then each algorithm that keeps something of its own.
+        # Memory, normalizers and PopArt at once; then each algorithm that keeps something of its own.
         ("CartPole-v1", 1, {"algo": "ppo", "ppo": EVERYTHING}),
         pytest.param(
             "CartPole-v1", 1, {"algo": "ppg", "ppg": {"auxiliary_every": 7, "auxiliary_epochs": 1}}, marks=SLOW
@@ -204,7 +204,7 @@ def test_an_environment_of_other_spaces_is_refused(tmp_path: Path) -> None:
     run = small(tmp_path)
     config = json.loads((run.path / "config.json").read_text())
     config["lanes"]["fields"]["name"] = "Acrobot-v1"
-    config["lanes"]["type"] = "srl.environments.gymnasium:GymnasiumConfig"
+    config["lanes"]["type"] = "srl.environments.adapters.gymnasium:GymnasiumConfig"
     (run.path / "config.json").write_text(json.dumps(config))
     with pytest.raises(
         ValueError, match=r"trained with action space\.n 2; the environment now has 3|observation space"

@@ -10,8 +10,8 @@ import fake_slurm
 import pytest
 from terminals import Terminal, wait_for
 
-from srl.cli import main
-from srl.runs import checkpoints
+from srl.cli.main import main
+from srl.storage import checkpoints
 
 SMALL = ("--lanes", "8", "--horizon", "16", "--hosts", "2", "--actors", "3", "--checkpoint-seconds", "1")
 
@@ -142,5 +142,5 @@ def test_bad_requests_are_said_before_anything_is_submitted(terminal: Terminal, 
     assert not (terminal.root / "run").exists()
     script = terminal.run("submit", "CartPole-v1", *SMALL, "--dry-run").out
     assert "#SBATCH --nodes=2\n" in script
-    assert "srl.experiments.slurm_run" in script
+    assert "srl.experiments.session.slurm_run" in script
     assert not (engine / "pid").exists()

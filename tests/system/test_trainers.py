@@ -7,7 +7,7 @@ import signal
 import pytest
 from terminals import GENTLE, Terminal, kill, worker
 
-from srl.runs.journal import check, read
+from srl.storage.update_journal import check, read
 
 LONG = ("--steps", "1000000000", "--journal", "--batch", "128")
 

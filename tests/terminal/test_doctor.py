@@ -78,7 +78,7 @@ def test_usable_cores_are_the_least_of_affinity_and_quota() -> None:
         (doctor._open_files(replace(MACHINE, num_files=256)), WARN, "ulimit -n 4096"),
         (doctor._num_processes(replace(MACHINE, num_processes=100)), WARN, "ulimit -u 4096"),
         (doctor._load(MACHINE, 6.0), WARN, "other programs"),
-        (doctor._runs(Path("/proc/srl/runs")), FAIL, ""),
+        (doctor._runs(Path("/proc/srl/storage")), FAIL, ""),
     ],
 )
 def test_what_is_scarce_comes_with_what_to_do(fact: Fact, state: str, todo: str) -> None:

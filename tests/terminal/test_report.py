@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from srl.api.status import RunStatus, WorkerStatus
-from srl.runs.listing import Listed
+from srl.storage.run_listing import Listed
 from srl.terminal.report import final_report, print_report
 from srl.terminal.tables import list_of_runs, ps_table
 from srl.terminal.watch import watching
@@ -83,7 +83,7 @@ def test_a_goal_that_was_reached_early_is_named(snapshot: Snapshot) -> None:
     assert "goal          mean return 475.2 reached 475" in text
 
 
-def test_the_speed_of_a_resumed_run_leaves_out_what_was_learnt_before(snapshot: Snapshot) -> None:
+def test_the_speed_of_a_resumed_run_leaves_out_what_was_learned_before(snapshot: Snapshot) -> None:
     text = final_report(snapshot(state="finished", steps=105_120, first_steps=100_000)).plain
     assert "resumed       at step 100,000" in text
     assert "speed         500/s trained" in text

@@ -193,8 +193,8 @@ def test_what_the_command_line_shows_costs_no_heavy_import() -> None:
     program = (
         "import sys\n"
         "import srl.terminal.view, srl.terminal.report, srl.terminal.tables, srl.terminal.doctor\n"
-        "import srl.terminal.bottleneck\n"
-        "import srl.runs.directory, srl.runs.checkpoints, srl.runs.sinks, srl.base.config\n"
+        "import srl.controller.diagnosis\n"
+        "import srl.storage.run_directory, srl.storage.checkpoints, srl.storage.metric_sinks, srl.base.config\n"
         "print([m for m in ('torch', 'gymnasium', 'tensorboard', 'safetensors') if m in sys.modules])\n"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from srl.testing.check_env import Finding, check_environment, has_errors, report
+from srl.testing.env_checks.environment import Finding, check_environment, has_errors, report
 
 
 class Walk(gymnasium.Env):

@@ -5,7 +5,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from srl.testing import environments
-from srl.testing.check_env import check_environment
+from srl.testing.env_checks.environment import check_environment
 
 
 class Batch(VectorEnv):

@@ -5,7 +5,7 @@ import pytest
 
 from srl.api.lanes import Arrival, LaneSpec, TeamSpec
 from srl.api.spaces import Box, Discrete
-from srl.testing.check_lanes import check_lanes, sample
+from srl.testing.env_checks.lanes import check_lanes, sample
 
 LENGTH = 3  # steps of an episode
 

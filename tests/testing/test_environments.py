@@ -90,7 +90,7 @@ def run_to_death(fault: str) -> None:
     episode(environments.faulty(fault=fault))
 
 
-def test_a_misspelt_fault_is_refused():
+def test_a_misspelled_fault_is_refused():
     with pytest.raises(ValueError, match="no fault 'nann'"):
         environments.faulty(fault="nann")
 

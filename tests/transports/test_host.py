@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from srl.api.transport import ChannelClosed, Message
-from srl.base.memory import Memory
+from srl.base.shared_memory import Memory
 from srl.base.wire import Codec
 from srl.transports.host import HostTransport
 from srl.transports.packets import INDIRECT, INDIRECT_MARK, PacketChannel

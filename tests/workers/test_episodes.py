@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given, settings
 
-from srl.workers.episodes import MAX_REPORTED, EpisodeTally
+from srl.workers.actor.episodes import MAX_REPORTED, EpisodeTally
 
 
 def test_an_episode_over_two_blocks() -> None:

@@ -12,7 +12,7 @@ from srl.api.block import BlockSpec
 from srl.api.control import Evaluated
 from srl.api.lanes import LanesConfig
 from srl.api.spaces import array_spec
-from srl.environments.ids import lanes_config
+from srl.environments.registry import lanes_config
 from srl.streams.push import PushStream
 from srl.testing.algorithms import CountingConfig
 from srl.testing.contexts import World, until

@@ -11,9 +11,9 @@ import pytest
 from srl.api.streams import OpenBlock, PostedBlock
 from srl.testing.contexts import until
 from srl.testing.stages import SPEC, Stage, fill
-from srl.workers import prefetch
-from srl.workers.batches import BatchMemory
-from srl.workers.prefetch import Batch, BatchSource, DirectBatches, PrefetchedBatches
+from srl.workers.trainer import prefetch
+from srl.workers.trainer.batches import BatchMemory
+from srl.workers.trainer.prefetch import Batch, BatchSource, DirectBatches, PrefetchedBatches
 
 
 def taken(source: BatchSource, produce: Any) -> Batch:

@@ -12,12 +12,12 @@ import numpy as np
 from srl.api.lanes import Arrival, LaneSpec, TeamSpec
 from srl.api.spaces import MultiDiscrete
 from srl.base.tree import Array, Tree
+from srl.environments.adapters.seeds import copy_seeds
 from srl.environments.errors import one_more_failure
-from srl.environments.hide_and_seek.dice import Dice
 from srl.environments.hide_and_seek.extra import check_installed
 from srl.environments.hide_and_seek.options import GameOptions, least
+from srl.environments.hide_and_seek.physics.random_draws import Dice
 from srl.environments.hide_and_seek.variants import game_options, picture_options
-from srl.environments.seeds import copy_seeds
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class HideAndSeekLanes:
     def __init__(
         self, name: str, options: GameOptions, num_copies: int, pictures: Mapping[str, Any] | None = None
     ) -> None:
-        from srl.environments.hide_and_seek.game import ACTIONS, Game
-        from srl.environments.hide_and_seek.pictures import Painter
+        from srl.environments.hide_and_seek.rendering.render import Painter
+        from srl.environments.hide_and_seek.rules.game import ACTIONS, Game
 
         self._painter = Painter(**(pictures or {}))
         self._options, self._num = options, num_copies

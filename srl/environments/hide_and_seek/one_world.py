@@ -11,8 +11,8 @@ from gymnasium import spaces as gym_spaces
 from srl.api.spaces import Box
 from srl.base.tree import Array
 from srl.environments.errors import EnvironmentBroken
-from srl.environments.hide_and_seek.dice import Dice
 from srl.environments.hide_and_seek.extra import check_installed
+from srl.environments.hide_and_seek.physics.random_draws import Dice
 from srl.environments.hide_and_seek.variants import game_options, picture_options
 
 MOVES = np.ones(1, bool)
@@ -22,8 +22,8 @@ class OneWorld:
     def __init__(self, variant: str, render_mode: str | None, options: Mapping[str, Any]) -> None:
         """`options` are those of the game and of its pictures."""
         check_installed(variant)
-        from srl.environments.hide_and_seek.game import ACTIONS, Game
-        from srl.environments.hide_and_seek.pictures import Painter
+        from srl.environments.hide_and_seek.rendering.render import Painter
+        from srl.environments.hide_and_seek.rules.game import ACTIONS, Game
 
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode must be 'rgb_array' or None, not {render_mode!r}")

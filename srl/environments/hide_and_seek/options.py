@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from srl.base.nearest import nearest
+from srl.base.suggestions import nearest
 
 Count: TypeAlias = int | tuple[int, int]
 """A number, or the least and the most of one that is drawn for each episode."""
@@ -67,7 +67,7 @@ class GameOptions:
     food_health: int = 40
     food_respawn: int = 5
     food_together_radius: float = 0.25
-    food_centred: bool = True
+    food_centered: bool = True
     """Clusters begin within the middle quarter of each side, otherwise anywhere; in the quadrants neither."""
     food_reward: float = 1.0
     eat_when_caught: bool = False
@@ -223,7 +223,7 @@ _CHECKS: tuple[tuple[Check, tuple[str, ...]], ...] = (
     (_share, ("preparation", "door_dropout", "outside_walls")),
     (_positive, ("scale", "timestep", "together_radius", "food_radius", "food_together_radius")),
     (_number, ("food_reward",)),
-    (_truth, ("lock_ramps", "penalize_objects_out", "random_rooms", "food_centred", "eat_when_caught", "sleep")),
+    (_truth, ("lock_ramps", "penalize_objects_out", "random_rooms", "food_centered", "eat_when_caught", "sleep")),
     (_others, ("max_others",)),
     (_bounds, ("bounds",)),
 )

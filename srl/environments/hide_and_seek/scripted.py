@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from srl.base.tree import Array
-from srl.environments.hide_and_seek.game import ACTIONS, Game
+from srl.environments.hide_and_seek.rules.game import ACTIONS, Game
 
 STILL = 5  # the middle one of eleven forces
 HELD_STEPS = 8
@@ -48,10 +48,10 @@ class BusyPlayers:
         self._plan()
         worlds = self._game.worlds
         agents = worlds.num_agents
-        centre = worlds.q[:, :, :2] + worlds.half[:, :, :2]
-        mine = centre[:, :agents]
+        center = worlds.q[:, :, :2] + worlds.half[:, :, :2]
+        mine = center[:, :agents]
         entity = np.where(self._fetches, agents + self._target, self._target)
-        target = np.take_along_axis(centre, entity[:, :, None], axis=1)
+        target = np.take_along_axis(center, entity[:, :, None], axis=1)
         holding = self._game.hands.held >= 0
         aim = np.where((holding & self._fetches)[:, :, None], self._goal, target) - mine
         away = (np.arange(agents) < worlds.num_hiders) & ~self._fetches  # Hiders who are idle run away.

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from srl.environments.hide_and_seek.dice import Dice
-from srl.environments.hide_and_seek.game import Game
-from srl.environments.hide_and_seek.layout import BOX_HALF_SIZES, CUBE, Layout
 from srl.environments.hide_and_seek.options import GameOptions
+from srl.environments.hide_and_seek.physics.layout import BOX_HALF_SIZES, CUBE, Layout
+from srl.environments.hide_and_seek.physics.random_draws import Dice
+from srl.environments.hide_and_seek.rules.game import Game
 from srl.environments.hide_and_seek.variants import VARIANTS
 
 STILL = (5, 5, 5, 0, 0)
@@ -22,7 +22,7 @@ MOVES = np.ones(1, bool)
 
 
 class Stage:
-    """Positions are centres. Hiders come first; `yaws` are the agents'."""
+    """Positions are centers. Hiders come first; `yaws` are the agents'."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Stage:
             reward = self.step(*actions)
         return reward
 
-    def centre(self, entity: int) -> np.ndarray:
+    def center(self, entity: int) -> np.ndarray:
         worlds = self.game.worlds
         return worlds.q[0, entity, :3] + worlds.half[0, entity]
 

@@ -8,11 +8,11 @@ import pytest
 
 from srl.environments import hide_and_seek
 from srl.environments.hide_and_seek import HideAndSeekConfig, TransferTask, parallel_env
-from srl.environments.hide_and_seek.camera import Camera, NoCamera
-from srl.environments.hide_and_seek.pictures import Painter
+from srl.environments.hide_and_seek.rendering.camera import Camera, NoCamera
+from srl.environments.hide_and_seek.rendering.render import Painter
 from srl.environments.hide_and_seek.scripted import BusyPlayers
-from srl.environments.ids import lanes_config
-from srl.testing.check_env import check_environment, has_errors
+from srl.environments.registry import lanes_config
+from srl.testing.env_checks.environment import check_environment, has_errors
 
 
 def test_ids_lead_to_games_with_their_options():

@@ -5,7 +5,7 @@ from srl.base.tree import leaves
 from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
 from srl.environments.hide_and_seek.scripted import BusyPlayers, RandomPlayers
 from srl.environments.hide_and_seek.variants import VARIANTS
-from srl.testing.check_lanes import check_lanes
+from srl.testing.env_checks.lanes import check_lanes
 
 
 def build(variant="quadrant", num=2, **options):
@@ -122,8 +122,8 @@ def soak(variant, num, steps, players, **options):
         fastest = max(fastest, float(np.abs(worlds.v[:, :, :3]).max()))
         episodes += int(arrivals[0].truncated.sum())
         walled = np.array([layout.num_outer > 0 for layout in worlds.layouts])
-        centre = worlds.q[:, :, :2] + worlds.half[:, :, :2]
-        out = ((centre < 0) | (centre > lanes.game.options.floor)).any(axis=2) & worlds.present
+        center = worlds.q[:, :, :2] + worlds.half[:, :, :2]
+        out = ((center < 0) | (center > lanes.game.options.floor)).any(axis=2) & worlds.present
         outside += int(out[walled].sum())
         assert (worlds.q[:, :, 2] > -0.1).all()
     lanes.close()

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from srl.environments.errors import EnvironmentBroken
-from srl.environments.hide_and_seek.dice import Dice
-from srl.environments.hide_and_seek.layout import BOX_HALF_SIZES, CUBE, _Builder, draw_layout
 from srl.environments.hide_and_seek.options import GameOptions
+from srl.environments.hide_and_seek.physics.layout import BOX_HALF_SIZES, CUBE, _Builder, draw_layout
+from srl.environments.hide_and_seek.physics.random_draws import Dice
+from srl.environments.hide_and_seek.physics.walls import Wall, draw_walls
 from srl.environments.hide_and_seek.variants import VARIANTS, game_options
-from srl.environments.hide_and_seek.walls import Wall, draw_walls
 
 NUM = 2000
 
@@ -228,10 +228,10 @@ def test_food_lies_together_in_the_middle():
 
 
 def test_food_may_lie_together_anywhere():
-    first = np.array([layout.food[0] for layout in worlds("food", 120, food_centred=False)])
+    first = np.array([layout.food[0] for layout in worlds("food", 120, food_centered=False)])
     assert first.min() < 1.2
     assert first.max() > 4.8
-    assert all(np.ptp(layout.food, axis=0).max() < 1.0 for layout in worlds("food", 20, food_centred=False))
+    assert all(np.ptp(layout.food, axis=0).max() < 1.0 for layout in worlds("food", 20, food_centered=False))
 
 
 def test_things_are_placed_in_the_order_of_the_original(monkeypatch):

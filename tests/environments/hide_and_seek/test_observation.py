@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from staged import LEFT, RIGHT, STILL, Stage
 
-from srl.environments.hide_and_seek.layout import LONG_X
-from srl.environments.ids import lanes_config
+from srl.environments.hide_and_seek.physics.layout import LONG_X
+from srl.environments.registry import lanes_config
 
 LOCK = (5, 5, 5, 0, 1)
 

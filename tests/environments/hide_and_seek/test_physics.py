@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 from staged import DOWN, LEFT, RIGHT, STILL, UP, Stage
 
-from srl.environments.hide_and_seek.dice import Dice
-from srl.environments.hide_and_seek.layout import CUBE, LONG_X, LONG_Y, draw_layout
-from srl.environments.hide_and_seek.scene import Scene, compile_scene, scene_kind
+from srl.environments.hide_and_seek.physics.layout import CUBE, LONG_X, LONG_Y, draw_layout
+from srl.environments.hide_and_seek.physics.random_draws import Dice
+from srl.environments.hide_and_seek.physics.scene import Scene, compile_scene, scene_kind
 from srl.environments.hide_and_seek.variants import VARIANTS
 
 PUSH_X = (10, 5, 5, 0, 0)
@@ -27,14 +27,14 @@ def test_full_force_leads_to_8_metres_per_second_with_a_time_constant_of_a_tenth
 def test_the_first_step_from_rest_covers_18_centimetres():
     stage = Stage([(3, 3)])
     stage.step(PUSH_X)
-    assert stage.centre(0)[0] - 3 == pytest.approx(0.18, abs=0.02)
+    assert stage.center(0)[0] - 3 == pytest.approx(0.18, abs=0.02)
 
 
 def test_forces_act_along_the_axes_of_the_world_whatever_way_an_agent_looks():
     for yaw in (UP, DOWN, LEFT, -2.0):
         stage = Stage([(3, 3)], yaws=[yaw])
         stage.steps(4, PUSH_X)
-        moved = stage.centre(0) - (3, 3, 0.15)
+        moved = stage.center(0) - (3, 3, 0.15)
         assert moved[0] > 1
         assert abs(moved[1]) < 0.01
 
@@ -58,25 +58,25 @@ def test_a_pulled_box_comes_along(kind, half, yaw):
     assert stage.sees(0, 1)
     stage.steps(3, (10, 5, 5, 1, 0))
     assert stage.held == [0]
-    assert stage.centre(1)[0] - start[0] > 0.4
+    assert stage.center(1)[0] - start[0] > 0.4
     stage.step((10, 5, 5, 0, 0))
     assert stage.held == [-1]
     stage.steps(8)
-    there = stage.centre(1)[0]
+    there = stage.center(1)[0]
     stage.steps(2, (10, 5, 5, 0, 0))
-    assert stage.centre(1)[0] == pytest.approx(there, abs=1e-3)  # left behind
+    assert stage.center(1)[0] == pytest.approx(there, abs=1e-3)  # left behind
 
 
-def test_a_locked_box_yields_by_millimetres_only():
+def test_a_locked_box_yields_by_millimeters_only():
     stage = Stage([(2.5, 3)], boxes=[(3, 3)], yaws=[RIGHT])
     stage.step((5, 5, 5, 0, 1))
     assert stage.locked == [True]
-    there = stage.centre(1)
+    there = stage.center(1)
     stage.steps(12, (10, 5, 5, 0, 1))
-    assert np.abs(stage.centre(1) - there).max() < 0.003
+    assert np.abs(stage.center(1) - there).max() < 0.003
     stage.steps(4, (10, 5, 5, 0, 0))  # not pressed: unlocked, and pushed away
     assert stage.locked == [False]
-    assert stage.centre(1)[0] - there[0] > 0.3
+    assert stage.center(1)[0] - there[0] > 0.3
 
 
 def test_an_agent_climbs_a_ramp():
@@ -96,8 +96,8 @@ def test_an_agent_surfs_on_a_box_that_it_holds():
     stage.steps(7, (10, 5, 5, 1, 0))
     assert stage.held == [0]
     assert stage.place(0)[2] > 0.45
-    assert stage.centre(1)[0] - 3 > 1.0
-    assert abs(stage.centre(1)[0] - stage.centre(0)[0]) < 0.2
+    assert stage.center(1)[0] - 3 > 1.0
+    assert abs(stage.center(1)[0] - stage.center(0)[0]) < 0.2
 
 
 def test_agents_who_rest_sleep_and_wake_when_their_controls_change():
@@ -120,7 +120,7 @@ def test_an_agent_who_leans_against_a_wall_may_sleep_and_still_leaves_it():
     stage.steps(30, PUSH_X)
     assert stage.game.worlds.simulation(0)[1].ntree_awake == 0
     stage.steps(3, (0, 5, 5, 0, 0))
-    assert stage.centre(0)[0] < 2.5
+    assert stage.center(0)[0] < 2.5
 
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))

@@ -4,7 +4,7 @@ import pytest
 from staged import DOWN, LEFT, RIGHT, UP, Stage
 
 from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
-from srl.environments.hide_and_seek.rays import LIDAR_RANGE, NUM_RAYS
+from srl.environments.hide_and_seek.perception.rays import LIDAR_RANGE, NUM_RAYS
 from srl.environments.hide_and_seek.scripted import BusyPlayers
 
 ANGLES = 2 * np.pi * np.arange(NUM_RAYS) / NUM_RAYS
@@ -88,7 +88,7 @@ def test_agents_see_what_is_in_a_cone_of_135_degrees():
 
 
 def test_the_cone_to_a_cube_is_measured_between_corners():
-    # The cube's centre is straight above the agent; its corner is 0.1 to the left of the agent's corner.
+    # The cube's center is straight above the agent; its corner is 0.1 to the left of the agent's corner.
     side = 3 / 8 * np.pi
     for turned, seen in ((side, True), (-side, False)):
         stage = Stage([(3, 3)], boxes=[(3, 3.5)], yaws=[UP + turned])
@@ -108,7 +108,7 @@ def test_arms_block_sight(turned, seen):
     assert stage.game.perception.sees_food[0, 0, 0] == seen
 
 
-def test_the_lidar_does_not_turn_with_the_agent_and_does_not_end_at_six_metres():
+def test_the_lidar_does_not_turn_with_the_agent_and_does_not_end_at_six_meters():
     wall = (12.05, 3.0, 0.05, 1.0, 0.25)
     for yaw in (0.0, 1.0):
         stage = Stage([(3, 3)], walls=[wall], yaws=[yaw])

@@ -8,7 +8,7 @@ PULL, LOCK = (5, 5, 5, 1, 0), (5, 5, 5, 0, 1)
 # Grabbing
 
 
-def test_one_grabs_what_one_sees_within_a_quarter_of_a_metre():
+def test_one_grabs_what_one_sees_within_a_quarter_of_a_meter():
     for gap, held in ((0.24, 0), (0.26, -1)):
         stage = Stage([(3, 3)], boxes=[(3 + 0.25 + gap, 3)], yaws=[RIGHT])
         stage.step(PULL)
@@ -60,7 +60,7 @@ def test_a_hold_keeps_the_pose_with_which_it_began():
     stage = Stage([(3, 3)], boxes=[(3.45, 3)], yaws=[RIGHT])
     stage.step(PULL)
     stage.steps(5, (5, 10, 5, 1, 0))
-    offset = stage.centre(1) - stage.centre(0)
+    offset = stage.center(1) - stage.center(0)
     assert np.hypot(*offset[:2]) == pytest.approx(0.45, abs=0.03)
 
 
@@ -150,9 +150,9 @@ def test_seekers_stand_still_and_nobody_earns_in_the_first_forty_percent():
         reward = stage.step(STILL, (0, 5, 5, 1, 1))
         assert reward.tolist() == [0, 0], step
         assert stage.held == [-1, -1]
-    assert stage.centre(1)[:2] == pytest.approx((3, 3), abs=1e-3)
+    assert stage.center(1)[:2] == pytest.approx((3, 3), abs=1e-3)
     assert stage.step(STILL, (0, 5, 5, 0, 0)).tolist() == [1, -1]
-    assert stage.centre(1)[0] < 2.9
+    assert stage.center(1)[0] < 2.9
 
 
 def test_the_preparation_of_240_steps_is_96_and_of_80_is_32():
@@ -207,7 +207,7 @@ def eat(**changes):
     return Stage(**situation, variant="food")
 
 
-def test_a_hider_eats_what_it_sees_within_half_a_metre():
+def test_a_hider_eats_what_it_sees_within_half_a_meter():
     stage = eat()
     assert stage.step().tolist() == [2, -1]
     assert stage.game.food.health[0, 0] == 39

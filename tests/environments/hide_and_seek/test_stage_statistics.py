@@ -3,8 +3,8 @@ import pytest
 from staged import DOWN, LEFT, RIGHT, STILL, Stage
 
 from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
+from srl.environments.hide_and_seek.rules.stages import STAGES, stages
 from srl.environments.hide_and_seek.scripted import BusyPlayers, RandomPlayers
-from srl.environments.hide_and_seek.stages import STAGES, stages
 from srl.environments.hide_and_seek.variants import VARIANTS
 
 PULL = (5, 5, 5, 1, 0)
@@ -18,7 +18,7 @@ def test_movement_and_locks_are_told_for_preparation_and_for_the_whole():
     stage = Stage(
         [(3, 3)], [(1, 1)], boxes=[(3.45, 3), (5, 5)], ramps=[(5, 1)], yaws=[RIGHT, LEFT], preparing=True, horizon=20
     )
-    stage.steps(4, (0, 5, 5, 1, 0), STILL)  # drags it by about a metre
+    stage.steps(4, (0, 5, 5, 1, 0), STILL)  # drags it by about a meter
     stage.steps(5, (5, 5, 5, 1, 1), STILL)
     found = facts(stage)
     assert found["num_box_lock_prep"] == found["num_box_lock"] == 1
@@ -90,9 +90,9 @@ def calm_but_for(**changes):
         ("chasing", {"longest_sight_share": 0.6}),
         ("forts", {"num_box_lock_prep": 1, "never_seen": 1}),
         ("ramp_use", {"seeker_high_share": 0.2}),
-        ("ramp_defence", {"num_ramp_lock_prep": 2}),
+        ("ramp_defense", {"num_ramp_lock_prep": 2}),
         ("surfing", {"surf_share": 0.05}),
-        ("surf_defence", {"box_lock_share_prep": 0.9}),
+        ("surf_defense", {"box_lock_share_prep": 0.9}),
         (None, {"num_box_lock_prep": 3, "box_lock_share_prep": 0.5, "num_ramp_lock_prep": 1}),
         (None, {"never_seen": 1, "seen_share": 0.8, "approach_speed": 1.0, "longest_sight_share": 0.4}),
     ],
@@ -105,8 +105,8 @@ def test_an_episode_shows_the_stage_that_its_statistics_mean(stage, changes):
 
 def test_ramps_that_cannot_be_locked_are_carried_away():
     carried = calm_but_for(max_ramp_move_prep=2.5)
-    assert stages(carried, VARIANTS["quadrant"])["stage_ramp_defence"] == 1
-    assert stages(carried, VARIANTS["full"])["stage_ramp_defence"] == 0
+    assert stages(carried, VARIANTS["quadrant"])["stage_ramp_defense"] == 1
+    assert stages(carried, VARIANTS["full"])["stage_ramp_defense"] == 0
 
 
 def test_an_episode_of_running_after_hiders_counts_as_chasing():

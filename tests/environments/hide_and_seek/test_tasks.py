@@ -13,11 +13,11 @@ def test_locking_pays_five_and_the_way_that_was_left_and_unlocking_takes_them_ba
     assert stage.step(STILL)[0] == pytest.approx(-5 - 0.5 * 0.45, abs=1e-3)
 
 
-def test_coming_nearer_to_the_box_pays_half_a_point_for_a_metre():
+def test_coming_nearer_to_the_box_pays_half_a_point_for_a_meter():
     stage = Stage([(3, 3)], boxes=[(5, 3)], yaws=[LEFT], variant="lock-and-return")
-    before = stage.centre(0)[0]
+    before = stage.center(0)[0]
     reward = stage.step((10, 5, 5, 0, 0))[0]
-    assert reward == pytest.approx(0.5 * (stage.centre(0)[0] - before), abs=1e-6)
+    assert reward == pytest.approx(0.5 * (stage.center(0)[0] - before), abs=1e-6)
     assert reward > 0.05
 
 
@@ -25,10 +25,10 @@ def test_with_the_box_locked_the_way_home_counts():
     stage = Stage([(3, 3)], boxes=[(3.45, 3)], yaws=[RIGHT], variant="lock-and-return")
     stage.step(LOCK)
     stage.steps(3, (0, 5, 5, 0, 1))
-    away = 3 - stage.centre(0)[0]
+    away = 3 - stage.center(0)[0]
     assert away > 0.5
     reward = stage.step((0, 5, 5, 0, 1))[0]
-    farther = 3 - stage.centre(0)[0]
+    farther = 3 - stage.center(0)[0]
     assert reward == pytest.approx(-0.5 * (farther - away), abs=1e-6)
 
 

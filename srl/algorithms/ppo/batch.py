@@ -1,0 +1,148 @@
+"""The samples of one PPO update: which rows to learn from, cut into minibatches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from srl.algorithms.ppo.config import PPOConfig
+from srl.algorithms.ppo.estimates import Estimates
+from srl.algorithms.ppo.loss import Minibatch
+from srl.algorithms.ppo.sequences import Chunks, action_rows
+from srl.algorithms.training.devices import move
+from srl.algorithms.training.ranks import Ranks
+from srl.api.trainer import Trajectory
+from srl.base.tree import Array, map_tree
+
+
+class PPOBatch:
+    """Only rows in which a lane acted are samples. Every rank cuts its own into `num_minibatches` nearly equal parts,
+    so that all make the same number of steps, whatever the number of their samples.
+
+    Everything moves to the device once, and is gathered there."""
+
+    def __init__(
+        self, batch: Trajectory, estimates: Estimates, config: PPOConfig, ranks: Ranks, device: torch.device
+    ) -> None:
+        self.all_targets = estimates.target  # [T, B]
+        rows = np.flatnonzero(batch.acting[:-1])
+        parts = config.num_minibatches
+        self._bounds = [len(rows) * i // parts for i in range(parts + 1)]
+        log_prob, value, advantage, self.target = (part.reshape(-1)[rows] for part in estimates[:4])  # [N] each
+        weight = None if estimates.weight is None else estimates.weight.reshape(-1)[rows]
+        moments = self._exchange(ranks, advantage, self.target, self.target - value)
+        self._by_minibatch: _ByMinibatch | None = None
+        if config.normalize_advantage == "batch":
+            advantage = _normalized(advantage, *moments)
+        elif config.normalize_advantage == "minibatch":
+            self._by_minibatch = _ByMinibatch(advantage, weight, ranks)
+        if weight is not None:
+            advantage = advantage * weight
+        columns = [log_prob, advantage, self.target]
+        if config.value_clip is not None:
+            columns.append(value)
+        action = _merge_time(action_rows(batch.decision["action"]))
+        self._is_scalar = action.ndim == 1
+        action = action.reshape(len(action), math.prod(action.shape[1:]))[rows]  # [N, d]
+        self._device = device
+        self._rows = move(rows, device)
+        self._chunks = None if batch.state is None else Chunks(batch, config.chunk, config.burn_in, device)
+        if self._chunks is None:
+            # [T*B, ...], gathered minibatch by minibatch
+            self._observation = map_tree(lambda array: move(_merge_time(array), device), batch.observation)
+        self._action = move(np.ascontiguousarray(action.T), device)  # [d, N]
+        self._columns = move(np.stack(columns), device)  # [3 or 4, N]
+
+    def _exchange(self, ranks: Ranks, advantage: Array, target: Array, residual: Array) -> tuple[float, float]:
+        """Sum over all ranks, at once, the sizes of the minibatches and the moments of the whole batch; returns mean
+        and deviation of the advantages."""
+        columns = (column.astype(np.float64) for column in (advantage, target, residual))
+        moments = [moment for column in columns for moment in (column.sum(), column @ column)]
+        sums = torch.tensor([*np.diff(self._bounds), *moments], dtype=torch.float64)
+        ranks.add(sums)
+        numbers: list[float] = sums.tolist()
+        self._total_sizes, (first, second, *others) = numbers[: -len(moments)], numbers[-len(moments) :]
+        self.num_samples = int(sum(self._total_sizes))
+        count = max(self.num_samples, 1)
+        target_variance = _variance(others[0], others[1], count)
+        residual_variance = _variance(others[2], others[3], count)
+        self.explained_variance = 1.0 - residual_variance / (target_variance + 1e-8)
+        return first / count, _variance(first, second, count) ** 0.5
+
+    def minibatches(self, shuffle: np.random.Generator) -> Iterator[tuple[Any, Minibatch, float]]:
+        """One epoch, in random order: observations (a tree of tensors), the rest, and the weight of a sample in the
+        mean over all ranks. For a network with memory the observations are a `Sequence`."""
+        if self._chunks is not None:
+            yield from self._sequences(self._chunks, shuffle)
+            return
+        permutation = shuffle.permutation(len(self._rows))
+        order = move(permutation, self._device)
+        rows = self._rows.index_select(0, order)
+        action = self._action.index_select(1, order).t()  # [N, d], contiguous along the samples for the distributions
+        columns = self._columns.index_select(1, order)
+        for i, total_size in enumerate(self._total_sizes):
+            if total_size == 0:
+                continue
+            part = slice(self._bounds[i], self._bounds[i + 1])
+            chosen = rows[part]
+            observation = map_tree(lambda tensor, chosen=chosen: tensor.index_select(0, chosen), self._observation)
+            yield observation, self._minibatch(action, columns, part, permutation[part]), 1.0 / total_size
+
+    def _sequences(self, chunks: Chunks, shuffle: np.random.Generator) -> Iterator[tuple[Any, Minibatch, float]]:
+        """The same from whole chunks, so that a minibatch's number of samples depends on the shuffle: the weight of a
+        sample is one in the mean number."""
+        order = shuffle.permutation(len(chunks))
+        parts = [part for part in np.array_split(order, len(self._total_sizes)) if len(part)]
+        for chosen in parts:
+            sequence, samples = chunks.take(chosen)
+            index = move(samples, self._device)
+            action, columns = self._action.index_select(1, index).t(), self._columns.index_select(1, index)
+            weight = len(parts) / max(self.num_samples, 1)
+            yield sequence, self._minibatch(action, columns, slice(None), samples), weight
+
+    def _minibatch(self, action: Tensor, columns: Tensor, part: slice, chosen: Array) -> Minibatch:
+        """`chosen` are the numbers of its samples."""
+        minibatch = Minibatch(action[part, 0] if self._is_scalar else action[part], *columns[:, part])
+        if self._by_minibatch is None:
+            return minibatch
+        return minibatch._replace(advantage=move(self._by_minibatch.advantages(chosen), self._device))
+
+
+class _ByMinibatch:
+    """Advantages that have mean 0 and deviation 1 in every minibatch, that of all ranks together."""
+
+    def __init__(self, advantage: Array, weight: Array | None, ranks: Ranks) -> None:
+        self._advantage = advantage.astype(np.float64)
+        self._weight = weight
+        self._ranks = ranks
+
+    def advantages(self, chosen: Array) -> Array:
+        """Of the samples that were chosen for this rank's part of a minibatch."""
+        part = self._advantage[chosen]
+        sums = torch.tensor([len(part), part.sum(), part @ part], dtype=torch.float64)
+        self._ranks.add(sums)
+        count, first, second = sums.tolist()
+        count = max(count, 1.0)
+        scaled = _normalized(part, first / count, _variance(first, second, count) ** 0.5)
+        return scaled if self._weight is None else scaled * self._weight[chosen]
+
+
+def _variance(first: float, second: float, count: float) -> float:
+    """From the sums of numbers and of their squares."""
+    return max(second / count - (first / count) ** 2, 0.0)
+
+
+def _normalized(numbers: Array, mean: float, deviation: float) -> Array:
+    """float32, computed in float64."""
+    scaled: Array = (numbers.astype(np.float64) - mean) / (deviation + 1e-8)
+    return scaled.astype(np.float32)
+
+
+def _merge_time(array: Array) -> Array:
+    """[T+1, B, ...] -> [T*B, ...], without the last row; a view if the array is contiguous."""
+    return array[:-1].reshape(-1, *array.shape[2:])

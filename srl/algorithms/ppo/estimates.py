@@ -1,0 +1,89 @@
+"""What a batch says about its actions and values: advantages, targets, and how much each sample counts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from srl.algorithms.ppo.config import PPOConfig
+from srl.algorithms.ppo.sequences import action_rows, merge, whole_lanes
+from srl.algorithms.returns import generalized_advantages, vtrace
+from srl.algorithms.training.devices import fetch, move
+from srl.api.trainer import Trajectory
+from srl.base.tree import Array, map_tree
+from srl.networks.distributions.discrete import Distribution
+from srl.networks.passes import Pass
+
+
+class Fresh(NamedTuple):
+    """What the policy that is about to learn thinks of decisions that an older one made."""
+
+    log_prob: Array  # [T+1, B]
+    value: Array  # [T+1, B]
+
+
+class Estimates(NamedTuple):
+    log_prob: Array  # [T, B], of the policy from which ratios are counted
+    value: Array  # [T, B]
+    advantage: Array  # [T, B], 0 where nobody acted
+    target: Array  # [T, B], what the value should be
+    weight: Array | None = None  # [T, B], of a sample in the policy's loss; None: all the same
+
+
+def evaluate_anew(
+    network_pass: Pass, distribution: Distribution, batch: Trajectory, device: torch.device, num_parts: int
+) -> Fresh:
+    """Log-probabilities and values by the present network, the bootstrap row among them. `num_parts` bounds the memory
+    that this takes: some rows at a time, or some lanes if the network has a memory."""
+    num_rows, num_lanes = batch.acting.shape
+    action = action_rows(batch.decision["action"])
+    results: list[torch.Tensor] = []
+    parts = [(slice(None), lanes) for lanes in _slices(num_lanes, num_parts)]
+    if batch.state is None:
+        parts = [(rows, slice(None)) for rows in _slices(num_rows, num_parts)]
+    with torch.no_grad():
+        for rows, lanes in parts:
+            if batch.state is None:
+                observation = map_tree(lambda array, rows=rows: move(merge(array[rows]), device), batch.observation)
+            else:
+                observation = whole_lanes(batch, lanes, device)
+            parameters, value = network_pass.forward(observation)
+            log_prob = distribution.log_prob(parameters, move(merge(action[rows, lanes]), device))
+            results.append(torch.stack((log_prob, value)))
+    widths = [num_lanes if batch.state is None else lanes.stop - lanes.start for _, lanes in parts]
+    pieces = [fetch(piece).numpy().reshape(2, -1, width) for piece, width in zip(results, widths, strict=True)]
+    return Fresh(*np.concatenate(pieces, axis=1 if batch.state is None else 2))
+
+
+def _slices(length: int, num_parts: int) -> list[slice]:
+    bounds = [length * i // num_parts for i in range(num_parts + 1)]
+    return [slice(start, end) for start, end in pairwise(bounds) if end > start]
+
+
+def estimate(batch: Trajectory, config: PPOConfig, fresh: Fresh | None) -> Estimates:
+    """`fresh` is needed for a correction, and only then."""
+    decided_log_prob = np.asarray(batch.decision["log_prob"])
+    ends = (batch.terminated, batch.truncated, batch.acting)
+    if fresh is None:
+        value = np.asarray(batch.decision["value"])
+        advantage = generalized_advantages(batch.reward, value, *ends, config.gamma, config.gae_lambda)
+        return Estimates(decided_log_prob[:-1], value[:-1], advantage, advantage + value[:-1])
+    log_prob, value = fresh
+    if config.correction == "vtrace":
+        traced = vtrace(
+            batch.reward,
+            value,
+            log_prob - decided_log_prob,
+            *ends,
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+            rho_clip=config.rho_clip,
+            c_clip=config.c_clip,
+        )
+        return Estimates(log_prob[:-1], value[:-1], traced.advantage, traced.target, traced.weight)
+    advantage = generalized_advantages(batch.reward, value, *ends, config.gamma, config.gae_lambda)
+    weight = np.minimum(np.exp(log_prob - decided_log_prob)[:-1], np.float32(config.rho_clip))
+    return Estimates(log_prob[:-1], value[:-1], advantage, advantage + value[:-1], weight)

@@ -1,0 +1,138 @@
+"""The PPO loss and its relatives: gradients in closed form, and the figures people watch.
+
+Everything here is a function of tensors with one number for each sample, [B], in whatever order the samples come.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from srl.networks.distributions.discrete import Distribution
+
+
+class Minibatch(NamedTuple):
+    action: Tensor  # [B, ...]
+    log_prob: Tensor  # [B], of the policy from which the ratio is counted: the one that decided, unless corrected
+    advantage: Tensor  # [B]
+    target: Tensor  # [B], what the value should be
+    value: Tensor | None = None  # [B], what it was before the update; only the value clip needs it
+
+
+class Coefficients(NamedTuple):
+    """Of the loss, as they are in one update."""
+
+    clip: float | None
+    """None: the plain policy gradient, not PPO's."""
+    value: float
+    entropy: float
+    kl: float = 0.0
+    dual_clip: float | None = None
+    value_clip: float | None = None
+
+
+class Samples(NamedTuple):
+    """What the loss saw, sample by sample."""
+
+    log_ratio: Tensor  # [B]
+    entropy: Tensor  # [B]
+    error: Tensor  # [B], value - target, the value clipped where that is the larger error
+    advantage: Tensor  # [B]
+
+
+def ppo_gradient(
+    distribution: Distribution,
+    parameters: Tensor,
+    value: Tensor,
+    minibatch: Minibatch,
+    coefficients: Coefficients,
+    weight: float,
+) -> tuple[Tensor, Tensor, Samples]:
+    """Gradient of the loss below with respect to `parameters` [B, n] and `value` [B].
+
+    Schulman et al. 2017, eq. 8 and 9, with ratio = exp(log_prob(action) - minibatch.log_prob):
+
+        loss = weight * sum(-objective + kl * (ratio - 1 - log ratio)
+                            + value / 2 * max(error^2, clipped error^2) - entropy * entropy of the distribution)
+
+    `policy_objective` and `value_error` say what objective and error are. The mean of ratio - 1 - log ratio estimates
+    KL(old, new) without bias, and so does its gradient. `weight` is 1 / number of samples, over all ranks. Written out
+    because autograd makes four torch calls of one; the loss itself is not needed to learn and is computed once per
+    batch, from the samples (`ppo_metrics`).
+    """
+    evaluation = distribution.evaluate(parameters, minibatch.action)
+    log_ratio = evaluation.log_prob - minibatch.log_prob
+    log_prob_gradient = _log_prob_gradient(log_ratio, minibatch.advantage, coefficients).mul_(-weight)
+    parameters_gradient = distribution.gradient(evaluation, log_prob_gradient, -coefficients.entropy * weight)
+    error = value - minibatch.target
+    value_gradient = error * (coefficients.value * weight)
+    if coefficients.value_clip is not None and minibatch.value is not None:
+        clipped = value_error(value, minibatch, coefficients.value_clip)
+        # Where the clipped error is the larger one, the value is out of bounds and that error constant.
+        value_gradient.mul_(clipped == error)
+        error = clipped
+    return parameters_gradient, value_gradient, Samples(log_ratio, evaluation.entropy, error, minibatch.advantage)
+
+
+def _log_prob_gradient(log_ratio: Tensor, advantage: Tensor, coefficients: Coefficients) -> Tensor:
+    """d (policy_objective - kl * (ratio - 1 - log ratio)) / d log_prob, [B]."""
+    if coefficients.clip is None:
+        gradient = advantage.clone()
+    else:
+        ratio = log_ratio.exp()
+        surrogate = ratio * advantage
+        clipped = ratio.clamp_(1.0 - coefficients.clip, 1.0 + coefficients.clip).mul_(advantage)
+        # Where the clipped term is the smaller one it is constant; elsewhere d(ratio * A) / d log_prob = ratio * A.
+        moves = surrogate <= clipped
+        if coefficients.dual_clip is not None:
+            moves &= surrogate >= advantage.clamp(max=0.0).mul_(coefficients.dual_clip)
+        gradient = surrogate.mul_(moves)
+    if coefficients.kl != 0.0:
+        gradient.sub_(log_ratio.expm1(), alpha=coefficients.kl)
+    return gradient
+
+
+def policy_objective(log_ratio: Tensor, advantage: Tensor, coefficients: Coefficients) -> Tensor:
+    """What the policy should make large, [B]. With a clip (Schulman et al. 2017, eq. 7)
+
+        min(ratio * A, clamp(ratio, 1 - clip, 1 + clip) * A), and where A < 0 at least dual_clip * A
+
+    (Ye et al. 2020, eq. 5); without one, the plain policy gradient's A * (1 + log ratio), whose advantage carries its
+    own weight.
+    """
+    if coefficients.clip is None:
+        return advantage * log_ratio + advantage
+    excess = log_ratio.expm1()
+    clipped = excess.clamp(-coefficients.clip, coefficients.clip)
+    objective = torch.minimum(excess * advantage, clipped * advantage).add_(advantage)
+    if coefficients.dual_clip is not None:
+        floor = torch.where(advantage < 0.0, advantage * coefficients.dual_clip, -torch.inf)
+        objective = torch.maximum(objective, floor)
+    return objective
+
+
+def value_error(value: Tensor, minibatch: Minibatch, value_clip: float) -> Tensor:
+    """value - target, or (the value kept within `value_clip` of what it was) - target, whichever is larger, [B]."""
+    error = value - minibatch.target
+    before = minibatch.value
+    assert before is not None
+    clipped = torch.clamp(value, before - value_clip, before + value_clip).sub_(minibatch.target)
+    return torch.where(clipped.abs() > error.abs(), clipped, error)
+
+
+METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+
+
+def ppo_metrics(samples: Samples, coefficients: Coefficients) -> Tensor:
+    """Sums over samples [B] of each of METRICS, float64 [5].
+
+    `approx_kl` is Schulman's unbiased, low-variance estimate: the mean of ratio - 1 - log ratio.
+    """
+    log_ratio, entropy, error, advantage = (column.double() for column in samples)
+    excess = log_ratio.expm1()
+    objective = policy_objective(log_ratio, advantage, coefficients)
+    bound = torch.inf if coefficients.clip is None else coefficients.clip
+    rows = (-objective, 0.5 * error.square(), entropy, excess - log_ratio, (excess.abs() > bound).double())
+    return torch.stack(rows).sum(1)

@@ -1,0 +1,94 @@
+"""Cutting a batch into sequences for networks with a memory: chunks of rows, each from the memory stored at its
+start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from srl.algorithms.training.devices import move
+from srl.api.trainer import Trajectory
+from srl.base.tree import Array, Tree, leaves, map_tree
+from srl.networks.memory.recurrent import Sequence
+
+
+class Chunks:
+    """A batch's lanes, cut into chunks of `length` rows. A chunk is run through from `burn_in` rows before it, if its
+    block has them, and only its own rows are learned from. All windows have the same number of rows: those at the edges
+    of the block reach into their neighbors, whose rows they do not learn from either.
+    """
+
+    def __init__(self, batch: Trajectory, length: int, burn_in: int, device: torch.device) -> None:
+        num_rows, num_lanes = batch.acting.shape
+        num_rows -= 1  # the last one only bootstraps
+        length = min(length, num_rows)
+        self._window = min(length + burn_in, num_rows)
+        starts = np.arange(0, num_rows, length)
+        begins = np.clip(starts - burn_in, 0, num_rows - self._window)
+        self._num_lanes = num_lanes
+        self._device = device
+        # One entry for each chunk of each lane, [K * B]
+        self._lane = np.tile(np.arange(num_lanes), len(starts))
+        self._start = np.repeat(starts, num_lanes)
+        self._end = self._start + length
+        self._begin = np.repeat(begins, num_lanes)
+        self._first = batch.first
+        self._sample = np.full(batch.acting[:-1].shape, -1)  # [T, B]: the number of the sample in this row, or -1
+        self._sample[batch.acting[:-1]] = np.arange(np.count_nonzero(batch.acting[:-1]))
+        self._observation = map_tree(lambda array: move(merge(array[:-1]), device), batch.observation)
+        self._state = move(state_of(batch)[begins].reshape(-1, state_of(batch).shape[2]), device)  # [K * B, S]
+
+    def __len__(self) -> int:
+        return len(self._lane)
+
+    def take(self, chosen: Array) -> tuple[Sequence, Array]:
+        """Some of the chunks as one sequence, and the numbers of the samples among its rows, in their order."""
+        rows = self._begin[chosen] + np.arange(self._window)[:, None]  # [W, M]
+        lanes = self._lane[chosen]
+        samples = self._sample[rows, lanes]
+        wanted = (samples >= 0) & (rows >= self._start[chosen]) & (rows < self._end[chosen])
+        index = move((rows * self._num_lanes + lanes).reshape(-1), self._device)
+        sequence = Sequence(
+            map_tree(lambda tensor: tensor.index_select(0, index), self._observation),
+            move(self._first[rows, lanes], self._device),
+            self._state.index_select(0, move(chosen, self._device)),
+            move(np.flatnonzero(wanted), self._device),
+        )
+        return sequence, samples[wanted]
+
+
+def whole_lanes(batch: Trajectory, lanes: slice, device: torch.device) -> Sequence:
+    """All rows of some lanes, the one that bootstraps among them, as one sequence that is asked for everything."""
+    first = np.ascontiguousarray(batch.first[:, lanes])
+    return Sequence(
+        map_tree(lambda array: move(merge(np.ascontiguousarray(array[:, lanes])), device), batch.observation),
+        move(first, device),
+        move(np.ascontiguousarray(state_of(batch)[0, lanes]), device),
+        torch.arange(first.size, device=device),
+    )
+
+
+def state_of(batch: Trajectory) -> Array:
+    """What the policy remembered at each row, [T+1, B, S]."""
+    state: Any = batch.state
+    if state is None or isinstance(state, Mapping):
+        raise ValueError("a network with a memory learns from batches with one array of states")
+    array: Array = state
+    return array
+
+
+def merge(array: Array) -> Array:
+    """[T, B, ...] -> [T*B, ...]; a view if the array is contiguous."""
+    return array.reshape(-1, *array.shape[2:])
+
+
+def action_rows(action: Tree) -> Array:
+    """Actions as one array [T, B, ...]; those of several parts side by side as real numbers [T, B, actions], as
+    `srl.networks.distributions.composite.Composite` takes them."""
+    if not isinstance(action, Mapping):
+        return np.asarray(action)
+    parts = [np.asarray(leaf, np.float32) for _, leaf in leaves(action)]
+    return np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=2)

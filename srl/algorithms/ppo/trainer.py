@@ -1,0 +1,220 @@
+"""The PPO trainer: one batch in, a few clipped gradient steps on one flat vector of parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from srl.algorithms.ppo.batch import PPOBatch
+from srl.algorithms.ppo.config import PPOConfig
+from srl.algorithms.ppo.estimates import estimate, evaluate_anew
+from srl.algorithms.ppo.loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
+from srl.algorithms.ppo.ppg_phase import AuxiliaryPhase
+from srl.algorithms.training.devices import fetch
+from srl.algorithms.training.finite import NotFiniteError
+from srl.algorithms.training.learner import Learner
+from srl.algorithms.training.schedules import scheduled
+from srl.api.trainer import TrainerGroup, TrainResult, Trajectory
+from srl.base.state import State
+from srl.base.tree import Array
+from srl.networks.distributions.discrete import Distribution
+
+KL_MARGIN = 1.5
+"""How far a divergence may be from the wanted one before something is done about it."""
+
+
+class PPOTrainer:
+    """With a `phase`, it is PPG."""
+
+    def __init__(
+        self,
+        config: PPOConfig,
+        network: nn.Module,
+        distribution: Distribution,
+        seed: int,
+        phase: AuxiliaryPhase | None = None,
+    ) -> None:
+        self._config = config
+        self._phase = phase
+        self._distribution = distribution
+        self._counters = np.array([seed, 0], np.int64)  # seed of the shuffles, updates done
+        self._kl_coefficient = np.array([config.kl_coefficient])
+        kept = {"counters": self._counters}
+        if config.adapt_kl is not None:
+            kept["kl_coefficient"] = self._kl_coefficient
+        self._learner = Learner(network, config, kept)
+
+    def step(self, batch: Trajectory, progress: float) -> TrainResult:
+        self._learner.back_up()
+        self._num_samples = 0
+        metrics: dict[str, float] | None = None
+        try:
+            metrics = self._update(batch, progress)
+        except NotFiniteError:
+            self._learner.roll_back()
+        except BaseException:
+            # A lost rank, say: no half an update.
+            self._learner.roll_back()
+            raise
+        self._counters[1] += 1
+        return TrainResult(num_decisions=self._num_samples, metrics=metrics or {}, skipped=metrics is None)
+
+    def _update(self, batch: Trajectory, progress: float) -> dict[str, float]:
+        config, learner = self._config, self._learner
+        normalizers = learner.normalizers
+        # Numbers that are not finite are found further on, not warned about on the way.
+        with np.errstate(all="ignore"):
+            samples = self._samples(batch)
+            self._num_samples = samples.num_samples
+            if normalizers.returns is not None:
+                normalizers.returns.fold(samples.target, learner.ranks)
+        learning_rate = scheduled(
+            config.learning_rate_schedule, config.learning_rate, config.learning_rate_final, progress
+        )
+        if samples.num_samples == 0:
+            return {"learning_rate": learning_rate}
+        shuffle = np.random.Generator(np.random.Philox(key=self._shuffle_key(), counter=[0, 0, 0, self._counters[1]]))
+        metrics = self._descend(samples, self._coefficients(progress), learning_rate, shuffle)
+        if config.adapt_kl is not None:  # before the normalizers move
+            metrics["kl_coefficient"] = float(self._kl_coefficient[0])
+            metrics["kl_after"] = self._divergence_after(samples, shuffle)
+        if normalizers.observations is not None:
+            with np.errstate(all="ignore"):
+                normalizers.observations.fold(batch, learner.ranks)
+        if self._phase is not None:
+            self._phase.keep(batch, samples.all_targets)
+            if self._phase.is_due(int(self._counters[1])):
+                metrics |= self._phase.run(learner, learning_rate, int(self._counters[1]), shuffle)
+        if config.adapt_kl is not None:
+            self._adapt(metrics["kl_after"] / config.adapt_kl)
+        return {**metrics, "learning_rate": learning_rate}
+
+    def _samples(self, batch: Trajectory) -> PPOBatch:
+        config, learner = self._config, self._learner
+        fresh = None
+        if config.correction != "none":
+            parts = config.num_minibatches
+            fresh = evaluate_anew(learner.network_pass, self._distribution, batch, learner.device, parts)
+        return PPOBatch(batch, estimate(batch, config, fresh), config, learner.ranks, learner.device)
+
+    def _coefficients(self, progress: float) -> Coefficients:
+        config, deviation = self._config, self._learner.normalizers.deviation
+        clip = scheduled(config.clip_schedule, config.clip, config.clip_final, progress)
+        return Coefficients(
+            clip=clip if config.surrogate == "clip" else None,
+            # Values and their errors are on the scale of the rewards, the loss on that of the network.
+            value=config.value_coefficient / deviation**2,
+            entropy=scheduled(config.entropy_schedule, config.entropy_coefficient, config.entropy_final, progress),
+            kl=float(self._kl_coefficient[0]),
+            dual_clip=config.dual_clip,
+            value_clip=None if config.value_clip is None else config.value_clip * deviation,
+        )
+
+    def _descend(
+        self, samples: PPOBatch, coefficients: Coefficients, learning_rate: float, shuffle: np.random.Generator
+    ) -> dict[str, float]:
+        """All gradient steps of an update."""
+        learner, target_kl = self._learner, self._config.target_kl
+        seen: list[Samples] = []
+        num_seen = 0.0
+        grad_norms: list[float] = []
+        passes = (samples.minibatches(shuffle) for _ in range(self._config.epochs))
+        for observation, minibatch, weight in chain.from_iterable(passes):
+            seen.append(self._accumulate(observation, minibatch, coefficients, weight))
+            num_seen += 1.0 / weight
+            if target_kl is not None and self._divergence(seen[-1], weight) > KL_MARGIN * target_kl:
+                break
+            grad_norms.append(learner.descend(learning_rate))
+        # In float64, which not every device has: on the CPU.
+        sums = ppo_metrics(Samples(*(fetch(torch.cat(column)) for column in zip(*seen, strict=True))), coefficients)
+        learner.ranks.add(sums)
+        metrics = dict(zip(METRICS, (sums / round(num_seen)).tolist(), strict=True))
+        if not all(map(math.isfinite, metrics.values())):
+            raise NotFiniteError
+        metrics["value_loss"] /= learner.normalizers.deviation**2
+        if target_kl is not None:
+            metrics["passes"] = num_seen / samples.num_samples
+        return {
+            **metrics,
+            "explained_variance": samples.explained_variance,
+            "grad_norm": sum(grad_norms) / max(len(grad_norms), 1),
+        }
+
+    def _shuffle_key(self) -> list[int]:
+        return [int(self._counters[0]), self._learner.ranks.rank]
+
+    def _accumulate(self, observation: Any, minibatch: Minibatch, coefficients: Coefficients, weight: float) -> Samples:
+        """The gradient of one minibatch, into the flat gradient."""
+        network_pass = self._learner.network_pass
+        if len(minibatch.advantage) == 0:
+            # Fewer rows than minibatches: the other ranks have some, and wait for us.
+            self._learner.flat.gradients.zero_()
+            return Samples(*[minibatch.advantage] * 4)
+        parameters, value = network_pass.forward(observation)
+        parameters_gradient, value_gradient, samples = ppo_gradient(
+            self._distribution, parameters, value, minibatch, coefficients, weight
+        )
+        network_pass.backward(parameters_gradient, value_gradient)
+        return samples
+
+    def _divergence(self, samples: Samples, weight: float) -> float:
+        """The estimate of KL(old, new) of a minibatch, that of all ranks together."""
+        log_ratio = fetch(samples.log_ratio).double()
+        mean = (log_ratio.expm1() - log_ratio).sum(0, keepdim=True).mul_(weight)
+        self._learner.ranks.add(mean)
+        return float(mean)
+
+    def _divergence_after(self, samples: PPOBatch, shuffle: np.random.Generator) -> float:
+        """The same over the whole batch, when all gradient steps are done: it takes one more pass."""
+        total = torch.zeros(1, dtype=torch.float64)
+        for observation, minibatch, _ in samples.minibatches(shuffle):
+            if len(minibatch.advantage) == 0:
+                continue
+            with torch.no_grad():
+                parameters, _ = self._learner.network_pass.forward(observation)
+            log_prob = self._distribution.evaluate(parameters, minibatch.action).log_prob
+            log_ratio = fetch(log_prob - minibatch.log_prob).double()
+            total += (log_ratio.expm1() - log_ratio).sum()
+        self._learner.ranks.add(total)
+        divergence = float(total) / samples.num_samples
+        if not math.isfinite(divergence):
+            raise NotFiniteError
+        return divergence
+
+    def _adapt(self, relative_kl: float) -> None:
+        """Schulman et al. 2017, section 4: keep the divergence that an update ends with near the one asked for."""
+        if relative_kl > KL_MARGIN:
+            self._kl_coefficient *= 2.0
+        elif relative_kl < 1.0 / KL_MARGIN:
+            self._kl_coefficient *= 0.5
+
+    def parameters(self) -> Array:
+        return self._learner.parameters()
+
+    def state(self) -> Mapping[str, Array]:
+        return self._learner.state()
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        self._learner.restore(state)
+        self._forget()
+
+    def held(self) -> State:
+        return {} if self._phase is None else self._phase.held()
+
+    def take_back(self, state: State) -> None:
+        if self._phase is not None:
+            self._phase.take_back(state)
+
+    def join(self, group: TrainerGroup) -> None:
+        self._learner.join(group)
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._phase is not None:
+            self._phase.forget()

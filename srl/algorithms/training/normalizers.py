@@ -1,0 +1,104 @@
+"""What a trainer does with the normalizers of its network: statistics in float64, written into the parameters."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from srl.algorithms.training.devices import move
+from srl.algorithms.training.moments import Moments
+from srl.algorithms.training.ranks import Ranks
+from srl.api.trainer import Trajectory
+from srl.base.tree import Array, leaves
+from srl.networks.masks import MaskedActorCritic
+from srl.networks.normalize import NormalizedActorCritic, ObservationNormalizer, ValueNormalizer, value_head
+
+POPART_WINDOW = 1e6
+"""About so many returns decide the scale of values under PopArt; older ones belong to older policies."""
+
+
+class Observations:
+    """Statistics of the observations that were acted on. They change *after* an update: what the update learns from
+    was decided with the old ones, and the ratio of probabilities is to begin at 1."""
+
+    def __init__(self, module: ObservationNormalizer) -> None:
+        self._module = module
+        # For each part its own: rows of entities are samples of another number than rows of the batch.
+        self.moments = {path: Moments(size) for path, size in module.sizes.items()}
+
+    def fold(self, batch: Trajectory, ranks: Ranks) -> None:
+        acting = batch.acting[:-1]
+        parts = dict(leaves(batch.observation))
+        for path, moments in self.moments.items():
+            moments.fold(parts[path][:-1][acting].reshape(-1, self._module.sizes[path]), ranks)
+        if self.moments:
+            _write(self._module.mean, np.concatenate([moments.mean for moments in self.moments.values()]))
+            _write(self._module.scale, 1.0 / np.concatenate([moments.deviation for moments in self.moments.values()]))
+
+    def state(self) -> dict[str, Array]:
+        names = {path: f"observation_moments/{path}" if path else "observation_moments" for path in self.moments}
+        return {name: self.moments[path].state for path, name in names.items()}
+
+
+class Returns:
+    """Statistics of the values' targets. They change *before* an update, which then learns on their scale.
+
+    If the last layer is known, it changes along, so that every value stays what it was (PopArt, van Hasselt et al.
+    2016, eq. 8 and 9).
+    """
+
+    def __init__(self, module: ValueNormalizer, head: tuple[Tensor, Tensor] | None, window: float) -> None:
+        self._module = module
+        self._head = head
+        self.moments = Moments(1, window)
+
+    @property
+    def deviation(self) -> float:
+        return float(self.moments.deviation[0])
+
+    def fold(self, target: Array, ranks: Ranks) -> None:
+        """Targets [N] of this rank."""
+        before_mean, before_deviation = float(self.moments.mean[0]), self.deviation
+        self.moments.fold(target[:, None], ranks)
+        mean, deviation = float(self.moments.mean[0]), self.deviation
+        if self._head is not None:
+            weight, bias = self._head
+            weight.mul_(before_deviation / deviation)
+            bias.mul_(before_deviation / deviation).add_((before_mean - mean) / deviation)
+        _write(self._module.mean, self.moments.mean)
+        _write(self._module.scale, self.moments.deviation)
+
+
+class Normalizers:
+    """Those that a network has."""
+
+    def __init__(self, network: nn.Module, normalize_return: str) -> None:
+        self.observations: Observations | None = None
+        self.returns: Returns | None = None
+        if isinstance(network, MaskedActorCritic):
+            network = network.network
+        if isinstance(network, NormalizedActorCritic):
+            if network.observation_normalizer is not None:
+                self.observations = Observations(network.observation_normalizer)
+            if network.value_normalizer is not None:
+                is_popart = normalize_return == "popart"
+                head = value_head(network.network) if is_popart else None
+                self.returns = Returns(network.value_normalizer, head, POPART_WINDOW if is_popart else math.inf)
+
+    @property
+    def deviation(self) -> float:
+        """Of the returns, by which values are scaled."""
+        return 1.0 if self.returns is None else self.returns.deviation
+
+    def state(self) -> dict[str, Array]:
+        """float64 arrays, changed in place: a restart needs them beside the parameters."""
+        state = {} if self.observations is None else self.observations.state()
+        return state if self.returns is None else {**state, "return_moments": self.returns.moments.state}
+
+
+def _write(parameter: Tensor, numbers: Array) -> None:
+    with torch.no_grad():
+        parameter.copy_(move(numbers.astype(np.float32), parameter.device, wait=True))

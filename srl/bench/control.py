@@ -1,0 +1,226 @@
+"""`srl bench control`: a real controller and very many light-weight workers, by the real protocol of their agents.
+
+One process plays the agents of all hosts: each joins over authenticated TCP, says for every worker that it is told to
+begin that it is ready, and reports all their gauges in one message at every beat. Only the workers' work is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from srl.api.control import FromWorker, Ready, Register
+from srl.api.experiment import Experiment, Resources, WorkerGroup
+from srl.api.transport import ChannelClosed
+from srl.api.worker import Place
+from srl.base.meter import SINCE, WORDS, Counter
+from srl.bench.options import BenchOptions
+from srl.controller.controller import Controller
+from srl.schedulers.hosts.fleet import Hosting
+from srl.schedulers.hosts.messages import (
+    AGENTS,
+    BEAT_SECONDS,
+    USAGE,
+    Beat,
+    Begin,
+    Heard,
+    Join,
+    Leave,
+    Messages,
+    Relay,
+    codec,
+    own_version,
+)
+from srl.schedulers.hosts.scheduler import HostsScheduler
+from srl.schedulers.local.run_memory import RunMemory
+from srl.transports.tcp import PREFIX, TcpTransport
+
+PATIENCE = 300.0
+SERVERS = 100
+"""One worker of so many has an endpoint that all others are told of."""
+
+
+@dataclass(frozen=True)
+class LightWorkerConfig:
+    """Stands for a worker; nobody builds it."""
+
+    serves: bool = False
+
+    def build(self, context: Any) -> Any:
+        raise NotImplementedError("light-weight workers are only played")
+
+
+class LightAgent:
+    """One host and its workers, as its controller sees them."""
+
+    def __init__(self, address: str, secret: bytes, number: int, cpus: float) -> None:
+        transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, patience=10.0)
+        self._name = f"host{number:04}"
+        self.channel = transport.connect(f"{PREFIX}{address}", Messages)
+        self.channel.send(Join(self._name, own_version(), time.monotonic_ns(), cpus, 0.0, 0))
+        self.channel.send(Relay(f"tcp:{self._name}:1"))
+        self._places: list[Place] = []
+        self._num_news = 0
+        self._listed = 0
+        self._beaten = 0.0
+        self._gauges = np.zeros((0, WORDS), np.int64)
+
+    def poll(self, now: float) -> bool:
+        """False when it was sent home."""
+        while (received := self.channel.receive()) is not None:
+            message = received[0]
+            if isinstance(message, Leave):
+                return False
+            if isinstance(message, Begin):
+                self._begin(message)
+        if now - self._beaten >= BEAT_SECONDS:
+            self._beaten = now
+            self._beat()
+        self.channel.flush()
+        return True
+
+    def _begin(self, message: Begin) -> None:
+        place = message.place
+        self._places.append(place)
+        if message.config["fields"].get("serves"):
+            self._tell(place, Register(f"serve/{place.name}", f"tcp:{self._name}:{place.index}"))
+        self._tell(place, Ready())
+
+    def _tell(self, place: Place, message: FromWorker) -> None:
+        self._num_news += 1
+        self.channel.send(Heard(place, message, self._num_news))
+
+    def _beat(self) -> None:
+        if len(self._places) != len(self._gauges):
+            self._gauges = np.zeros((len(self._places), WORDS), np.int64)
+        self._gauges[:, SINCE] = time.monotonic_ns()
+        self._gauges[:, Counter.PROGRESS] += 1
+        usage = np.ones((len(self._places), len(USAGE)))
+        usage[:, -1] = 0.0
+        places = None if self._listed == len(self._places) else list(self._places)
+        self._listed = len(self._places)
+        self.channel.send(Beat(places), [self._gauges, usage])
+
+
+class LightHosts:
+    """The engine of the benchmark: plays all agents in a process of its own."""
+
+    def __init__(self, num_hosts: int, cpus: float) -> None:
+        self._num_hosts = num_hosts
+        self._cpus = cpus
+        self._child = 0
+
+    def start(self, address: str, secret: bytes) -> None:
+        self._child = os.fork()
+        if self._child == 0:
+            try:
+                play(address, secret, self._num_hosts, self._cpus)
+            finally:
+                os._exit(0)
+
+    def poll(self) -> str | None:
+        return None
+
+    def in_vain(self) -> bool:
+        return False
+
+    def hint(self, address: str) -> str:
+        return "they are played by this command"
+
+    def close(self) -> None:
+        if self._child:
+            os.waitpid(self._child, 0)
+            self._child = 0
+
+
+def play(address: str, secret: bytes, num_hosts: int, cpus: float) -> None:
+    agents = []
+    for number in range(num_hosts):
+        agents.append(LightAgent(address, secret, number, cpus))
+        for agent in agents:
+            agent.poll(0.0)
+    while agents:
+        select.select([agent.channel for agent in agents], [], [], BEAT_SECONDS / 4)
+        now = time.monotonic()
+        for agent in list(agents):
+            try:
+                if not agent.poll(now):
+                    raise ChannelClosed("sent home")
+            except ChannelClosed:
+                agent.channel.close()
+                agents.remove(agent)
+
+
+def control(options: BenchOptions) -> dict[str, Any]:
+    """How long registering takes, and what a controller takes once all are there."""
+    if options.workers < 1 or options.hosts < 1:
+        raise ValueError(f"wanted at least one worker and one host, found {options.workers} and {options.hosts}")
+    with tempfile.TemporaryDirectory() as directory:
+        return _measure(options, Path(directory))
+
+
+def _measure(options: BenchOptions, directory: Path) -> dict[str, Any]:
+    process = psutil.Process()
+    memory_before = process.memory_info().rss
+    num_servers = -(-options.workers // SERVERS)
+    groups = [WorkerGroup("servers", LightWorkerConfig(serves=True), num_servers)]
+    if options.workers > num_servers:
+        groups.append(WorkerGroup("actors", LightWorkerConfig(), options.workers - num_servers, Resources()))
+    experiment = Experiment("control", 0, tuple(groups), ("policy",))
+    memory = RunMemory.create(experiment.policies)
+    secret = secrets.token_bytes(32)
+    listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
+    engine = LightHosts(options.hosts, -(-options.workers // options.hosts) + 1.0)
+    hosting = Hosting("control", secrets.token_bytes(32), path=tuple(sys.path))
+    began = time.monotonic()
+    scheduler = HostsScheduler(hosting, memory, listener, secret, engine, options.hosts, directory, PATIENCE)
+    controller = Controller(experiment, scheduler, str(directory), directory / "runtime")
+    try:
+        controller.start()
+        _until_running(controller, began)
+        registered = time.monotonic() - began
+        busy, ticks, slowest = _steady(controller, options.seconds)
+    finally:
+        controller.shut_down()
+        memory.close()
+    return {
+        "workers": options.workers,
+        "hosts": options.hosts,
+        "registered_seconds": round(registered, 3),
+        "controller_share_of_a_core": round(busy, 3),
+        "ticks_per_second": round(ticks, 1),
+        "slowest_tick_seconds": round(slowest, 3),
+        "memory_kb_per_worker": round((process.memory_info().rss - memory_before) / 1024 / options.workers, 1),
+        "restarts": controller.status().restarts,
+    }
+
+
+def _until_running(controller: Controller, began: float) -> None:
+    while controller.state == "starting":
+        controller.tick()
+        if time.monotonic() - began > PATIENCE:
+            raise RuntimeError(f"not all workers registered within {PATIENCE:.0f} s")
+    if controller.state != "running":
+        raise RuntimeError(controller.reason)
+
+
+def _steady(controller: Controller, seconds: float) -> tuple[float, float, float]:
+    """Share of a core, ticks per second, and the longest of them."""
+    begin, cpu, ticks, slowest = time.monotonic(), time.process_time(), 0, 0.0
+    while (elapsed := time.monotonic() - begin) < seconds:
+        tick = time.process_time()
+        if not controller.tick():
+            raise RuntimeError(controller.reason)
+        slowest = max(slowest, time.process_time() - tick)
+        ticks += 1
+    return (time.process_time() - cpu) / elapsed, ticks / elapsed, slowest

@@ -1,0 +1,117 @@
+"""The environment ring: how much of an answer's delay is hidden by stepping other groups meanwhile."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srl.api.policy import Decision
+from srl.api.spaces import Space, array_spec
+from srl.api.trainer import TrainerGroup, TrainResult, Trajectory
+from srl.base.tree import Array, Tree, TreeSpec
+from srl.bench.options import BenchOptions
+from srl.results.random_actions import random_actions
+
+ENV_SECONDS = 0.001
+ANSWER_SECONDS = 0.005
+RINGS = (1, 2, 4)
+TURNS = 3
+"""Of each ring, alternating: a neighbor's noisy minute hits all of them."""
+
+
+@dataclass(frozen=True)
+class DistantConfig:
+    """A policy behind a busy or distant accelerator: an answer takes `seconds`, during which nothing computes here."""
+
+    seconds: float = ANSWER_SECONDS
+
+    def check(self, observation: Space, action: Space) -> None:
+        """Everything can be drawn from."""
+
+    def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
+        return {"action": array_spec(action)}
+
+    def build_policy(self, observation: Space, action: Space, seed: int) -> DistantPolicy:
+        return DistantPolicy(action, seed, self.seconds)
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> IdleTrainer:
+        return IdleTrainer()
+
+
+class DistantPolicy:
+    def __init__(self, action: Space, seed: int, seconds: float) -> None:
+        self.version = -1
+        self._space = action
+        self._seconds = seconds
+        self._generator = np.random.default_rng(seed)
+
+    def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
+        time.sleep(self._seconds)
+        return {"action": random_actions(self._space, len(first), self._generator)}
+
+    def load(self, parameters: Array, version: int) -> None:
+        self.version = version
+
+
+class IdleTrainer:
+    """Takes batches and learns nothing."""
+
+    def step(self, batch: Trajectory, progress: float) -> TrainResult:
+        return TrainResult(num_decisions=batch.num_decisions)
+
+    def parameters(self) -> Array:
+        return np.zeros(1, np.float32)
+
+    def state(self) -> Mapping[str, Array]:
+        return {"parameters": np.zeros(1, np.float32)}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Nothing to restore."""
+
+    def join(self, group: TrainerGroup) -> None:
+        """Nothing to share."""
+
+
+def ring(options: BenchOptions) -> dict[str, Any]:
+    """Decisions per second with rings of 1, 2 and 4 groups, medians: an environment of 1 ms, answers that take 5 ms."""
+    turns = [[_rate(size, options.seconds / len(RINGS) / TURNS) for size in RINGS] for _ in range(TURNS)]
+    rates = {size: statistics.median(turn[place] for turn in turns) for place, size in enumerate(RINGS)}
+    gains = {f"gain_{size}": round(rates[size] / rates[1], 2) for size in RINGS[1:]}
+    return {
+        "env_ms": ENV_SECONDS * 1000,
+        "answer_ms": ANSWER_SECONDS * 1000,
+        **{f"fps_{size}": round(rate, 1) for size, rate in rates.items()},
+        **gains,
+    }
+
+
+def _rate(size: int, seconds: float) -> float:
+    from srl.bench.throughput import ENDLESS, Window
+    from srl.experiments.options.train_options import TrainOptions
+    from srl.experiments.session.train import start
+
+    window = Window(warmup=1.0, seconds=seconds)
+    run_options = TrainOptions(
+        algo="srl.bench.ring:DistantConfig",
+        steps=ENDLESS,
+        inference="host",
+        actors=1,
+        lanes=1,
+        ring=size,
+        horizon=32,
+        batch=32 * size,
+        in_flight=size,
+        max_lag=1,
+        env_args={"seconds": ENV_SECONDS, "length": 1_000_000},
+    )
+    with tempfile.TemporaryDirectory(prefix="srl-bench-") as root:
+        start("srl.testing.environments:slow", run_options, "ring", Path(root), window)
+    assert window.result is not None
+    return float(window.result["fps"])

@@ -1,0 +1,177 @@
+"""`srl bench`: how fast this machine trains, and where the time goes."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from srl.algorithms.ppo.config import PPOConfig
+from srl.api.status import RunStatus
+from srl.bench.options import BenchOptions
+from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.session.train import start
+
+ENDLESS = 10**12
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The settings of the comparison with other libraries: same networks, same batch, one epoch."""
+
+    env: str
+    lanes: int
+    horizon: int
+    batch: int
+    num_minibatches: int
+    actors: int
+    entropy: float = 0.01
+    env_args: dict[str, Any] = field(default_factory=dict)
+
+
+WORKLOADS = {
+    "cartpole": Workload("CartPole-v1", lanes=256, horizon=16, batch=4096, num_minibatches=4, actors=1),
+    "pong": Workload("PongNoFrameskip-v4", lanes=8, horizon=64, batch=1024, num_minibatches=4, actors=2),
+    "halfcheetah": Workload("HalfCheetah-v5", lanes=128, horizon=16, batch=4096, num_minibatches=4, actors=2),
+}
+
+
+def measure(what: str, options: BenchOptions) -> dict[str, Any]:
+    from srl.bench.actor import raw_actor
+    from srl.bench.control import control
+    from srl.bench.ring import ring
+
+    kinds: dict[str, Callable[[BenchOptions], dict[str, Any]]] = {
+        "throughput": throughput,
+        "ring": ring,
+        "actor": raw_actor,
+        "control": control,
+    }
+    return kinds[what](options)
+
+
+def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
+    """Environment and options of a workload, with what the command line overrides."""
+    known = WORKLOADS.get(settings.workload)
+    shared: dict[str, Any] = {
+        "steps": ENDLESS,
+        "inference": settings.inference,
+        "ring": settings.ring,
+        "trainers": settings.trainers,
+        "max_lag": settings.max_lag,
+        "checkpoint_seconds": float(ENDLESS),
+    }
+    if known is None:
+        options = TrainOptions(actors=settings.actors, lanes=settings.lanes, ppo=PPOConfig(epochs=1), **shared)
+        return settings.workload, options
+    actors = settings.actors or known.actors
+    # A request costs the same for twice the lanes.
+    lanes = settings.lanes or known.lanes * (1 if settings.inference == "inline" else 2)
+    horizon = known.horizon
+    while lanes * horizon * actors > known.batch and horizon > 1:  # each actor has its part in every batch
+        horizon //= 2
+    ppo = PPOConfig(
+        epochs=1, num_minibatches=known.num_minibatches, learning_rate=2.5e-4, entropy_coefficient=known.entropy
+    )
+    return known.env, TrainOptions(
+        actors=actors, lanes=lanes, horizon=horizon, batch=known.batch, ppo=ppo, env_args=known.env_args, **shared
+    )
+
+
+class Window:
+    """Watches a run: lets it warm up, measures, then asks for its end."""
+
+    def __init__(self, warmup: float, seconds: float) -> None:
+        self._warmup = warmup
+        self._seconds = seconds
+        self._first: tuple[float, RunStatus, float] | None = None
+        self._updated: float | None = None
+        self.result: dict[str, Any] | None = None
+
+    def __call__(self, status: RunStatus) -> None:
+        now = time.monotonic()
+        if status.updates and self._updated is None:
+            self._updated = now
+        if self._updated is None or self.result is not None:
+            return
+        if self._first is None:
+            if now - self._updated >= self._warmup:
+                self._first = (now, status, _tree_cpu_seconds())
+            return
+        began, before, cpu_before = self._first
+        span = now - began
+        if span >= self._seconds:
+            cpu = 100 * (_tree_cpu_seconds() - cpu_before) / span
+            rss, pss = _tree_memory_mb()
+            self.result = {
+                "fps": round((status.steps - before.steps) / span, 1),
+                "env_fps": round(status.env_fps, 1),
+                "cpu_percent": round(cpu, 1),
+                "rss_mb": round(rss),
+                "pss_mb": round(pss),
+                "lag_mean": round(status.lag_mean, 3),
+                "lag_max": status.lag_max,
+                "first_update_s": round(status.seconds_to_first_update or 0.0, 2),
+                "busy": _busy(status),
+                "workers": {w.name: {k: round(v, 3) for k, v in w.busy.items()} for w in status.workers},
+                "window_s": round(span, 1),
+            }
+            raise KeyboardInterrupt
+
+
+def throughput(settings: BenchOptions) -> dict[str, Any]:
+    """Decisions consumed by the trainers per second, before any frame-skip."""
+    env, options = options_for(settings)
+    window = Window(settings.warmup, settings.seconds)
+    with tempfile.TemporaryDirectory(prefix="srl-bench-") as root:
+        start(env, options, "bench", Path(root), window, psutil.Process().create_time())
+    if window.result is None:
+        raise RuntimeError("the run ended before it could be measured")
+    return {"workload": settings.workload, **window.result, "settings": _told(options)}
+
+
+def _told(options: TrainOptions) -> dict[str, Any]:
+    names = ("inference", "actors", "lanes", "ring", "horizon", "batch", "trainers", "max_lag")
+    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+
+
+def _busy(status: RunStatus) -> dict[str, float]:
+    """Shares of the workers' time in environments, inference, updates and waiting, over all workers."""
+    shares: dict[str, float] = {}
+    for worker in status.workers:
+        for phase, share in worker.busy.items():
+            shares[phase] = shares.get(phase, 0.0) + share / len(status.workers)
+    return {phase: round(share, 3) for phase, share in sorted(shares.items())}
+
+
+def _tree() -> list[psutil.Process]:
+    me = psutil.Process()
+    return [me, *me.children(recursive=True)]
+
+
+def _tree_cpu_seconds() -> float:
+    total = 0.0
+    for process in _tree():
+        times = process.cpu_times()
+        total += times.user + times.system
+    return total
+
+
+def _tree_memory_mb() -> tuple[float, float]:
+    """Resident memory of all processes; the second figure counts shared pages once."""
+    rss = pss = 0
+    for process in _tree():
+        memory = process.memory_full_info()
+        rss += memory.rss
+        pss += memory.pss
+    return rss / 2**20, pss / 2**20
+
+
+def describe(result: dict[str, Any]) -> str:
+    """A measurement for people."""
+    return "\n".join(f"{name:16} {value}" for name, value in result.items())

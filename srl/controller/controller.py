@@ -1,0 +1,391 @@
+"""The controller: brings a graph of workers up, keeps it up, and brings it down."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from srl.api.control import (
+    Done,
+    Episodes,
+    Evaluated,
+    Failure,
+    Figures,
+    Names,
+    Notice,
+    Ready,
+    Register,
+    Stop,
+    UpdateRecord,
+)
+from srl.api.experiment import Experiment, WorkerGroup
+from srl.api.scheduler import Died, Event, HostEvent, Scheduler, WorkerMessage
+from srl.api.status import RunStatus
+from srl.api.transport import Listener, Message
+from srl.api.worker import Place
+from srl.base.clock import Clock, SystemClock
+from srl.base.meter import Meter
+from srl.base.seeding import derive
+from srl.controller.control_socket import (
+    STOP_REASON,
+    AskFault,
+    AskScale,
+    AskStatus,
+    AskStop,
+    ControlDoor,
+    TellResult,
+    TellStatus,
+)
+from srl.controller.fault_injection import harm
+from srl.controller.gauges import Gauges, Member
+from srl.controller.hangs import stuck
+from srl.controller.scaling import everybody, planned, resized
+from srl.controller.seats import Slot
+from srl.controller.supervision import GiveUp, Guard, History, Pace, briefly
+from srl.controller.takeover import ControllerState
+from srl.names.table import NameTable
+from srl.schedulers.hosts.scheduler import HostsScheduler
+
+STATUS_SECONDS = 0.25
+STOP_SECONDS = 3.0
+POLL_SECONDS = 0.05
+
+
+class Controller:
+    """Decides; a scheduler does. Ends in state `finished`, `stopped` or `failed`."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        scheduler: Scheduler,
+        path: str,
+        runtime: Path | None = None,
+        on_status: Callable[[RunStatus], None] | None = None,
+        clock: Clock | None = None,
+        began: float | None = None,
+        remote_door: Listener | None = None,
+        on_learned: Callable[[UpdateRecord], None] | None = None,
+    ) -> None:
+        self._experiment = experiment
+        self._scheduler = scheduler
+        self._clock = clock or SystemClock()
+        self._on_status = on_status or (lambda status: None)
+        self._on_learned = on_learned or (lambda entry: None)
+        self._groups = {group.name: group for group in experiment.groups}
+        self._histories = {group.name: History(group.restart) for group in experiment.groups}
+        self._seats: dict[tuple[str, int], Slot] = {}
+        self._names = NameTable(self._clock)
+        self._names_changed = False
+        self._newcomers: list[Place] = []
+        self.gauges = Gauges(experiment, path)
+        self._door = ControlDoor(runtime, self._serve, remote_door) if runtime is not None else None
+        self._learning = experiment.learning
+        self._complete: set[str] = set()  # policies that have learned all they should
+        self._restarts = 0
+        self._messages: deque[str] = deque(maxlen=8)
+        self.gauges.began = time.time() if began is None else began
+        self._began = self._clock.now() - max(0.0, time.time() - self.gauges.began)
+        self._look, self._report = Pace(STATUS_SECONDS), Pace(STATUS_SECONDS)
+        self._fallen = False
+        self._guard = Guard()
+        self.state = "starting"
+        self.reason = ""
+
+    # Life of the run
+
+    def start(self) -> None:
+        self._scheduler.check_room(everybody(self._experiment.groups))
+        for group in self._experiment.groups:
+            for index in range(group.count):
+                self._launch(group, index, 0)
+
+    def attach(self, state: ControllerState, scheduler: HostsScheduler, patience: float) -> None:
+        """Take the place of a controller that died: its workers go on, those that nobody brings are begun anew."""
+        self._restarts = state.restarts
+        self._complete.update(state.complete)
+        self.gauges.take_over(state.gauges)
+        for name, count in state.counts.items():
+            self._groups[name] = resized(self._groups[name], count)
+        kept, missing = state.sort_out(self._groups.values(), scheduler.gather(state.hosts, patience))
+        for group, held in kept:
+            place = held.place
+            self._seats[(group.name, place.index)] = Slot(place, "running" if held.ready else "starting")
+            seed = derive(self._experiment.seed, group.name, place.index, place.incarnation)
+            scheduler.adopt(place, group.config, group.resources, seed)
+            for name, address in held.names.items():
+                self._names.register(name, address, place.name)
+        scheduler.settle(patience)
+        lost = [(group, Slot(place, "dead")) for group, place in missing]
+        self._fallen = bool(lost)
+        self._seats.update({(seat.place.group, seat.place.index): seat for _, seat in lost})
+        for group, seat in lost:
+            fall = self._fell_together if group.restart.together else self._plan_restart
+            fall(group, seat, "its host did not come back", True)
+        self._names_changed = True
+        self.state = "running"
+        self.tell(f"attached: {len(kept)} workers went on, {len(lost)} are begun anew")
+
+    def remember(self, scheduler: HostsScheduler) -> ControllerState:
+        """What a successor must know."""
+        places = [seat.place for seat in self._all()]
+        return ControllerState.of(scheduler, self._groups, places, self._restarts, self.gauges, self._complete)
+
+    def _launch(self, group: WorkerGroup, index: int, incarnation: int) -> None:
+        place = Place(group.name, index, incarnation)
+        self._seats[(group.name, index)] = Slot(place)
+        seed = derive(self._experiment.seed, group.name, index, incarnation)
+        self._scheduler.start(place, group.config, group.resources, seed)
+
+    def tick(self) -> bool:
+        """One round of supervision; False when the run is over."""
+        for event in self._scheduler.poll(POLL_SECONDS):
+            self._handle(event)
+        now = self._clock.now()
+        if self._fallen:
+            self._restart_due(now)
+        if self.state == "starting" and all(seat.state == "running" for seat in self._vital()):
+            self.state = "running"
+        self._tell_names()
+        if self._door is not None:
+            self._door.poll()
+        if self._look.due(now):
+            self._find_stuck()
+            self._look.done(self._clock.now())
+        if self._report.due(now):
+            self.gauges.extend_curve()
+            self._on_status(self.status())
+            self._report.done(self._clock.now())
+        return self.state in ("starting", "running")
+
+    def stop(self, state: str, reason: str) -> None:
+        """End the run; the first reason counts."""
+        if self.state in ("starting", "running"):
+            self.state, self.reason = state, reason
+
+    def shut_down(self) -> None:
+        """Let the workers leave, end those that do not."""
+        leavers = [seat for seat in self._seats.values() if seat.state in ("starting", "running")]
+        for seat in leavers:
+            seat.state = "stopping"
+        self._scheduler.send([seat.place for seat in leavers], Stop())
+        deadline = self._clock.now() + STOP_SECONDS
+        try:
+            leaving = True
+            while leaving and self._clock.now() < deadline:
+                for event in self._scheduler.poll(POLL_SECONDS):
+                    self._handle(event)
+                # Who has no process yet is not waited for.
+                leaving = any(seat.state == "stopping" and self._scheduler.pid(seat.place) for seat in self._all())
+        finally:
+            if self._door is not None:
+                self._door.close()
+            self._scheduler.close()
+
+    def _all(self) -> list[Slot]:
+        return list(self._seats.values())
+
+    def _vital(self) -> list[Slot]:
+        return [seat for (name, _), seat in self._seats.items() if self._groups[name].restart.vital]
+
+    # Events
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, HostEvent):
+            self.tell(event.text)
+            if event.fatal:
+                self.stop("failed", event.text)
+            return
+        seat = self._seats.get((event.place.group, event.place.index))
+        if seat is None or seat.place != event.place:
+            return  # a former incarnation: whatever it says, it is no longer part of the run
+        if isinstance(event, Died):
+            self._died(seat, event)
+        else:
+            self._said(seat, event)
+
+    def _said(self, seat: Slot, event: WorkerMessage) -> None:
+        message = event.message
+        self._names.renew(seat.place.name)
+        if isinstance(message, (Episodes, Evaluated, Figures)):
+            self.gauges.hear(message)
+        elif isinstance(message, UpdateRecord):
+            self._on_learned(message)
+        elif isinstance(message, Register):
+            self._names.register(message.name, message.address, seat.place.name)
+            self._names_changed = True
+        elif isinstance(message, Ready):
+            if seat.state == "starting":
+                seat.state, seat.ready_at = "running", self._clock.now()
+            self._newcomers.append(seat.place)
+        elif isinstance(message, Notice):
+            self.tell(f"{seat.place.name}: {message.text}")
+        elif isinstance(message, Failure):
+            seat.last_words = message.text
+            if message.fatal and self._groups[seat.place.group].restart.vital:
+                self.stop("failed", message.text)
+        elif isinstance(message, Done):
+            self._done(message)
+
+    def _done(self, message: Done) -> None:
+        self._complete.add(message.policy)
+        missing = [name for name in self._learning if name not in self._complete]
+        if message.policy and missing:
+            self.tell(f"{message.policy} has learned from {message.reason}; still to come: {', '.join(missing)}")
+        else:
+            self.stop("finished", f"{self.status().steps:,} steps" if len(self._learning) > 1 else message.reason)
+
+    def _died(self, seat: Slot, event: Died) -> None:
+        place = seat.place
+        self._fallen = True
+        self.gauges.forget(place, self._scheduler.meter(place))
+        self._names_changed |= self._names.revoke(place.name)
+        if seat.state == "stopping" or self.state not in ("starting", "running") or event.clean:
+            wanted_again = seat.state == "stopping" and self.state in ("starting", "running")
+            seat.state = "dead"
+            if place.index >= self._groups[place.group].count:
+                del self._seats[(place.group, place.index)]
+            elif wanted_again:  # scaled down, and up again before it was gone
+                seat.restart_at = self._clock.now()
+            return
+        group = self._groups[place.group]
+        seat.state = "dead"
+        reason = seat.last_words or event.reason
+        if group.restart.together:
+            self._fell_together(group, seat, reason, event.blameless)
+            return
+        self._plan_restart(group, seat, reason, event.blameless)
+
+    def _plan_restart(self, group: WorkerGroup, seat: Slot, reason: str, blameless: bool) -> None:
+        now = self._clock.now()
+        if blameless:
+            self._restarts += 1
+            seat.restart_at = now
+            return
+        worked = now - seat.ready_at if seat.ready_at is not None else 0.0
+        verdict = self._histories[group.name].died(seat.place.name, reason, now, worked, group.count)
+        if isinstance(verdict, GiveUp):
+            if group.restart.vital:
+                self.stop("failed", verdict.reason)
+            else:
+                self.tell(f"going on without {group.name}: {briefly(verdict.reason)}")
+            return
+        what = f"left out for {verdict.after:.0f} s" if verdict.quarantine else "restarting"
+        self.tell(f"{seat.place.name} died ({briefly(reason)}); {what}")
+        self._restarts += 1
+        seat.restart_at = now + verdict.after
+
+    def _fell_together(self, group: WorkerGroup, seat: Slot, reason: str, blameless: bool) -> None:
+        """Data-parallel trainers: when one falls all begin again, from the update they last committed."""
+        others = [s for (name, _), s in self._seats.items() if name == group.name]
+        if any(s.restart_at is not None for s in others):
+            seat.restart_at = max(s.restart_at or 0.0 for s in others)
+            return
+        self._plan_restart(group, seat, reason, blameless)
+        for other in others:
+            if other is not seat and other.state in ("starting", "running"):
+                self._scheduler.kill(other.place)
+
+    def _restart_due(self, now: float) -> None:
+        for (name, index), seat in list(self._seats.items()):
+            if seat.restart_at is None or seat.restart_at > now or self.state not in ("starting", "running"):
+                continue
+            group = self._groups[name]
+            if group.restart.together and any(
+                s.state != "dead" for (other, _), s in self._seats.items() if other == name
+            ):
+                continue  # until the last of them is down
+            members = [i for (other, i) in self._seats if other == name] if group.restart.together else [index]
+            incarnation = max(self._seats[(name, i)].place.incarnation for i in members) + 1
+            for member in members:
+                self._launch(group, member, incarnation)
+        self._fallen = any(seat.restart_at is not None for seat in self._all())
+
+    def _tell_names(self) -> None:
+        told, self._newcomers = self._newcomers, []
+        if self._names.expire() or self._names_changed:
+            self._names_changed = False
+            # Also those who are being built: trainers of several hosts meet before they are ready.
+            told = [seat.place for seat in self._all() if seat.state in ("starting", "running")]
+        if told:
+            self._scheduler.send(told, Names(self._names.lookup("")))
+
+    def _find_stuck(self) -> None:
+        for seat in self._all():
+            if seat.state == "running":
+                self._names.renew(seat.place.name)
+        for seat, what in stuck(self._all(), self._scheduler, self._groups, self._guard, self._clock):
+            self.tell(f"{seat.place.name} is {what}; replacing it")
+            self._scheduler.kill(seat.place)
+
+    # What others may ask
+
+    def status(self) -> RunStatus:
+        members = [self._member(seat) for seat in self._seats.values()]
+        elapsed = self._clock.now() - self._began
+        told = list(self._messages)
+        return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, told, self.reason)
+
+    def _member(self, seat: Slot) -> Member:
+        if seat.state == "dead":  # its figures were added to the totals when it died
+            return Member(seat.place, Meter.alone(), 0, seat.state)
+        scheduler, place = self._scheduler, seat.place
+        return Member(place, scheduler.meter(place), scheduler.pid(place), seat.state, scheduler.usage(place))
+
+    def tell(self, text: str) -> None:
+        """Note something for whoever watches the run."""
+        self._messages.append(text)
+
+    def scale(self, name: str, count: int, relative: bool = False) -> str:
+        """Change the number of workers of a group while the run goes on."""
+        group = planned(self._groups, name, count, relative)
+        before = self._groups[name]
+        more = [(f"{name}/{index}", group.resources) for index in range(before.count, group.count)]
+        self._scheduler.check_room(more)
+        self._groups[name] = group
+        if group.restart.together:
+            self._begin_again(group)
+        else:
+            self._add_or_remove(group)
+        self.tell(f"{name}: {before.count} -> {group.count}")
+        return f"{name}: {before.count} -> {group.count}"
+
+    def _add_or_remove(self, group: WorkerGroup) -> None:
+        for index in range(group.count):
+            if (group.name, index) not in self._seats:
+                self._launch(group, index, 0)
+        for (other, index), seat in list(self._seats.items()):
+            if other == group.name and index >= group.count:
+                if seat.state == "dead":
+                    del self._seats[(other, index)]
+                else:
+                    seat.state = "stopping"
+                    self._scheduler.send([seat.place], Stop())
+
+    def _begin_again(self, group: WorkerGroup) -> None:
+        """Those who stand and fall together begin anew in their new number, from the update they last committed."""
+        for (other, _), seat in list(self._seats.items()):
+            if other == group.name and seat.state != "dead":
+                seat.state = "stopping"
+                self._scheduler.kill(seat.place)
+        self._fallen = True
+        for index in range(group.count):
+            if (group.name, index) not in self._seats:
+                self._seats[(group.name, index)] = Slot(Place(group.name, index, 0), "dead", self._clock.now())
+
+    def _serve(self, message: Message) -> Message:
+        if isinstance(message, AskStatus):
+            return TellStatus(self.status())
+        if isinstance(message, AskStop):
+            self.stop("stopped", STOP_REASON)
+            return TellResult(True, f"{self._experiment.name} is stopping")
+        try:
+            if isinstance(message, AskScale):
+                return TellResult(True, self.scale(message.group, message.count, message.relative))
+            if isinstance(message, AskFault):
+                places = [seat.place for seat in self._all()]
+                return TellResult(True, harm(self._scheduler, places, message.worker, message.fault, message.seconds))
+        except ValueError as error:
+            return TellResult(False, str(error))
+        return TellResult(False, "not a question")

@@ -1,0 +1,1 @@
+"""Adapters from Gymnasium, Atari, EnvPool and MiniGrid environments to lanes."""

@@ -1,0 +1,205 @@
+"""Atari games as lanes: ALE's vector environment, which plays and prepares pictures in C++."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from srl.api.lanes import Lanes
+from srl.base.suggestions import nearest
+from srl.base.tree import Array
+from srl.environments.adapters.autoreset import FACTS
+from srl.environments.adapters.vector import VectorLanes
+
+ENTRY_POINT = "ale_py.env:AtariEnv"
+NOOP, FIRE = 0, 1
+
+
+@dataclass(frozen=True)
+class AtariConfig:
+    """One game with the preparation that has become the standard; every id of a game gets it.
+
+    An id decides two things only, as registered by ALE: `repeat_action_probability` (0.25 for ``ALE/Pong-v5`` and
+    ``Pong-v0``, 0 for ``PongNoFrameskip-v4`` and the other v4) and `full_action_space`. Observations are
+    [stack_num, img_height, img_width] uint8, the newest frame last.
+    """
+
+    name: str
+    game: str
+    """The name of its ROM, such as ms_pacman."""
+    repeat_action_probability: float = 0.0
+    """Sticky actions: how often the game hears the previous action instead."""
+    full_action_space: bool = False
+    frameskip: int = 4
+    maxpool: bool = True
+    """Each picture is the maximum of the last two frames, against flicker."""
+    img_height: int = 84
+    img_width: int = 84
+    grayscale: bool = True
+    stack_num: int = 4
+    noop_max: int = 30
+    """An episode begins after up to so many frames in which nothing is done."""
+    use_fire_reset: bool = True
+    """Press fire to start, in games that wait for it."""
+    episodic_life: bool = False
+    """A lost life ends the episode; the game goes on in the next one. Returns are those of whole games."""
+    reward_clipping: bool = True
+    """Rewards are -1, 0 or 1; the reported return is the true score."""
+    max_num_frames_per_episode: int = 108_000
+    num_threads: int = 1
+
+    def build(self, num_copies: int) -> VectorLanes:
+        return VectorLanes(self.name, lambda: AtariVector(self, num_copies))
+
+    def build_filmed(self) -> Lanes:
+        """One copy in color. ALE's vector environment does not draw, so Gymnasium's wrappers prepare what the policy
+        sees, in the same way."""
+        from srl.environments.adapters.gymnasium import GymnasiumLanes
+
+        return GymnasiumLanes(self.name, self._make_filmed, 1)
+
+    def _make_filmed(self) -> Any:
+        from ale_py.env import AtariEnv
+        from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+
+        game = AtariEnv(
+            game=self.game,
+            frameskip=1,
+            repeat_action_probability=self.repeat_action_probability,
+            full_action_space=self.full_action_space,
+            max_num_frames_per_episode=self.max_num_frames_per_episode,
+            render_mode="rgb_array",
+        )
+        prepared = AtariPreprocessing(
+            game,
+            noop_max=self.noop_max,
+            frame_skip=self.frameskip,
+            screen_size=(self.img_width, self.img_height),
+            grayscale_obs=self.grayscale,
+        )
+        fires = self.use_fire_reset and game.get_action_meanings()[FIRE:][:1] == ["FIRE"]
+        started = FireFirst(prepared, self.episodic_life) if fires else prepared
+        return FrameStackObservation(started, self.stack_num, padding_type="zero")
+
+
+def game_of(name: str) -> str | None:
+    """The ROM behind a Gymnasium id, or None where the id is no Atari game."""
+    if name not in gymnasium.registry:
+        if importlib.util.find_spec("ale_py") is None:
+            if name.startswith("ALE/") or "NoFrameskip" in name:
+                raise ValueError(f'environment {name} needs the package ale_py; pip install "srl[atari]"')
+            return None
+        importlib.import_module("ale_py")  # It registers its games.
+    spec = gymnasium.registry.get(name) or gymnasium.registry.get(f"ALE/{name}")
+    if spec is None or spec.entry_point != ENTRY_POINT:
+        return None
+    return str(spec.kwargs["game"])
+
+
+def config_of(name: str, kwargs: Mapping[str, Any]) -> AtariConfig | None:
+    """The config for a Gymnasium id, or None where pictures of an Atari game are not meant."""
+    if (game := game_of(name)) is None or kwargs.get("obs_type") == "ram":
+        return None
+    fields = [field.name for field in dataclasses.fields(AtariConfig) if field.name not in ("name", "game")]
+    for option in kwargs:
+        if option not in fields:
+            raise ValueError(f"Atari environment {name} has no option {option!r}{nearest(option, fields)}")
+    spec = gymnasium.registry.get(name) or gymnasium.registry[f"ALE/{name}"]
+    registered = {key: spec.kwargs[key] for key in ("repeat_action_probability", "full_action_space")}
+    return AtariConfig(spec.id, game, **{**registered, **kwargs})
+
+
+class FireFirst(gymnasium.Wrapper):  # type: ignore[misc]
+    """Presses fire at the start of a game that waits for it, and of every life if policies were spared that too."""
+
+    def __init__(self, environment: Any, of_lives: bool = False) -> None:
+        super().__init__(environment)
+        self._of_lives = of_lives
+        self._lives = 0
+        self._lost = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.env.reset(seed=seed, options=options)
+        observation, _, _, _, info = self.env.step(FIRE)
+        self._lives, self._lost = info["lives"], False
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(FIRE if self._lost else action)
+        self._lost = self._of_lives and info["lives"] < self._lives
+        self._lives = info["lives"]
+        return observation, reward, terminated, truncated, info
+
+
+class AtariVector:
+    """ALE's vector environment, with true scores beside clipped rewards, and lives that end episodes.
+
+    ALE's own `episodic_life` starts the whole game anew after a lost life, so that nobody ever sees a second one. Here
+    the game goes on: the step after the loss is taken with nobody's action (fire where the game waits for it).
+    """
+
+    def __init__(self, config: AtariConfig, num_copies: int) -> None:
+        from ale_py.vector_env import AtariVectorEnv
+
+        options = dataclasses.asdict(config)
+        for ours in ("name", "reward_clipping", "episodic_life"):
+            del options[ours]
+        self.environment = AtariVectorEnv(
+            **options, num_envs=num_copies, reward_clipping=False, life_loss_info=config.episodic_life
+        )
+        self.num_envs = num_copies
+        self.single_observation_space = self.environment.single_observation_space
+        self.single_action_space = self.environment.single_action_space
+        self._config = config
+        meanings = [action.name for action in self.environment.ale.get_action_set()]
+        self._start_action = FIRE if config.use_fire_reset and meanings[FIRE:][:1] == ["FIRE"] else NOOP
+        self._begin()
+
+    def _begin(self) -> None:
+        self._score = np.zeros(self.num_envs, np.float64)
+        self._steps = np.zeros(self.num_envs, np.int64)
+        self._ended = np.zeros(self.num_envs, bool)
+        self._frames = np.zeros(self.num_envs, np.int64)  # of the game so far
+
+    def reset(self, seed: int) -> tuple[Array, dict[str, Any]]:
+        self._begin()
+        observation, info = self.environment.reset(seed=seed)
+        self._frames = info["episode_frame_number"]
+        return observation, {}
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        starting, any_starting = self._ended, bool(self._ended.any())
+        if any_starting:
+            actions = np.where(starting, self._start_action, actions)
+        observation, reward, terminated, truncated, info = self.environment.step(actions)
+        frames = info["episode_frame_number"]
+        if any_starting:
+            new = starting & (frames < self._frames)  # games that began anew, as against those that go on
+            self._score[new], self._steps[new] = 0, 0
+        self._frames = frames
+        self._score += reward
+        self._steps += 1
+        if any_starting:
+            self._steps[starting] -= 1
+            reward, terminated, truncated = (
+                np.where(starting, np.zeros_like(array), array) for array in (reward, terminated, truncated)
+            )
+        self._ended = terminated | truncated
+        facts: dict[str, Any] = {}
+        if self._ended.any():
+            life = terminated & ~truncated & (info["lives"] > 0) if self._config.episodic_life else False
+            facts[FACTS] = {
+                "return": np.where(life, np.nan, self._score).astype(np.float32),
+                "length": self._steps.copy(),
+            }
+        reward = np.sign(reward) if self._config.reward_clipping else reward
+        return observation, reward.astype(np.float32), terminated, truncated, facts
+
+    def close(self) -> None:
+        self.environment.close()

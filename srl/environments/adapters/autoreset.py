@@ -1,0 +1,180 @@
+"""Vector environments that end episodes in another way, made to follow ours: the last observation has its own step.
+
+Gymnasium knows three modes. `NEXT_STEP` is our rule. The other two have already begun, or still have to begin, the next
+episode when all copies must be stepped together, so that a copy which ended is stepped once by nobody's decision:
+
+- `DISABLED`: that step is taken in an episode which is thrown away by one more masked reset. Nothing is lost but time.
+- `SAME_STEP`: that step is the new episode's first one. It is taken with the neutral action (choice 0, or the real
+  number nearest to 0; the first that a mask allows), the learner sees the episode from its second observation on, and
+  `return` and `length` count the unseen step. An environment whose episodes last one step is refused.
+
+Environments that let one choose (`autoreset_mode=`) are built with `NEXT_STEP`, where none of this happens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from srl.base.tree import Array
+from srl.environments.adapters.masks import MASK_KEY
+from srl.environments.adapters.unseen import Choices
+from srl.environments.errors import EnvironmentBroken
+
+WAITING = "srl/waiting"
+"""In a step's info: lanes [L] which neither act nor begin an episode, because the one they began ended unseen."""
+FACTS = "srl/facts"
+"""In a step's info: what :class:`srl.api.lanes.Arrival` says about the episodes that ended."""
+
+MAX_UNSEEN_EPISODES = 100
+BOOL = np.dtype(bool)
+
+
+def flags(array: Any) -> Array:
+    """Ends of episodes as bool; some environments give 0 and 1, of which `~` and an index make something else."""
+    return array if getattr(array, "dtype", None) is BOOL else np.asarray(array, bool)
+
+
+def next_step(environment: Any, mask_key: str = MASK_KEY) -> Any:
+    """The environment, or one around it, whose episodes end by the next-step rule; infos keep a mask of actions of that
+    name, and nothing else."""
+    mode = environment.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    mode = mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
+    if mode is AutoresetMode.SAME_STEP:
+        return FromSameStep(environment, mask_key)
+    return FromDisabled(environment, mask_key) if mode is AutoresetMode.DISABLED else environment
+
+
+class FromDisabled:
+    """Copies that ended are reset, stepped along with the others, and reset again."""
+
+    def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:
+        self.environment = environment
+        self._choices = Choices(environment, mask_key)
+        self.num_envs = int(environment.num_envs)
+        self.single_observation_space = environment.single_observation_space
+        self.single_action_space = environment.single_action_space
+        self._ended = np.zeros(self.num_envs, bool)
+
+    def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
+        self._ended = np.zeros(self.num_envs, bool)
+        native, info = self.environment.reset(seed=seed)
+        return native, self._choices.told(info)
+
+    def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+        starting = self._ended
+        if not starting.any():
+            native, reward, terminated, truncated, info = self.environment.step(actions)
+        else:
+            native, info = self._restart(starting)
+            actions = self._choices.allowed(actions, starting, native, info)
+            _, reward, terminated, truncated, info = self.environment.step(actions)
+            native, fresh = self._restart(starting)
+            info = self._choices.joined(info, fresh, starting)
+            reward, terminated, truncated = (
+                np.where(starting, np.zeros_like(array), array) for array in (reward, terminated, truncated)
+            )
+        terminated, truncated = flags(terminated), flags(truncated)
+        self._ended = terminated | truncated
+        return native, reward, terminated, truncated, self._choices.told(info)
+
+    def close(self) -> None:
+        self.environment.close()
+
+    def _restart(self, mask: Array) -> tuple[Any, dict[str, Any]]:
+        native, info = self.environment.reset(options={"reset_mask": mask.copy()})
+        return native, info
+
+
+class FromSameStep:
+    """Copies that ended are already in their next episode: the last observation is shown first, then they catch up."""
+
+    def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:
+        self.environment = environment
+        self._choices = Choices(environment, mask_key)
+        self.num_envs = int(environment.num_envs)
+        self.single_observation_space = environment.single_observation_space
+        self.single_action_space = environment.single_action_space
+        space = environment.single_action_space
+        if isinstance(space, (spaces.Dict, spaces.Tuple)):
+            raise ValueError(f"autoreset mode SAME_STEP with actions {space} is not supported; offer NEXT_STEP")
+        low, high = getattr(space, "low", None), getattr(space, "high", None)
+        self._neutral = getattr(space, "start", 0) if low is None else np.clip(np.zeros_like(low), low, high)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._starting = np.zeros(self.num_envs, bool)
+        self._return = np.zeros(self.num_envs, np.float64)
+        self._length = np.zeros(self.num_envs, np.int64)
+        self._unseen = 0
+        self._last: tuple[Any, dict[str, Any]] = (None, {})  # what lanes that begin an episode were shown and told
+
+    def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
+        self._forget()
+        native, info = self.environment.reset(seed=seed)
+        return native, self._choices.told(info)
+
+    def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+        starting = self._starting
+        if starting.any():
+            actions = actions.copy()
+            actions[starting] = self._neutral
+            actions = self._choices.allowed(actions, starting, *self._last)
+        native, reward, terminated, truncated, info = self.environment.step(actions)
+        terminated, truncated = flags(terminated), flags(truncated)
+        mask = self._choices.told(info)
+        self._return += reward
+        self._length += 1
+        ended = terminated | truncated
+        if not (ended.any() or starting.any()):
+            return native, reward, terminated, truncated, mask
+        facts = {"return": self._return.astype(np.float32), "length": self._length.copy()}
+        self._return[ended], self._length[ended] = 0, 0
+        waiting = starting & ended
+        self._count_unseen(waiting)
+        self._last = native, mask
+        if ended.any():
+            native = self._with_last(native, ended, info)
+        reward, terminated, truncated = (
+            np.where(starting, np.zeros_like(array), array) for array in (reward, terminated, truncated)
+        )
+        self._starting = ended
+        return native, reward, terminated, truncated, {**mask, FACTS: facts, WAITING: waiting}
+
+    def close(self) -> None:
+        self.environment.close()
+
+    def _count_unseen(self, waiting: Array) -> None:
+        self._unseen = self._unseen + 1 if waiting.any() else 0
+        if self._unseen >= MAX_UNSEEN_EPISODES:
+            raise EnvironmentBroken(
+                f"{MAX_UNSEEN_EPISODES} episodes in a row ended within their first step, which cannot be seen with "
+                "autoreset mode SAME_STEP; let the environment offer NEXT_STEP"
+            )
+
+    def _with_last(self, native: Any, ended: Array, info: dict[str, Any]) -> Any:
+        """The observations, those of the copies that ended replaced by the last ones of their episodes."""
+        finals = info.get("final_obs")
+        if finals is None:
+            raise EnvironmentBroken("autoreset mode is SAME_STEP, but info['final_obs'] is missing at an episode's end")
+        if isinstance(finals, np.ndarray) and finals.dtype == object:
+            finals = [finals[lane] for lane in np.flatnonzero(ended)]
+        return _replaced(native, finals, ended)
+
+
+def _replaced(native: Any, finals: Any, ended: Array) -> Any:
+    """`finals` is a batch like `native`, or a list with one observation for each lane that ended."""
+    if isinstance(native, dict):
+        return {key: _replaced(item, _part(finals, key), ended) for key, item in native.items()}
+    if isinstance(native, tuple):
+        return tuple(_replaced(item, _part(finals, key), ended) for key, item in enumerate(native))
+    native = native.copy()
+    native[ended] = np.stack(finals) if isinstance(finals, list) else finals[ended]
+    return native
+
+
+def _part(finals: Any, key: Any) -> Any:
+    return [final[key] for final in finals] if isinstance(finals, list) else finals[key]

@@ -1,0 +1,100 @@
+"""EnvPool's environments as lanes: C++ environments that already end episodes as we do."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from srl.base.suggestions import nearest
+from srl.base.tree import Array
+from srl.environments.adapters.autoreset import FACTS
+from srl.environments.adapters.vector import VectorLanes
+
+
+@dataclass(frozen=True)
+class EnvPoolConfig:
+    """An EnvPool task, such as ``Pong-v5``, with EnvPool's options; one thread unless `num_threads` says otherwise.
+
+    Preparation of Atari games is EnvPool's own, which is that of :mod:`srl.environments.adapters.atari` without
+    sticky actions
+    (`repeat_action_probability`): rewards are clipped to their sign unless `reward_clip=False`. Clipped rewards and
+    lives (`episodic_life`) are reported with the true score of whole games.
+    """
+
+    name: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, num_copies: int) -> VectorLanes:
+        check_installed(self.name)
+        import envpool
+
+        if self.name not in (known := envpool.list_all_envs()):
+            raise ValueError(f"EnvPool has no environment {self.name!r}{nearest(self.name, known)}")
+        options = {**prepared(envpool.make_spec(self.name).config), **self.kwargs}
+        return VectorLanes(f"envpool:{self.name}", lambda: EnvPoolVector(self.name, num_copies, options))
+
+
+def prepared(config: Any) -> dict[str, Any]:
+    """Options for what EnvPool leaves to the user and :mod:`srl.environments.adapters.atari` does. `config` is a
+    task's own."""
+    return {"reward_clip": True} if hasattr(config, "reward_clip") else {}
+
+
+def check_installed(name: str) -> None:
+    if importlib.util.find_spec("envpool") is None:
+        raise ValueError(
+            f'environment envpool:{name} needs EnvPool, which is not installed; pip install "srl[envpool]"'
+        )
+
+
+class EnvPoolVector:
+    """A pool, made anew at each reset because its seed is fixed when it is made."""
+
+    def __init__(self, name: str, num_envs: int, kwargs: Mapping[str, Any]) -> None:
+        self.num_envs = num_envs
+        self._name, self._kwargs = name, kwargs
+        self._pool = self._make(0)
+        self.single_observation_space = self._pool.observation_space
+        self.single_action_space = self._pool.action_space
+
+    def _make(self, seed: int) -> Any:
+        import envpool
+
+        options = {"num_threads": 1, **self._kwargs}
+        return envpool.make(self._name, env_type="gymnasium", num_envs=self.num_envs, seed=seed, **options)
+
+    def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
+        self._pool.close()
+        self._pool = self._make(seed)
+        self._score = np.zeros(self.num_envs, np.float64)
+        self._steps = np.zeros(self.num_envs, np.int64)
+        self._ended = np.zeros(self.num_envs, bool)
+        self._over = np.zeros(self.num_envs, bool)  # games that ended, as against lives
+        native, _ = self._pool.reset()
+        return native, {}
+
+    def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+        if actions.dtype == np.int64:
+            actions = actions.astype(np.int32)
+        native, reward, terminated, truncated, info = self._pool.step(actions)
+        if "reward" not in info:
+            return native, reward, terminated, truncated, {}
+        return native, reward, terminated, truncated, self._true_score(info, terminated, truncated)
+
+    def _true_score(self, info: Mapping[str, Any], terminated: Array, truncated: Array) -> dict[str, Any]:
+        self._score[self._over], self._steps[self._over] = 0, 0
+        self._score += info["reward"]
+        self._steps += ~self._ended
+        self._ended = terminated | truncated
+        self._over = self._ended & (info["terminated"].astype(bool) | truncated)
+        if not self._ended.any():
+            return {}
+        score = np.where(self._ended & ~self._over, np.nan, self._score).astype(np.float32)
+        return {FACTS: {"return": score, "length": self._steps.copy()}}
+
+    def close(self) -> None:
+        self._pool.close()

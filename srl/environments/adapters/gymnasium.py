@@ -1,0 +1,332 @@
+"""Plain Gymnasium environments as lanes: each copy stepped in turn, everything else done on arrays."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
+from srl.api.spaces import Dict, choice_sizes
+from srl.base.state import State
+from srl.base.tree import Array, Tree, leaves
+from srl.environments.adapters.capture import capture
+from srl.environments.adapters.finite import all_finite, broken_lanes
+from srl.environments.adapters.images import picture
+from srl.environments.adapters.masks import (
+    MASK_KEY,
+    OBSERVATION,
+    from_info,
+    gives_mask,
+    mask_check,
+    may_have_mask,
+    with_mask,
+)
+from srl.environments.adapters.reinstate import reinstate
+from srl.environments.adapters.seeds import copy_seeds
+from srl.environments.errors import EnvironmentBroken, one_more_failure
+from srl.environments.locate import locate
+from srl.environments.spaces import from_gymnasium, lane_decoder, observation_buffers, observation_leaves
+
+"""A copy that broke so often without one good step between is beyond repair."""
+
+
+@dataclass(frozen=True)
+class GymnasiumConfig:
+    """A Gymnasium id, or the name of a function that returns an environment (see :mod:`srl.environments.locate`)."""
+
+    name: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    located: bool = False
+    """`name` names a function rather than an id."""
+    max_episode_steps: int | None = None
+    """Truncate episodes here, beside what the environment does itself."""
+    info_mask: bool | None = None
+    """Its infos have a mask of the actions. None: make one more copy to find out."""
+    mask_key: str = MASK_KEY
+    action_repeat: int = 1
+    """Steps that each decision lasts."""
+
+    def build(self, num_copies: int) -> Lanes:
+        if self.located and (game := self._multi_agent()) is not None:
+            from srl.environments.adapters.action_repeat import repeated
+
+            return repeated(game, self.action_repeat).build(num_copies)
+        return GymnasiumLanes(self.name, self.make, num_copies, self._limit, self.info_mask, self.mask_key)
+
+    def _multi_agent(self) -> LanesConfig | None:
+        """Only the thing that a function returns shows whether it is Gymnasium's or PettingZoo's."""
+        factory = locate(self.name)
+        if "pettingzoo" not in sys.modules:
+            return None  # Nobody who has not imported it can make one of its environments.
+        from srl.environments.pettingzoo.config import PettingZooConfig, is_pettingzoo
+
+        try:
+            environment = factory(**self.kwargs)
+        except Exception:
+            return None  # The lanes will meet the same error, and report it.
+        found = is_pettingzoo(environment)
+        with suppress(Exception):
+            environment.close()
+        return PettingZooConfig(self.name, self.kwargs, self.mask_key) if found else None
+
+    def build_filmed(self) -> GymnasiumLanes:
+        """One copy that draws itself."""
+        filmed = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
+        try:
+            return GymnasiumLanes(self.name, filmed.make, 1, self._limit, self.info_mask, self.mask_key)
+        except EnvironmentBroken as error:
+            raise ValueError(
+                f"environment {self.name} cannot be filmed with render_mode='rgb_array': {error}"
+            ) from error
+
+    def make(self) -> Any:
+        """One copy."""
+        environment = self._make()
+        if self.action_repeat == 1:
+            return environment
+        from srl.environments.adapters.action_repeat import RepeatAction
+
+        limit = self.max_episode_steps  # in steps, not in decisions
+        return RepeatAction(environment if limit is None else TimeLimit(environment, limit), self.action_repeat)
+
+    @property
+    def _limit(self) -> int | None:
+        return self.max_episode_steps if self.action_repeat == 1 else None
+
+    def _make(self) -> Any:
+        if not self.located:
+            self._quiet()
+            return gymnasium.make(self.name, disable_env_checker=True, **self.kwargs)
+        environment = locate(self.name)(**self.kwargs)
+        if not isinstance(environment, gymnasium.Env):
+            raise TypeError(
+                f"{self.name} returned {type(environment).__name__}, not a gymnasium.Env. A function that makes a "
+                "VectorEnv takes `num_envs`, one that makes Lanes takes `num_copies`"
+            )
+        return environment
+
+    def _quiet(self) -> None:
+        """Keep MuJoCo's warnings out of the terminal, where Gymnasium's own tasks are meant."""
+        spec = gymnasium.registry.get(self.name)
+        if spec is not None and str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
+            from srl.environments.mujoco.log import quiet
+
+            quiet()
+
+
+class GymnasiumLanes:
+    """Copies of one environment in this process. A copy that breaks is replaced and costs its own lane only."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], Any],
+        num_copies: int,
+        max_episode_steps: int | None = None,
+        info_mask: bool | None = None,
+        mask_key: str = MASK_KEY,
+    ) -> None:
+        self._name, self._make, self._mask_key = name, make, mask_key
+        self._limit = max_episode_steps
+        self._environments: list[Any] = []
+        self._bare: list[Any] = []  # the same, without the wrappers whose work is done here
+        try:
+            for _ in range(num_copies):
+                self._add(make())
+        except Exception as error:
+            self.close()
+            raise EnvironmentBroken(f"environment {name} could not be made: {error!r}") from error
+        example = self._bare[0]
+        observation = from_gymnasium(example.observation_space, "observation")
+        action = from_gymnasium(example.action_space, "action")
+        native = observation
+        self._num_choices = 0  # in the infos' masks
+        if may_have_mask(native, action, mask_key) and (gives_mask(make, mask_key) if info_mask is None else info_mask):
+            observation = with_mask(native, action, mask_key)
+            self._num_choices = sum(choice_sizes(action))
+        self._check_masks = mask_check(observation, action, mask_key)
+        team = TeamSpec("agent", ("agent",), observation, action, mask_key=mask_key)
+        self.spec = LaneSpec(name, num_copies, (team,))
+        self._decode = lane_decoder(example.action_space)
+        self._observation = observation_buffers(observation, num_copies)  # [L, ...]
+        buffers: Any = self._observation
+        bare = self._num_choices and not isinstance(native, Dict)
+        self._write = _writer(example.observation_space, buffers[OBSERVATION] if bare else buffers)
+        self._reward = np.zeros(num_copies, np.float32)
+        self._terminated, self._truncated, self._first = np.zeros((3, num_copies), bool)
+        self._ended = np.zeros(num_copies, bool)
+        self._elapsed = np.zeros(num_copies, np.int64)  # steps in the episode
+        self._seeds = copy_seeds(0)
+        self._seed = [0] * num_copies
+        self._episodes = [0] * num_copies  # since the copy was seeded
+        self._failures_in_a_row = [0] * num_copies
+
+    def reset(self, seed: int) -> tuple[Arrival, ...]:
+        self._seeds = copy_seeds(seed)
+        self._begin()
+        self._first[:] = True
+        self._elapsed[:] = 0
+        failures: dict[int, str] = {}
+        for copy, environment in enumerate(self._bare):
+            self._seed[copy], self._episodes[copy] = next(self._seeds), 0
+            try:
+                observation, info = environment.reset(seed=self._seed[copy])
+                self._write(copy, observation)
+                if self._num_choices:
+                    self._write_mask(copy, info)
+            except Exception:
+                failures[copy] = traceback.format_exc()
+        return self._arrival(failures)
+
+    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+        rewards, terminations, truncations, write = self._reward, self._terminated, self._truncated, self._write
+        starting, masked = self._ended, self._num_choices > 0
+        self._begin()
+        self._first[:] = starting
+        self._elapsed += 1
+        self._elapsed[starting] = 0
+        failures: dict[int, str] = {}
+        copies = zip(self._bare, self._decode(actions[0]), starting.tolist(), strict=True)
+        for copy, (environment, action, start) in enumerate(copies):
+            try:
+                if start:
+                    self._episodes[copy] += 1
+                    observation, info = environment.reset()
+                else:
+                    observation, reward, terminated, truncated, info = environment.step(action)
+                    rewards[copy] = reward
+                    if terminated:
+                        terminations[copy] = True
+                    if truncated:
+                        truncations[copy] = True
+                write(copy, observation)
+                if masked:
+                    self._write_mask(copy, info)
+            except Exception:
+                failures[copy] = traceback.format_exc()
+        if self._limit is not None:
+            truncations |= self._elapsed >= self._limit
+        return self._arrival(failures)
+
+    def state(self) -> State:
+        return capture(self)
+
+    def restore(self, state: State) -> None:
+        reinstate(self, state)
+
+    def render(self) -> Array:
+        """The present picture of the first copy."""
+        return picture(self._name, self._bare[0].render)
+
+    def close(self) -> None:
+        for environment in self._environments:
+            with suppress(Exception):  # What an environment says at its end helps nobody.
+                environment.close()
+        self._environments.clear()
+        self._bare.clear()
+
+    def _begin(self) -> None:
+        for array in (self._reward, self._terminated, self._truncated):
+            array.fill(0)
+
+    def _arrival(self, failures: dict[int, str]) -> tuple[Arrival, ...]:
+        if not (all_finite(self._reward) and all_finite(self._observation)):
+            failures = broken_lanes(self._observation, self._reward) | failures
+        if self._check_masks is not None:
+            acting = ~(self._terminated | self._truncated)
+            failures = self._check_masks(self._observation, acting) | failures
+        failed: Array | None = None
+        reports: tuple[str, ...] = ()
+        if failures:
+            failed = np.zeros(len(self._bare), bool)
+            failed[list(failures)] = True
+            reports = tuple(self._replace(copy, report) for copy, report in failures.items())
+        ended = self._terminated | self._truncated
+        self._ended = ended
+        arrival = Arrival(
+            self._observation, self._reward, self._terminated, self._truncated, ~ended, self._first, failed, reports
+        )
+        return (arrival,)
+
+    def _write_mask(self, copy: int, info: Mapping[str, Any]) -> None:
+        buffers: Any = self._observation
+        buffers[self._mask_key][copy] = from_info(info, self._num_choices, key=self._mask_key)
+
+    def _add(self, environment: Any) -> None:
+        self._environments.append(environment)
+        bare, limit = unwrapped(environment)
+        self._bare.append(bare)
+        if limit is not None:
+            self._limit = limit if self._limit is None else min(limit, self._limit)
+
+    def _replace(self, copy: int, report: str) -> str:
+        """Put a new environment, reset, in the place of one that broke, and say what happened."""
+        facts = (
+            f"environment {self._name}, copy {copy}, seed {self._seed[copy]}, episode {self._episodes[copy]} of that "
+            f"seed, step {self._elapsed[copy]}"
+        )
+        new = self._episodes[copy] == 0 and self._elapsed[copy] <= 1
+        self._failures_in_a_row[copy] = one_more_failure(self._failures_in_a_row[copy], new, f"{facts}: {report}")
+        with suppress(Exception):
+            self._environments[copy].close()
+        seed = next(self._seeds)
+        try:
+            environment = self._make()
+            self._environments[copy] = environment
+            self._bare[copy], _ = unwrapped(environment)
+            observation, info = self._bare[copy].reset(seed=seed)
+            self._write(copy, observation)
+            if self._num_choices:
+                self._write_mask(copy, info)
+        except Exception as error:
+            raise EnvironmentBroken(
+                f"{facts}: broke, and so did its replacement ({error!r}). First:\n{report}"
+            ) from error
+        self._seed[copy], self._episodes[copy], self._elapsed[copy] = seed, 0, 0
+        self._reward[copy] = 0
+        self._terminated[copy] = self._truncated[copy] = False
+        self._first[copy] = True
+        return f"{facts}: broke and was replaced (new seed {seed}):\n{report}"
+
+
+def unwrapped(environment: Any) -> tuple[Any, int | None]:
+    """The environment without the outermost wrappers whose work the lanes do on arrays, and their time limit."""
+    limit: int | None = None
+    while type(environment) in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
+        if type(environment) is TimeLimit:
+            steps = int(environment._max_episode_steps)
+            limit = steps if limit is None else min(limit, steps)
+        environment = environment.env
+    return environment, limit
+
+
+def _writer(space: Any, buffers: Tree) -> Callable[[int, Any], None]:
+    """A function that puts a native observation into a lane's row; ValueError where it does not fit its space."""
+    pairs = [(leaf, dict(leaves(buffers))[leaf.path]) for leaf in observation_leaves(space)]
+    if len(pairs) > 1 or pairs[0][0].path:
+
+        def write_leaves(copy: int, observation: Any) -> None:
+            for leaf, buffer in pairs:
+                buffer[copy] = leaf.encode(leaf.find(observation))
+
+        return write_leaves
+    ((leaf, buffer),) = pairs
+    kinds: str = "fiub" if leaf.dtype == "float32" else "iub"
+    direct = leaf.native_shape if leaf.start is None and leaf.native_shape == leaf.shape else None
+
+    def write(copy: int, observation: Any) -> None:
+        if type(observation) is np.ndarray and observation.shape == direct and observation.dtype.kind in kinds:
+            buffer[copy] = observation
+        else:
+            native: Array = leaf.encode(leaf.find(observation))
+            buffer[copy] = native
+
+    return write

@@ -1,0 +1,87 @@
+"""MiniGrid's environments with observations that a network can read: their own hold a text, and codes as colors."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from srl.base.tree import Array
+
+ENTRY_POINTS = "minigrid."
+FACTORY = "srl.environments.adapters.minigrid:make"
+FAMILIES = ("MiniGrid-", "BabyAI-")
+"""How its ids begin."""
+CODES = (11, 6, 4)
+"""Kinds of objects, colors, and states (open, closed, locked; or a direction) in each cell of the view."""
+DIRECTIONS = 4
+BABY_WORDS = (
+    *("a", "after", "and", "ball", "behind", "blue", "box", "door", "front", "go", "green", "gray", "in", "key"),
+    *("left", "next", "object", "of", "on", "open", "pick", "purple", "put", "red", "right", "the", "then", "to"),
+    *("up", "yellow", "you", "your"),
+)
+"""Of BabyAI's language, whose space of missions does not tell them."""
+BABY_LENGTH = 72
+"""Its longest sentence: two pairs of `put the red ball in front of you next to the blue box in front of you`."""
+
+
+class Readable(gymnasium.ObservationWrapper[Any, Any, Any]):  # type: ignore[misc]
+    """The view, the direction and what varies in the mission as one vector of zeros and ones."""
+
+    def __init__(self, environment: Any) -> None:
+        super().__init__(environment)
+        rows, columns, _ = environment.observation_space["image"].shape
+        self._cells = rows * columns
+        self._bounds = np.array(CODES) - 1
+        self._first = np.arange(self._cells)[:, None] * sum(CODES) + np.cumsum((0, *CODES[:-1]))  # [cells, 3]
+        self._words = words_of(environment.observation_space["mission"])
+        size = self._cells * sum(CODES) + DIRECTIONS + len(self._words)
+        self.observation_space = gymnasium.spaces.Box(0, 1, (size,), np.uint8)
+
+    def observation(self, observation: Any) -> Array:
+        hot = np.zeros(self.observation_space.shape, np.uint8)
+        codes = np.minimum(observation["image"].reshape(self._cells, 3), self._bounds)
+        hot[(self._first + codes).ravel()] = 1
+        directions = self._cells * sum(CODES)
+        hot[directions + int(observation["direction"])] = 1
+        if self._words:
+            said = enumerate(_split(observation["mission"]))
+            places = [self._words[word] for word in said if word in self._words]
+            hot[[directions + DIRECTIONS + place for place in places]] = 1
+        return hot
+
+
+def words_of(missions: Any) -> dict[tuple[int, str], int]:
+    """A number for each (position, word) in which the missions of a space differ: none where all are the same."""
+    if type(missions).__name__ == "BabyAIMissionSpace":  # whatever its levels say is in it
+        pairs = list(itertools.product(range(BABY_LENGTH), BABY_WORDS))
+    else:
+        said = [
+            _split(missions.mission_func(*chosen)) for chosen in itertools.product(*missions.ordered_placeholders or ())
+        ]
+        at = [set(words) for words in itertools.zip_longest(*said, fillvalue="")]
+        pairs = [(i, word) for i, words in enumerate(at) if len(words) > 1 for word in sorted(words - {""})]
+    return {pair: number for number, pair in enumerate(pairs)}
+
+
+def _split(mission: str) -> list[str]:
+    return mission.replace(",", "").lower().split()
+
+
+def register(name: str) -> None:
+    """Let Gymnasium know MiniGrid's ids, if this looks like one; ValueError where they are not installed."""
+    if name in gymnasium.registry or not name.startswith(FAMILIES):
+        return
+    if importlib.util.find_spec("minigrid") is None:
+        raise ValueError(f'environment {name} needs the package minigrid; pip install "srl[minigrid]"')
+    importlib.import_module("minigrid")
+
+
+def make(id: str, **kwargs: Any) -> Readable:  # noqa: A002 - Gymnasium's word
+    """The environment that `minigrid` registers under this id."""
+    register(id)
+    return Readable(gymnasium.make(id, disable_env_checker=True, **kwargs))

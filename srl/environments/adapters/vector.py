@@ -1,0 +1,246 @@
+"""Gymnasium's native vector environments as lanes, their arrays handed through without a copy."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import load_env_creator
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
+from srl.api.spaces import choice_sizes
+from srl.base.state import State
+from srl.base.tree import Array, Tree
+from srl.environments.adapters.autoreset import FACTS, WAITING, flags, next_step
+from srl.environments.adapters.capture import capture
+from srl.environments.adapters.finite import all_finite, broken_lanes, finite_check
+from srl.environments.adapters.masks import (
+    MASK_KEY,
+    OBSERVATION,
+    from_info,
+    gives_mask,
+    mask_check,
+    may_have_mask,
+    with_mask,
+)
+from srl.environments.adapters.reinstate import reinstate
+from srl.environments.adapters.seeds import copy_seeds
+from srl.environments.errors import EnvironmentBroken, one_more_failure
+from srl.environments.locate import Factory, locate, parameters_of
+from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_encoder
+
+FLOAT32 = np.dtype(np.float32)
+
+
+@dataclass(frozen=True)
+class VectorConfig:
+    """A Gymnasium id with a native vector environment, or the name of a function that takes `num_envs`."""
+
+    name: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    located: bool = False
+    """`name` names a function rather than an id."""
+    info_mask: bool | None = None
+    """Its infos have a mask of the actions. None: make one more copy to find out."""
+    mask_key: str = MASK_KEY
+
+    def build(self, num_copies: int) -> VectorLanes:
+        key = self.mask_key
+
+        def find_mask() -> bool:
+            return gives_mask(lambda: next_step(self.make(1), key), key) if self.info_mask is None else self.info_mask
+
+        return VectorLanes(self.name, lambda: next_step(trusting(self.make(num_copies)), key), find_mask, key)
+
+    def build_filmed(self) -> Lanes:
+        """One plain copy that draws itself: vector environments draw all of theirs or none."""
+        if self.located:
+            raise ValueError(
+                f"{self.name} makes vector environments, which cannot be filmed; only what a function that returns a "
+                "gymnasium.Env makes can"
+            )
+        from srl.environments.adapters.gymnasium import GymnasiumConfig
+
+        plain = GymnasiumConfig(self.name, self.kwargs, info_mask=self.info_mask, mask_key=self.mask_key)
+        return plain.build_filmed()
+
+    def make(self, num_copies: int) -> Any:
+        if self.located:
+            factory = locate(self.name)
+            environment = factory(num_envs=num_copies, **_next_step(factory, self.kwargs))
+            if not isinstance(environment, VectorEnv):
+                raise TypeError(
+                    f"{self.name} takes num_envs but returned {type(environment).__name__}, not a VectorEnv"
+                )
+        else:
+            entry_point = registered(self.name).vector_entry_point
+            factory = entry_point if callable(entry_point) else load_env_creator(entry_point)
+            environment = gymnasium.make_vec(
+                self.name, num_copies, "vector_entry_point", **_next_step(factory, self.kwargs)
+            )
+        return environment
+
+
+def registered(name: str) -> Any:
+    """What Gymnasium knows about an id; the module before its colon is imported to register it."""
+    module, _, last = name.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return gymnasium.spec(last)
+
+
+def _next_step(factory: Factory, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, with our rule for the end of an episode where the environment lets one choose."""
+    chosen = {"autoreset_mode": AutoresetMode.NEXT_STEP} if "autoreset_mode" in parameters_of(factory) else {}
+    return {**chosen, **kwargs}
+
+
+def trusting(environment: Any) -> Any:
+    """Gymnasium's native vector environments ask at each step whether the actions are theirs, which takes CartPole a
+    fifth of its time. Ours come from a head made for that space, and boxes are clipped by the decoder."""
+    inner = environment.unwrapped
+    kind = type(inner.action_space)
+    if kind in (spaces.Discrete, spaces.MultiDiscrete, spaces.Box):
+        trusted = copy(inner.action_space)
+        trusted.__class__ = type(f"Trusted{kind.__name__}", (kind,), {"contains": lambda self, action: True})
+        inner.action_space = trusted
+    return environment
+
+
+class VectorLanes:
+    """A vector environment whose episodes end by the next-step rule (see :mod:`srl.environments.adapters.autoreset`).
+
+    Its copies cannot be replaced one by one: when one of them breaks, all are, and every lane is reported as failed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], Any],
+        find_mask: Callable[[], bool] = lambda: False,
+        mask_key: str = MASK_KEY,
+    ) -> None:
+        """`find_mask` says whether the infos have a mask of the actions."""
+        try:
+            environment = make()
+        except Exception as error:
+            raise EnvironmentBroken(f"environment {name} could not be made: {error!r}") from error
+        self._name, self._make, self._environment, self._mask_key = name, make, environment, mask_key
+        self._num_lanes = int(environment.num_envs)
+        observation = from_gymnasium(environment.single_observation_space, "observation")
+        action = from_gymnasium(environment.single_action_space, "action")
+        self._num_choices = 0  # in the infos' masks
+        if may_have_mask(observation, action, mask_key) and find_mask():
+            observation = with_mask(observation, action, mask_key)
+            self._num_choices = sum(choice_sizes(action))
+        self._check_masks = mask_check(observation, action, mask_key)
+        team = TeamSpec("agent", ("agent",), observation, action, mask_key=mask_key)
+        self.spec = LaneSpec(name, self._num_lanes, (team,))
+        self._encode = observation_encoder(environment.single_observation_space)
+        self._decode = action_decoder(environment.single_action_space)
+        self._finite = finite_check(observation_buffers(observation, self._num_lanes))
+        self._seeds = copy_seeds(0)
+        self._seed = 0
+        self._steps = 0  # since the environment was seeded
+        self._failures_in_a_row = 0
+        self._ended: Array = np.zeros(self._num_lanes, bool)
+
+    def reset(self, seed: int) -> tuple[Arrival, ...]:
+        self._seeds = copy_seeds(seed)
+        try:
+            return (self._restart(next(self._seeds)),)
+        except Exception:
+            return self._replace(traceback.format_exc())
+
+    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+        self._steps += 1
+        try:
+            native, reward, terminated, truncated, info = self._environment.step(self._decode(actions[0]))
+            observation = self._encode(native, self._num_lanes)
+            if self._num_choices:
+                observation = self._with_mask(observation, info)
+            if reward.dtype is not FLOAT32:
+                reward = reward.astype(FLOAT32)
+            terminated, truncated = flags(terminated), flags(truncated)
+        except EnvironmentBroken:
+            raise
+        except Exception:
+            return self._replace(traceback.format_exc())
+        if not self._finite(observation, reward):
+            broken = broken_lanes(observation, reward)
+            return self._replace("\n".join(f"lane {lane}: {what}" for lane, what in broken.items()))
+        ended = terminated | truncated
+        if self._check_masks is not None and (stuck := self._check_masks(observation, ~ended)):
+            return self._replace("\n".join(f"lane {lane}: {what}" for lane, what in stuck.items()))
+        first, self._ended = self._ended, ended
+        arrival = Arrival(observation, reward, terminated, truncated, ~self._ended, first)
+        if info:
+            self._heed(info, arrival)
+        return (arrival,)
+
+    def _with_mask(self, observation: Tree, info: Mapping[str, Any]) -> Tree:
+        mask = from_info(info, self._num_choices, self._num_lanes, key=self._mask_key)
+        parts = observation if isinstance(observation, Mapping) else {OBSERVATION: observation}
+        return {**parts, self._mask_key: mask}
+
+    def _heed(self, info: Mapping[str, Any], arrival: Arrival) -> None:
+        """Take what our own shims say beside the arrays; other infos are nobody's."""
+        if FACTS in info:
+            arrival.facts = info[FACTS]
+        if WAITING in info:
+            waiting = info[WAITING]
+            arrival.acting &= ~waiting
+            arrival.first = arrival.first & ~waiting
+            self._ended = self._ended | waiting
+
+    def state(self) -> State:
+        return capture(self)
+
+    def restore(self, state: State) -> None:
+        reinstate(self, state)
+
+    def close(self) -> None:
+        if self._environment is not None:
+            with suppress(Exception):  # What an environment says at its end helps nobody.
+                self._environment.close()
+            self._environment = None
+
+    def _restart(self, seed: int) -> Arrival:
+        self._seed, self._steps = seed, 0
+        native, info = self._environment.reset(seed=seed)
+        observation = self._encode(native, self._num_lanes)
+        if self._num_choices:
+            observation = self._with_mask(observation, info)
+        self._ended = np.zeros(self._num_lanes, bool)
+        nothing, everyone = np.zeros(self._num_lanes, bool), np.ones(self._num_lanes, bool)
+        reward = np.zeros(self._num_lanes, np.float32)
+        if not all_finite(observation):
+            raise ValueError("; ".join(broken_lanes(observation, reward).values()))
+        if self._check_masks is not None and (stuck := self._check_masks(observation, everyone)):
+            raise ValueError("; ".join(f"lane {lane}: {what}" for lane, what in stuck.items()))
+        return Arrival(observation, reward, nothing, nothing, everyone, everyone)
+
+    def _replace(self, report: str) -> tuple[Arrival, ...]:
+        facts = f"vector environment {self._name}, seed {self._seed}, step {self._steps} since it was seeded"
+        self._failures_in_a_row = one_more_failure(self._failures_in_a_row, self._steps <= 1, f"{facts}: {report}")
+        with suppress(Exception):
+            self._environment.close()
+        try:
+            self._environment = self._make()
+            arrival = self._restart(next(self._seeds))
+        except Exception as error:
+            raise EnvironmentBroken(
+                f"{facts}: broke, and so did its replacement ({error!r}). First:\n{report}"
+            ) from error
+        arrival.failed = np.ones(self._num_lanes, bool)
+        arrival.failures = (f"{facts}: broke; all its lanes were replaced (new seed {self._seed}):\n{report}",)
+        return (arrival,)

@@ -1,0 +1,1 @@
+"""What agents perceive: lines of sight, lidar and observations."""

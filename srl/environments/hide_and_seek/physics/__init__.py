@@ -1,0 +1,1 @@
+"""The simulated worlds: scenes, walls, layouts and the manipulation of objects."""

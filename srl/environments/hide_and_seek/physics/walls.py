@@ -1,0 +1,193 @@
+"""Walls on the grid: runs of cells, their doors, and the boxes that they become."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from srl.base.tree import Array
+from srl.environments.hide_and_seek.options import CELL, GameOptions
+from srl.environments.hide_and_seek.physics.random_draws import Dice
+
+HALF_WIDTH = CELL / 4  # m
+OUTER_HEIGHT = 4.0  # m
+INNER_HEIGHT = 0.5  # m, as boxes and ramps
+TRIES = 10
+
+Room: TypeAlias = tuple[int, int, int, int]
+"""Cells x0, y0 to x1, y1, both inclusive."""
+
+
+class NoRoom(Exception):
+    """A world did not work out; the builder tries another one."""
+
+
+@dataclass
+class Wall:
+    """The cells from `low` to `high`, both inclusive, of the column (or row) `line`."""
+
+    vertical: bool
+    line: int
+    low: int
+    high: int
+    # Where other walls meet this one, by the side from which they come. Ends count on both.
+    above: list[int] = field(default_factory=list)  # or to the right
+    below: list[int] = field(default_factory=list)  # or to the left
+
+    def __post_init__(self) -> None:
+        self.above += [self.low, self.high]
+        self.below += [self.low, self.high]
+
+    @property
+    def length(self) -> int:
+        return self.high - self.low
+
+    def crosses(self, other: Wall) -> bool:
+        """Strictly: to touch is not to cross."""
+        if self.vertical == other.vertical:
+            return False
+        return other.low < self.line < other.high and self.low < other.line < self.high
+
+    def meet(self, other: Wall) -> None:
+        """Note where a perpendicular wall begins or ends on this one."""
+        if self.vertical == other.vertical or not self.low <= other.line <= self.high:
+            return
+        if other.low == self.line:
+            self.above.append(other.line)
+        elif other.high == self.line:
+            self.below.append(other.line)
+
+
+@dataclass
+class Walls:
+    """The walls of one world: outer ones, if any, and what doors leave of the inner ones."""
+
+    outer: list[Wall]
+    inner: list[Wall]
+    rooms: list[Room] = field(default_factory=list)  # where the scenario knows them
+    quadrant: int = 0  # cells along a side of the closed corner, if there is one
+
+    def occupy(self, grid: int) -> Array:
+        """[grid, grid] bool, by x and y: the cells that walls cover."""
+        taken = np.zeros((grid, grid), bool)
+        for wall in (*self.outer, *self.inner):
+            cells = slice(wall.low, wall.high + 1)
+            taken[(wall.line, cells) if wall.vertical else (cells, wall.line)] = True
+        return taken
+
+    def boxes(self) -> Array:
+        """[walls, 5]: center x, y and half-sizes x, y, z in meters. Walls that meet touch faces."""
+        rows = []
+        for wall, height in [(w, OUTER_HEIGHT) for w in self.outer] + [(w, INNER_HEIGHT) for w in self.inner]:
+            across = (wall.line + 0.5) * CELL
+            along = ((wall.low + wall.high + 1) / 2) * CELL
+            half = wall.length * CELL / 2 - HALF_WIDTH
+            if wall.vertical:
+                rows.append((across, along, HALF_WIDTH, half, height / 2))
+            else:
+                rows.append((along, across, half, HALF_WIDTH, height / 2))
+        return np.array(rows, np.float64).reshape(-1, 5)
+
+
+def draw_walls(options: GameOptions, dice: Dice) -> Walls:
+    """The walls of a scenario. Raises NoRoom where random rooms did not fit."""
+    grid = options.grid
+    outer = outer_walls(grid)
+    if options.scenario == "randomwalls":
+        inner = _random_inner(options, dice)
+        return Walls(outer if dice.chance(options.outside_walls) else [], inner)
+    if options.scenario in ("quadrant", "var_quadrant"):
+        share = 0.5 if options.scenario == "quadrant" else dice.uniform(0.3, 0.6)
+        size = int(share * grid)
+        return Walls(outer, _quadrant(options, dice, size), quadrant=size)
+    if options.scenario == "half":
+        return Walls(outer, _with_door(Wall(False, grid // 2, 0, grid - 1), options.door_size, dice))
+    if options.scenario == "var_tri":
+        inner, rooms = _three_rooms(options, dice)
+        return Walls(outer, inner, rooms)
+    return Walls(outer, [])
+
+
+def outer_walls(grid: int) -> list[Wall]:
+    last = grid - 1
+    return [Wall(vertical, line, 0, last) for vertical in (True, False) for line in (0, last)]
+
+
+def _quadrant(options: GameOptions, dice: Dice, size: int) -> list[Wall]:
+    """Two walls close the lower right corner, `size` cells wide."""
+    line, last = options.grid - size, options.grid - 1
+    walls = [Wall(True, line, 0, size), Wall(False, size, line, last)]
+    doors = [True, True]
+    if dice.chance(options.door_dropout):
+        doors[dice.below(2)] = False
+    parts = []
+    for wall, door in zip(walls, doors, strict=True):
+        parts += _with_door(wall, options.door_size, dice) if door else [wall]
+    return parts
+
+
+def _three_rooms(options: GameOptions, dice: Dice) -> tuple[list[Wall], list[Room]]:
+    """One wall right across, another from it to one side."""
+    last, vertical, after = options.grid - 1, dice.chance(0.5), dice.chance(0.5)
+    line, split = (int(dice.uniform(0.4, 0.6) * options.grid) for _ in range(2))
+    across = Wall(vertical, line, 0, last)
+    second = Wall(not vertical, split, line, last) if after else Wall(not vertical, split, 0, line)
+    before_line, after_line = (1, line - 1), (line + 1, last - 1)
+    halved, whole = (after_line, before_line) if after else (before_line, after_line)
+    spans = [(whole, (1, last - 1)), (halved, (1, split - 1)), (halved, (split + 1, last - 1))]
+    rooms = [(a[0], b[0], a[1], b[1]) if vertical else (b[0], a[0], b[1], a[1]) for a, b in spans]
+    parts = [part for wall in (across, second) for part in _with_door(wall, options.door_size, dice)]
+    return parts, rooms
+
+
+def _random_inner(options: GameOptions, dice: Dice) -> list[Wall]:
+    wanted = (1 + dice.below(options.num_rooms) if options.random_rooms else options.num_rooms) - 1
+    for _ in range(TRIES):
+        walls = outer_walls(options.grid)
+        while len(walls) < 4 + wanted and (found := _next_wall(walls, options.min_room_size, dice)) is not None:
+            for wall in walls:
+                wall.meet(found)
+                found.meet(wall)
+            walls.append(found)
+        if len(walls) == 4 + wanted:
+            return [part for wall in walls[4:] for part in _with_door(wall, options.door_size, dice)]
+    raise NoRoom(f"no place for {wanted} inner walls that leave rooms of {options.min_room_size} cells")
+
+
+def _next_wall(walls: list[Wall], min_room_size: int, dice: Dice) -> Wall | None:
+    for _ in range(TRIES):
+        start = walls[dice.below(len(walls))]
+        found = []
+        for end in walls:
+            if end.vertical != start.vertical or end.line == start.line or start.length < 2:
+                continue
+            place = start.low + 1 + dice.below(start.length - 1)
+            low, high = sorted((start.line, end.line))
+            wall = Wall(not start.vertical, place, low, high)
+            junctions = start.above if end.line > start.line else start.below
+            if (
+                end.low <= place <= end.high
+                and all(abs(place - junction) > min_room_size for junction in junctions)
+                and not any(wall.crosses(other) for other in walls)
+            ):
+                found.append(wall)
+        if found:
+            return found[dice.below(len(found))]
+    return None
+
+
+def _with_door(wall: Wall, size: int, dice: Dice) -> list[Wall]:
+    """What is left of a wall, which gets a door between two of its junctions where there is space for one."""
+    if size == 0:
+        return [wall]
+    junctions = sorted({*wall.above, *wall.below})
+    gaps = [(a, b - a) for a, b in itertools.pairwise(junctions) if b - a >= size + 1]
+    if not gaps:
+        return [wall]
+    junction, gap = gaps[dice.below(len(gaps))]
+    door = junction + 1 + dice.below(gap - size)
+    parts = ((wall.low, door - 1), (door + size, wall.high))
+    return [Wall(wall.vertical, wall.line, low, high) for low, high in parts if high > low]

@@ -1,0 +1,1 @@
+"""Images of a world: the camera and the view from above."""

@@ -1,0 +1,34 @@
+"""Pictures of a world, by whichever way is wanted."""
+
+from __future__ import annotations
+
+from srl.base.suggestions import nearest
+from srl.base.tree import Array
+from srl.environments.hide_and_seek.rendering.camera import Camera
+from srl.environments.hide_and_seek.rendering.top_view import draw_map
+from srl.environments.hide_and_seek.rules.game import Game
+
+VIEWS = ("map", "camera")
+SIZE, LARGEST = 640, 1280
+
+
+class Painter:
+    """Draws a map from above, which works everywhere, or what MuJoCo's camera sees."""
+
+    def __init__(self, view: str = "map", picture_size: int = SIZE) -> None:
+        if view not in VIEWS:
+            raise ValueError(f"no view {view!r}{nearest(view, VIEWS)}")
+        if not 64 <= picture_size <= LARGEST:
+            raise ValueError(f"picture_size must be from 64 to {LARGEST} pixels along a side, not {picture_size}")
+        self._size = picture_size
+        self._camera = Camera(picture_size) if view == "camera" else None
+
+    def picture(self, game: Game, world: int) -> Array:
+        """[size, size, 3] uint8."""
+        if self._camera is not None:
+            return self._camera.picture(game, world)
+        return draw_map(game, world, self._size)
+
+    def close(self) -> None:
+        if self._camera is not None:
+            self._camera.close()

@@ -1,0 +1,1 @@
+"""The rules of the game: steps, rewards, tasks, statistics and stages."""

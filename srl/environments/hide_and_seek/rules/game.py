@@ -1,0 +1,123 @@
+"""Hide-and-seek in many worlds at once: the order of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from srl.base.tree import Array
+from srl.environments.hide_and_seek.options import GameOptions
+from srl.environments.hide_and_seek.perception.observation import Observation
+from srl.environments.hide_and_seek.perception.perception import Perception
+from srl.environments.hide_and_seek.physics.layout import Layout, draw_layout
+from srl.environments.hide_and_seek.physics.manipulation import Hands
+from srl.environments.hide_and_seek.physics.random_draws import Dice
+from srl.environments.hide_and_seek.physics.worlds import Worlds
+from srl.environments.hide_and_seek.rules.rewards import Food, hide_and_seek, punish_leaving
+from srl.environments.hide_and_seek.rules.statistics import Statistics
+from srl.environments.hide_and_seek.rules.tasks import make_task, site_points
+
+NUM_FORCES = 11
+FORCES = np.linspace(-0.9, 0.9, NUM_FORCES)
+ACTIONS = (NUM_FORCES, NUM_FORCES, NUM_FORCES, 2, 2)
+"""Force along x, along y, torque, pull, lock. Forces are along the world's axes, whatever way an agent looks."""
+
+
+class Game:
+    """`num` worlds. Who ends and begins when is for the caller to say."""
+
+    def __init__(self, options: GameOptions, num: int) -> None:
+        self.options = options
+        self.worlds = worlds = Worlds(options, num)
+        self.hands = Hands(worlds, in_sequence=options.task == "sequential-lock")
+        self.food = Food(options, worlds)
+        self.observation = Observation(options, worlds)
+        self.perception = Perception(worlds, options.num_food, self.observation.lidar)
+        self.statistics = Statistics(worlds, self.hands)
+        self._task = make_task(options.task, worlds, self.hands)
+        self._seekers = np.arange(worlds.num_agents) >= worlds.num_hiders
+        self._prepared_after = options.preparation * options.horizon + 1e-5
+        self.steps = np.zeros(num, np.int64)  # done in each world
+
+    def begin(self, which: Iterable[int], dice: Sequence[Dice]) -> None:
+        """Lay out worlds anew; `dice` has those of all worlds."""
+        for world in which:
+            self.arrange(world, draw_layout(self.options, dice[world]))
+
+    def arrange(self, world: int, layout: Layout) -> None:
+        """Let an episode begin as `layout` says."""
+        self.worlds.arrange(world, layout)
+        self.hands.clear(world)
+        self.food.begin(world, layout.food)
+        self.observation.begin(world, site_points(layout.sites))
+        self.statistics.begin(world)
+        self.steps[world] = 0
+        if self._task is not None:
+            self._task.begin(world, layout)
+
+    def step(self, actions: Array, moving: Array, dice: Sequence[Dice]) -> dict[int, str]:
+        """Physics and rules of the worlds that are `moving` [N]; `actions` [N, A, 5]. What broke, by world."""
+        controls = FORCES[actions[:, :, :3]]
+        pull, press = actions[:, :, 3] > 0, actions[:, :, 4] > 0
+        idle = self._seekers & (self.steps < self.options.num_preparation)[:, None]  # [N, A]
+        if idle.any():
+            controls[idle] = 0.0
+            pull, press = pull & ~idle, press & ~idle
+        sees = self.perception.objects & moving[:, None, None]
+        self.hands.act(pull, press, sees, self.perception.reach, dice)
+        failures = self.worlds.step(controls, moving)
+        self.steps += moving
+        return failures
+
+    def judge(self, moved: Array) -> tuple[Array, Array]:
+        """Perceive; then reward [N, A] and terminated [N] of the step that worlds `moved` [N] made.
+
+        Worlds that began anew since are perceived, too, and earn nothing.
+        """
+        edible = self._edible()
+        self.perception.update(self.food.places)
+        if self._task is not None:
+            earned, terminated = self._task.judge()
+            reward = np.repeat(earned[:, None], self.worlds.num_agents, axis=1)
+        else:
+            reward, terminated = self._judge_hiding(edible, moved), np.zeros(self.worlds.num, bool)
+        reward[~moved] = 0.0
+        self.statistics.add(reward, self.steps, self.perception.agents, self.perception.reach, moved)
+        return reward, terminated & moved
+
+    def _judge_hiding(self, edible: Array, moved: Array) -> Array:
+        options, worlds = self.options, self.worlds
+        present = worlds.present[:, : worlds.num_agents]
+        reward = hide_and_seek(options.reward, self.perception.agents, present, worlds.num_hiders)
+        preparing = self.steps <= options.num_preparation
+        punish_leaving(reward, options, worlds)
+        reward[preparing] = 0.0
+        if options.num_food:
+            reward += self.food.eat(edible, moved & ~preparing)  # comes on top of everything, of a penalty, too
+        return reward
+
+    def _edible(self) -> Array:
+        """[N, A, F]: the food that each agent saw last; nothing where a hider was seen, who may not eat then."""
+        saw, hiders = self.perception.sees_food, self.worlds.num_hiders
+        if not self.options.num_food or self.options.eat_when_caught:
+            return saw.copy()
+        caught = np.asarray(self.perception.agents[:, hiders:, :hiders].any(axis=(1, 2)))
+        return saw & ~caught[:, None, None]
+
+    def look(self) -> None:
+        """Perceive without a step: worlds began anew."""
+        self.perception.update(self.food.places)
+
+    def describe(self) -> None:
+        """Bring the observations up to date."""
+        share = self.steps / self._prepared_after if self.options.preparation else np.zeros(len(self.steps))
+        self.observation.update(
+            self.perception.sees, self.perception.sees_food, self.hands, self.food, np.minimum(share, 1.0)
+        )
+
+    def facts(self) -> dict[str, Array]:
+        return self.statistics.facts(self.food.eaten)
+
+    def close(self) -> None:
+        self.worlds.close()

@@ -1,0 +1,100 @@
+"""What agents earn in hide-and-seek: for hiding, for seeking, for staying in bounds, for food."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from srl.base.tree import Array
+from srl.environments.hide_and_seek.options import GameOptions
+from srl.environments.hide_and_seek.perception.shapes import compiled
+from srl.environments.hide_and_seek.physics.worlds import Worlds
+
+OUT_OF_BOUNDS = -10.0
+FOOD_HEIGHT = 0.05  # m
+
+
+def hide_and_seek(kind: str, sight: Array, present: Array, num_hiders: int) -> Array:
+    """Rewards [N, A], from which agent sees [N, A, A] which: +1 and -1."""
+    caught = sight[:, num_hiders:, :num_hiders]  # [N, seekers, hiders]
+    hiders, seekers = present[:, :num_hiders], present[:, num_hiders:]
+    if kind == "joint_zero_sum":
+        seen = seeing = np.asarray(caught.any(axis=(1, 2)))[:, None]
+    else:
+        seen, seeing = np.asarray(caught.any(axis=1)), np.asarray(caught.any(axis=2))
+    reward = np.empty(present.shape)
+    reward[:, :num_hiders], reward[:, num_hiders:] = 1.0 - 2.0 * seen, 2.0 * seeing - 1.0
+    if kind == "joint_mean":
+        reward[:, :num_hiders] = _team_mean(reward[:, :num_hiders], hiders)
+        reward[:, num_hiders:] = _team_mean(reward[:, num_hiders:], seekers)
+    return np.where(present, reward, 0.0)
+
+
+def _team_mean(values: Array, present: Array) -> Array:
+    """The mean [N, 1] over those who are present."""
+    mean: Array = (values * present).sum(axis=1, keepdims=True) / np.maximum(present.sum(axis=1, keepdims=True), 1)
+    return mean
+
+
+def punish_leaving(reward: Array, options: GameOptions, worlds: Worlds) -> None:
+    """Replace the reward [N, A] of those who are out of bounds, or of all where an object is."""
+    if options.bounds is None:
+        return
+    out = np.zeros(worlds.present.shape, bool)  # [N, E]
+    if not _find_outside(worlds.q, worlds.half, worlds.present, np.array(options.bounds) * options.scale, out):
+        return
+    agents = worlds.num_agents
+    reward[out[:, :agents]] = OUT_OF_BOUNDS
+    if options.penalize_objects_out:
+        reward[out[:, agents:].any(axis=1)] = OUT_OF_BOUNDS
+
+
+@compiled
+def _find_outside(q: Array, half: Array, present: Array, bounds: Array, out: Array) -> bool:
+    """Mark who is `out` [N, E] of bounds (x0, y0, x1, y1), by centers; whether anybody is."""
+    some = False
+    for n in range(len(q)):
+        for e in range(q.shape[1]):
+            x, y = q[n, e, 0] + half[n, e, 0], q[n, e, 1] + half[n, e, 1]
+            if present[n, e] and not (bounds[0] <= x <= bounds[2] and bounds[1] <= y <= bounds[3]):
+                out[n, e] = some = True
+    return some
+
+
+class Food:
+    """Food that hiders eat by being near it, unseen; what is eaten up comes back after a while."""
+
+    def __init__(self, options: GameOptions, worlds: Worlds) -> None:
+        self._options, self._worlds = options, worlds
+        self.places = np.zeros((worlds.num, options.num_food, 3))
+        self.health = np.zeros((worlds.num, options.num_food))
+        self.eaten = np.zeros(worlds.num)
+        self._empty_for = np.zeros((worlds.num, options.num_food), np.int64)
+
+    def begin(self, world: int, places: Array) -> None:
+        self.places[world, :, :2], self.places[world, :, 2] = places + 0.05, FOOD_HEIGHT
+        self.health[world], self.eaten[world], self._empty_for[world] = self._options.food_health, 0, 0
+
+    def eat(self, saw: Array, allowed: Array) -> Array:
+        """Rewards [N, A] of this step; `saw` [N, A, F] before it, `allowed` [N]: nobody may eat in preparation."""
+        hiders = self._worlds.num_hiders
+        offset = self._worlds.q[:, :hiders, None, :3] - self.places[:, None]
+        near = (offset * offset).sum(axis=3) < self._options.food_radius**2
+        eating = near & saw[:, :hiders] & allowed[:, None, None] & (self.health > 0)[:, None]  # [N, H, F]
+        share = np.minimum(1.0, self.health / np.maximum(eating.sum(axis=1), 1))  # The last bite is shared.
+        bites = eating * share[:, None]
+        taken = bites.sum(axis=1)  # [N, F]
+        self.health = np.maximum(self.health - taken, 0.0)
+        self.eaten += taken.sum(axis=1)
+        self._respawn()
+        earned = bites.sum(axis=2)  # [N, H]
+        present = self._worlds.present[:, :hiders]
+        if self._options.reward != "selfish":
+            earned = _team_mean(earned, present) * present
+        reward = np.zeros((len(earned), self._worlds.num_agents))
+        reward[:, :hiders] = earned * self._options.food_reward
+        return reward
+
+    def _respawn(self) -> None:
+        empty = self.health <= 0
+        self._empty_for = np.where(empty, self._empty_for + 1, 0)
+        self.health[self._empty_for > self._options.food_respawn] = self._options.food_health

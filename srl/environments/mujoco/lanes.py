@@ -1,0 +1,218 @@
+"""Gymnasium's MuJoCo tasks as lanes: one model, one simulation per lane, everything else on arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
+from srl.api.spaces import Box
+from srl.base.state import State, generator_state, part, restore_generator, under
+from srl.base.tree import Array, Tree
+from srl.environments.adapters.finite import all_finite, broken_lanes
+from srl.environments.adapters.seeds import copy_seeds
+from srl.environments.mujoco import bodies, tasks
+from srl.environments.mujoco.clock import stop_clock
+from srl.environments.mujoco.log import quiet
+from srl.environments.mujoco.tasks import Scene, Task
+from srl.environments.spaces import action_decoder, from_gymnasium
+
+TASKS: Mapping[str, Any] = {
+    "HalfCheetah-v5": tasks.HalfCheetah,
+    "Hopper-v5": tasks.Hopper,
+    "Walker2d-v5": tasks.Walker2d,
+    "Ant-v5": tasks.Ant,
+    "Swimmer-v5": tasks.Swimmer,
+    "InvertedPendulum-v5": tasks.InvertedPendulum,
+    "InvertedDoublePendulum-v5": tasks.InvertedDoublePendulum,
+    "Humanoid-v5": bodies.Humanoid,
+    "HumanoidStandup-v5": bodies.HumanoidStandup,
+    "Reacher-v5": bodies.Reacher,
+    "Pusher-v5": bodies.Pusher,
+}
+
+
+@dataclass(frozen=True)
+class MujocoConfig:
+    """A task by its Gymnasium id, with the options of Gymnasium's constructor."""
+
+    name: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    max_episode_steps: int | None = 1000
+
+    def build(self, num_copies: int) -> MujocoLanes:
+        task: Task = TASKS[self.name](**self.kwargs)
+        return MujocoLanes(self.name, task, self.max_episode_steps, num_copies)
+
+    def build_filmed(self) -> Lanes:
+        """One copy of Gymnasium's own task, which draws itself where MuJoCo can (by EGL, OSMesa or on a display)."""
+        from srl.environments.adapters.gymnasium import GymnasiumConfig
+
+        return GymnasiumConfig(self.name, {**self.kwargs, "max_episode_steps": self.max_episode_steps}).build_filmed()
+
+
+def config_of(name: str, kwargs: Mapping[str, Any]) -> MujocoConfig | None:
+    """The config for a Gymnasium id; None where it is another environment, or has options that we do not know."""
+    if name not in TASKS:
+        return None
+    options = dict(kwargs)
+    limit = options.pop("max_episode_steps", gymnasium.registry[name].max_episode_steps)
+    known = {option.name for option in dataclasses.fields(TASKS[name])}
+    return MujocoConfig(name, options, limit) if set(options) <= known else None
+
+
+class MujocoLanes:
+    """Simulations in this process. One that becomes unstable is started anew and costs its own lane only."""
+
+    def __init__(self, name: str, task: Task, max_episode_steps: int | None, num_copies: int) -> None:
+        import mujoco
+        from gymnasium.envs.mujoco.mujoco_env import expand_model_path
+
+        quiet()
+        stop_clock()
+        self._mujoco, self._task, self._limit = mujoco, task, max_episode_steps
+        self._saved = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # what decides the next steps, warm start included
+        model = mujoco.MjModel.from_xml_path(expand_model_path(task.xml_file))
+        self._datas = [mujoco.MjData(model) for _ in range(num_copies)]
+        example = self._datas[0]
+        self._scene = Scene(model, example.qpos.copy(), example.qvel.copy(), model.opt.timestep * task.frame_skip)
+        # Views of the simulations' own memory: reading a field of all lanes is one concatenation.
+        fields = ("qpos", "qvel", *task.needs)
+        self._views = {name: [np.atleast_1d(getattr(data, name)) for data in self._datas] for name in fields}
+        self._controls = [data.ctrl for data in self._datas]
+        self._now, self._before = ({name: self._empty(name) for name in fields} for _ in range(2))
+        self._post = "cfrc_ext" in task.needs  # MuJoCo computes contact forces only when asked.
+        low, high = model.actuator_ctrlrange.copy().astype(np.float32).T
+        actions = gymnasium.spaces.Box(low, high, dtype=np.float32)
+        self._decode = action_decoder(actions)
+        size = task.observe(self._scene, self._now).shape[1]
+        team = TeamSpec("agent", ("agent",), Box((size,)), from_gymnasium(actions, "action"))
+        self.spec = LaneSpec(name, num_copies, (team,))
+        self._ended = np.zeros(num_copies, bool)
+        self._elapsed = np.zeros(num_copies, np.int64)
+        self._seed = 0
+        self._random = np.random.default_rng(0)
+
+    def reset(self, seed: int) -> tuple[Arrival, ...]:
+        self._seed = next(copy_seeds(seed))
+        self._random = np.random.default_rng(self._seed)
+        everyone, nobody = np.ones(len(self._datas), bool), np.zeros(len(self._datas), bool)
+        self._restart(everyone)
+        self._gather()
+        self._ended = nobody
+        observation = self._task.observe(self._scene, self._now).astype(np.float32)
+        return (Arrival(observation, np.zeros(len(nobody), np.float32), nobody, nobody, everyone, everyone),)
+
+    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+        starting = self._ended
+        action = self._decode(actions[0]).astype(np.float64)
+        failures = self._simulate(action, starting.tolist())
+        self._elapsed += 1
+        if starting.any():
+            self._restart(starting)
+        self._gather()
+        observation, reward, terminated = self._judge(action)
+        if not (all_finite(observation) and all_finite(reward)):
+            failures |= broken_lanes(observation, reward)
+        failed: Array | None = None
+        reports: tuple[str, ...] = ()
+        if failures:
+            failed = np.zeros(len(starting), bool)
+            failed[list(failures)] = True
+            reports = tuple(self._report(lane, what) for lane, what in failures.items())
+            self._restart(failed)
+            self._gather()
+            observation = self._task.observe(self._scene, self._now).astype(np.float32)
+            starting = starting | failed
+        if starting.any():
+            reward[starting] = 0
+            terminated[starting] = False
+        truncated = self._elapsed >= self._limit if self._limit is not None else np.zeros(len(starting), bool)
+        self._ended = terminated | truncated
+        return (Arrival(observation, reward, terminated, truncated, ~self._ended, starting, failed, reports),)
+
+    def state(self) -> State:
+        bodies = np.zeros((len(self._datas), self._mujoco.mj_stateSize(self._scene.model, self._saved)))
+        for data, row in zip(self._datas, bodies, strict=True):
+            self._mujoco.mj_getState(self._scene.model, data, row, self._saved)
+        return {
+            "bodies": bodies,
+            **under("now", self._now),
+            "ended": self._ended.copy(),
+            "elapsed": self._elapsed.copy(),
+            "seed": np.array(self._seed),
+            "random": generator_state(self._random),
+        }
+
+    def restore(self, state: State) -> None:
+        for data, row in zip(self._datas, state["bodies"], strict=True):
+            self._mujoco.mj_setState(self._scene.model, data, row, self._saved)
+        for name, values in part(state, "now").items():
+            self._now[name][...] = values
+        self._ended, self._elapsed = state["ended"].copy(), state["elapsed"].copy()
+        self._seed = int(state["seed"])
+        restore_generator(self._random, state["random"])
+
+    def close(self) -> None:
+        self._datas.clear()
+        self._controls.clear()
+        self._views.clear()
+
+    def _empty(self, name: str) -> Array:
+        example = self._views[name][0]
+        return np.zeros((len(self._datas), *example.shape))
+
+    def _simulate(self, action: Array, starting: list[bool]) -> dict[int, str]:
+        """Step the lanes that do not start anew; what went wrong, by lane."""
+        model, step, post, frames = self._scene.model, self._mujoco.mj_step, self._post, self._task.frame_skip
+        failures: dict[int, str] = {}
+        expected = self._elapsed * self._scene.dt + self._scene.dt - model.opt.timestep / 2
+        lanes = zip(self._datas, self._controls, action, starting, expected.tolist(), strict=True)
+        for lane, (data, control, wanted, start, time) in enumerate(lanes):
+            if start:
+                continue
+            try:
+                control[:] = wanted
+                step(model, data, frames)
+                if post:
+                    self._mujoco.mj_rnePostConstraint(model, data)
+            except Exception:
+                failures[lane] = traceback.format_exc()
+                continue
+            if data.time < time:  # MuJoCo starts a simulation that explodes from zero and says so in its log only.
+                failures[lane] = "the simulation became unstable (NaN, infinite or huge positions or velocities)"
+        return failures
+
+    def _judge(self, action: Array) -> tuple[Array, Array, Array]:
+        observation = self._task.observe(self._scene, self._now)
+        reward, terminated = self._task.judge(self._scene, self._before, self._now, action)
+        return observation.astype(np.float32), reward.astype(np.float32), terminated
+
+    def _gather(self) -> None:
+        """Read the simulations into `_now`; what was there becomes `_before`."""
+        self._before, self._now = self._now, self._before
+        for name, views in self._views.items():
+            target = self._now[name]
+            np.concatenate(views, out=target.reshape((-1, *target.shape[2:])))
+
+    def _restart(self, lanes: Array) -> None:
+        chosen = np.flatnonzero(lanes)
+        qpos, qvel = self._task.begin(self._scene, self._random, len(chosen))
+        for row, lane in enumerate(chosen):
+            data = self._datas[lane]
+            self._mujoco.mj_resetData(self._scene.model, data)
+            data.qpos[:], data.qvel[:] = qpos[row], qvel[row]
+            self._mujoco.mj_forward(self._scene.model, data)
+        self._elapsed[chosen] = 0
+
+    def _report(self, lane: int, what: str) -> str:
+        return (
+            f"environment {self.spec.environment}, copy {lane}, seed {self._seed}, step {self._elapsed[lane]}: "
+            f"broke and was started anew:\n{what}"
+        )

@@ -1,0 +1,1 @@
+"""PettingZoo environments as lanes, parallel and turn-based."""

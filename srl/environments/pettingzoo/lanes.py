@@ -1,0 +1,155 @@
+"""Lanes over copies of a PettingZoo environment: seeds, stepping all copies, and replacing those that break."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+
+from srl.api.lanes import Arrival, LaneSpec
+from srl.base.state import State
+from srl.base.tree import Array, Tree
+from srl.environments.adapters.capture import capture
+from srl.environments.adapters.images import picture
+from srl.environments.adapters.masks import MASK_KEY
+from srl.environments.adapters.reinstate import reinstate
+from srl.environments.adapters.seeds import copy_seeds
+from srl.environments.errors import EnvironmentBroken, one_more_failure
+from srl.environments.pettingzoo.rows import Rows, make_rows
+
+"""A copy that broke so often without one good step between is beyond repair."""
+
+
+class Game(Protocol):
+    """One copy's environment, which writes what happens to its rows. Any exception means that it broke."""
+
+    def start(self, environment: Any, seed: int) -> None:
+        """Begin an episode."""
+
+    def advance(self, environment: Any, actions: Sequence[Array]) -> None:
+        """One step; `actions` are native ones, [copies, ...] for each team."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended for all agents."""
+
+
+class PettingZooLanes:
+    """A lane for each agent of each copy, and a team for each agent.
+
+    Every episode gets a seed of its own, drawn from that of `reset`: runs repeat whatever an environment does when it
+    is reset without one, and a failure report names the seed that leads there again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], Any],
+        make_game: Callable[[int, Sequence[Rows]], Game],
+        aligned: bool,
+        environment: Any,
+        num_copies: int,
+        mask_key: str = MASK_KEY,
+    ) -> None:
+        """`environment` becomes the first copy; `make` makes the others."""
+        self._name = name
+        self._make = make
+        self._environments = [environment, *(make() for _ in range(num_copies - 1))]
+        self._rows = tuple(make_rows(environment, num_copies, aligned, make, mask_key))
+        self._games = [make_game(copy, self._rows) for copy in range(num_copies)]
+        self._generators = _generators(0, num_copies)
+        self._seeds = [0] * num_copies  # of the episode
+        self._steps = [0] * num_copies  # in the episode
+        self._failures_in_a_row = [0] * num_copies
+        self.spec = LaneSpec(name, num_copies, tuple(rows.team for rows in self._rows))
+
+    def reset(self, seed: int) -> tuple[Arrival, ...]:
+        self._generators = _generators(seed, self.spec.num_copies)
+        self._clear()
+        return self._arrivals([self._start(copy) for copy in range(self.spec.num_copies)])
+
+    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+        native = [rows.decode(tree) for rows, tree in zip(self._rows, actions, strict=True)]
+        self._clear()
+        return self._arrivals([self._step(copy, native) for copy in range(self.spec.num_copies)])
+
+    def state(self) -> State:
+        return capture(self)
+
+    def restore(self, state: State) -> None:
+        reinstate(self, state)
+
+    def render(self) -> Array:
+        """The present picture of the first copy."""
+        return picture(self._name, self._environments[0].render)
+
+    def close(self) -> None:
+        environments, self._environments = self._environments, []
+        for environment in environments:
+            environment.close()
+
+    def _clear(self) -> None:
+        for rows in self._rows:
+            rows.clear()
+
+    def _arrivals(self, reports: Sequence[str]) -> tuple[Arrival, ...]:
+        failures = tuple(report for report in reports if report)
+        # A report belongs to a copy, not to an agent: it stands in the first team's arrival, so that it is told once.
+        return tuple(
+            rows.arrival(bool(failures), failures if team == 0 else ()) for team, rows in enumerate(self._rows)
+        )
+
+    def _start(self, copy: int) -> str:
+        """A new episode; the report of a failure, or nothing."""
+        try:
+            self._open(copy)
+        except Exception as error:
+            return self._replace(copy, error)
+        return ""
+
+    def _step(self, copy: int, actions: Sequence[Array]) -> str:
+        if self._games[copy].over:
+            return self._start(copy)
+        self._steps[copy] += 1
+        try:
+            self._games[copy].advance(self._environments[copy], actions)
+        except Exception as error:
+            return self._replace(copy, error)
+        return ""
+
+    def _open(self, copy: int) -> None:
+        self._seeds[copy] = int(self._generators[copy].integers(2**31))
+        self._steps[copy] = 0
+        self._games[copy].start(self._environments[copy], self._seeds[copy])
+
+    def _replace(self, copy: int, error: Exception) -> str:
+        report = self._report(copy, error)
+        at_once = self._steps[copy] <= 1
+        self._failures_in_a_row[copy] = one_more_failure(self._failures_in_a_row[copy], at_once, report)
+        with suppress(Exception):
+            self._environments[copy].close()
+        for rows in self._rows:
+            rows.clear_copy(copy)
+        try:
+            self._environments[copy] = self._make()
+            self._open(copy)
+        except Exception as second:
+            raise EnvironmentBroken(
+                f"{report}\nThe environment that should replace it broke, too: {self._report(copy, second)}"
+            ) from second
+        for rows in self._rows:
+            rows.fail(copy)
+        return report
+
+    def _report(self, copy: int, error: Exception) -> str:
+        where = f"environment {self._name}, copy {copy}, seed {self._seeds[copy]}, step {self._steps[copy]}"
+        return f"{where}: {error}\n{''.join(traceback.format_exception(error))}"
+
+
+def _generators(seed: int, num_copies: int) -> list[np.random.Generator]:
+    """Where each copy draws the seeds of its episodes from."""
+    return [np.random.default_rng(one) for one in islice(copy_seeds(seed), num_copies)]

@@ -1,0 +1,169 @@
+"""The rows that the lanes of a PettingZoo environment receive: one team for each agent, one row for each copy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from srl.api.lanes import Arrival, TeamSpec
+from srl.api.spaces import choice_sizes
+from srl.base.tree import Tree, leaves, map_tree
+from srl.environments.adapters.masks import OBSERVATION, asked, from_info, mask_check, may_have_mask, with_mask
+from srl.environments.spaces import from_gymnasium, lane_decoder, observation_buffers, observation_encoder
+
+
+class AgentFault(Exception):
+    """What one agent was given makes no sense; the copy it lives in must be replaced."""
+
+
+class Rows:
+    """What one agent receives in every copy. Written row by row, handed out as one arrival.
+
+    A lane opens an episode with `open`, goes on with `turn`, and ends with `end`; a row that none of them touched in
+    a step keeps its observation and neither acts nor earns.
+    """
+
+    def __init__(
+        self, agent: Any, environment: Any, num_copies: int, aligned: bool, mask_key: str, masked: bool
+    ) -> None:
+        """`masked`: infos say what is allowed; the mask becomes a part of the observation."""
+        observation_space, action_space = environment.observation_space(agent), environment.action_space(agent)
+        self.agent = agent
+        seen, action = from_gymnasium(observation_space, "observation"), from_gymnasium(action_space, "action")
+        self._mask_key = mask_key
+        masked = masked and may_have_mask(seen, action, mask_key)
+        self.team = TeamSpec(
+            name=str(agent),
+            agents=(str(agent),),
+            observation=with_mask(seen, action, mask_key) if masked else seen,
+            action=action,
+            aligned=aligned,
+            mask_key=mask_key,
+        )
+        self._num_choices = sum(choice_sizes(action)) if masked else 0  # of a mask in infos
+        self._encode: Callable[[Any], Tree] = observation_encoder(observation_space)
+        self.decode: Callable[[Tree], Any] = lane_decoder(action_space)
+        self._check_masks = mask_check(self.team.observation, self.team.action, mask_key)
+        self._observation = observation_buffers(self.team.observation, num_copies)  # [copies, ...]
+        self._leaves = dict(leaves(self._observation))
+        # The mask of a single choice, of which a glance shows that something is left.
+        self._one_choice = self._leaves.get(mask_key) if self._check_masks and len(choice_sizes(action)) == 1 else None
+        self._reward = np.zeros(num_copies, np.float32)
+        # One memory for all that `clear` sets back: terminated, truncated, acting, first, failed.
+        self._marks = np.zeros((5, num_copies), np.bool_)
+        self._terminated, self._truncated, self._acting, self._first, self._failed = self._marks
+
+    def clear(self) -> None:
+        self._reward[...] = 0
+        self._marks[...] = False
+
+    def clear_copy(self, copy: int) -> None:
+        self._reward[copy] = 0
+        self._marks[:, copy] = False
+
+    def open(self, copy: int, observation: Any, info: Mapping[str, Any]) -> None:
+        self._write(copy, observation, info)
+        self._acting[copy] = self._first[copy] = True
+        self._check_choices(copy)
+
+    def turn(self, copy: int, observation: Any, reward: Any, info: Mapping[str, Any]) -> None:
+        self._write(copy, observation, info)
+        self._reward[copy] = self.number(reward)
+        self._acting[copy] = True
+        self._check_choices(copy)
+
+    def _check_choices(self, copy: int) -> None:
+        if self._one_choice is not None and self._one_choice[copy].any():
+            return
+        if self._check_masks is not None:
+            row = map_tree(lambda array: array[copy : copy + 1], self._observation)
+            for what in self._check_masks(row, np.ones(1, bool)).values():
+                raise AgentFault(f"agent {self.agent!r}: {what}")
+
+    def end(self, copy: int, observation: Any, reward: Any, terminated: bool, truncated: bool) -> None:
+        if observation is not None:  # some environments show nothing to the dead: the last observation stays
+            self._write(copy, observation)
+        self._reward[copy] = self.number(reward)
+        self._terminated[copy], self._truncated[copy] = terminated, truncated
+
+    def fail(self, copy: int) -> None:
+        self._failed[copy] = True
+
+    def number(self, reward: Any) -> float:
+        try:
+            number = float(reward)
+        except (TypeError, ValueError) as error:
+            raise AgentFault(f"agent {self.agent!r}: reward {reward!r} is not a number") from error
+        if not math.isfinite(number):
+            raise AgentFault(f"agent {self.agent!r}: reward is {number}")
+        return number
+
+    def arrival(self, failed: bool, failures: tuple[str, ...]) -> Arrival:
+        return Arrival(
+            self._observation,
+            self._reward,
+            self._terminated,
+            self._truncated,
+            self._acting,
+            self._first,
+            self._failed if failed else None,
+            failures,
+        )
+
+    def _write(self, copy: int, observation: Any, info: Mapping[str, Any] | None = None) -> None:
+        """Without an info nobody decides here: a mask would forbid nothing."""
+        try:
+            tree = self._encode(observation)
+            if self._num_choices:
+                named = tree if isinstance(tree, Mapping) else {OBSERVATION: tree}
+                free = np.ones(self._num_choices, np.uint8)
+                told = free if info is None else from_info(info, self._num_choices, key=self._mask_key)
+                tree = {**named, self._mask_key: told}
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise AgentFault(f"agent {self.agent!r}: {error}") from error
+        for path, leaf in leaves(tree):
+            if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
+                where = f" {path!r}" if path else ""
+                raise AgentFault(f"agent {self.agent!r}: observation{where} holds NaN or infinity")
+            self._leaves[path][copy] = leaf
+
+
+def action_of(actions: Any, copy: int) -> Any:
+    """One copy's native action, in memory that the environment may change."""
+    action = actions[copy]
+    return action.copy() if isinstance(action, np.ndarray) else action
+
+
+def make_rows(
+    environment: Any, num_copies: int, aligned: bool, make: Callable[[], Any], mask_key: str
+) -> Iterator[Rows]:
+    agents = getattr(environment, "possible_agents", None)
+    if not agents:
+        raise ValueError(
+            f"{environment} has no `possible_agents`, so its lanes are not known beforehand: list all agents that may"
+            " ever take part"
+        )
+    may_be = any(_may_be_masked(environment, agent, mask_key) for agent in agents)
+    masked = _agents_with_mask(make, mask_key) if may_be else set()
+    return (Rows(agent, environment, num_copies, aligned, mask_key, agent in masked) for agent in agents)
+
+
+def _may_be_masked(environment: Any, agent: Any, mask_key: str) -> bool:
+    observation, action = environment.observation_space(agent), environment.action_space(agent)
+    return may_have_mask(from_gymnasium(observation, "observation"), from_gymnasium(action, "action"), mask_key)
+
+
+def _agents_with_mask(make: Callable[[], Any], mask_key: str) -> set[Any]:
+    """Whose infos have a mask: one more copy is reset to find out. Where agents take turns, only the first of them may
+    have been told yet; the others will be."""
+
+    def told_by(environment: Any) -> set[Any]:
+        answer = environment.reset(seed=0)
+        infos = environment.infos if answer is None else answer[1]
+        told = {agent for agent, info in infos.items() if mask_key in info}
+        return set(environment.possible_agents) if told and answer is None else told
+
+    return asked(make, told_by, otherwise=set())

@@ -1,0 +1,192 @@
+"""From the name of an environment to the adapter that serves it best."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import load_env_creator
+
+from srl.api.lanes import Lanes, LanesConfig
+from srl.base.importing import name_of
+from srl.environments.adapters.gymnasium import GymnasiumConfig
+from srl.environments.adapters.vector import VectorConfig
+from srl.environments.locate import check_options, locate, parameters_of
+
+# The package that a family of environments needs, by a part of its entry point, and how to get it.
+EXTRAS = {
+    "ale_py": ("ale_py", 'pip install "srl[atari]"'),
+    "envs.mujoco": ("mujoco", 'pip install "srl[mujoco]"'),
+    "envs.box2d": ("Box2D", 'pip install "srl[box2d]"'),
+    "envs.phys2d": ("jax", 'pip install "gymnasium[jax]"'),
+    "envs.tabular": ("jax", 'pip install "gymnasium[jax]"'),
+    "minigrid": ("minigrid", 'pip install "srl[minigrid]"'),
+}
+HIDE_AND_SEEK = "hide-and-seek/"
+MAKE_OPTIONS = ("max_episode_steps", "render_mode")
+"""Options that `gymnasium.make` takes before the environment sees them."""
+
+
+@dataclass(frozen=True)
+class LanesFunctionConfig:
+    """The name of a function that takes `num_copies` and returns lanes."""
+
+    name: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, num_copies: int) -> Lanes:
+        lanes = locate(self.name)(num_copies=num_copies, **self.kwargs)
+        if not isinstance(lanes, Lanes):
+            raise TypeError(
+                f"{self.name} takes num_copies but returned {type(lanes).__name__}, not srl.api.lanes.Lanes"
+            )
+        return lanes
+
+
+def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesConfig:
+    """The config that makes lanes of an environment; `kwargs` are the environment's own options.
+
+    `environment` is one of
+
+    - a Gymnasium id, with the module that registers it where needed: ``CartPole-v1``, ``ale_py:ALE/Pong-v5``;
+    - a function, class or its name, ``package.module:function`` or ``path/to/file.py:function``. It returns a
+      `gymnasium.Env`; or takes `num_envs` and returns a `gymnasium.vector.VectorEnv`; or takes `num_copies` and
+      returns :class:`srl.api.lanes.Lanes`;
+    - ``envpool:Pong-v5`` or ``pettingzoo:pettingzoo.butterfly.pistonball_v6``;
+    - ``hide-and-seek/quadrant``, ``hide-and-seek/full`` and the other games of
+      :mod:`srl.environments.hide_and_seek.variants`.
+
+    Raises ValueError, with the nearest valid name, where there is no such environment or option.
+    """
+    if not isinstance(environment, str):
+        return _of_function(name_of(environment), kwargs)
+    family, _, rest = environment.partition(":")
+    if family == "envpool" and rest:
+        from srl.environments.adapters.envpool import EnvPoolConfig, check_installed
+
+        check_installed(rest)
+        return EnvPoolConfig(rest, kwargs)
+    if family == "pettingzoo" and rest:
+        from srl.environments.pettingzoo.config import PettingZooConfig
+
+        return PettingZooConfig(rest, kwargs)
+    if environment.startswith(HIDE_AND_SEEK):
+        return _of_hide_and_seek(environment.removeprefix(HIDE_AND_SEEK), kwargs)
+    if _names_function(environment):
+        return _of_function(environment, kwargs)
+    return _of_id(environment, kwargs)
+
+
+def _of_hide_and_seek(variant: str, kwargs: Mapping[str, Any]) -> LanesConfig:
+    from srl.environments.hide_and_seek.extra import check_installed
+    from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
+    from srl.environments.hide_and_seek.variants import game_options
+
+    game_options(variant, kwargs)
+    check_installed(variant)
+    return HideAndSeekConfig(variant, kwargs)
+
+
+def _names_function(name: str) -> bool:
+    """`module:MyEnv-v0` is an id that `module` registers, `module:make` a function, unless it is registered too."""
+    place, _, last = name.rpartition(":")
+    if not place or not re.fullmatch(r"[A-Za-z_][\w.]*", last):
+        return False
+    return place.endswith(".py") or last not in gymnasium.registry
+
+
+def _of_function(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
+    place, _, qualname = name.rpartition(":")
+    if place.endswith(".py"):
+        name = f"{Path(place).expanduser().resolve()}:{qualname}"  # Workers may run in another directory.
+    factory = locate(name)
+    parameters = parameters_of(factory)
+    if "num_copies" in parameters:
+        check_options(name, factory, kwargs)
+        return LanesFunctionConfig(name, kwargs)
+    check_options(name, factory, kwargs)
+    if "num_envs" in parameters:
+        return VectorConfig(name, kwargs, located=True)
+    return GymnasiumConfig(name, kwargs, located=True)
+
+
+def _of_id(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
+    from srl.environments.adapters import atari, minigrid
+    from srl.environments.mujoco import lanes as mujoco
+
+    module, _, last = name.rpartition(":")
+    if module:
+        _import_registering(module)
+    minigrid.register(last)
+    if (game := atari.config_of(last, kwargs)) is not None:
+        return game
+    spec = gymnasium.registry.get(last) or gymnasium.registry.get(_latest(last))
+    if spec is None:
+        raise ValueError(_unknown(name))
+    _check_extra(name, str(spec.vector_entry_point or spec.entry_point))
+    if (native := mujoco.config_of(spec.id, kwargs)) is not None:
+        return native
+    if str(spec.entry_point).startswith(minigrid.ENTRY_POINTS):
+        return GymnasiumConfig(minigrid.FACTORY, {"id": spec.id, **kwargs}, located=True)
+    is_atari = spec.entry_point == atari.ENTRY_POINT  # As RAM: the vector environment knows pictures only.
+    vector = spec.vector_entry_point is not None and not spec.additional_wrappers and not is_atari
+    entry_point = spec.vector_entry_point if vector else spec.entry_point
+    if kwargs:
+        creator = entry_point if callable(entry_point) else load_env_creator(entry_point)
+        check_options(name, creator, kwargs, *MAKE_OPTIONS)
+    module = "ale_py" if is_atari else module
+    if not module and not str(entry_point).startswith("gymnasium."):
+        return _of_registered(spec, entry_point, vector, kwargs)
+    full = f"{module}:{spec.id}" if module else spec.id
+    return VectorConfig(full, kwargs) if vector else GymnasiumConfig(full, kwargs)
+
+
+def _of_registered(spec: Any, entry_point: Any, vector: bool, kwargs: Mapping[str, Any]) -> LanesConfig:
+    """An environment that this process has registered, in a way that worker processes, which have not, can follow."""
+    if spec.additional_wrappers:
+        raise ValueError(
+            f"{spec.id} is registered with additional wrappers; name the module that registers it: module:{spec.id}"
+        )
+    name = entry_point if isinstance(entry_point, str) else name_of(entry_point)
+    options = {**spec.kwargs, **kwargs}
+    limit = options.pop("max_episode_steps", spec.max_episode_steps)
+    if vector:
+        return VectorConfig(name, options if limit is None else {**options, "max_episode_steps": limit}, located=True)
+    return GymnasiumConfig(name, options, located=True, max_episode_steps=limit)
+
+
+def _latest(name: str) -> str:
+    """The newest version of an id given without one."""
+    versions = [spec for spec in gymnasium.registry.values() if spec.id == f"{name}-v{spec.version}"]
+    return max(versions, key=lambda spec: spec.version).id if versions else name
+
+
+def _import_registering(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        _, command = EXTRAS.get(package, ("", f"pip install {package}"))
+        raise ValueError(f"no module {error.name!r}, wanted to register environments; try {command}") from error
+
+
+def _check_extra(name: str, entry_point: str) -> None:
+    for part, (package, command) in EXTRAS.items():
+        if part in entry_point and importlib.util.find_spec(package) is None:
+            raise ValueError(f"environment {name} needs the package {package}, which is not installed; {command}")
+
+
+def _unknown(name: str) -> str:
+    known = sorted(gymnasium.registry, key=lambda key: (-key.count("/"), -len(key), key))  # plain names win
+    simple = {re.sub(r"-v\d+$", "", key).rpartition("/")[2].lower(): key for key in known}
+    asked = re.sub(r"-v\d+$", "", name).rpartition("/")[2].lower()
+    near = [simple[match] for match in get_close_matches(asked, simple, 3, cutoff=0.6)]
+    hint = f"did you mean {' or '.join(near)}?" if near else "gymnasium.pprint_registry() lists what is installed"
+    return f"no environment {name!r}; {hint} Your own: package.module:function or path/to/file.py:function"

@@ -1,0 +1,1 @@
+"""From options to a graph of workers."""

@@ -1,0 +1,48 @@
+"""A policy that does not learn: its parameters are published once, so that actors find them where all others are."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from srl.api.worker import IDLE, Context, PollResult
+from srl.results.load import read_policy
+
+
+@dataclass(frozen=True)
+class FrozenPolicyConfig:
+    policy: str
+    checkpoint: str
+    """Its directory, which the worker's machine must see."""
+
+    @property
+    def learns(self) -> str:
+        """It does not, but it is the one who publishes."""
+        return self.policy
+
+    def build(self, context: Context) -> FrozenPolicy:
+        return FrozenPolicy(self, context)
+
+
+class FrozenPolicy:
+    def __init__(self, config: FrozenPolicyConfig, context: Context) -> None:
+        parameters = read_policy(Path(config.checkpoint), config.policy, or_only=True).parameters
+        commits, published = context.commits(config.policy), context.parameters(config.policy)
+        if commits.version < 0:  # as a trainer's: checkpoints of this run shall hold all that plays
+            noted = {"steps": 0, "policy": config.policy, "wall_time": time.time()}
+            commits.write(0, {"parameters": parameters}, noted)
+        if published.version < 0:
+            published.push(0, parameters)
+
+    def poll(self) -> PollResult:
+        return IDLE
+
+    def state(self) -> dict[str, object]:
+        return {}
+
+    def restore(self, state: object) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,79 @@
+"""From the name of an environment and some options to all that a run needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from srl.api.experiment import Experiment
+from srl.api.lanes import LanesConfig, LaneSpec
+from srl.experiments.graph.probe import Probed, probe, settled
+from srl.experiments.graph.standard import standard_experiment
+from srl.experiments.options.named import algorithm_of, anchored
+from srl.experiments.options.roles import role_patterns, with_checkpoints
+from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.recipes.apply import apply, apply_to_environment, recipe_for, told
+from srl.storage.service_sinks import check_sinks
+from srl.workers.roles import assign_teams
+
+
+@dataclass(frozen=True)
+class Prepared:
+    options: TrainOptions
+    """With the recipe's values."""
+    environment: LanesConfig
+    experiment: Experiment
+    recipe: str
+    """A line about it, for people."""
+    why_not_resumable: str
+
+
+def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collection[str] | None) -> Prepared:
+    """Look at the environment, and take its recipe for the options whose names are not among `given`; None: a recipe
+    has said its word in them already, or shall not. Everything that can be wrong is found here, before a directory is
+    made or a process started."""
+    from srl.environments.adapters.action_repeat import can_repeat, repeated
+    from srl.environments.adapters.masks import known_by
+    from srl.environments.registry import lanes_config
+
+    options = anchored(options)
+    options = replace(options, roles=with_checkpoints(options.roles))
+    check_sinks(options.sinks)
+    environment = lanes_config(env, **options.env_args)
+    environment = known_by(environment, getattr(algorithm_of(options), "mask_key", ""))
+    if options.algo == "mappo" and hasattr(environment, "with_state"):
+        environment = environment.with_state()
+    title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
+    probed = look_at(environment, options)
+    environment = settled(environment, probed.spec)
+    line = ""
+    if given is not None:
+        recipe = recipe_for(environment, probed.spec, options.recipe)
+        options = apply(recipe, options, given, probed.spec)
+        environment, options = apply_to_environment(recipe, environment, options)
+        if recipe is not None and "action_repeat" not in given and not can_repeat(environment):
+            options = replace(options, action_repeat=1)  # the recipe may ask for more, the user did not
+        line = told(recipe, options)
+    environment = repeated(environment, options.action_repeat)
+    if options.team_reward:
+        environment = team_reward(environment, probed.spec, role_patterns(probed.spec, options.roles))
+    experiment = standard_experiment(title, environment, probed, options)
+    return Prepared(options, environment, experiment, line, probed.why_not_resumable)
+
+
+def team_reward(environment: LanesConfig, spec: LaneSpec, patterns: Mapping[str, str]) -> LanesConfig:
+    """The same environment, with rewards that the agents of a role share."""
+    from srl.environments.adapters.team_reward import TeamRewardConfig
+
+    for team in spec.teams:
+        if not team.aligned:
+            raise ValueError(
+                f"{spec.environment}: agent {team.agents[0]!r} does not act at every step, so there is no reward of "
+                "the same step to share; --team-reward is for agents that act together"
+            )
+    return TeamRewardConfig(environment, tuple(map(tuple, assign_teams(spec, tuple(patterns)))))
+
+
+def look_at(environment: LanesConfig, options: TrainOptions) -> Probed:
+    return probe(environment, options.seed, options.hang_timeout, resumable=options.scheduler == "inline")

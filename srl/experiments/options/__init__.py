@@ -1,0 +1,1 @@
+"""The options of a run, and how the command line names them."""

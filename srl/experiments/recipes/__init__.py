@@ -1,0 +1,1 @@
+"""Recipes: options that work well for a family of environments."""

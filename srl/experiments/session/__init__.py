@@ -1,0 +1,1 @@
+"""Running a graph: training, checkpoints, resuming, Slurm jobs and sweeps."""

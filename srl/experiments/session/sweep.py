@@ -1,0 +1,212 @@
+"""The same training with several seeds: one after the other, or side by side where there are cores for it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from srl.api.status import RunStatus
+from srl.base.config import from_data, to_data
+from srl.base.importing import name_of
+from srl.base.parent_death import signal_at_parents_death
+from srl.base.statistics import Mean, mean_of
+from srl.base.text import last_line
+from srl.experiments.graph.prepare import prepare
+from srl.experiments.graph.standard import num_cores
+from srl.experiments.options.named import by_name, title_of
+from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.recipes.apply import given_in
+from srl.experiments.session.session import RunFailed
+from srl.experiments.session.train import Run, make_options, resume, start
+from srl.storage import ROOT, checkpoints, run_directory
+from srl.storage.run_directory import RunDirectory
+
+WATCH_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Runs that differ in their seeds only, in one directory."""
+
+    path: Path
+    statuses: dict[int, RunStatus]
+    """Seed -> how its run ended."""
+
+    seeds: tuple[int, ...]
+    """All that there should be."""
+
+    @property
+    def complete(self) -> bool:
+        return all(_is_finished(self.statuses.get(seed)) for seed in self.seeds)
+
+    @property
+    def returns(self) -> Mean:
+        """The mean of the finished runs' last returns (each the mean of 100 episodes), with its 95 % interval."""
+        found = [status.return_mean for status in self.statuses.values() if _is_finished(status)]
+        return mean_of([value for value in found if value is not None])
+
+
+def _is_finished(status: RunStatus | None) -> bool:
+    return status is not None and status.state == "finished"
+
+
+def parse_seeds(text: str | int | Sequence[int]) -> tuple[int, ...]:
+    """`5` is 0 to 4; `3,5,8` are these three."""
+    if isinstance(text, str):
+        try:
+            numbers = [int(part) for part in text.split(",")]
+        except ValueError:
+            raise ValueError(f"seeds are a number of them, e.g. 5, or a list such as 3,5,8; found {text!r}") from None
+        seeds: Sequence[int] = range(numbers[0]) if len(numbers) == 1 else numbers
+    else:
+        seeds = range(text) if isinstance(text, int) else text
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ValueError(f"seeds must be at least one, and all different; found {text!r}")
+    return tuple(seeds)
+
+
+def side_by_side(options: TrainOptions, count: int, cores: int) -> int:
+    """How many runs at a time: a run of processes needs a core for each actor and trainer, by default all cores."""
+    if options.scheduler == "inline":
+        needed = 1
+    elif options.actors is None:
+        needed = cores
+    else:
+        needed = options.actors + options.trainers
+    return max(1, min(count, cores // needed))
+
+
+def sweep(
+    env: str | Callable[..., Any],
+    seeds: str | int | Sequence[int] = 5,
+    *,
+    name: str | None = None,
+    root: str | Path = ROOT,
+    on_status: Callable[[RunStatus], None] | None = None,
+    **options: Any,
+) -> Sweep:
+    """Train with several seeds (a number of them, or the seeds themselves); the rest is as for :func:`srl.train`."""
+    numbers = parse_seeds(seeds)
+    prepared = prepare(env, make_options(**options), given_in(by_name(options)))
+    return start_sweep(env, numbers, prepared.options, name, Path(root), on_status)
+
+
+def start_sweep(
+    env: str | Callable[..., Any],
+    seeds: Sequence[int],
+    options: TrainOptions,
+    name: str | None,
+    root: Path,
+    on_status: Callable[[RunStatus], None] | None = None,
+) -> Sweep:
+    """Train with options made already, the recipe's values among them."""
+    title = env if isinstance(env, str) else name_of(env)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    base = name or run_directory.slug(f"{title.rpartition('/')[2]}-{title_of(options.algo)}")[:40] + f"-{stamp}"
+    facts = {"env": title, "seeds": list(seeds), "options": to_data(options)}
+    return _train_all(run_directory.create_group(root, base, facts), env, seeds, options, on_status)
+
+
+def resume_sweep(path: Path, on_status: Callable[[RunStatus], None] | None = None) -> Sweep:
+    """Go on with a sweep that was interrupted: runs that finished stay, the others go on or begin."""
+    facts = run_directory.read_group(path)
+    return _train_all(path, facts["env"], facts["seeds"], from_data(facts["options"]), on_status)
+
+
+def _train_all(
+    path: Path,
+    env: str | Callable[..., Any],
+    seeds: Sequence[int],
+    options: TrainOptions,
+    on_status: Callable[[RunStatus], None] | None,
+) -> Sweep:
+    members = {seed: RunDirectory(path / f"{path.name}-{seed}") for seed in seeds}
+    missing = [seed for seed, run in members.items() if not _is_finished(_status_of(run))]
+    jobs = side_by_side(options, len(missing), num_cores())
+    if jobs > 1:
+        _in_processes(env if isinstance(env, str) else name_of(env), missing, options, path, jobs)
+    else:
+        for seed in missing:
+            if _train(env, replace(options, seed=seed), members[seed], on_status).state != "finished":
+                break
+    statuses = {seed: _status_of(run) for seed, run in members.items()}
+    known = {seed: status for seed, status in statuses.items() if status is not None}
+    return Sweep(path, known, tuple(seeds))
+
+
+def _status_of(run: RunDirectory) -> RunStatus | None:
+    return run.read_status() if run.path.is_dir() else None
+
+
+def _train(
+    env: str | Callable[..., Any],
+    options: TrainOptions,
+    run: RunDirectory,
+    on_status: Callable[[RunStatus], None] | None,
+) -> Run:
+    """From its last checkpoint if it has one, else from the start."""
+    if checkpoints.latest(run.checkpoints) is not None:
+        return resume(run, on_status=on_status)
+    shutil.rmtree(run.path, ignore_errors=True)  # it was interrupted before there was anything to keep
+    return start(env, options, run.name, run.path.parent, on_status)
+
+
+def _in_processes(env: str, seeds: Sequence[int], options: TrainOptions, path: Path, jobs: int) -> None:
+    """Each run in a process of its own, `jobs` at a time; the first that fails ends the others."""
+    waiting = list(seeds)
+    running: dict[int, subprocess.Popen[str]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                seed = waiting.pop(0)
+                running[seed] = _launch(env, replace(options, seed=seed), path, f"{path.name}-{seed}")
+            time.sleep(WATCH_SECONDS)
+            for seed, process in list(running.items()):
+                code = process.poll()
+                if code is None:
+                    continue
+                del running[seed]
+                if code != 0:
+                    log = path / f"{path.name}-{seed}.log"
+                    last = last_line(log.read_text(), "no word", limit=None)
+                    raise RunFailed(f"the run with seed {seed} failed: {last}\n(its output is in {log})")
+    finally:
+        for process in running.values():
+            process.send_signal(signal.SIGTERM)
+        for process in running.values():
+            process.wait()
+
+
+def _launch(env: str, options: TrainOptions, path: Path, name: str) -> subprocess.Popen[str]:
+    with open(path / f"{name}.log", "w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "srl.experiments.session.sweep"],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            text=True,
+        )
+    assert process.stdin is not None
+    with process.stdin as pipe:
+        pipe.write(json.dumps({"env": env, "options": to_data(options), "name": name, "root": str(path)}))
+    return process
+
+
+def member() -> int:
+    """One run of a sweep, told by its parent what to do; it ends with its parent."""
+    signal_at_parents_death(signal.SIGTERM)
+    told = json.loads(sys.stdin.read())
+    run = _train(told["env"], from_data(told["options"]), RunDirectory(Path(told["root"]) / told["name"]), None)
+    return 0 if run.state == "finished" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(member())

@@ -1,0 +1,1 @@
+"""Encoders: from observations to features."""

@@ -1,0 +1,108 @@
+"""Which parts of a Dict observation are entities, scans, and for the critic only. Without torch, so that a controller
+can check them."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from srl.api.spaces import Box, Dict, Space, array_spec
+from srl.base.suggestions import nearest
+from srl.base.tree import ArraySpec
+from srl.networks.options import NetworkOptions
+
+
+class Kind(NamedTuple):
+    """Entities of one kind: `num` rows of `width` numbers, and the parts that say which rows count."""
+
+    key: str
+    seen: str
+    """For the actor; empty: all of them."""
+    there: str
+    """For the critic; empty: all of them."""
+    num: int
+    width: int
+
+
+class Parts(NamedTuple):
+    """What one side, actor or critic, sees."""
+
+    own: Dict | None
+    """All that is neither an entity nor a scan nor a mask of entities."""
+    scans: dict[str, tuple[int, int]]
+    """Key -> number of directions and of numbers in each."""
+    kinds: tuple[Kind, ...]
+
+
+def parts_of(observation: Space, options: NetworkOptions, critic: bool) -> Parts:
+    """ValueError for options that do not go with the observation."""
+    items = _items(observation, options)
+    kinds = tuple(_kind(items, text) for text in options.entities)
+    scans = {key: _scan(items, key) for key in options.scans}
+    taken = {*scans, *(name for kind in kinds for name in (kind.key, kind.seen, kind.there))}
+    hidden = set() if critic else set(options.global_keys)
+    own = {key: item for key, item in items.items() if key not in taken and key not in hidden}
+    return Parts(
+        Dict(own) if own else None,
+        {key: shape for key, shape in scans.items() if key not in hidden},
+        tuple(kind for kind in kinds if kind.key not in hidden),
+    )
+
+
+def check_parts(observation: Space, options: NetworkOptions) -> None:
+    """Raise ValueError for options that do not go with the observation, or with each other."""
+    if not (options.entities or options.scans or options.global_keys):
+        return
+    items = _items(observation, options)
+    for key in options.global_keys:
+        if key not in items:
+            raise ValueError(f"global_keys: the observation has no part {key!r}{nearest(key, items)}")
+    actor = parts_of(observation, options, critic=False)
+    if actor.own is None and not actor.scans:
+        raise ValueError("the actor must see something of its own beside entities and what is global")
+    knows_more = bool(options.global_keys) or any(kind.there for kind in actor.kinds)
+    if knows_more and options.towers == "shared":
+        raise ValueError("a critic that sees more than the actor shares no layers with it: towers must not be `shared`")
+
+
+def shared_rows(options: NetworkOptions) -> frozenset[str]:
+    """Parts whose rows are of one kind, so that each of their columns is normalized as one feature."""
+    return frozenset((*options.scans, *(text.partition(":")[0] for text in options.entities)))
+
+
+def _items(observation: Space, options: NetworkOptions) -> dict[str, Space]:
+    if isinstance(observation, Dict):
+        return dict(observation.items)
+    names = [name for name in ("entities", "scans", "global_keys") if getattr(options, name)]
+    raise ValueError(f"{' and '.join(names)} name parts of a Dict observation; this one is {observation}")
+
+
+def _kind(items: dict[str, Space], text: str) -> Kind:
+    key, seen, there = [*text.split(":"), "", ""][:3]
+    if text.count(":") > 2 or not key:
+        raise ValueError(f"entities are written KEY, KEY:SEEN or KEY:SEEN:THERE; found {text!r}")
+    space = items.get(key)
+    if not isinstance(space, Box) or len(space.shape) != 2:
+        found = f"it is {space}" if space is not None else f"there is none{nearest(key, items)}"
+        raise ValueError(f"entities {key!r} must be a Box [number, features]; {found}")
+    for mask in (seen, there):
+        if mask and mask not in items:
+            raise ValueError(f"entities {text!r}: the observation has no part {mask!r}{nearest(mask, items)}")
+        if mask and _count(items[mask]) != space.shape[0]:
+            raise ValueError(
+                f"entities {text!r}: the mask {mask!r} has {_count(items[mask])} numbers for {space.shape[0]} entities"
+            )
+    return Kind(key, seen, there, *space.shape)
+
+
+def _count(space: Space) -> int:
+    spec = array_spec(space)
+    return math.prod(spec.shape) if isinstance(spec, ArraySpec) else -1
+
+
+def _scan(items: dict[str, Space], key: str) -> tuple[int, int]:
+    space = items.get(key)
+    if not isinstance(space, Box) or len(space.shape) not in (1, 2) or space.shape[0] < 2:
+        found = f"it is {space}" if space is not None else f"there is none{nearest(key, items)}"
+        raise ValueError(f"scan {key!r} must be a Box [directions] or [directions, numbers]; {found}")
+    return space.shape[0], math.prod(space.shape[1:])

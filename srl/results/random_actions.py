@@ -1,0 +1,52 @@
+"""Random actions, for looking at environments without a policy."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.api.spaces import Dict, Discrete, MultiDiscrete, Space, bounds_of, choice_sizes
+from srl.base.tree import Array, Tree
+from srl.environments.adapters.masks import allowed_choices
+
+
+def some_actions(spec: LaneSpec, generator: np.random.Generator, arrivals: tuple[Arrival, ...]) -> tuple[Tree, ...]:
+    """One random action for every lane of every team, of those that the masks of what arrived allow."""
+    return tuple(
+        random_actions(team.action, spec.num_lanes(index), generator, _allowed(team, arrivals[index]))
+        for index, team in enumerate(spec.teams)
+    )
+
+
+def has_masks(spec: LaneSpec, arrivals: tuple[Arrival, ...]) -> bool:
+    return any(_allowed(team, arrival) is not None for team, arrival in zip(spec.teams, arrivals, strict=True))
+
+
+def _allowed(team: TeamSpec, arrival: Arrival) -> Array | None:
+    return allowed_choices(arrival.observation, len(arrival.acting), team.mask_key)
+
+
+def random_actions(space: Space, num_lanes: int, generator: np.random.Generator, allowed: Array | None = None) -> Tree:
+    """Uniform actions [L, ...], of those that are `allowed` [L, choices]."""
+    sizes = choice_sizes(space)
+    if allowed is None or allowed.shape[1] != sum(sizes):
+        allowed = np.ones((num_lanes, sum(sizes)), bool)
+    if isinstance(space, Discrete):
+        chosen: Array = np.argmax(generator.random(allowed.shape) * allowed, axis=1)
+        return chosen
+    if isinstance(space, MultiDiscrete):
+        draws, ends = generator.random(allowed.shape) * allowed, np.cumsum([0, *sizes])
+        return np.stack([np.argmax(draws[:, a:b], axis=1) for a, b in pairwise(ends)], axis=1)
+    if isinstance(space, Dict):
+        parts: dict[str, Tree] = {}
+        start = 0
+        for name, item in sorted(space.items.items()):
+            end = start + sum(choice_sizes(item))
+            parts[name] = random_actions(item, num_lanes, generator, allowed[:, start:end])
+            start = end
+        return parts
+    low, high = bounds_of(space)
+    low, high = np.where(np.isfinite(low), low, -1.0), np.where(np.isfinite(high), high, 1.0)
+    return generator.uniform(low, high, (num_lanes, *space.shape)).astype(space.dtype)

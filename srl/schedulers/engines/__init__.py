@@ -1,0 +1,1 @@
+"""Engines: what starts agents on hosts (manually, Slurm, Ray)."""

@@ -1,0 +1,1 @@
+"""The scheduler of runs that span several hosts."""

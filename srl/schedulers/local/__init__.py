@@ -1,0 +1,1 @@
+"""The scheduler of runs on one host: a process for each worker."""

@@ -1,0 +1,292 @@
+"""The process scheduler: one machine, a process for each worker, all gone when the supervisor is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from srl.api.control import ToWorker
+from srl.api.experiment import Resources
+from srl.api.scheduler import Died, Event, Usage, WorkerMessage
+from srl.api.transport import Channel, ChannelClosed
+from srl.api.worker import Place, WorkerConfig
+from srl.base.config import to_data
+from srl.base.meter import Meter
+from srl.schedulers.local import zygote_launch
+from srl.schedulers.local.control import control_channel
+from srl.schedulers.local.run_memory import RunMemory
+from srl.schedulers.local.usage import UsageMeters
+from srl.schedulers.local.zygote import CANNOT_FORK, Exited, Forked, Hello, Launch, Network
+from srl.schedulers.local.zygote_launch import MESSAGE_BYTES
+from srl.workers.process import LEFT, PREEMPTED
+
+HINTS = {
+    "SIGKILL": " (by hand, or by the kernel for want of memory)",
+    "SIGBUS": " (no room for shared memory: use fewer --lanes or a shorter --horizon)",
+}
+
+
+@dataclass
+class _Child:
+    place: Place
+    page: int
+    control: Channel
+    log: Path
+    pid: int = 0
+    killed: bool = False
+
+
+class ProcessScheduler:
+    """Workers are forks of a zygote, which lives as long as its socket to us does: that is, as long as we do."""
+
+    def __init__(
+        self,
+        run: str,
+        memory: RunMemory,
+        runtime: Path,
+        logs: Path,
+        preload: Sequence[str] = (),
+        path: Sequence[str] = (),
+        network: Network | None = None,
+    ) -> None:
+        self._run = run
+        self._memory = memory
+        self._runtime = runtime
+        self._logs = logs
+        self._preload = list(preload)
+        self._path = [os.getcwd(), *path]
+        self._network = network or Network(secrets.token_bytes(32))
+        self._usage = UsageMeters(self._network.host)
+        self._children: dict[int, _Child] = {}  # by page
+        self._pages: dict[tuple[str, int], int] = {}
+        self._events: deque[Event] = deque()
+        self._poller = select.poll()
+        self._runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._zygote, self._channel = zygote_launch.zygote()
+        memory = self._memory.descriptors()
+        hello = Hello(self._run, str(self._runtime), self._network, list(memory), self._preload, self._path)
+        with _open_log(self._logs / "zygote.log") as log, contextlib.suppress(ConnectionError):  # poll sees its end
+            data = msgspec.msgpack.encode(hello)
+            socket.send_fds(self._channel, [data], [log.fileno(), *memory.values()])
+        self._poller.register(self._channel, select.POLLIN)
+
+    def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        self.launch(place, to_data(config), resources.niceness, seed)
+
+    def launch(self, place: Place, config: Any, niceness: int, seed: int) -> None:
+        """The same with a config that is plain data already."""
+        page = self._pages.setdefault((place.group, place.index), len(self._pages))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._memory.board.meter(page).begin()
+        log = self._logs / f"{place.group}-{place.index}.log"
+        launch = Launch(place.group, place.index, place.incarnation, page, seed, niceness, config)
+        control = control_channel(ours, place.name)
+        self._children[page] = _Child(place, page, control, log)
+        self._poller.register(control.fileno(), select.POLLIN)
+        with theirs, _open_log(log) as stream:
+            self._order(msgspec.msgpack.encode(launch), [theirs.fileno(), stream.fileno()])
+
+    def _order(self, data: bytes, descriptors: list[int]) -> None:
+        """To the zygote. It may be waiting for us to hear what it did with earlier orders, before it takes this one."""
+        channel = self._channel
+        both = select.poll()
+        both.register(channel, select.POLLIN | select.POLLOUT)
+        while self._channel is channel:  # if not, it died, and whom we wanted is buried with all others
+            try:
+                socket.send_fds(channel, [data], descriptors, socket.MSG_DONTWAIT)
+                return
+            except BlockingIOError:
+                self._hear_zygote()
+                both.poll(1000.0)
+            except ConnectionError:
+                self._lost_zygote()
+
+    def watch(self, fd: int) -> None:
+        """Let `poll` also end when this can be read."""
+        self._poller.register(fd, select.POLLIN)
+
+    def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
+        """Cores of one machine are shared, however many workers there are; only their gauges need a place."""
+        total = len(self._children) + len(wanted)
+        if total > self._memory.board.num_pages:
+            raise ValueError(f"a host has at most {self._memory.board.num_pages} workers; {total} were asked for")
+
+    def send(self, places: Sequence[Place], message: ToWorker) -> None:
+        for place in places:
+            child = self._child(place)
+            if child is not None:
+                with contextlib.suppress(ChannelClosed):  # its death is reported by the zygote
+                    child.control.send(message)
+
+    def places(self) -> list[Place]:
+        """Everybody who lives or begins to."""
+        return [child.place for child in self._children.values()]
+
+    def kill(self, place: Place) -> None:
+        child = self._child(place)
+        if child is None:
+            return
+        child.killed = True
+        _kill_group(child.pid)
+
+    def signal(self, place: Place, number: int) -> None:
+        pid = self.pid(place)
+        if pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _child(self, place: Place) -> _Child | None:
+        page = self._pages.get((place.group, place.index), -1)
+        child = self._children.get(page)
+        return child if child is not None and child.place == place else None
+
+    def poll(self, timeout: float) -> list[Event]:
+        ready = self._poller.poll(timeout * 1000)
+        descriptors = {fd for fd, _ in ready}
+        for child in list(self._children.values()):
+            if child.control.fileno() in descriptors:
+                self._hear(child)
+        if self._channel.fileno() in descriptors:
+            self._hear_zygote()
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+    def _hear(self, child: _Child) -> None:
+        try:
+            while (received := child.control.receive()) is not None:
+                self._events.append(WorkerMessage(child.place, received[0]))  # type: ignore[arg-type]
+        except ChannelClosed:
+            self._poller.unregister(child.control.fileno())
+            child.control.close()
+
+    def _hear_zygote(self) -> None:
+        while True:
+            try:
+                data = self._channel.recv(MESSAGE_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                data = b""
+            if not data:
+                self._lost_zygote()
+                return
+            message = msgspec.msgpack.decode(data, type=Forked | Exited)
+            child = self._children.get(message.page)
+            if child is None:
+                continue
+            if isinstance(message, Forked):
+                child.pid = message.pid
+                if child.killed:
+                    self.kill(child.place)
+            elif child.pid == message.pid:
+                status = message.status
+                self._bury(child, _reason(status), clean=status == LEFT, blameless=status == PREEMPTED)
+
+    def _bury(self, child: _Child, reason: str, clean: bool, blameless: bool = False) -> None:
+        if child.control.fileno() >= 0:
+            self._hear(child)  # its last words
+        if child.control.fileno() >= 0:
+            self._poller.unregister(child.control.fileno())
+            child.control.close()
+        del self._children[child.page]
+        self._usage.forget(child.place.name)
+        self._events.append(Died(child.place, reason, clean, blameless))
+
+    def _lost_zygote(self) -> None:
+        """Its death took all workers along (the kernel sees to it): begin again with a new one."""
+        self._poller.unregister(self._channel)
+        self._channel.close()
+        reason = f"the zygote, from which workers are forked, {_reason(self._zygote.wait())}"
+        if self._zygote.returncode > 0:
+            reason += f"; the end of its log:\n{_tail(self._logs / 'zygote.log')}"
+        for child in list(self._children.values()):
+            _kill_group(child.pid)
+            self._bury(child, reason, clean=False)
+        self._begin()
+
+    def meter(self, place: Place) -> Meter:
+        return self._memory.board.meter(self._pages[(place.group, place.index)])
+
+    def pid(self, place: Place) -> int:
+        child = self._child(place)
+        return child.pid if child is not None else 0
+
+    def usage(self, place: Place) -> Usage:
+        return self._usage.measure(place.name, self.pid(place))
+
+    def dump(self, place: Place) -> str:
+        """The stacks of a stuck worker, which its fault handler writes into its log."""
+        child = self._child(place)
+        if child is None or not child.pid:
+            return ""
+        with contextlib.suppress(OSError):  # it may die, and the log may lie on a disk that is full
+            before = child.log.stat().st_size
+            os.kill(child.pid, signal.SIGUSR1)
+            deadline = time.monotonic() + 1.0
+            while time.monotonic() < deadline and child.log.stat().st_size == before:
+                time.sleep(0.02)
+            with child.log.open("rb") as stream:
+                stream.seek(before)
+                return stream.read(16384).decode(errors="replace")
+        return ""
+
+    def close(self) -> None:
+        if self._channel.fileno() < 0:
+            return
+        self._poller.unregister(self._channel)
+        self._channel.close()
+        _kill_group(self._zygote.pid)  # the kernel ends what is left of its workers
+        for child in self._children.values():
+            _kill_group(child.pid)
+            child.control.close()
+        self._children.clear()
+        self._zygote.wait()
+
+
+def _kill_group(leader: int) -> None:
+    """End a process and what it started."""
+    if leader:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader, signal.SIGKILL)
+
+
+def _open_log(path: Path) -> BinaryIO:
+    """A full disk costs the log, not the worker."""
+    try:
+        return path.open("ab")
+    except OSError:
+        return open(os.devnull, "ab")
+
+
+def _tail(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")[-4000:].strip()
+    except OSError:
+        return "(not readable)"
+
+
+def _reason(status: int) -> str:
+    if status < 0:
+        name = signal.Signals(-status).name
+        return f"was killed by {name}{HINTS.get(name, '')}"
+    if status == PREEMPTED:
+        return "was asked to leave (SIGTERM)"
+    if status == CANNOT_FORK:
+        return "could not be forked: there is no memory, or no more processes are allowed (`ulimit -u`)"
+    return f"exited with code {status}"

@@ -1,0 +1,184 @@
+"""Where metrics go: JSON lines and TensorBoard files, written such that a full disk costs figures and never the run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Protocol
+
+from srl.base.clock import Clock, SystemClock
+from srl.storage.disk import explain
+
+logger = logging.getLogger(__name__)
+
+
+class Sink(Protocol):
+    def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
+        """Keep the figures of one moment; they can be read by others when this returns."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class JsonLinesSink:
+    """One object per line: `{"step": 4096, "time": 1700000000.5, "return": 21.3, ...}`; NaN and inf are null."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = _Appender(path)
+
+    def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
+        record: dict[str, Any] = {"step": int(step), "time": round(wall, 3)}
+        record.update((key, _plain(value)) for key, value in metrics.items() if key not in record)
+        self._file.append(json.dumps(record, allow_nan=False).encode() + b"\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TensorboardSink:
+    """Scalars in an event file; tensorboard is imported with the first write, torch never."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._file: _Appender | None = None
+
+    def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        framed = BytesIO()
+        records = RecordWriter(framed)
+        file = self._file
+        if file is None:
+            host = socket.gethostname().replace("/", "-")
+            file = _Appender(self._directory / f"events.out.tfevents.{int(wall)}.{host}.{os.getpid()}")
+            records.write(Event(wall_time=wall, file_version="brain.Event:2").SerializeToString())
+        values = [Summary.Value(tag=key, simple_value=_float32(value)) for key, value in sorted(metrics.items())]
+        event = Event(wall_time=wall, step=int(step), summary=Summary(value=values))
+        records.write(event.SerializeToString())
+        file.append(framed.getvalue())
+        self._file = file
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class MetricSinks:
+    """Several sinks, each of which may fail: one warning, then another try from time to time."""
+
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        retry_seconds: float = 30.0,
+        clock: Clock | None = None,
+        warn: Callable[[str], object] = logger.warning,
+    ) -> None:
+        self._sinks = list(sinks)
+        self._retry_seconds = retry_seconds
+        self._clock = clock or SystemClock()
+        self._warn = warn
+        self._retry_at = [-math.inf] * len(self._sinks)
+        self._warned = [False] * len(self._sinks)
+        self.failures = 0
+        """Writes that were tried and failed."""
+        self.lost = 0
+        """Records that one of the sinks does not hold: failed, or not tried so soon after a failure."""
+
+    def write(self, step: int, metrics: Mapping[str, float], wall: float | None = None) -> None:
+        """Never raises."""
+        wall = self._clock.wall() if wall is None else wall
+        for index, sink in enumerate(self._sinks):
+            if self._clock.now() < self._retry_at[index]:
+                self.lost += 1
+                continue
+            try:
+                sink.write(step, metrics, wall)
+                self._retry_at[index] = -math.inf
+            except Exception as error:  # whatever a sink does, the run goes on
+                self._failed(index, error)
+
+    def close(self) -> None:
+        for index, sink in enumerate(self._sinks):
+            try:
+                sink.close()
+            except Exception as error:
+                self._failed(index, error)
+
+    def _failed(self, index: int, error: Exception) -> None:
+        self.failures += 1
+        self.lost += 1
+        self._retry_at[index] = self._clock.now() + self._retry_seconds
+        if not self._warned[index]:
+            self._warned[index] = True
+            reason = explain(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+            sink = self._sinks[index]
+            name, hint = getattr(sink, "name", type(sink).__name__), getattr(sink, "hint", "")
+            self._warn(
+                f"metrics are being lost: {name} cannot write ({reason}); {hint}{'; ' if hint else ''}the run goes "
+                f"on, next try in {self._retry_seconds:.0f} s"
+            )
+
+
+class _Appender:
+    """A file that grows by whole records: one that did not fit, or was cut by a crash, is taken back."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def append(self, record: bytes) -> None:
+        if self._descriptor is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._descriptor = os.open(self._path, flags, 0o644)
+            if record.endswith(b"\n"):
+                _cut_torn_line(self._descriptor)
+        end = os.fstat(self._descriptor).st_size
+        try:
+            written = 0
+            while written < len(record):
+                written += os.write(self._descriptor, record[written:])
+        except OSError:
+            os.ftruncate(self._descriptor, end)
+            raise
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _cut_torn_line(descriptor: int) -> None:
+    """Remove the half line that a kill in the middle of a write left at the end."""
+    size = os.fstat(descriptor).st_size
+    end = size
+    while end > 0:
+        begin = max(0, end - 65536)
+        newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if newline >= 0:
+            end = begin + newline + 1
+            break
+        end = begin
+    if end != size:
+        os.ftruncate(descriptor, end)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bool, int, str)) or value is None:
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _float32(value: float) -> float:
+    """Beyond the range of float32 protobuf would refuse; TensorBoard draws infinity as a gap."""
+    number = float(value)
+    return math.copysign(math.inf, number) if abs(number) > 3.4028234e38 else number

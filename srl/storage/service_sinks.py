@@ -1,0 +1,186 @@
+"""Metrics for services of others: W&B and MLflow, imported only when used, and written to by a thread of their own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from srl.base.importing import load_object
+from srl.base.suggestions import nearest
+from srl.storage.metric_sinks import JsonLinesSink, MetricSinks, Sink, TensorboardSink
+from srl.storage.run_directory import RunDirectory
+
+CLOSE_SECONDS = 20.0
+PENDING = 1000
+EXTRAS = {"wandb": "wandb", "mlflow": "mlflow"}
+"""A sink's name -> the package that it needs."""
+NAMES = ("tensorboard", *EXTRAS)
+HINTS = {
+    "wandb": "`wandb login`, or WANDB_MODE=offline to keep figures in the run's directory",
+    "mlflow": "set MLFLOW_TRACKING_URI to a server's address",
+}
+"""What to do about a service that does not take figures."""
+
+
+def check_sinks(names: Sequence[str]) -> None:
+    """Raise for a sink that cannot be, before a run is started."""
+    for name in names:
+        if ":" in name:
+            load_object(name)
+        elif name not in NAMES:
+            raise ValueError(
+                f"no sink {name!r} (your own is named package.module:function or path/file.py:function)"
+                f"{nearest(name, NAMES)}"
+            )
+        elif name in EXTRAS and importlib.util.find_spec(EXTRAS[name]) is None:
+            raise ImportError(f'the sink {name} needs the package {EXTRAS[name]}; pip install "srl[{name}]"')
+
+
+def sinks_of(run: RunDirectory, names: Sequence[str] = ("tensorboard",), **options: Any) -> MetricSinks:
+    """metrics.jsonl, which every run has, and the sinks that were asked for."""
+    kinds: dict[str, Callable[[RunDirectory], Sink]] = {"wandb": WandbSink, "mlflow": MlflowSink}
+    sinks: list[Sink] = [JsonLinesSink(run.metrics)]
+    for name in names:
+        if name == "tensorboard":
+            sinks.append(TensorboardSink(run.tensorboard))
+        else:
+            kind = kinds[name] if name in kinds else load_object(name)
+            sinks.append(BackgroundSink(partial(kind, run), name, HINTS.get(name, "")))
+    return MetricSinks(sinks, **options)
+
+
+class BackgroundSink:
+    """A sink that may be slow or far away, in a thread: a server that does not answer must not hold up supervision.
+
+    The sink is made in the thread with the first record. Of records that pile up the oldest are dropped. An error comes
+    out of the next `write`.
+    """
+
+    def __init__(
+        self, make: Callable[[], Sink], name: str, hint: str = "", close_seconds: float = CLOSE_SECONDS
+    ) -> None:
+        self.name, self.hint = name, hint
+        self._make = make
+        self._close_seconds = close_seconds
+        self._pending: queue.Queue[tuple[int, dict[str, float], float] | None] = queue.Queue(PENDING)
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="metrics", daemon=True)
+            self._thread.start()
+        if self._pending.full():
+            self._pending.get_nowait()
+        self._pending.put_nowait((step, dict(metrics), wall))
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Wait for what is under way, but not for ever."""
+        if self._thread is None:
+            return
+        if self._pending.full():
+            self._pending.get_nowait()
+        self._pending.put_nowait(None)
+        self._thread.join(self._close_seconds)
+        if self._thread.is_alive():
+            raise TimeoutError(f"it did not take the last figures within {self._close_seconds:.0f} s")
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        sink: Sink | None = None
+        while (record := self._pending.get()) is not None:
+            try:
+                sink = self._make() if sink is None else sink
+                sink.write(*record)
+            except Exception as error:  # told by the next write: the run goes on
+                self._error = error
+        try:
+            if sink is not None:
+                sink.close()
+        except Exception as error:
+            self._error = error
+
+
+class WandbSink:
+    """A W&B run. Project, entity, group, mode and so on are W&B's own settings (WANDB_PROJECT, WANDB_MODE=offline)."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        import wandb
+
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "srl"),
+            name=os.environ.get("WANDB_NAME", run.name),
+            dir=str(run.path),
+            id=_remembered(run, "wandb"),
+            resume="allow",
+            config=run.read_facts(),
+            settings=wandb.Settings(silent=True, console="off"),
+        )
+        _remember(run, "wandb", str(self._run.id))
+        # Evaluations belong to an earlier step than the newest: W&B's own counter would refuse them.
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
+        self._run.log({**metrics, "step": step, "_timestamp": wall})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class MlflowSink:
+    """An MLflow run, in an experiment named after the environment; where to is MLflow's own setting
+    (MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME)."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        from mlflow import MlflowClient
+
+        self._client = MlflowClient()
+        config = run.read_facts()
+        known = _remembered(run, "mlflow")
+        self._id = known or self._create(run.name, config)
+        if known is not None:
+            self._client.update_run(known, status="RUNNING")
+        _remember(run, "mlflow", self._id)
+
+    def _create(self, name: str, config: Mapping[str, Any]) -> str:
+        title = os.environ.get("MLFLOW_EXPERIMENT_NAME", str(config["environment"]))
+        found = self._client.get_experiment_by_name(title)
+        experiment = found.experiment_id if found is not None else self._client.create_experiment(title)
+        created = self._client.create_run(experiment, run_name=name)
+        for option, value in config["options"].get("fields", {}).items():
+            self._client.log_param(created.info.run_id, option, json.dumps(value)[:500])
+        return str(created.info.run_id)
+
+    def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
+        from mlflow.entities import Metric
+
+        values = [
+            Metric(name, float(value), int(wall * 1000), step)
+            for name, value in metrics.items()
+            if math.isfinite(value)
+        ]
+        self._client.log_batch(self._id, metrics=values)
+
+    def close(self) -> None:
+        self._client.set_terminated(self._id)
+
+
+def _remembered(run: RunDirectory, service: str) -> str | None:
+    """What a service called this run when it began, so that a resumed run goes on there."""
+    path = run.path / f"{service}.id"
+    return path.read_text().strip() if path.is_file() else None
+
+
+def _remember(run: RunDirectory, service: str, name: str) -> None:
+    (run.path / f"{service}.id").write_text(f"{name}\n")

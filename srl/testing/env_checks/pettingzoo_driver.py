@@ -1,0 +1,188 @@
+"""Probes of PettingZoo's environments, parallel and turn-based."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from srl.testing.env_checks.driver import Caller, CheckStopped, Reception, Row, act, unpack_reset, unpack_step
+from srl.testing.env_checks.gymnasium_driver import finish
+from srl.testing.env_checks.values import check_spaces
+
+
+class Cast:
+    """The agents of an environment, their spaces, and a choice of action that respects masks."""
+
+    def __init__(self, environment: Any, call: Caller) -> None:
+        self._environment = environment
+        self._findings = call.findings
+        self._spaces: dict[str, tuple[Any, Any]] = {}
+
+    def check_spaces(self) -> None:
+        agents = getattr(self._environment, "possible_agents", None)
+        if not agents:
+            self._findings.error(
+                "all agents that may take part in `possible_agents`",
+                "none",
+                "set it in __init__: lanes are laid out by it",
+            )
+            raise CheckStopped
+        for agent in agents:
+            who = f" of {agent}"
+            observation, action = self._of(agent, "observation_space"), self._of(agent, "action_space")
+            if self._environment.action_space(agent) is not action:
+                self._findings.warning(
+                    f"action_space({agent!r}) to return the same object at every call",
+                    "a new one",
+                    "make spaces once, or decorate the method with functools.cache: a seed given to a space is lost",
+                )
+            check_spaces(self._findings, observation, action, who)
+            self._spaces[str(agent)] = observation, action
+
+    def _of(self, agent: Any, role: str) -> Any:
+        try:
+            return getattr(self._environment, role)(agent)
+        except Exception as error:
+            self._findings.error(f"{role}({agent!r}) to return a space", f"{error!r}", f"override the method {role}")
+            raise CheckStopped from error
+
+    def spaces_of(self, agent: str) -> tuple[Any, Any]:
+        if agent not in self._spaces:
+            self._findings.error(
+                "only agents of `possible_agents` to appear", f"{agent!r}", "list it: lanes are laid out beforehand"
+            )
+            raise CheckStopped
+        return self._spaces[agent]
+
+    def seed_actions(self, seed: int) -> None:
+        for index, (_, action) in enumerate(self._spaces.values()):
+            action.seed(seed + index)
+
+    def choose(self, agent: Any, observation: Any, info: Any) -> Any:
+        _, space = self.spaces_of(str(agent))
+        for source in (observation, info):
+            if isinstance(source, Mapping) and "action_mask" in source:
+                return space.sample(np.asarray(source["action_mask"], np.int8))
+        return space.sample()
+
+
+class ParallelProbe:
+    owns_buffers = True
+    limit: int | None = None
+
+    def __init__(self, environment: Any, call: Caller) -> None:
+        self._environment = environment
+        self._call = call
+        self._cast = Cast(environment, call)
+        self._alive: list[Any] = []
+        self._gone: set[Any] = set()
+        self._last: tuple[Mapping[Any, Any], Mapping[Any, Any]] = ({}, {})  # observations, infos
+        self.check_spaces, self.spaces_of = self._cast.check_spaces, self._cast.spaces_of
+        self.seed_actions = self._cast.seed_actions
+
+    def reset(self, seed: int | None) -> Row:
+        result = self._call("reset(seed=...)", self._environment.reset, seed=seed)
+        observations = unpack_reset(self._call.findings, result)
+        self._last = observations, result[1]
+        self._alive, self._gone = list(self._environment.agents), set()
+        if not self._alive:
+            self._stop("agents after reset", "`agents` is empty", "fill `agents` in reset")
+        return Row({str(agent): Reception(self._given(observations, agent, "observation")) for agent in self._alive})
+
+    def step(self) -> Row:
+        observations, infos = self._last
+        actions = {agent: self._cast.choose(agent, observations[agent], infos.get(agent)) for agent in self._alive}
+        result = unpack_step(self._call.findings, act(self._call, self._environment.step, actions))
+        names = ("observation", "reward", "terminated", "truncated")
+        for name, given in zip((*names, "info"), result, strict=True):
+            if not isinstance(given, Mapping):
+                self._stop(f"{name}s as a dictionary by agent", type(given).__name__, "return {agent: ...}")
+        self._last = result[0], result[4]
+        agents: dict[str, Reception] = {}
+        for agent in actions:
+            values = [self._given(part, agent, name) for part, name in zip(result, names, strict=False)]
+            agents[str(agent)] = Reception(*values)
+            self._check_leaving(agent, agents[str(agent)].ended)
+        self._gone |= {agent for agent in actions if agents[str(agent)].ended}
+        self._alive = [agent for agent in self._environment.agents if agent not in self._gone]
+        for agent in self._alive:
+            if agent not in actions:
+                agents[str(agent)] = Reception(self._given(result[0], agent, "observation"))
+        return Row(agents, ended=not self._alive)
+
+    def finish(self) -> None:
+        finish(self._environment, self._call)
+
+    def _check_leaving(self, agent: Any, ended: bool) -> None:
+        findings = self._call.findings
+        if ended and agent in self._environment.agents:
+            findings.error(
+                "agents that ended to leave `agents`", f"{agent!r} is still there", "remove it in the same step"
+            )
+        if not ended and agent not in self._environment.agents:
+            findings.error(
+                "agents to leave only when terminated or truncated", f"{agent!r} vanished", "say how its episode ended"
+            )
+
+    def _given(self, part: Mapping[Any, Any], agent: Any, name: str) -> Any:
+        if not isinstance(part, Mapping) or agent not in part:
+            self._stop(
+                f"{name} of every agent that acts or acted", f"none of {agent!r}", "return it, also when it ends"
+            )
+        return part[agent]
+
+    def _stop(self, wanted: str, found: str, advice: str) -> None:
+        self._call.findings.error(wanted, found, advice)
+        raise CheckStopped
+
+
+class TurnProbe:
+    """Every turn is a row, with the agent whose turn comes next; so is every step with None of a dead agent."""
+
+    owns_buffers = True
+    limit: int | None = None
+
+    def __init__(self, environment: Any, call: Caller) -> None:
+        self._environment = environment
+        self._call = call
+        self._cast = Cast(environment, call)
+        self._next = Reception(None)
+        self._info: Any = None
+        self.check_spaces, self.spaces_of = self._cast.check_spaces, self._cast.spaces_of
+        self.seed_actions = self._cast.seed_actions
+
+    def reset(self, seed: int | None) -> Row:
+        self._call("reset(seed=...)", self._environment.reset, seed=seed)
+        if not self._environment.agents:
+            self._call.findings.error("agents after reset", "`agents` is empty", "fill `agents` in reset")
+            raise CheckStopped
+        row = self._receive()
+        return Row({agent: Reception(reception.observation) for agent, reception in row.agents.items()})
+
+    def step(self) -> Row:
+        environment, agent = self._environment, self._environment.agent_selection
+        if not self._next.ended:
+            act(self._call, environment.step, self._cast.choose(agent, self._next.observation, self._info))
+            return self._receive()
+        self._call("step(None) of an agent that ended", environment.step, None)
+        if agent in environment.agents:
+            self._call.findings.error(
+                "agents that ended to leave when stepped with None",
+                f"{agent!r} is still there",
+                "call self._was_dead_step(action) at the beginning of step",
+            )
+            raise CheckStopped
+        return self._receive()
+
+    def finish(self) -> None:
+        finish(self._environment, self._call)
+
+    def _receive(self) -> Row:
+        environment = self._environment
+        if not environment.agents:
+            return Row(ended=True)
+        observation, reward, terminated, truncated, self._info = self._call("last()", environment.last)
+        self._next = Reception(observation, reward, terminated, truncated)
+        return Row({str(environment.agent_selection): self._next})

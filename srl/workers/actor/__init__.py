@@ -1,0 +1,1 @@
+"""The actor: steps environments and records what happens."""

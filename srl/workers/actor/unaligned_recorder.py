@@ -1,0 +1,182 @@
+"""Recording lanes that keep their own time: agents that take turns, wait or die."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from srl.api.block import Block
+from srl.api.lanes import Arrival
+from srl.api.streams import Cell, OpenBlock
+from srl.base.meter import Counter, Meter
+from srl.base.state import State, pack, part, under, unpack
+from srl.base.tree import Array, Tree, leaves
+from srl.streams.push_producer import Producer
+from srl.streams.resuming import open_block
+from srl.workers.actor.aligned_recorder import Teams, action_paths, memory_paths
+from srl.workers.actor.episodes import EpisodeTally
+
+
+@dataclass
+class _Lane:
+    """One agent of one copy. Without an admitted block it plays on in a spare one, unrecorded."""
+
+    spare: Block
+    opened: OpenBlock | None = None
+    row: int = 0
+    acted: bool = False
+    """The present row's action was given to the environment and has not been answered yet."""
+    memory: dict[str, Array] = field(default_factory=dict)
+    """What a recurrent policy remembers of this lane, by the path of its next row's array."""
+
+    @property
+    def block(self) -> Block:
+        return self.spare if self.opened is None else self.opened.block
+
+
+class UnalignedRecorder:
+    """A block of one lane for every lane. A row is written only when its lane must decide, or ends.
+
+    Lanes never wait for admission: an agent that paused would stop its whole game, and with it the lanes whose blocks
+    the trainer waits for. So a lane without an admitted block acts on, and is recorded again when it gets one.
+    """
+
+    is_plain = False
+
+    def __init__(self, producer: Producer, team_lanes: list[int], meter: Meter) -> None:
+        self._producer = producer
+        self._meter = meter
+        self._horizon = producer.arena.spec.horizon
+        self._teams = Teams(team_lanes)
+        self._slices, total = self._teams.slices, self._teams.num_lanes
+        self._lanes = [_Lane(producer.spare()) for _ in range(total)]
+        specs = dict(producer.arena.spec.arrays())
+        self._actions = {path: specs[path].empty(total) for path in action_paths(producer.arena.spec)}  # [L, ...]
+        self._memory = memory_paths(producer.arena.spec)
+        self._written: list[int] = []
+        self.tally = EpisodeTally(total)
+
+    def arrive(self, arrivals: Sequence[Arrival]) -> None:
+        for arrival, lanes in zip(arrivals, self._slices, strict=True):
+            ended = arrival.terminated | arrival.truncated
+            failed = np.zeros_like(ended) if arrival.failed is None else arrival.failed
+            for index in np.flatnonzero(failed):
+                self._restart(lanes.start + int(index))
+            if arrival.facts:
+                self.tally.note(arrival.facts, ended)
+            for index in np.flatnonzero(arrival.acting | ended):
+                self._write(lanes.start + int(index), int(index), arrival)
+
+    def _write(self, number: int, index: int, arrival: Arrival) -> None:
+        lane = self._lanes[number]
+        if lane.acted:
+            self._answer(number, index, arrival)
+        if lane.opened is not None and not lane.opened.alive:
+            self._producer.discard(lane.opened)
+            lane.opened, lane.row = None, 0
+        if lane.opened is None:
+            lane.opened, lane.row = self._producer.open(), 0
+        arrays, row = lane.block.arrays, lane.row
+        for path, leaf in leaves(arrival.observation, "observation"):
+            arrays[path][row, 0] = leaf[index]
+        arrays["acting"][row, 0] = arrival.acting[index]
+        arrays["first"][row, 0] = arrival.first[index]
+        for path, values in lane.memory.items():
+            arrays[path][row, 0] = values
+        self._written.append(number)
+
+    def _answer(self, number: int, index: int, arrival: Arrival) -> None:
+        """The environment answered the lane's last action: complete that row and go to the next."""
+        lane = self._lanes[number]
+        arrays, row = lane.block.arrays, lane.row
+        arrays["reward"][row, 0] = arrival.reward[index]
+        arrays["terminated"][row, 0] = arrival.terminated[index]
+        arrays["truncated"][row, 0] = arrival.truncated[index]
+        if arrays["acting"][row, 0]:
+            ended = bool(arrival.terminated[index] or arrival.truncated[index])
+            self.tally.count_step(number, float(arrival.reward[index]), ended)
+            self._meter.add(Counter.DECISIONS if lane.opened is not None else Counter.UNRECORDED)
+        if lane.opened is not None:
+            lane.row += 1
+        lane.acted = False
+
+    def _restart(self, number: int) -> None:
+        """The lane's environment broke: what it had recorded ends here."""
+        lane = self._lanes[number]
+        if lane.opened is not None:
+            self._producer.discard(lane.opened)
+        lane.opened, lane.row, lane.acted = None, 0, False
+        self.tally.forget(np.array([number]))
+
+    def prepare(self) -> bool:
+        if any(lane.opened is None for lane in self._lanes):
+            self._producer.poll()
+        return True
+
+    def cells(self) -> list[Cell]:
+        return [Cell(self._lanes[number].block, self._lanes[number].row) for number in self._written]
+
+    def min_version(self) -> int:
+        opened = (self._lanes[number].opened for number in self._written)
+        return max((block.min_version for block in opened if block is not None), default=0)
+
+    def decided(self) -> bool:
+        for number in self._written:
+            lane = self._lanes[number]
+            for path, values in self._actions.items():
+                values[number] = lane.block.arrays[path][lane.row, 0]
+            for kept, remembered in self._memory:
+                lane.memory[remembered] = lane.block.arrays[kept][lane.row, 0].copy()
+            lane.acted = True
+            if lane.opened is not None and lane.row == self._horizon:
+                self._turn_over(lane)
+        self._written.clear()
+        return True
+
+    def _turn_over(self, lane: _Lane) -> None:
+        """The block is full, its last row decided: hand it over; the next one begins with that same row."""
+        full = lane.opened
+        assert full is not None
+        last: dict[str, Array] = {path: values[lane.row].copy() for path, values in full.block.arrays.items()}
+        self._producer.post(full)
+        following = self._producer.open()
+        if following is not None and int(last["version"].min()) < following.min_version:
+            self._producer.discard(following)  # this row was decided by a version too old for it
+            following = None
+        lane.opened, lane.row = following, 0
+        for path, values in last.items():
+            lane.block.arrays[path][0] = values
+
+    def actions(self) -> tuple[Tree, ...]:
+        return self._teams.actions(self._actions)
+
+    def abandon(self) -> None:
+        for number in range(len(self._lanes)):
+            self._restart(number)
+        self._written.clear()
+
+    def state(self) -> State:
+        lanes = [[-1 if lane.opened is None else lane.opened.block.index, lane.row, lane.acted] for lane in self._lanes]
+        return {
+            "facts": pack({"lanes": lanes, "written": self._written}),
+            **{
+                f"memory/{number}/{path}": values.copy()
+                for number, lane in enumerate(self._lanes)
+                for path, values in lane.memory.items()
+            },
+            **{f"actions/{path}": values.copy() for path, values in self._actions.items()},
+            **under("tally", self.tally.state()),
+        }
+
+    def restore(self, state: State) -> None:
+        facts = unpack(state["facts"])
+        for number, (index, row, acted) in enumerate(facts["lanes"]):
+            lane = self._lanes[number]
+            lane.opened, lane.row, lane.acted = open_block(self._producer, index), row, acted
+            lane.memory = part(state, f"memory/{number}")
+        self._written = facts["written"]
+        for path, values in part(state, "actions").items():
+            self._actions[path][...] = values
+        self.tally.restore(part(state, "tally"))

@@ -1,0 +1,218 @@
+"""The actor: steps a ring of lane groups; while one group waits for its decisions, the others go on."""
+
+from __future__ import annotations
+
+import math
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from srl.api.control import Episodes, Notice
+from srl.api.lanes import LanesConfig, LaneSpec
+from srl.api.worker import IDLE, WORKED, BoundLanesConfig, Context, PollResult
+from srl.base.meter import Counter
+from srl.base.seeding import derive
+from srl.base.state import NotYet, State, part, under
+from srl.base.text import last_line
+from srl.streams.push_producer import Producer
+from srl.streams.request import Client, InlineClient
+from srl.streams.resuming import restore_client, restore_producer, save_client, save_producer
+from srl.workers.actor.aligned_recorder import AlignedRecorder, Recorder
+from srl.workers.actor.lane_group import LaneGroup
+from srl.workers.actor.unaligned_recorder import UnalignedRecorder
+from srl.workers.actor.unrecorded import UnrecordedLanes
+from srl.workers.errors import RunBroken
+from srl.workers.roles import Role, assign_teams
+
+REPORT_SECONDS = 0.25
+SLICE_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class ActorConfig:
+    environment: LanesConfig
+    spec: LaneSpec
+    """What one copy of the environment looks like."""
+    roles: tuple[Role, ...]
+    copies: int
+    """Environment copies in each group of the ring."""
+    ring: int = 1
+    max_env_failures: int = 10
+    """More broken environments than this within a minute end the run with the last one's report."""
+
+    def build(self, context: Context) -> Actor:
+        return Actor(self, context)
+
+
+def _num_blocks(role: Role, ring: int, num_lanes: int) -> tuple[int, int]:
+    """Blocks that are filled at the same time, and those that are written to without being recorded."""
+    if role.frozen:
+        return 0, ring
+    return (ring, 0) if role.aligned else (ring * num_lanes, ring * num_lanes)
+
+
+class Actor:
+    def __init__(self, config: ActorConfig, context: Context) -> None:
+        self._config = config
+        self._context = context
+        self._meter = context.meter
+        spec = replace(config.spec, num_copies=config.copies)
+        teams = assign_teams(spec, tuple(role.agents for role in config.roles))
+        self._producers: list[Producer] = []
+        self._clients: list[InlineClient | Client] = []
+        recorders: list[list[Recorder]] = [[] for _ in range(config.ring)]
+        for role, members in zip(config.roles, teams, strict=True):
+            counts = [spec.num_lanes(team) for team in members]
+            num_open, num_spare = _num_blocks(role, config.ring, sum(counts))
+            producer = role.samples.producer(context, num_open, num_spare)
+            self._producers.append(producer)
+            self._clients.append(self._client(role, producer))
+            kind = UnrecordedLanes if role.frozen else AlignedRecorder if role.aligned else UnalignedRecorder
+            for slot in range(config.ring):
+                recorders[slot].append(kind(producer, counts, self._meter))
+        environment = config.environment
+        if isinstance(environment, BoundLanesConfig):
+            environment = environment.bind(context)
+        self._groups = [
+            LaneGroup(
+                slot,
+                environment,
+                config.copies,
+                teams,
+                recorders[slot],
+                self._clients,
+                self._meter,
+                context.seed,
+                SLICE_SECONDS if context.threads else math.inf,  # runs that must repeat know no clock
+            )
+            for slot in range(config.ring)
+        ]
+        self._failures: deque[float] = deque()
+        self._reported = 0.0
+        self._started = 0
+
+    def _client(self, role: Role, producer: Producer) -> InlineClient | Client:
+        if role.inference is not None:
+            return role.inference.client(self._context, producer.arena)
+        seed = derive(self._context.seed, "policy", role.policy)
+        policy = role.algorithm.build_policy(role.observation, role.action, seed)
+        return InlineClient(policy, self._context.parameters(role.policy), self._meter)
+
+    def poll(self) -> PollResult:
+        if self._started < len(self._groups):
+            group = self._groups[self._started]
+            self._started += 1
+            self._attempt(group, group.start)
+            return WORKED
+        worked = waiting = False
+        for group in self._groups:
+            worked |= self._attempt(group, group.advance)
+            waiting |= group.waiting
+        if waiting:
+            worked |= self._collect()
+        if worked:
+            self._meter.add(Counter.PROGRESS)
+        else:
+            for producer in self._producers:
+                producer.poll()
+            if not waiting:
+                for client in self._clients:
+                    client.poll()  # nothing is under way, but a server that is gone would ring for ever
+        now = time.monotonic()
+        if now - self._reported > REPORT_SECONDS:
+            self._reported = now
+            self._report()
+        return WORKED if worked else IDLE
+
+    def _collect(self) -> bool:
+        """Take in decisions; the groups that have all of theirs step."""
+        worked = False
+        for role, client in enumerate(self._clients):
+            client.flush()
+            for tag in client.poll():
+                group = self._groups[tag]
+                self._attempt(group, partial(group.decided, role))
+                worked = True
+        return worked
+
+    def _attempt(self, group: LaneGroup, action: Callable[[], bool | None]) -> bool:
+        """An environment that breaks costs its group's unfinished rows, not the run."""
+        try:
+            result = action()
+        except RunBroken:
+            raise
+        except Exception:
+            self._broken(traceback.format_exc())
+            self._meter.add(Counter.LANE_FAILURES)
+            self._attempt(group, group.start)
+            return True
+        if group.reports:
+            for report in group.reports:
+                self._broken(report)
+            group.reports.clear()
+        return result is True
+
+    def _broken(self, report: str) -> None:
+        now = time.monotonic()
+        self._failures.append(now)
+        while self._failures and now - self._failures[0] > 60.0:
+            self._failures.popleft()
+        count = len(self._failures)
+        if count > self._config.max_env_failures:
+            raise RunBroken(
+                f"environments broke {count} times within a minute in {self._context.place.name}; the last report:\n"
+                f"{report}"
+            )
+        last = last_line(report, "no word", limit=None)
+        self._context.report(Notice(f"an environment broke and was replaced: {last}"))
+
+    def _report(self) -> None:
+        for position, role in enumerate(self._config.roles):
+            count, returns, lengths = 0, [], []
+            facts: dict[str, tuple[float, int]] = {}
+            for group in self._groups:
+                tally = group.recorders[position].tally
+                for name, (total, number) in tally.drain_facts().items():
+                    sum_before, number_before = facts.get(name, (0.0, 0))
+                    facts[name] = (sum_before + total, number_before + number)
+                more, some, long = tally.drain()
+                count += more
+                returns += some
+                lengths += long
+            if count:
+                means = {name: total / number for name, (total, number) in facts.items() if number}
+                self._context.report(Episodes(count, returns, lengths, role.policy, means))
+
+    def state(self) -> State:
+        """With every environment in the middle of its episode, and every block as far as it is filled."""
+        if self._started < len(self._groups):
+            raise NotYet("its environments are still being built")
+        parts = {
+            **{f"producer/{role}": save_producer(producer) for role, producer in enumerate(self._producers)},
+            **{f"client/{role}": save_client(client) for role, client in enumerate(self._clients)},
+            **{f"group/{group.tag}": group.state() for group in self._groups},
+        }
+        return {key: value for name, state in parts.items() for key, value in under(name, state).items()}
+
+    def restore(self, state: State) -> bool:
+        ready = True
+        for role, producer in enumerate(self._producers):
+            ready &= restore_producer(producer, part(state, f"producer/{role}"))
+            ready &= restore_client(self._clients[role], producer.arena, part(state, f"client/{role}"))
+        if ready:
+            for group in self._groups:
+                group.restore(part(state, f"group/{group.tag}"))
+            self._started = len(self._groups)
+        return ready
+
+    def close(self) -> None:
+        self._report()
+        for group in self._groups:
+            group.close()
+        for client in self._clients:
+            client.close()
+        for producer in self._producers:
+            producer.close()

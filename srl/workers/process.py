@@ -1,0 +1,127 @@
+"""The process around a worker: builds it, polls it, sleeps when it is idle, listens to the controller."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from srl.api.control import Failure, InjectFault, Names, Ready, Stop
+from srl.api.transport import Channel, ChannelClosed
+from srl.api.worker import WorkerConfig
+from srl.base.meter import Phase
+from srl.names.table import NameView
+from srl.workers.context import WorkerContext
+from srl.workers.errors import RunBroken
+from srl.workers.faults import Faults
+
+LEFT = 83
+"""Exit code of a worker that left because it had finished or was told to. Not 0: foreign code may exit with that."""
+PREEMPTED = 84
+"""Exit code of a worker that was sent SIGTERM: it left in good order, and its place is to be filled again."""
+CONTROL_SECONDS = 0.02
+IDLE_SECONDS = 0.1
+LESS_MEMORY = "use fewer --lanes, a shorter --horizon or fewer --actors, or allow this host more memory (`ulimit -v`)"
+
+
+class WorkerHost:
+    """Runs one worker until it has finished, is told to stop, or its controller is gone."""
+
+    def __init__(self, config: WorkerConfig, context: WorkerContext, control: Channel, names: NameView) -> None:
+        self._config = config
+        self._context = context
+        self._control = control
+        self._names = names
+        self._stopping = self._preempted = False
+        self._heard = 0.0
+        self._faults = Faults(context.meter)
+        context.listen_to_controller = self._hear
+
+    def run(self) -> int:
+        """The exit code of the process."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        meter = self._context.meter
+        meter.begin()
+        try:
+            worker = self._config.build(self._context)
+        except (ValueError, TypeError, LookupError, ImportError, RunBroken) as error:
+            # A replacement would be built from the same config and fail the same way.
+            return self._fail(error, fatal=True)
+        except MemoryError as error:
+            return self._fail(MemoryError(f"{error}; {LESS_MEMORY}"), fatal=True)
+        except Exception as error:
+            return self._fail(error, fatal=False)
+        try:
+            self._context.report(Ready())
+            meter.enter(Phase.OTHER)
+            while not self._stopping:
+                result = worker.poll()
+                if result.finished:
+                    break
+                if not result.worked:
+                    meter.enter(Phase.WAITING)
+                    self._context.bells.wait(IDLE_SECONDS)
+                    meter.enter(Phase.OTHER)
+                    self._hear()
+                elif time.monotonic() - self._heard > CONTROL_SECONDS:
+                    self._hear()
+            worker.close()
+        except RunBroken as error:
+            return self._fail(error, fatal=True)
+        except Exception as error:
+            return self._fail(error, fatal=False)
+        return PREEMPTED if self._preempted else LEFT
+
+    def _hear(self) -> None:
+        self._heard = time.monotonic()
+        while (received := self._control.receive()) is not None:
+            message = received[0]
+            if isinstance(message, Names):
+                self._names.replace(message.entries)
+            elif isinstance(message, Stop):
+                self._stopping = True
+            elif isinstance(message, InjectFault):
+                self._faults.begin(message)
+        self._control.flush()
+        if self._faults:
+            self._faults.suffer()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = self._preempted = True
+        self._context.bells.ring()
+
+    def _fail(self, error: BaseException, fatal: bool) -> int:
+        with contextlib.suppress(OSError):  # a full disk
+            print(traceback.format_exc(), flush=True)
+        text = str(error) if fatal else traceback.format_exc()
+        try:
+            self._context.report(Failure(text or repr(error), fatal))
+            self._control.flush()
+        except ChannelClosed:
+            pass
+        return 1
+
+
+def limit_threads() -> None:
+    """One torch thread for each worker: teams of spinning threads on shared cores cost a factor of ten."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """The same for a while, in a process that is the user's: small batches are decided on, one after the other."""
+    torch: Any = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch is not None else 1
+    limit_threads()
+    try:
+        yield
+    finally:
+        if torch is not None:
+            torch.set_num_threads(before)

@@ -1,0 +1,1 @@
+"""The trainer: gathers batches, learns from them and publishes parameters."""

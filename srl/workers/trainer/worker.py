@@ -1,0 +1,241 @@
+"""The trainer worker: takes batches, learns, commits, publishes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from srl.api.algorithm import AlgorithmConfig
+from srl.api.control import Done, Figures, Notice
+from srl.api.spaces import Space
+from srl.api.trainer import HoldingTrainer, TrainerGroup
+from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult
+from srl.base.meter import Counter, Phase
+from srl.base.seeding import derive
+from srl.base.state import NotYet, State, part, under
+from srl.streams.push import PushStream
+from srl.workers.errors import RunBroken
+from srl.workers.trainer.prefetch import Batch, BatchSource, DirectBatches, PrefetchedBatches
+from srl.workers.trainer.update_log import UpdateJournal
+
+REPORT_SECONDS = 0.25
+MAX_SKIPPED = 3
+AGREED = "next update"
+
+
+@dataclass(frozen=True)
+class TrainerWorkerConfig:
+    policy: str
+    algorithm: AlgorithmConfig
+    observation: Space
+    action: Space
+    samples: PushStream
+    target_steps: int
+    seed: int
+    """Of the first parameters: the same for all ranks."""
+    size: int = 1
+    """Data-parallel trainers of this policy."""
+    alone: bool = True
+    """No other policy learns in this run. Otherwise who has its steps goes on, at the end of its schedules, until the
+    others have theirs: they play with and against it."""
+    journal: bool = False
+    """Report what every update was made from: costs a digest of the parameters."""
+
+    @property
+    def learns(self) -> str:
+        return self.policy
+
+    def resized(self, count: int) -> TrainerWorkerConfig:
+        """The same batch for so many trainers. Raises ValueError if they cannot share it evenly."""
+        blocks = self.samples.batch_blocks * self.samples.consumers
+        if blocks % count:
+            possible = ", ".join(str(number) for number in range(1, blocks + 1) if blocks % number == 0)
+            raise ValueError(
+                f"a batch of {blocks} blocks cannot be shared by {count} trainers; possible are {possible}"
+            )
+        samples = replace(self.samples, batch_blocks=blocks // count, consumers=count)
+        return replace(self, samples=samples, size=count)
+
+    def build(self, context: Context) -> TrainerWorker:
+        return TrainerWorker(self, context)
+
+
+class TrainerWorker:
+    """An update is *committed* before it is published: the state that makes it lies in memory that outlives us."""
+
+    def __init__(self, config: TrainerWorkerConfig, context: Context) -> None:
+        self._config = config
+        self._context = context
+        self._meter = context.meter
+        self._rank = context.place.index
+        self._trainer = config.algorithm.build_trainer(
+            config.observation, config.action, derive(config.seed, "trainer", config.policy)
+        )
+        self._commits = context.commits(config.policy)
+        self._parameters = context.parameters(config.policy)
+        self._version = 0
+        self._steps = 0
+        self._skipped = 0
+        self._group: TrainerGroup | None = None
+        self._journal = UpdateJournal(config.policy, self._rank, context.report) if config.journal else None
+        self._resume()
+        if config.size > 1:
+            self._group = context.trainer_group(config.policy, config.size)
+            self._trainer.join(self._group)
+            self._agree(self._group)
+        if self._rank == 0:
+            if self._commits.version < 0:
+                self._commit()
+            if self._parameters.version < self._version:
+                self._parameters.push(self._version, self._trainer.parameters())
+        self._meter.set(Counter.VERSION, self._version)
+        self._batches: BatchSource = (
+            PrefetchedBatches(config.samples, context, self._version)
+            if context.threads
+            else DirectBatches(config.samples, context, self._version)
+        )
+        self._used: Batch | None = None
+        self._told = False
+        self._reported = 0.0
+
+    def _resume(self) -> None:
+        committed = self._commits.read()
+        if committed is not None:
+            version, state, facts = committed
+            self._trainer.restore(state)
+            self._version = version
+            self._steps = int(facts["steps"])
+            if self._journal is not None:
+                self._journal.resume(facts, self._trainer.parameters())
+        # Others may have seen later ones, if the state was lost while there was no controller: versions only grow.
+        self._version = max(self._version, self._parameters.version)
+
+    def _agree(self, group: TrainerGroup) -> None:
+        """Rank 0 decides which update comes next: hosts may have kept states of different age."""
+        if not isinstance(group.rendezvous, str):
+            if self._rank == 0:
+                group.rendezvous.set(AGREED, f"{self._version} {self._steps}".encode())
+            version, steps = group.rendezvous.get(AGREED).split()
+            self._version, self._steps = int(version), int(steps)
+
+    def _commit(self) -> None:
+        facts: dict[str, Any] = {"steps": self._steps, "policy": self._config.policy, "wall_time": time.time()}
+        if self._journal is not None:
+            facts["journal"] = self._journal.last
+        self._commits.write(self._version, self._trainer.state(), facts)
+
+    def poll(self) -> PollResult:
+        if self._used is not None and not self._hand_back():
+            return WORKED  # rank 0 publishes within microseconds
+        if self._done and self._finish():
+            return FINISHED
+        batch = self._batches.poll()
+        if batch is None:
+            return IDLE
+        self._learn(batch)
+        return FINISHED if self._used is None and self._done and self._finish() else WORKED
+
+    @property
+    def _done(self) -> bool:
+        return self._steps >= self._config.target_steps
+
+    def _finish(self) -> bool:
+        """Tell it once; True if there is nothing more to do."""
+        if not self._told:
+            self._told = True
+            self._context.report(Done(f"{self._steps:,} steps", self._config.policy))
+        return self._config.alone
+
+    def _learn(self, batch: Batch) -> None:
+        meter = self._meter
+        meter.enter(Phase.UPDATE)
+        progress = self._steps / self._config.target_steps
+        result = self._trainer.step(batch.trajectory, min(1.0, progress))
+        self._count(batch)
+        self._steps += result.num_decisions
+        self._version += 1
+        meter.enter(Phase.PUBLISH)
+        if result.skipped:
+            self._refused()
+        else:
+            self._skipped = 0
+        if self._journal is not None:
+            self._journal.add(self._version, self._trainer.parameters(), batch)
+        if self._rank == 0:
+            self._commit()
+            self._parameters.push(self._version, self._trainer.parameters())
+        meter.set(Counter.VERSION, self._version)
+        meter.add(Counter.UPDATES)
+        meter.add(Counter.PROGRESS)
+        if not meter.get(Counter.FIRST_UPDATE_NS):
+            meter.set(Counter.FIRST_UPDATE_NS, time.time_ns())
+        self._used = batch
+        self._hand_back()
+        self._report(dict(result.metrics))
+        meter.enter(Phase.OTHER)
+
+    def _refused(self) -> None:
+        self._skipped += 1
+        self._meter.add(Counter.SKIPPED_UPDATES)
+        self._context.report(Notice(f"update {self._version} had a loss or gradient that is not finite: skipped"))
+        if self._skipped >= MAX_SKIPPED:
+            raise RunBroken(
+                f"{MAX_SKIPPED} updates in a row had a loss or gradient that is not finite, so none was applied; "
+                "the last good parameters are in the checkpoint. Lower the learning rate, or look for huge "
+                "observations or rewards with `srl check-env`"
+            )
+
+    def _hand_back(self) -> bool:
+        """Admit what this version allows, once everybody can see it."""
+        assert self._used is not None
+        if self._parameters.version < self._version:
+            return False
+        self._batches.give_back(self._used, self._version)
+        if self._journal is not None:
+            self._journal.report()
+        self._used = None
+        return True
+
+    def _count(self, batch: Batch) -> None:
+        lags = batch.lags
+        self._meter.add(Counter.LEARNED, len(lags))
+        if len(lags):
+            self._meter.add(Counter.LAG_SUM, int(lags.sum()))
+            self._meter.add(Counter.LAG_COUNT, len(lags))
+            self._meter.set(Counter.LAG_MAX, max(self._meter.get(Counter.LAG_MAX), int(lags.max())))
+        status = self._batches.status()
+        for counter, value in (
+            (Counter.QUEUED, round(status.filled * 1000)),
+            (Counter.POSTED, status.posted),
+            (Counter.CONSUMED, status.consumed),
+            (Counter.DROPPED, status.dropped),
+        ):
+            self._meter.set(counter, value)
+
+    def _report(self, figures: dict[str, float]) -> None:
+        now = time.monotonic()
+        if self._rank == 0 and now - self._reported > REPORT_SECONDS:
+            self._reported = now
+            self._context.report(Figures(self._config.policy, figures))
+
+    def state(self) -> State:
+        """What is not in the commit: the stream, the updates refused in a row, and what the trainer holds beside it."""
+        if self._used is not None:
+            raise NotYet("an update is not published yet")
+        held = self._trainer.held() if isinstance(self._trainer, HoldingTrainer) else {}
+        own = {"skipped": np.array(self._skipped), **under("held", held)}
+        return {**own, **under("batches", self._batches.state())}
+
+    def restore(self, state: State) -> bool:
+        self._skipped = int(state["skipped"])
+        if isinstance(self._trainer, HoldingTrainer):
+            self._trainer.take_back(part(state, "held"))
+        return self._batches.restore(part(state, "batches"))
+
+    def close(self) -> None:
+        self._batches.close()
+        if self._group is not None and not isinstance(self._group.rendezvous, str):
+            self._group.rendezvous.close()

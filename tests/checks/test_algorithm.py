@@ -1,0 +1,240 @@
+"""`srl check-algo`: sound algorithms pass, sabotaged ones are caught, and what cannot be asked is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from srl.algorithms.mappo import MAPPOConfig
+from srl.algorithms.ppo.config import PPOConfig
+from srl.api.policy import Decision, Policy
+from srl.api.spaces import Space
+from srl.api.trainer import Trainer, TrainResult, Trajectory
+from srl.base.tree import Array, Tree
+from srl.checks import algorithm
+from srl.checks.algorithm import ProbeResult, has_failed
+from srl.cli.main import main
+from srl.experiments.options.train_options import ALGORITHMS
+from srl.experiments.session.session import RunFailed
+from srl.testing import check_algo
+from srl.testing.algorithms import CountingConfig
+
+
+class Altered:
+    """A trainer whose batches are changed before they reach it."""
+
+    def __init__(self, trainer: Trainer, alter: Callable[[Trajectory], Trajectory]) -> None:
+        self._trainer = trainer
+        self._alter = alter
+
+    def step(self, batch: Trajectory, progress: float) -> TrainResult:
+        return self._trainer.step(self._alter(batch), progress)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trainer, name)
+
+
+class Forgetful:
+    """A policy that takes every step for the middle of an episode, if it remembers one."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
+        return self._policy.act(observation, state, np.zeros_like(first), greedy=greedy)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+
+@dataclass(frozen=True)
+class NoBootstrap(PPOConfig):
+    """Truncation is taken for termination."""
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        return Altered(super().build_trainer(observation, action, seed), _terminated)
+
+
+def _terminated(batch: Trajectory) -> Trajectory:
+    return replace(batch, terminated=batch.terminated | batch.truncated, truncated=np.zeros_like(batch.truncated))
+
+
+@dataclass(frozen=True)
+class LateReward(PPOConfig):
+    """Every reward stands one row below its action."""
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        return Altered(
+            super().build_trainer(observation, action, seed),
+            lambda batch: replace(batch, reward=np.roll(batch.reward, 1, axis=0)),
+        )
+
+
+@dataclass(frozen=True)
+class NeverFirst(PPOConfig):
+    """The memory goes on over the ends of episodes, in decisions and in training."""
+
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+        return Forgetful(super().build_policy(observation, action, seed))
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        return Altered(
+            super().build_trainer(observation, action, seed),
+            lambda batch: replace(batch, first=np.zeros_like(batch.first)),
+        )
+
+
+@pytest.mark.parametrize(("sabotaged", "probe"), [(NoBootstrap, "endless"), (LateReward, "delayed")])
+def test_a_sabotaged_algorithm_fails_the_probe_made_for_it(sabotaged: type[PPOConfig], probe: str) -> None:
+    (result,) = check_algo(sabotaged(), probes=(probe,))
+    assert result.verdict == "fail", result
+    assert has_failed([result])
+
+
+def test_a_memory_that_is_not_reset_is_found_by_its_return_and_by_asking() -> None:
+    (result,) = check_algo(NeverFirst(), probes=("leak",))
+    assert result.verdict == "fail"
+    assert result.found["effect of the memory before"] > 0.01
+    assert result.found["return"] > 0.9, "nobody knows the episode before, who forgets it"
+
+
+def test_sound_algorithms_pass_the_same_probes() -> None:
+    results = check_algo("ppo", probes=("delayed", "endless"))
+    assert [result.verdict for result in results] == ["pass", "pass"]
+    assert results[0].wanted == pytest.approx({"value at first": 0.9, "value then": 1.0})
+    assert results[1].wanted == pytest.approx({"value": 2.0})
+    for result in results:
+        assert result.found == pytest.approx(result.wanted, rel=0.02)
+
+
+def test_options_of_the_user_stay_and_change_what_is_wanted() -> None:
+    (result,) = check_algo("ppo", probes=("delayed",), ppo={"gamma": 0.5})
+    assert result.wanted == {"value at first": 0.5, "value then": 1.0}
+    assert result.verdict == "pass"
+
+
+def test_what_an_algorithm_cannot_do_is_told_and_is_no_pass() -> None:
+    results = check_algo(CountingConfig(), probes=("endless", "memory"))
+    assert [result.verdict for result in results] == ["not supported", "not supported"]
+    assert [result.note for result in results] == [
+        "its config has no `gamma`, on which the answer depends",
+        "its decisions have no `state`: the policy has no memory",
+    ]
+    assert has_failed(results), "nothing is known of it"
+
+
+def test_the_command_prints_a_table_and_fails_with_its_algorithm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from dataclasses import dataclass\nfrom srl.algorithms.ppo.config import PPOConfig\n\n\n"
+        "@dataclass(frozen=True)\nclass Mine(PPOConfig):\n    pass\n"
+    )
+    assert main(["check-algo", f"{path}:Mine", "--probe", "constant"]) == 0
+    shown = capsys.readouterr().out
+    assert "constant" in shown
+    assert "pass" in shown
+    assert main(["check-algo", "ppo", "--probe", "constant", "--effort", "0.02", "--algo.learning-rate", "1e-9"]) == 1
+    assert "fail" in capsys.readouterr().out
+
+
+def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-algo", "--json", "impala", "--probe", "chosen", "--algo.hidden-sizes", "8"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["probe"], result["verdict"], result["wanted"]) == ("chosen", "pass", {"return": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["ppo", "--probe", "chozen"], "no probe 'chozen'; did you mean 'chosen'?"),
+        (["pppo"], "no algorithm 'pppo'"),
+        (["ppo", "--effort", "0"], "effort must be positive, found 0"),
+        (["ppo", "--impala.gamma", "0.5"], "--impala.gamma is an option of impala, but the algorithm is ppo"),
+    ],
+)
+def test_wrong_words_are_refused(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-algo", *words]) == 2
+    assert text in capsys.readouterr().err
+
+
+def verdicts(results: list[ProbeResult]) -> dict[str, str]:
+    return {result.probe: result.verdict for result in results}
+
+
+def test_a_critic_that_sees_more_than_its_actor_passes() -> None:
+    results = check_algo("mappo", probes=("state", "peeking"))
+    assert [result.verdict for result in results] == ["pass", "pass"], results
+
+
+@dataclass(frozen=True)
+class Peeking(MAPPOConfig):
+    """The actor sees the state, too."""
+
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+        return (
+            replace(self, global_keys=()).build_policy(observation, action, seed)
+            if self.global_keys
+            else (super().build_policy(observation, action, seed))
+        )
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        return (
+            replace(self, global_keys=()).build_trainer(observation, action, seed)
+            if self.global_keys
+            else (super().build_trainer(observation, action, seed))
+        )
+
+
+@dataclass(frozen=True)
+class Blind(MAPPOConfig):
+    """The critic does not see the state."""
+
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        return Altered(
+            super().build_trainer(observation, action, seed),
+            lambda batch: replace(
+                batch, observation={**batch.observation, "state": np.zeros_like(batch.observation["state"])}
+            ),
+        )
+
+
+def test_a_training_that_fails_is_a_result_also_in_the_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RunFailed("it broke\nhere are the logs")
+
+    monkeypatch.setattr(algorithm, "start", fail)
+    memory, control = check_algo("ppo", probes=("memory",))
+    assert (memory.verdict, control.verdict) == ("fail", "fail")
+    assert control.note == "memory none, training failed: it broke"
+
+
+@pytest.mark.parametrize(("config", "probe"), [(Peeking, "peeking"), (Blind, "state")])
+def test_an_actor_that_peeks_and_a_critic_that_is_blind_are_caught(config: type[MAPPOConfig], probe: str) -> None:
+    (result,) = check_algo(config(), probes=(probe,))
+    assert result.verdict == "fail", result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_every_algorithm_of_ours_passes_all_probes(algo: str) -> None:
+    pytest.importorskip("pettingzoo")
+    found = verdicts(check_algo(algo))
+    masked = found.pop("masked")
+    assert masked in ("pass", "not supported")
+    not_asked = ["turns"] if algo == "mappo" else ["state", "peeking"]
+    assert [found.pop(probe) for probe in not_asked] == ["not supported"] * len(not_asked)
+    assert set(found.values()) == {"pass"}, found
+    assert "memory, control" in found
+
+
+@pytest.mark.slow
+def test_a_long_short_term_memory_passes_too() -> None:
+    assert set(verdicts(check_algo("ppo", probes=("memory", "leak"), ppo={"memory": "lstm"})).values()) == {"pass"}

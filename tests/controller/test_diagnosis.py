@@ -1,0 +1,140 @@
+"""Every kind of bottleneck is recognized from shares of time, and the advice names an option."""
+
+from __future__ import annotations
+
+import pytest
+
+from srl.api.status import RunStatus, Settings, StreamStatus, WorkerStatus
+from srl.controller.diagnosis import diagnose
+
+KNOWN = Settings(lanes=256, ring=1, batch=4096, num_minibatches=4)
+
+
+def worker(name: str, pid: int = 0, cpu_percent: float = 0.0, **busy: float) -> WorkerStatus:
+    busy["waiting"] = 1 - sum(busy.values())
+    group = name.split("/")[0]
+    return WorkerStatus(name, group, pid=pid or hash(name), state="running", busy=busy, cpu_percent=cpu_percent)
+
+
+def run(*workers: WorkerStatus, max_lag: int = 1, filled: float = 0.0, settings: Settings = KNOWN) -> RunStatus:
+    streams = [StreamStatus("samples", "push", filled=filled)]
+    return RunStatus(
+        "r", "CartPole-v1", "ppo", "/r", workers=list(workers), streams=streams, max_lag=max_lag, settings=settings
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "cores", "bottleneck", "advice"),
+    [
+        (
+            run(worker("actors/0", env=0.3, inference=0.2), worker("trainers/0", update=0.95), filled=1.0),
+            2,
+            "trainer: 95 % busy, actors wait 50 %",
+            "make each update cheaper: --ppo.num-minibatches 2",
+        ),
+        (
+            run(worker("actors/0", env=0.3, inference=0.2), worker("trainers/0", update=0.95), filled=1.0),
+            8,
+            "trainer: 95 % busy, actors wait 50 %",
+            "train on another core: --trainers 2",
+        ),
+        (
+            run(worker("actors/0", env=0.3), worker("trainers/0", update=0.5, publish=0.4)),
+            8,
+            "trainer: 90 % busy, actors wait 70 %; much of it publishes parameters",
+            "publish less often: --batch 8192",
+        ),
+        (
+            run(worker("actors/0", env=0.8, inference=0.15), worker("trainers/0", update=0.3)),
+            8,
+            "environment: actors step it 80 % of the time",
+            "use the free cores: --actors 7",
+        ),
+        (
+            run(worker("actors/0", env=0.8, inference=0.15), worker("trainers/0", update=0.4)),
+            2,
+            "environment: actors step it 80 % of the time",
+            "a faster environment (a native vector environment, EnvPool) or more cores",
+        ),
+        (
+            run(worker("actors/0", env=0.2, inference=0.7), worker("trainers/0", update=0.4)),
+            2,
+            "inference: actors decide 70 % of the time",
+            "spread the cost of a call over more lanes: --lanes 512",
+        ),
+        (
+            run(worker("actors/0", env=0.2, other=0.7), worker("trainers/0", update=0.4), settings=Settings()),
+            2,
+            "overhead per step: actors spend 70 % beside environment and inference",
+            "spread the cost of a call over more lanes: a larger --lanes",
+        ),
+        (
+            run(worker("actors/0", env=0.2), worker("policies/0", inference=0.9), worker("trainers/0", update=0.2)),
+            8,
+            "policy worker: 90 % busy, everyone waits for its answers",
+            "answer on another core: --policies 2",
+        ),
+        (
+            run(worker("actors/0", env=0.2), worker("policies/0", inference=0.9), worker("trainers/0", update=0.2)),
+            2,
+            "policy worker: 90 % busy, everyone waits for its answers",
+            "answer more lanes per batch: --ring 2",
+        ),
+        (
+            run(worker("actors/0", env=0.4), worker("policies/0", inference=0.4), worker("trainers/0", update=0.3)),
+            8,
+            "latency: actors wait for answers that nobody is slow to give",
+            "hide it: --ring 2",
+        ),
+        (
+            run(worker("actors/0", env=0.5), worker("trainers/0", update=0.45), max_lag=0),
+            2,
+            "alternation: with max_lag 0 actors and trainer wait for each other",
+            "let them overlap with --max-lag 1, or stay synchronous with --trainers 2",
+        ),
+        (
+            run(worker("actors/0", env=0.6), worker("trainers/0", update=0.6), max_lag=1, filled=0.1),
+            2,
+            "hand-over: trainer and actors wait for each other",
+            "allow more on the way: --max-lag 2",
+        ),
+        (
+            run(worker("actors/0", env=0.5, inference=0.45), worker("trainers/0", update=0.9)),
+            2,
+            "balanced: all cores are busy",
+            "nothing to gain but faster hardware",
+        ),
+        (
+            run(worker("actors/0", pid=5, env=0.2, inference=0.3), worker("trainers/0", pid=5, update=0.45)),
+            2,
+            "one thread: everything takes turns, most of the time goes into update",
+            "use all 2 cores: --scheduler processes",
+        ),
+    ],
+)
+def test_the_bottleneck_is_named_with_what_to_change(
+    status: RunStatus, cores: int, bottleneck: str, advice: str
+) -> None:
+    assert diagnose(status, cores) == (bottleneck, advice)
+
+
+def test_threads_of_torch_count_as_busy_cores() -> None:
+    status = run(worker("actors/0", env=0.3), worker("trainers/0", update=0.95, cpu_percent=750))
+    assert diagnose(status, 8)[0] == "balanced: all cores are busy"
+
+
+def test_the_smallest_number_of_minibatches_is_not_halved() -> None:
+    one = Settings(num_minibatches=1)
+    status = run(worker("actors/0", env=0.5), worker("trainers/0", update=0.95), settings=one)
+    assert "--ppo.epochs" in diagnose(status, 2)[1]
+
+
+def test_nothing_is_said_before_there_is_something_to_say() -> None:
+    assert diagnose(run(), 2) == ("", "")
+    assert diagnose(run(worker("actors/0", env=0.9)), 2) == ("", "")
+    assert diagnose(run(WorkerStatus("actors/0", "actors"), WorkerStatus("trainers/0", "trainers")), 2) == ("", "")
+
+
+def test_several_workers_of_a_group_count_with_their_mean() -> None:
+    status = run(worker("actors/0", env=0.9), worker("actors/1", env=0.1), worker("trainers/0", update=0.85))
+    assert diagnose(status, 8)[0] == "trainer: 85 % busy, actors wait 50 %"

@@ -1,0 +1,62 @@
+"""One decision for several steps: rewards add up, and nothing is taken over an episode's end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import srl
+from srl.environments.adapters.action_repeat import repeated
+from srl.environments.adapters.gymnasium import GymnasiumConfig
+from srl.environments.registry import lanes_config
+
+TRACER = "srl.testing.environments:tracer"
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_rewards_add_up_and_an_episode_ends_in_the_middle_of_a_decision(truncate: bool) -> None:
+    lanes = repeated(lanes_config(TRACER, length=5, truncate=truncate), 3).build(2)
+    lanes.reset(0)
+    rows = []
+    for _ in range(5):
+        (arrival,) = lanes.step((np.zeros(2, np.int64),))
+        ended = arrival.truncated if truncate else arrival.terminated
+        _, episode, t = arrival.observation[1].tolist()
+        rows.append((episode, t, float(arrival.reward[1]), bool(ended[1]), bool(arrival.acting[1])))
+    lanes.close()
+    assert rows == [
+        (0, 3, 1 + 2 + 3, False, True),
+        (0, 5, 4 + 5, True, False),
+        (1, 0, 0, False, True),  # the step that resets
+        (1, 3, 1 + 2 + 3, False, True),
+        (1, 5, 4 + 5, True, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        lanes_config("Pendulum-v1", max_episode_steps=5),
+        GymnasiumConfig(TRACER, {"length": 9}, located=True, max_episode_steps=5),
+    ],
+)
+def test_a_time_limit_counts_steps_and_not_decisions(config: GymnasiumConfig) -> None:
+    lanes = repeated(config, 3).build(1)
+    lanes.reset(0)
+    action = np.zeros((1, 1), np.float32) if "Pendulum" in config.name else np.zeros(1, np.int64)
+    assert [bool(lanes.step((action,))[0].truncated[0]) for _ in range(4)] == [False, True, False, False]
+    lanes.close()
+
+
+def test_environments_that_are_not_run_one_by_one_are_refused() -> None:
+    with pytest.raises(ValueError, match="CartPole-v1 is not run as one"):
+        repeated(lanes_config("CartPole-v1"), 2)
+    with pytest.raises(ValueError, match="action_repeat must be at least 1, found 0"):
+        srl.train("Pendulum-v1", action_repeat=0)
+
+
+def test_a_run_remembers_it(tmp_path) -> None:
+    run = srl.train(TRACER, env_args={"length": 6}, action_repeat=3, scheduler="inline", steps=64, root=tmp_path)
+    assert run.status.length_mean == 2
+    assert run.status.return_mean == 21
+    assert srl.evaluate(run.path, episodes=2).lengths == (2, 2)

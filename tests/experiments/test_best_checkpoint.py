@@ -1,0 +1,99 @@
+"""Evaluation in the background, from the option to the best parameters on disk, in one thread and in processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import pytest
+
+import srl
+from srl.api.status import EvaluationStatus
+from srl.experiments.session.best_checkpoint import BestCheckpoint
+from srl.storage import checkpoints
+from srl.storage.background_writer import BackgroundWriter
+from srl.storage.metric_sinks import MetricSinks
+from srl.storage.run_directory import create
+from srl.terminal.report import final_report
+from srl.workers.evaluator import EVALUATED
+
+OPTIONS = {"steps": 12_000, "scheduler": "inline", "lanes": 16, "seed": 3}
+
+
+def test_the_best_parameters_are_kept_and_training_is_not_touched(tmp_path: Path) -> None:
+    plain = srl.train("CartPole-v1", root=tmp_path, name="plain", **OPTIONS)
+    run = srl.train(
+        "CartPole-v1", root=tmp_path, name="run", eval_every=2000, eval_episodes=4, eval_share=1.0, **OPTIONS
+    )
+    records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [record for record in records if "eval/return_mean" in record]
+    assert len(evaluated) == run.status.evaluation.count >= 3  # type: ignore[union-attr]
+    steps = [record["step"] for record in evaluated]
+    assert steps == sorted(steps)
+    assert run.status.evaluation is not None
+    best = max(evaluated, key=lambda record: record["eval/return_mean"])
+    assert run.status.evaluation.best_return == best["eval/return_mean"]
+    path = checkpoints.latest(run.path / "checkpoints" / "best")
+    assert path is not None
+    arrays, facts = checkpoints.read(path)
+    # The best of those that were not followed by another one before anybody looked.
+    assert (facts["score"], checkpoints.step_of(path)) in [(one["eval/return_mean"], one["step"]) for one in evaluated]
+    assert list(arrays) == ["policy/parameters"]
+    result = srl.evaluate(run.path, episodes=2, checkpoint="best")
+    assert result.checkpoint == path
+    last = [checkpoints.read(checkpoints.latest(r.path / "checkpoints"))[0] for r in (plain, run)]  # type: ignore[arg-type]
+    assert np.array_equal(last[0]["policy/parameters"], last[1]["policy/parameters"])
+    resumed = srl.resume(run.path, steps=14_000)
+    assert checkpoints.read(checkpoints.latest(path.parent))[1]["score"] >= facts["score"]  # type: ignore[arg-type]
+    assert resumed.state == "finished"
+
+
+def test_the_background_evaluates_also_where_no_episode_ends(tmp_path: Path) -> None:
+    sizes = {"steps": 64, "lanes": 2, "horizon": 8, "recipe": "none", "scheduler": "inline", "sinks": ()}
+    evaluation = {"eval_every": 16, "eval_episodes": 2, "eval_share": 1.0, "eval_max_steps": 3}
+    env = "srl.testing.environments:tracer"
+    run = srl.train(env, env_args={"length": 10**6}, root=tmp_path, **sizes, **evaluation)
+    records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    told = {(one["eval/cut"], one["eval/episodes"], one["eval/length_mean"]) for one in records if "eval/cut" in one}
+    assert told == {(2.0, 2.0, 3.0)}
+    assert run.status.evaluation is not None
+    assert run.status.evaluation.cut == 2
+    assert "2 of 2 episodes did not end and were cut off" in final_report(run.status).plain
+
+
+class Overtaken:
+    """A store in which the next evaluation is done before the last one's parameters were looked at."""
+
+    def versions(self) -> dict[str, int]:
+        return {EVALUATED: 1}
+
+    def pull(self, tag: str) -> tuple[int, np.ndarray]:
+        return 2, np.zeros(3, np.float32)
+
+
+def test_parameters_are_kept_only_if_it_was_they_that_were_scored(tmp_path: Path) -> None:
+    run = create(tmp_path, "run")
+    writer = BackgroundWriter(beside=False)
+    judge = BestCheckpoint(run, {}, {"policy": cast(Any, Overtaken())}, MetricSinks([]), print, writer)
+    status = EvaluationStatus(1, 64, {"policy": 1}, 2, 10.0, None, 5.0, 10.0, 64)
+    judge.note(status, 1.0)
+    assert checkpoints.latest(run.checkpoints / checkpoints.BEST) is None
+    judge.note(msgspec.structs.replace(status, versions={"policy": 2}), 1.0)
+    assert checkpoints.latest(run.checkpoints / checkpoints.BEST) is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"eval_every": -1}, "eval_every must be 0"),
+        ({"eval_episodes": 0}, "eval_episodes and eval_max_steps at least 1"),
+        ({"eval_max_steps": 0}, "eval_episodes and eval_max_steps at least 1"),
+        ({"eval_share": 1.5}, "eval_share is a share of one core"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, float], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        srl.train("CartPole-v1", root=tmp_path, **options)

@@ -1,0 +1,105 @@
+"""Other streams in the standard graph, and workers of one's own at a broadcast."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+import srl
+from srl.api.control import Figures
+from srl.api.experiment import Experiment, WorkerGroup
+from srl.api.worker import IDLE, WORKED, Context, PollResult
+from srl.environments.registry import lanes_config
+from srl.experiments.graph.probe import probe
+from srl.experiments.graph.standard import standard_experiment
+from srl.experiments.options.train_options import TrainOptions
+from srl.streams.push import PushStream
+from srl.streams.push_consumer import Consumer
+
+
+@dataclass(frozen=True)
+class CounterConfig:
+    samples: PushStream
+
+    def build(self, context: Context) -> Counter:
+        return Counter(self.samples.consumer(context), context)
+
+
+class Counter:
+    """Counts what it sees of the samples."""
+
+    def __init__(self, samples: Consumer, context: Context) -> None:
+        self._samples = samples
+        self._context = context
+        self._seen = 0
+
+    def poll(self) -> PollResult:
+        self._samples.poll()
+        blocks = self._samples.take(0)
+        if blocks is None:
+            return IDLE
+        self._seen += sum(int(posted.block.arrays["acting"][:-1].sum()) for posted in blocks)
+        self._samples.release(blocks)
+        self._context.report(Figures("policy", {"seen": float(self._seen)}))
+        return WORKED
+
+    def close(self) -> None:
+        self._samples.close()
+
+
+def samples_of(experiment: Experiment) -> PushStream:
+    (actors,) = [group.config for group in experiment.groups if group.name == "actors"]
+    samples: PushStream = actors.roles[0].samples  # type: ignore[attr-defined]
+    return samples
+
+
+def with_counter(experiment: Experiment) -> Experiment:
+    balanced = samples_of(experiment)
+    samples = replace(balanced, route="broadcast", capacity=4)
+    counter = WorkerGroup("counters", CounterConfig(samples.tap(batch_blocks=2)), 1)
+    changed = srl.rewired(experiment, balanced, samples)
+    return replace(changed, groups=(*changed.groups, counter))
+
+
+def with_the_newest_only(experiment: Experiment) -> Experiment:
+    balanced = samples_of(experiment)
+    return srl.rewired(experiment, balanced, replace(balanced, full="drop_oldest", capacity=8))
+
+
+def standard() -> Experiment:
+    environment = lanes_config("CartPole-v1")
+    options = TrainOptions(eval_every=1000)
+    return standard_experiment("CartPole-v1", environment, probe(environment, 0), options)
+
+
+def test_all_ends_of_a_stream_change_together() -> None:
+    before = standard()
+    old = samples_of(before)
+    new = replace(old, capacity=7)
+    after = srl.rewired(before, old, new)
+    ends = {group.name: str(group.config).count("capacity=7") for group in after.groups}
+    assert ends == {"trainers": 1, "actors": 1, "evaluators": 1}
+    assert srl.rewired(after, new, old) == before
+
+
+def test_a_stream_that_nobody_has_is_refused() -> None:
+    experiment = standard()
+    stranger = replace(samples_of(experiment), capacity=7)
+    with pytest.raises(ValueError, match="no worker of trainers, actors, evaluators has this stream 'policy'"):
+        srl.rewired(experiment, stranger, samples_of(experiment))
+
+
+@pytest.mark.parametrize("graph", [with_counter, with_the_newest_only])
+def test_a_run_with_another_stream_learns_what_it_was_told_to(tmp_path: Path, graph: object) -> None:
+    sizes = {"lanes": 4, "horizon": 8, "ring": 1, "actors": 1, "batch": 64}
+    run = srl.train(
+        "CartPole-v1", graph=graph, scheduler="inline", steps=640, root=tmp_path, recipe="none", sinks=(), **sizes
+    )
+    assert run.status.steps >= 640
+    (path,) = tmp_path.rglob("status.json")
+    metrics = json.loads(path.read_text())["metrics"]
+    if graph is with_counter:  # all that was learned from, and at most what waited for the next updates
+        assert 640 - 4 * 32 <= metrics["seen"] <= 640 + 4 * 64

@@ -1,0 +1,116 @@
+"""Films: of what, how long, and what is said where nothing can be drawn."""
+
+from __future__ import annotations
+
+import os
+from ctypes.util import find_library
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trained import untrained
+
+import srl
+from srl.cli.main import main
+from srl.environments.registry import lanes_config
+from srl.results.record import build_filmed
+
+imageio = pytest.importorskip("imageio.v3")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # imageio-ffmpeg's own pipes
+@pytest.mark.parametrize("kind", ["mp4", "gif"])
+def test_a_film_has_the_frames_it_tells(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pygame")
+    pytest.importorskip("imageio_ffmpeg")
+    run = untrained(tmp_path, "CartPole-v1")
+    out = tmp_path / "films" / f"film.{kind}"
+    assert main(["record", str(run.path), "--out", str(out), "--max-frames", "12", "--episodes", "9"]) == 0
+    assert "12 frames" in capsys.readouterr().out
+    frames = np.stack(list(imageio.imiter(out)))
+    assert 10 <= frames.shape[0] <= 13  # films may join pictures that are equal
+    assert frames.shape[1:3] == (400, 600)
+    assert frames.std() > 0
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
+
+
+def test_a_film_ends_with_its_episodes(tmp_path: Path) -> None:
+    pytest.importorskip("pygame")
+    run = untrained(tmp_path, "CartPole-v1")
+    film = srl.record(run.path, tmp_path / "a.gif", episodes=1)
+    assert film.frames == film.returns[0] + 1  # with the first picture
+    assert len(film.returns) == 1
+
+
+def test_an_environment_without_pictures_is_named_and_nothing_is_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = untrained(tmp_path, "srl.testing.environments:Tracer")
+    there = tmp_path / "film.mp4"
+    there.write_text("precious")
+    assert main(["record", str(run.path), "--out", str(there)]) == 2
+    message = capsys.readouterr().err
+    assert "srl.testing.environments:Tracer" in message
+    assert "cannot be filmed" in message or "cannot draw" in message
+    assert there.read_text() == "precious"
+    assert main(["record", str(run.path), "--out", "film.avi"]) == 2
+    assert "written as .mp4 or .gif" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "there", "wanted"),
+    [
+        ({}, ["EGL", "OSMesa"], "egl"),
+        ({}, ["OSMesa"], "osmesa"),
+        ({}, [], None),
+        ({"DISPLAY": ":0"}, ["EGL"], None),
+        ({"MUJOCO_GL": "osmesa"}, ["EGL"], "osmesa"),
+    ],
+)
+def test_mujoco_draws_without_a_screen_where_it_can(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str],
+    there: list[str],
+    wanted: str | None,
+) -> None:
+    """Otherwise it looks for one, and dies."""
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: name if name in there else None)
+    seen: list[str | None] = []
+    monkeypatch.setattr("srl.results.record.build_filmed", lambda _: seen.append(os.environ.get("MUJOCO_GL")))
+    with pytest.raises(AttributeError):  # there are no lanes
+        srl.record(untrained(tmp_path, "CartPole-v1").path, tmp_path / "a.gif")
+    assert seen == [wanted]
+    assert os.environ.get("MUJOCO_GL") == given.get("MUJOCO_GL")
+
+
+@pytest.mark.slow
+def test_a_mujoco_task_is_filmed(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
+    if not (os.environ.get("DISPLAY") or find_library("EGL") or find_library("OSMesa")):
+        pytest.skip("this machine has nothing that MuJoCo could draw with")
+    film = srl.record(untrained(tmp_path, "HalfCheetah-v5").path, tmp_path / "a.gif", max_frames=3)
+    frames = np.stack(list(imageio.imiter(film.path)))
+    assert (film.frames, frames.shape[-1]) == (3, 3)
+    assert frames.std() > 20
+
+
+def test_a_filmed_atari_game_shows_the_policy_what_it_was_trained_on() -> None:
+    pytest.importorskip("ale_py")
+    config = lanes_config("BreakoutNoFrameskip-v4", noop_max=0)
+    seen, filmed = config.build(1), build_filmed(config)
+    assert filmed.spec.teams == seen.spec.teams
+    first, second = seen.reset(0)[0], filmed.reset(0)[0]
+    for step in range(10):
+        difference = np.abs(first.observation.astype(int) - second.observation.astype(int))
+        assert difference.mean() < 0.5, step  # the ball may be a frame ahead
+        assert first.reward == second.reward
+        action = np.array([step % 4])
+        first, second = seen.step((action,))[0], filmed.step((action,))[0]
+    assert filmed.render().shape == (210, 160, 3)
+    seen.close()
+    filmed.close()

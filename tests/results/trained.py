@@ -1,0 +1,44 @@
+"""Runs for tests, as training would have left them, without the training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srl.api.spaces import Space
+from srl.base.config import to_data
+from srl.environments.registry import lanes_config
+from srl.experiments.graph.standard import algorithm_of, on_cpu
+from srl.experiments.options.train_options import TrainOptions
+from srl.storage import checkpoints
+from srl.storage.run_directory import RunDirectory, create
+
+
+def untrained(root: Path, env: str, env_args: dict[str, Any] | None = None, **options: Any) -> RunDirectory:
+    """A run whose policy has the parameters it began with, made a bit more decided."""
+    made = TrainOptions(**options)
+    environment = lanes_config(env, **(env_args or {}))
+    lanes = environment.build(1)
+    team = lanes.spec.teams[0]
+    lanes.close()
+    run = create(root, "run")
+    run.write_config(
+        {
+            "environment": env,
+            "lanes": to_data(environment),
+            "options": to_data(made),
+            "policies": (described := {"policy": describe(made, team.observation, team.action)}),
+        }
+    )
+    trainer = on_cpu(algorithm_of(made)).build_trainer(team.observation, team.action, 0)
+    parameters = trainer.parameters() + np.random.default_rng(0).normal(0, 0.1, trainer.parameters().shape)
+    facts = {"policies": {"policy": {"version": 1, "steps": 64}}, "description": described}
+    checkpoints.write(run.checkpoints, 64, {"policy/parameters": parameters.astype(np.float32)}, facts)
+    return run
+
+
+def describe(options: TrainOptions, observation: Space, action: Space) -> dict[str, Any]:
+    algorithm = on_cpu(algorithm_of(options))
+    return {"algorithm": to_data(algorithm), "observation": to_data(observation), "action": to_data(action)}

@@ -1,0 +1,55 @@
+"""A host that joins a run whose controller does not answer, or loses it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from srl.schedulers.agent.join import Offer, Unreachable, join
+from srl.schedulers.engines.ray import HostActor
+from srl.schedulers.hosts.fleet import Fleet, Hosting
+from srl.schedulers.hosts.messages import AGENTS, Messages, codec
+from srl.testing.waiting import PATIENCE
+from srl.transports.tcp import TcpTransport
+
+
+def test_a_network_that_swallows_everything_is_not_taken_for_a_refusal() -> None:
+    """Who is unreachable is dialled again; who does not want us is not."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):  # a full backlog: the kernel drops every further call without a word
+            caller = stack.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(server.getsockname())
+        with pytest.raises(Unreachable, match="nothing came back"):
+            join(f"127.0.0.1:{server.getsockname()[1]}", bytes(32), Offer(), reach=0.2)
+
+
+def test_a_host_of_ray_that_lost_the_controller_joins_again_and_leaves_when_the_run_is_over() -> None:
+    """As one of Slurm and one that was joined by hand: all of them keep joining."""
+    listener = TcpTransport(bytes(32), AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
+    address = listener.address.removeprefix("tcp:")
+    fleet = Fleet(Hosting("run", bytes(32)), ["policy"], listener)
+    joined = []
+
+    def controller() -> None:
+        deadline = time.monotonic() + PATIENCE
+        while len(joined) < 2 and time.monotonic() < deadline:
+            fleet.poll(0.05)
+            for host in list(fleet.hosts.values()):
+                if host.relay and host.relay not in joined:
+                    joined.append(host.relay)
+                    if len(joined) == 1:
+                        host.channel.close()  # a reset of the network
+                        del fleet.hosts[host.name]
+        fleet.close()
+
+    thread = threading.Thread(target=controller)
+    thread.start()
+    assert HostActor().serve(address, bytes(32), 2.0, 0.0, "fast") == 0
+    thread.join()
+    assert len(joined) == 2

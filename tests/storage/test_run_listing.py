@@ -1,0 +1,54 @@
+"""The list of all runs: how each ended, or that nobody knows."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from srl.api.status import RunStatus
+from srl.storage.run_directory import RunDirectory, create, create_group
+from srl.storage.run_listing import list_runs
+
+
+def make(root: Path, name: str, at: int) -> RunDirectory:
+    run = create(root, name)
+    run.write_config({"environment": "CartPole-v1"})
+    os.utime(run.config, (at, at))
+    return run
+
+
+def test_runs_are_listed_with_how_they_ended_the_newest_last(tmp_path: Path) -> None:
+    going_on = make(tmp_path, "going-on", 400)
+    ended = make(tmp_path, "ended", 100)
+    ended.write_status(RunStatus("ended", "CartPole-v1", "ppo", "", state="stopped", steps=64, return_mean=21.5))
+    os.utime(ended.status, (300, 300))
+    killed = make(create_group(tmp_path, "sweep", {}), "killed", 50)
+    records = [{"step": step, "episodes/return_mean": step / 2} for step in (10, 20)]
+    killed.metrics.write_text("".join(json.dumps(record) + "\n" for record in records) + '{"step": 3')
+    os.utime(killed.metrics, (200, 200))
+    queued = make(tmp_path, "queued", 500)
+    (queued.path / "cluster").mkdir()
+    (queued.path / "cluster" / "job").write_text("17")
+    taken_back, gone_on = make(tmp_path, "taken-back", 600), make(tmp_path, "gone-on", 700)
+    for run in (taken_back, gone_on):
+        (run.path / "cluster").mkdir()
+        outcome = run.path / "cluster" / "outcome.json"
+        outcome.write_text('{"state": "stopped", "reason": "srl stop"}')
+        os.utime(outcome, (650, 650))
+    gone_on.metrics.write_text('{"step": 5}\n')
+    os.utime(gone_on.metrics, (800, 800))
+    (tmp_path / "foreign").mkdir()
+
+    with going_on.held():
+        runs = list_runs(tmp_path)
+    assert [(run.run, run.state, run.steps, run.return_mean, run.when) for run in runs] == [
+        ("killed", "killed", 20, 10.0, 200),
+        ("ended", "stopped", 64, 21.5, 300),
+        ("going-on", "running", 0, None, 400),
+        ("queued", "submitted", 0, None, 500),
+        ("taken-back", "stopped", 0, None, 600),
+        ("gone-on", "killed", 5, None, 800),
+    ]
+    assert runs[0].path == str(killed.path)
+    assert list_runs(tmp_path / "nowhere") == []

@@ -1,0 +1,127 @@
+"""Whole episodes: how many, whose, and what does not count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.api.spaces import Box, Discrete
+from srl.environments.registry import lanes_config
+from srl.testing.policies import CountingPolicy
+from srl.workers.episode_player import Player
+
+
+class Countdown:
+    """Lane i plays episodes of i + 1 steps with reward 1 each; every third end of lane 0 is but a lost life."""
+
+    def __init__(self, num_copies: int, lives: bool = False) -> None:
+        self.spec = LaneSpec("countdown", num_copies, (TeamSpec("agent", ("agent",), Box((1,)), Discrete(3)),))
+        self._lives = lives
+        self.actions: list[Any] = []
+
+    def reset(self, seed: int) -> tuple[Arrival, ...]:
+        count = self.spec.num_copies
+        self._elapsed, self._ended = np.zeros(count, int), np.zeros(count, bool)
+        self._ends = 0
+        return (self._arrival(np.zeros(count, np.float32), np.ones(count, bool)),)
+
+    def step(self, actions: tuple[Any, ...]) -> tuple[Arrival, ...]:
+        self.actions.append(actions[0].copy())
+        first = self._ended
+        self._elapsed = np.where(first, 0, self._elapsed + 1)
+        self._ended = self._elapsed == np.arange(len(first)) + 1
+        arrival = self._arrival((~first).astype(np.float32), first)
+        if self._lives and self._ended[0]:
+            self._ends += 1
+            arrival.facts = {"return": np.where(self._ends % 3 == 0, 100.0, np.nan) + np.zeros(len(first))}
+        return (arrival,)
+
+    def _arrival(self, reward: Any, first: Any) -> Arrival:
+        none = np.zeros(len(reward), bool)
+        observation = self._elapsed[:, None].astype(np.float32)
+        return Arrival(observation, reward, self._ended.copy(), none, ~self._ended, first)
+
+    def close(self) -> None: ...
+
+
+class Remembering:
+    """Counts, for each lane, the decisions since its episode began, in its state; acts by that count."""
+
+    version = 0
+
+    def __init__(self) -> None:
+        self.greedy: list[bool] = []
+
+    def act(self, observation: Any, state: Any, first: Any, *, greedy: bool = False) -> Any:
+        self.greedy.append(greedy)
+        count = np.zeros(len(first)) if state is None else state["count"]
+        count = np.where(first, 0.0, count)
+        assert (count == observation[:, 0]).all()  # the memory is that of this very lane
+        return {"action": count.astype(np.int64) % 3, "state": {"count": count + 1}}
+
+    def load(self, parameters: Any, version: int) -> None: ...
+
+
+def test_every_lane_plays_its_share_to_the_end_and_keeps_its_memory() -> None:
+    policy = Remembering()
+    player = Player(Countdown(3), {"policy": policy}, {"*": "policy"})
+    player.begin(seed=0, episodes=7)  # the first lane plays one more
+    while not player.done:
+        player.step()
+    played = player.results()["policy"]
+    assert sorted(played.returns) == sorted(played.lengths) == [1, 1, 1, 2, 2, 3, 3]
+    assert played.cut == 0
+    assert all(policy.greedy)
+
+
+def test_lanes_that_do_not_act_get_zeros() -> None:
+    lanes = Countdown(2)
+    player = Player(lanes, {"policy": Remembering()}, {"*": "policy"}, greedy=False)
+    player.begin(0, 1)
+    for _ in range(3):
+        player.step()
+    assert [actions.tolist() for actions in lanes.actions] == [[0, 0], [0, 1], [0, 0]]
+
+
+def test_a_lost_life_is_no_episode() -> None:
+    player = Player(Countdown(1, lives=True), {"policy": Remembering()}, {"*": "policy"})
+    player.begin(0, 2)
+    while not player.done:
+        player.step()
+    assert player.results()["policy"].returns == [100.0, 100.0]
+
+
+def test_an_episode_is_cut_at_the_limit_and_its_lane_goes_on_when_it_has_ended() -> None:
+    lanes = Countdown(3)
+    player = Player(lanes, {"policy": Remembering()}, {"*": "policy"}, max_steps=2)
+    player.play(seed=0, episodes=7)
+    played = player.results()["policy"]
+    assert sorted(played.returns) == sorted(played.lengths) == [1, 1, 1, 2, 2, 2, 2]
+    assert played.cut == 2, "those of three steps, not those that end at the limit by themselves"
+    assert len(lanes.actions) == 6, "the second cut is two steps into the second episode of the third lane"
+
+
+def test_a_game_that_is_cut_has_all_its_lives() -> None:
+    """It loses a life at each odd step, for a reward of 1, and goes on with the next one at each even step."""
+    player = Player(Countdown(1, lives=True), {"policy": Remembering()}, {"*": "policy"}, max_steps=4)
+    player.play(seed=0, episodes=1)
+    assert player.results()["policy"].returns == [2.0]
+
+
+def test_where_no_episode_ends_all_copies_start_anew_until_everyone_has_played_its_share() -> None:
+    """One agent dies at its second step, the other never does."""
+    lanes = lanes_config("pettingzoo:srl.testing.multiagent_environments:DyingTeam", deaths=(2, 10**6)).build(2)
+    player = Player(lanes, {"policy": CountingPolicy()}, {"*": "policy"}, max_steps=3)
+    player.play(seed=0, episodes=3)
+    lanes.close()
+    played = player.results()["policy"]
+    assert sorted(played.returns) == [1 + 2] * 3 + [101 + 102 + 103] * 3
+    assert (sorted(played.lengths), played.cut) == ([2, 2, 2, 3, 3, 3], 3)
+
+
+def test_an_agent_without_a_policy_is_refused() -> None:
+    with pytest.raises(ValueError, match="must match exactly one role"):
+        Player(Countdown(1), {"policy": Remembering()}, {"seeker*": "policy"})

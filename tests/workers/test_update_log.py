@@ -1,0 +1,58 @@
+"""What a trainer takes along when it dies is told by whoever goes on from its commit."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from srl.api.control import UpdateRecord
+from srl.base.snapshot import Snapshot
+from srl.workers.trainer.update_log import REPEATED, UpdateJournal, digest_of
+
+
+def test_reports_that_died_on_their_way_are_repeated_from_the_facts_of_the_commit() -> None:
+    parameters = np.zeros(3, np.float32)
+    dying = UpdateJournal("policy", 0, lambda message: None)  # nobody hears it
+    dying.resume({}, parameters)
+    made = []
+    for update in range(1, REPEATED + 3):
+        parent = digest_of(parameters)
+        parameters += 1
+        dying.add(update, parameters, batch(update))
+        dying.report()
+        made.append(UpdateRecord("policy", 0, update, parent, digest_of(parameters), [f"actors/0.0:{update}"], 1))
+    facts = {"journal": dying.last}
+
+    told: list[Any] = []
+    UpdateJournal("policy", 0, told.append).resume(facts, parameters)
+    assert told == made[-REPEATED:]
+    other: list[Any] = []
+    UpdateJournal("policy", 1, other.append).resume(facts, parameters)  # what its own rank told is not in there
+    assert other == []
+
+
+def test_a_batch_of_thousands_of_blocks_fits_into_a_commit_and_comes_out_of_it_whole() -> None:
+    parameters = np.zeros(3, np.float32)
+    journal = UpdateJournal("policy", 0, lambda message: None)
+    journal.resume({}, parameters)
+    for update in range(3 * REPEATED):
+        blocks = [f"actors/{actor}.0:{4 * update + block}" for block in range(4) for actor in range(2000)]
+        journal.add(update, parameters, batch(update, *blocks, blocks[0]))  # one of them twice, as must not be
+    commits = Snapshot.create("commits")
+    try:
+        commits.write(1, {"parameters": parameters}, {"journal": journal.last})
+        committed = commits.read()
+    finally:
+        commits.memory.close()
+    assert committed is not None
+    told: list[Any] = []
+    UpdateJournal("policy", 0, told.append).resume(committed[2], parameters)
+    assert told[-1].update == 3 * REPEATED - 1
+    assert sorted(told[-1].samples) == sorted([*blocks, blocks[0]])
+
+
+def batch(update: int, *samples: str) -> Any:
+    """Two decisions of the version before the one that learns from them."""
+    return SimpleNamespace(samples=samples or [f"actors/0.0:{update}"], lags=np.ones(2, np.int64))
