@@ -1,7 +1,8 @@
-"""Configurations as plain data: what frozen dataclasses become in a file, on a wire, and back.
+"""Conversion of configurations (frozen dataclasses) to plain data for files and messages, and back.
 
-A dataclass becomes `{"type": "package.module:Class", "fields": {...}}`; what JSON has no word for, and the field's type
-hint does not tell, becomes `{"type": "tuple" | "path" | "float" | "dict", "value": ...}`. Nothing is ever unpickled.
+A dataclass becomes `{"type": NAME, "fields": {...}}`, where NAME is a short name of :mod:`srl.base.part_names` or
+`package.module:Class`. A value that JSON cannot express becomes `{"type": "tuple" | "path" | "float" | "dict",
+"value": ...}`, unless the type hint of its field already says what it is. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -17,21 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from srl.base.importing import load_object, name_of
+from srl.base.part_names import load_part, part_name
 from srl.base.suggestions import nearest
-
-__all__ = ["from_data", "load_object", "name_of", "to_data"]
 
 NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def to_data(config: Any) -> Any:
-    """`config` as dictionaries, lists, strings, numbers, booleans and None."""
+    """Return `config` as dictionaries, lists, strings, numbers, booleans and None."""
     return _encode(config, Any, "config")
 
 
 def from_data(data: Any) -> Any:
-    """The inverse of :func:`to_data`. Imports the modules of the classes that the data names."""
+    """Rebuild what :func:`to_data` converted. Imports the modules of the classes that the data names."""
     return _decode(data, Any, "config")
 
 
@@ -40,18 +39,18 @@ def _encode(value: Any, hint: Any, place: str) -> Any:
         hints = _hints(type(value))
         names = [field.name for field in dataclasses.fields(value) if field.init]
         fields = {name: _encode(getattr(value, name), hints[name], f"{place}.{name}") for name in names}
-        return {"type": name_of(type(value)), "fields": fields}
+        return {"type": part_name(type(value)), "fields": fields}
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int)) or type(value) is str:
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else _tell("float", str(value), _means(hint, float))
+        return value if math.isfinite(value) else _tagged("float", str(value), _means(hint, float))
     if isinstance(value, PurePath):
-        return _tell("path", str(value), _means(hint, Path))
+        return _tagged("path", str(value), _means(hint, Path))
     if isinstance(value, tuple):
         items = [_encode(v, h, f"{place}[{i}]") for i, (v, h) in enumerate(_pair(value, hint, tuple))]
-        return _tell("tuple", items, _member(hint, tuple) is not None and _member(hint, list) is None)
+        return _tagged("tuple", items, _member(hint, tuple) is not None and _member(hint, list) is None)
     if isinstance(value, list):
         return [_encode(v, h, f"{place}[{i}]") for i, (v, h) in enumerate(_pair(value, hint, list))]
     if isinstance(value, Mapping):
@@ -60,10 +59,10 @@ def _encode(value: Any, hint: Any, place: str) -> Any:
             raise TypeError(f"{place}: keys of a dictionary must be strings, not {wrong!r}")
         inner = _value_hint(hint)
         encoded = {key: _encode(item, inner, f"{place}[{key!r}]") for key, item in value.items()}
-        return _tell("dict", encoded, "type" not in encoded)
+        return _tagged("dict", encoded, "type" not in encoded)
     raise TypeError(
-        f"{place}: a {type(value).__name__} cannot be told to another process; use a dataclass, a plain value, or the "
-        f"name of an object as 'package.module:name'"
+        f"{place}: cannot serialize a {type(value).__name__}; use a dataclass, a plain value, or the name of an object "
+        f"as 'package.module:name'"
     )
 
 
@@ -84,11 +83,11 @@ def _decode(data: Any, hint: Any, place: str) -> Any:
     if set(data) == {"type", "fields"} and isinstance(data["type"], str) and isinstance(data["fields"], dict):
         return _decode_dataclass(data["type"], data["fields"], place)
     if set(data) == {"type", "value"}:
-        return _decode_told(data["type"], data["value"], hint, place)
+        return _decode_tagged(data["type"], data["value"], hint, place)
     raise ValueError(f"{place}: expected 'type' with 'fields' or 'value', found the keys {sorted(data)}")
 
 
-def _decode_told(kind: Any, value: Any, hint: Any, place: str) -> Any:
+def _decode_tagged(kind: Any, value: Any, hint: Any, place: str) -> Any:
     if kind == "float" and value in NON_FINITE:
         return NON_FINITE[value]
     if kind == "path" and isinstance(value, str):
@@ -98,12 +97,12 @@ def _decode_told(kind: Any, value: Any, hint: Any, place: str) -> Any:
     if kind == "dict" and isinstance(value, dict):
         inner = _value_hint(hint)
         return {key: _decode(item, inner, f"{place}[{key!r}]") for key, item in value.items()}
-    raise ValueError(f"{place}: {value!r} is no {kind!r}; known are float, path, tuple and dict")
+    raise ValueError(f"{place}: {value!r} is not a {kind!r}; known types are float, path, tuple and dict")
 
 
 def _decode_dataclass(name: str, data: dict[str, Any], place: str) -> Any:
     try:
-        kind = load_object(name)
+        kind = load_part(name)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
@@ -115,13 +114,13 @@ def _decode_dataclass(name: str, data: dict[str, Any], place: str) -> Any:
     for field in fields.values():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and field.name not in data:
-            raise ValueError(f"{place}: {kind.__name__} needs the field {field.name!r}, which is missing")
+            raise ValueError(f"{place}: {kind.__name__} requires the field {field.name!r}, which is missing")
     hints = _hints(kind)
     return kind(**{key: _decode(value, hints[key], f"{place}.{key}") for key, value in data.items()})
 
 
-def _tell(kind: str, plain: Any, obvious: bool) -> Any:
-    """`plain` alone where the reader knows what it is anyway."""
+def _tagged(kind: str, plain: Any, obvious: bool) -> Any:
+    """Return `plain` with a tag of its type, or alone where the reader knows the type anyway."""
     return plain if obvious else {"type": kind, "value": plain}
 
 
@@ -130,31 +129,31 @@ def _hints(kind: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(kind)
     except (NameError, AttributeError, TypeError):
-        # Names imported for type checkers only; such fields keep what the data says.
+        # Some names are imported for type checkers only; such fields are decoded without hints.
         return dict.fromkeys((field.name for field in dataclasses.fields(kind)), Any)
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, or the one type."""
+    """Return the types of a union, or the one type."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return tuple(inner for member in typing.get_args(hint) for inner in _members(member))
     return (hint,)
 
 
 def _member(hint: Any, origin: type) -> Any:
-    """The member of the hint that is `origin` or `origin[...]`."""
+    """Return the member of the hint that is `origin` or `origin[...]`."""
     return next((m for m in _members(hint) if (typing.get_origin(m) or m) is origin), None)
 
 
 def _means(hint: Any, kind: type) -> bool:
-    """Whether a string in this place can only mean a `kind`."""
+    """Return whether a string in a field with this hint can only mean a `kind`."""
     plain = {str, float, Path} - {kind}
     members = _members(hint)
     return kind in members and not any(m in plain or typing.get_origin(m) is typing.Literal for m in members)
 
 
 def _pair(values: Any, hint: Any, origin: type) -> list[tuple[Any, Any]]:
-    """Each value with the type hint of its place in a tuple or list."""
+    """Pair each value with the type hint of its position in a tuple or list."""
     arguments = typing.get_args(_member(hint, origin))
     if origin is tuple and arguments and arguments[-1] is not Ellipsis and len(arguments) == len(values):
         return list(zip(values, arguments, strict=True))

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from srl.base.importing import load_object
+from srl.base.part_names import load_part
 from srl.base.suggestions import nearest
 
 Factory = Callable[..., Any]
@@ -14,7 +14,7 @@ Factory = Callable[..., Any]
 
 def locate(name: str) -> Factory:
     """The function or class called `name`; ValueError where it cannot be found."""
-    found = load_object(name)
+    found = load_part(name)
     if not callable(found):
         raise ValueError(f"{name} is {type(found).__name__}, not a function that makes an environment")
     factory: Factory = found

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
-from srl.base.config import from_data, load_object, to_data
+from srl.base.config import from_data, to_data
+from srl.base.importing import load_object
 
 
 class Body(Protocol):

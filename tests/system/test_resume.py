@@ -204,7 +204,7 @@ def test_an_environment_of_other_spaces_is_refused(tmp_path: Path) -> None:
     run = small(tmp_path)
     config = json.loads((run.path / "config.json").read_text())
     config["lanes"]["fields"]["name"] = "Acrobot-v1"
-    config["lanes"]["type"] = "srl.environments.adapters.gymnasium:GymnasiumConfig"
+    config["lanes"]["type"] = "gymnasium"
     (run.path / "config.json").write_text(json.dumps(config))
     with pytest.raises(
         ValueError, match=r"trained with action space\.n 2; the environment now has 3|observation space"

@@ -13,7 +13,8 @@ import numpy as np
 from srl.base.tree import Array
 
 ENTRY_POINTS = "minigrid."
-FACTORY = "srl.environments.adapters.minigrid:make"
+FACTORY = "minigrid"
+"""Short name of `make` in :mod:`srl.base.part_names`."""
 FAMILIES = ("MiniGrid-", "BabyAI-")
 """How its ids begin."""
 CODES = (11, 6, 4)

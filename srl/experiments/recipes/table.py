@@ -202,7 +202,7 @@ RECIPES = (
     Recipe(
         "minigrid",
         "MiniGrid: small views, one reward at the end",
-        ("minigrid.*", "srl.environments.adapters.minigrid:*"),
+        ("minigrid.*", "minigrid"),
         ppo=(
             *_sizes(16, 128, 2048, "pieces as long as many episodes, as the only reward is at their end"),
             *_updates(4, 32, 1e-3),

@@ -1,0 +1,90 @@
+"""Saved runs name SRL's own classes by short names, so that classes can move."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import srl
+from srl.api.experiment import Resources
+from srl.base.config import to_data
+from srl.base.part_names import NAMES, PARTS, load_part, part_name
+
+OWN_PATH = re.compile(rb'"srl\.[\w.]+:\w+"')
+
+
+def config_classes() -> set[type]:
+    """Return all dataclasses of the package with a method `build...`, the spaces, and what is in their fields."""
+    found: set[type] = set()
+    for module in pkgutil.walk_packages(srl.__path__, "srl."):
+        if not module.name.endswith("__main__"):
+            for kind in vars(importlib.import_module(module.name)).values():
+                is_own = inspect.isclass(kind) and kind.__module__ == module.name and dataclasses.is_dataclass(kind)
+                builds = any(hasattr(kind, name) for name in ("build", "build_policy"))
+                if is_own and (builds or module.name == "srl.api.spaces" or kind.__name__ == "TrainOptions"):
+                    _add(kind, found)
+    return {kind for kind in found if not inspect.isabstract(kind) and not _is_base(kind, found)}
+
+
+def _add(hint: Any, found: set[type]) -> None:
+    for part in _parts(hint):
+        if inspect.isclass(part) and dataclasses.is_dataclass(part) and part not in found:
+            found.add(part)
+            for inner in typing.get_type_hints(part).values():
+                _add(inner, found)
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    yield hint
+    for argument in typing.get_args(hint):
+        yield from _parts(argument)
+
+
+def _is_base(kind: type, found: set[type]) -> bool:
+    """Return whether only the subclasses of `kind` are used."""
+    return not hasattr(kind, "build") and any(other is not kind and issubclass(other, kind) for other in found)
+
+
+def test_each_config_class_has_a_short_name() -> None:
+    unnamed = {f"{kind.__module__}:{kind.__qualname__}" for kind in config_classes()} - set(NAMES)
+    assert unnamed == set(), "add them to srl/base/part_names.py"
+
+
+def test_each_name_resolves_to_one_object() -> None:
+    for name, path in PARTS.items():
+        found = load_part(name)
+        assert f"{found.__module__}:{found.__qualname__}" == path
+        assert part_name(found) == name
+        assert ":" not in name
+
+
+def test_no_object_has_two_names() -> None:
+    assert len(NAMES) == len(PARTS)
+
+
+def test_a_class_of_srl_without_a_name_is_not_written() -> None:
+    with pytest.raises(ValueError, match=r"srl\.api\.experiment:Resources has no short name"):
+        to_data(Resources())
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"no part named 'atary'; did you mean 'atari'\?"):
+        load_part("atary")
+
+
+def test_the_files_of_a_run_contain_no_module_path_of_srl(tmp_path: Path) -> None:
+    options = {"steps": 256, "scheduler": "inline", "actors": 1, "lanes": 2, "horizon": 16, "eval_every": 1}
+    run = srl.train("CartPole-v1", **options, root=tmp_path)
+    texts = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    assert any(path.name == "facts.json" for path in texts)
+    assert b'"vector"' in texts[run.path / "config.json"]
+    assert {path: OWN_PATH.findall(text) for path, text in texts.items() if OWN_PATH.search(text)} == {}
