@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 STEPS = 3000
-LONGER = ("greedy_opponents", "looking", "own_memory")
+LONGER = ("greedy_opponents", "results", "own_memory")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What stands around a training run, as a notebook would do it: evaluation beside it and after it, curves."""
+"""Evaluation during and after training, and a learning curve, as in a notebook."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if __name__ == "__main__":  # worker processes import this file
     result = srl.evaluate(run.path, episodes=16, checkpoint="best")
     print(f"return {result.mean:.1f} ± {result.interval:.1f} with {result.checkpoint.name}")
 
-    figure = srl.plot(run.path, out=Path(run.path) / "curve.png")  # in a notebook the figure shows itself
+    figure = srl.plot(run.path, out=Path(run.path) / "curve.png")  # a notebook shows the figure
     print(f"curve of {len(figure.axes[0].lines[0].get_xdata())} points in {run.path}/curve.png")
 
     # srl.sweep("CartPole-v1", 5) trains with five seeds; srl.plot on its path draws their mean and interval.
-    # srl.record(run.path, "film.gif") films the policy; srl.export(run.path, "policy.onnx") writes it for others.
+    # srl.record(run.path, "video.gif") records the policy; srl.export(run.path, "policy.onnx") exports it.
