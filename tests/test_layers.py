@@ -90,7 +90,7 @@ def test_torch_is_imported_by_the_learning_side_only() -> None:
 
 def test_the_contracts_need_numpy_and_msgspec_only() -> None:
     foreign = {name.split(".")[0] for package, _, tree in modules() if package == "api" for name in imports(tree)}
-    allowed = {"__future__", "collections", "dataclasses", "typing", "numpy", "msgspec", "srl"}
+    allowed = {"__future__", "abc", "collections", "dataclasses", "typing", "numpy", "msgspec", "srl"}
     assert foreign <= allowed
 
 

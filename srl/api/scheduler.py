@@ -1,15 +1,23 @@
-"""The scheduler contract: finds workers a place to run, and tells what happens to them."""
+"""The scheduler contract: starts workers somewhere and reports what happens to them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Union, runtime_checkable
+from typing import Union
+
+import msgspec
 
 from srl.api.control import FromWorker, ToWorker
 from srl.api.experiment import Resources
+from srl.api.parameters import ParameterStore
 from srl.api.worker import Place, WorkerConfig
 from srl.base.meter import Meter
+from srl.base.state import NotResumable, State
+
+MAX_WORKERS = 100_000
+"""Workers of one run."""
 
 
 @dataclass(frozen=True)
@@ -22,70 +30,144 @@ class WorkerMessage:
 
 @dataclass(frozen=True)
 class Died:
-    """A worker's process is gone, for whatever reason; `reason` is for people."""
+    """A worker's process ended; `reason` is a text for people."""
 
     place: Place
     reason: str
     clean: bool = False
+    """The worker finished or was asked to stop."""
     blameless: bool = False
-    """Its host was lost, or it was asked to leave: nothing was wrong with the worker."""
+    """The worker is not at fault: its host was lost, or it was preempted."""
 
 
 @dataclass(frozen=True)
 class HostEvent:
-    """Something happened to the places where workers run: a host came or went."""
+    """Something happened to the hosts of the run, for example one joined or was lost."""
 
     text: str
     fatal: bool = False
-    """The run cannot go on."""
+    """The run cannot continue."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a worker's process takes."""
+    """Resources that a worker's process uses now."""
 
     host: str = ""
     """Empty where there is only one."""
     cpu_percent: float = 0.0
     rss_mb: float = 0.0
     stopped: bool = False
-    """The kernel says that it does not run at all: somebody sent it SIGSTOP."""
+    """The kernel reports the process as stopped (SIGSTOP)."""
 
 
 Event = Union[WorkerMessage, Died, HostEvent]
 
 
-@runtime_checkable
-class Scheduler(Protocol):
+class OrphanWorker(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A worker that outlived its controller, as its host reports it."""
+
+    place: Place
+    ready: bool
+    endpoints: dict[str, str]
+    """Name -> address."""
+
+
+class TakeoverRecord(msgspec.Struct, frozen=True):
+    """Facts that a new controller needs to find the hosts of a run again. It contains no secret."""
+
+    address: str
+    """Address at which the agents of the hosts look for their controller."""
+    hosts: list[str]
+    reports: dict[str, int] = {}
+    """Agent (by the unique address of its relay) -> number of its last report that `poll` has returned. The agent
+    repeats later reports to the next controller."""
+
+
+class Scheduler(ABC):
+    """Runs workers. A subclass implements the abstract methods; the others have defaults for schedulers whose workers
+    have no process, no host and no life beyond that of the scheduler."""
+
+    inline: bool = False
+    """Workers run in the thread that calls `poll`. Such a run can be saved between two polls with everything that is in
+    progress (`state`, `restore`), and no other thread may work beside it."""
+
+    @abstractmethod
     def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
         """Begin to start a worker; `Ready` or `Died` follows."""
 
-    def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
-        """Raises ValueError if these workers (name, needs) cannot be placed beside those that run."""
-
+    @abstractmethod
     def send(self, places: Sequence[Place], message: ToWorker) -> None:
-        """Deliver to those that still live; never blocks."""
+        """Send a message to those of the workers that are alive; never blocks."""
 
+    @abstractmethod
     def kill(self, place: Place) -> None:
-        """End it at once; `Died` follows."""
+        """End a worker at once; `Died` follows."""
+
+    @abstractmethod
+    def poll(self, timeout: float) -> list[Event]:
+        """Return everything that happened; wait at most `timeout` seconds for the first event."""
+
+    @abstractmethod
+    def meter(self, place: Place) -> Meter:
+        """Return the worker's gauges."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all workers and release everything. Idempotent."""
+
+    def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
+        """Raise ValueError if these workers (name, needs) do not fit beside those that run."""
 
     def signal(self, place: Place, number: int) -> None:
-        """Send its process a signal, as a person could. Raises ValueError where it has none of its own."""
-
-    def poll(self, timeout: float) -> list[Event]:
-        """Everything that happened; waits at most `timeout` seconds for something to happen."""
-
-    def meter(self, place: Place) -> Meter:
-        """The worker's gauges."""
+        """Send a signal to the worker's process. Raises ValueError if it has no process of its own."""
+        raise ValueError(f"cannot send a signal to {place.name}: its scheduler runs workers without their own process")
 
     def pid(self, place: Place) -> int:
-        """Its process, or 0 where it has none of its own."""
+        """Process id of the worker, or 0 if it has no process (yet)."""
+        return 0
 
     def usage(self, place: Place) -> Usage:
-        """What it takes, measured when asked, or not long ago."""
+        """Resources that the worker uses, measured now or a moment ago."""
+        return Usage()
 
     def dump(self, place: Place) -> str:
-        """Where the worker is in its code, for a report on a hang; may be empty."""
+        """Stack traces of the worker for the report on a hang; may be empty."""
+        return ""
 
-    def close(self) -> None:
-        """End everything and leave nothing behind. Idempotent."""
+    def parameters(self) -> Mapping[str, ParameterStore]:
+        """Stores (policy -> store) for versions that workers find when they start: opponents of a resumed run."""
+        return {}
+
+    # Saving a run with everything in progress; only where `inline` is true.
+
+    def state(self) -> State:
+        """Return the state of all workers. Raises NotResumable, naming the worker that cannot be saved."""
+        raise NotResumable(f"{type(self).__name__} does not save the state of its workers")
+
+    def restore(self, state: State) -> None:
+        """Set the state that workers continue from, before the first of them is started."""
+        raise NotResumable(f"{type(self).__name__} does not restore the state of workers")
+
+    # Taking over workers that outlived their controller.
+
+    def takeover_record(self) -> TakeoverRecord | None:
+        """Return the facts that the next controller needs; None if workers end with this controller."""
+        return None
+
+    def takeover_recorded(self, record: TakeoverRecord) -> None:
+        """The record is on disk: agents may discard reports that it covers."""
+
+    def find_orphans(self, hosts: Sequence[str], timeout: float) -> list[OrphanWorker]:
+        """Wait until these hosts have reconnected and return the workers that they kept. Raises ConnectionError if none
+        of them reconnects within `timeout` seconds. Adopt every worker, then call `finish_adoption`."""
+        raise ConnectionError(f"the workers of {type(self).__name__} do not outlive their controller")
+
+    def adopt(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        """Supervise an orphan as if this scheduler had started it; `Died` follows if it was lost meanwhile."""
+        raise ValueError(
+            f"{type(self).__name__} cannot adopt {place.name}: its workers do not outlive their controller"
+        )
+
+    def finish_adoption(self, timeout: float) -> None:
+        """Wait until the gauges of all adopted workers have arrived, so that counts continue."""

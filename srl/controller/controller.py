@@ -46,7 +46,6 @@ from srl.controller.seats import Slot
 from srl.controller.supervision import GiveUp, Guard, History, Pace, briefly
 from srl.controller.takeover import ControllerState
 from srl.names.table import NameTable
-from srl.schedulers.hosts.scheduler import HostsScheduler
 
 STATUS_SECONDS = 0.25
 STOP_SECONDS = 3.0
@@ -101,22 +100,24 @@ class Controller:
             for index in range(group.count):
                 self._launch(group, index, 0)
 
-    def attach(self, state: ControllerState, scheduler: HostsScheduler, patience: float) -> None:
+    def attach(self, state: ControllerState, patience: float) -> None:
         """Take the place of a controller that died: its workers go on, those that nobody brings are begun anew."""
         self._restarts = state.restarts
         self._complete.update(state.complete)
         self.gauges.take_over(state.gauges)
         for name, count in state.counts.items():
             self._groups[name] = resized(self._groups[name], count)
-        kept, missing = state.sort_out(self._groups.values(), scheduler.gather(state.hosts, patience))
+        kept, missing = state.sort_out(
+            self._groups.values(), self._scheduler.find_orphans(state.cluster.hosts, patience)
+        )
         for group, held in kept:
             place = held.place
             self._seats[(group.name, place.index)] = Slot(place, "running" if held.ready else "starting")
             seed = derive(self._experiment.seed, group.name, place.index, place.incarnation)
-            scheduler.adopt(place, group.config, group.resources, seed)
-            for name, address in held.names.items():
+            self._scheduler.adopt(place, group.config, group.resources, seed)
+            for name, address in held.endpoints.items():
                 self._names.register(name, address, place.name)
-        scheduler.settle(patience)
+        self._scheduler.finish_adoption(patience)
         lost = [(group, Slot(place, "dead")) for group, place in missing]
         self._fallen = bool(lost)
         self._seats.update({(seat.place.group, seat.place.index): seat for _, seat in lost})
@@ -127,10 +128,13 @@ class Controller:
         self.state = "running"
         self.tell(f"attached: {len(kept)} workers went on, {len(lost)} are begun anew")
 
-    def remember(self, scheduler: HostsScheduler) -> ControllerState:
-        """What a successor must know."""
+    def remember(self) -> ControllerState | None:
+        """Return what a successor must know; None if no worker would outlive this controller."""
+        cluster = self._scheduler.takeover_record()
+        if cluster is None:
+            return None
         places = [seat.place for seat in self._all()]
-        return ControllerState.of(scheduler, self._groups, places, self._restarts, self.gauges, self._complete)
+        return ControllerState.of(cluster, self._groups, places, self._restarts, self.gauges, self._complete)
 
     def _launch(self, group: WorkerGroup, index: int, incarnation: int) -> None:
         place = Place(group.name, index, incarnation)

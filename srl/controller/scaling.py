@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from srl.api.experiment import Resources, WorkerGroup
+from srl.api.scheduler import MAX_WORKERS
 from srl.base.suggestions import nearest
-from srl.schedulers.hosts.gauge_table import MAX_WORKERS
 
 
 def planned(groups: Mapping[str, WorkerGroup], name: str, count: int, relative: bool) -> WorkerGroup:

@@ -7,21 +7,18 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from srl.api.experiment import WorkerGroup
+from srl.api.scheduler import OrphanWorker, TakeoverRecord
 from srl.api.worker import Place
 from srl.controller.gauges import Gauges
-from srl.schedulers.hosts.messages import Held
-from srl.schedulers.hosts.scheduler import HostsScheduler
 
 UNKNOWN_INCARNATIONS = 100
 """May have begun after the last note was written: what they left must not be taken for that of their successors."""
 
 
 class ControllerState(msgspec.Struct, frozen=True):
-    """No secret is in here: agents bring the run's own, and the join secret has a file of its own."""
+    """State of a controller, without any secret: agents bring the run's own, and the join secret has its own file."""
 
-    address: str
-    """Where its agents will look for the next one."""
-    hosts: list[str]
+    cluster: TakeoverRecord
     counts: dict[str, int]
     """Group -> number of workers, as it was scaled."""
     incarnations: dict[str, int]
@@ -31,16 +28,13 @@ class ControllerState(msgspec.Struct, frozen=True):
     """The totals of those who are gone, and the episodes' figures."""
     began: float
     """Wall time."""
-    told: dict[str, int] = {}
-    """Agent (by the address of its relay, which no other has) -> the last of its news that are dealt with in here; it
-    repeats those that came after."""
     complete: list[str] = []
     """Policies that have learned all they should."""
 
     @classmethod
     def of(
         cls,
-        scheduler: HostsScheduler,
+        cluster: TakeoverRecord,
         groups: Mapping[str, WorkerGroup],
         places: Iterable[Place],
         restarts: int,
@@ -48,20 +42,18 @@ class ControllerState(msgspec.Struct, frozen=True):
         complete: Iterable[str],
     ) -> ControllerState:
         return cls(
-            address=scheduler.address,
-            hosts=scheduler.hosts(),
+            cluster=cluster,
             counts={name: group.count for name, group in groups.items()},
             incarnations={place.name: place.incarnation for place in places},
             restarts=restarts,
             gauges=gauges.totals(),
             began=gauges.began,
-            told=scheduler.told,
             complete=sorted(complete),
         )
 
     def sort_out(
-        self, groups: Iterable[WorkerGroup], held: Iterable[Held]
-    ) -> tuple[list[tuple[WorkerGroup, Held]], list[tuple[WorkerGroup, Place]]]:
+        self, groups: Iterable[WorkerGroup], held: Iterable[OrphanWorker]
+    ) -> tuple[list[tuple[WorkerGroup, OrphanWorker]], list[tuple[WorkerGroup, Place]]]:
         """Who went on, and which places are empty, with an incarnation that may have held them last, and none after."""
         brought = {(one.place.group, one.place.index): one for one in held}
         kept, missing = [], []

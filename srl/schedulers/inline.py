@@ -7,14 +7,15 @@ import importlib
 import tempfile
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from srl.api.control import Failure, Names, Ready, Register, Stop, ToWorker
 from srl.api.experiment import Resources
-from srl.api.scheduler import Died, Event, Usage, WorkerMessage
+from srl.api.parameters import ParameterStore
+from srl.api.scheduler import Died, Event, Scheduler, WorkerMessage
 from srl.api.worker import Place, ResumableWorker, Worker, WorkerConfig
 from srl.base.meter import Meter, Phase
 from srl.base.state import NotResumable, State, part, under
@@ -38,7 +39,9 @@ class _Resident:
     finished: bool = False
 
 
-class InlineScheduler:
+class InlineScheduler(Scheduler):
+    inline = True
+
     def __init__(self, memory: RunMemory) -> None:
         # Before the first worker is built: the number of threads decides the last bits, also of the first parameters.
         with contextlib.suppress(ImportError):
@@ -82,9 +85,6 @@ class InlineScheduler:
     def _sayer(self, place: Place) -> Callable[[Any], None]:
         return lambda message: self._events.append(WorkerMessage(place, message))
 
-    def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
-        """Cores of one machine are shared, however many workers there are."""
-
     def send(self, places: Sequence[Place], message: ToWorker) -> None:
         for place in places:
             resident = self._residents.get(place)
@@ -98,9 +98,6 @@ class InlineScheduler:
     def kill(self, place: Place) -> None:
         if place in self._residents:
             self._end(place, "killed", clean=False)
-
-    def signal(self, place: Place, number: int) -> None:
-        raise ValueError("the workers of an inline run have no process of their own")
 
     def _end(self, place: Place, reason: str, clean: bool) -> None:
         resident = self._residents.pop(place)
@@ -170,14 +167,8 @@ class InlineScheduler:
     def meter(self, place: Place) -> Meter:
         return self._meters[place]
 
-    def pid(self, place: Place) -> int:
-        return 0
-
-    def usage(self, place: Place) -> Usage:
-        return Usage()
-
-    def dump(self, place: Place) -> str:
-        return ""
+    def parameters(self) -> Mapping[str, ParameterStore]:
+        return self._memory.parameters
 
     def close(self) -> None:
         for place in list(self._residents):

@@ -12,12 +12,12 @@ from idle_worker import IdleConfig
 from played_agents import SECRET, PlayedHosts, hello
 
 from srl.api.experiment import Resources
-from srl.api.scheduler import Died
+from srl.api.scheduler import Died, OrphanWorker
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Place
 from srl.base.meter import WORDS, Counter
 from srl.schedulers.hosts.fleet import Hosting
-from srl.schedulers.hosts.messages import USAGE, Beat, Gone, Held, Kept, Rejoin, State, Welcome
+from srl.schedulers.hosts.messages import USAGE, Beat, Gone, Kept, Rejoin, State, Welcome
 from srl.testing.contexts import until
 from srl.testing.waiting import PATIENCE
 
@@ -34,12 +34,12 @@ class Successor(PlayedHosts):
     def poll(self) -> None:
         """The thread does it."""
 
-    def gather(self, *hosts: str) -> Future[list[Held]]:
-        return self.thread.submit(self.scheduler.gather, hosts, PATIENCE)
+    def gather(self, *hosts: str) -> Future[list[OrphanWorker]]:
+        return self.thread.submit(self.scheduler.find_orphans, hosts, PATIENCE)
 
     def back(self, host: str, *places: Place) -> Channel:
         """A host returns with these workers."""
-        held = [Held(place, True, {}) for place in places]
+        held = [OrphanWorker(place, True, {}) for place in places]
         channel = self.dial(Rejoin(hello(host), "run", SECRET, f"tcp:{host}:1", held))
         self.channels.append(channel)
         self.hear(channel, Welcome)
@@ -83,7 +83,7 @@ def test_what_a_host_tells_while_others_are_awaited_counts_once_its_workers_are_
     assert {held.place for held in gathered.result()} == {ACTOR, LOST, OTHER}
     for place in (ACTOR, LOST, OTHER):
         successor.adopt(place)
-    successor.thread.submit(successor.scheduler.settle, PATIENCE).result()
+    successor.thread.submit(successor.scheduler.finish_adoption, PATIENCE).result()
     assert [successor.scheduler.meter(place).get(Counter.PROGRESS) for place in (ACTOR, OTHER)] == [7, 8]
     assert successor.died(LOST).reason == "killed"
 

@@ -51,7 +51,7 @@ def test_an_agent_that_was_killed_is_started_again_and_workers_find_their_place_
         host = scheduler.hosts()[0]
         agent.kill()
         wait(Died(first, f"its host {host} is lost", blameless=True))
-        store = scheduler.heritage.stores["policy"]
+        store = scheduler.parameters()["policy"]
         store.push(3, np.zeros(2, np.float32), ("past-0",))
         store.push(5, np.ones(2, np.float32))
         scheduler.start(second, TellingConfig(), Resources(), 8)

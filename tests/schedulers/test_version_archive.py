@@ -42,7 +42,7 @@ def run(tmp_path: Path) -> Iterator[SelfPlay]:
 
 
 def test_hosts_of_a_run_that_is_resumed_get_its_opponents_and_then_its_newest_version(run: SelfPlay) -> None:
-    store = run.scheduler.heritage.stores["policy"]
+    store = run.scheduler.parameters()["policy"]
     assert refill(store, [(4, vector(4)), (9, vector(9))]) == 2
     store.push(12, vector(12))
     assert run.given() == [(4, "past-0"), (9, "past-1"), (12, "")]

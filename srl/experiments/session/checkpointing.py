@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,8 @@ from srl.api.experiment import Experiment
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.base.config import to_data
+from srl.base.snapshot import Snapshot
 from srl.base.state import NotResumable, NotYet, State
-from srl.schedulers.inline import InlineScheduler
-from srl.schedulers.local.run_memory import RunMemory
 from srl.storage import checkpoints
 from srl.storage.background_writer import BackgroundWriter
 from srl.storage.checkpoints import Keep
@@ -94,7 +93,7 @@ class Saver:
         self,
         experiment: Experiment,
         root: Path,
-        memory: RunMemory,
+        commits: Mapping[str, Snapshot],
         scheduler: Scheduler,
         keep: Keep,
         seconds: float,
@@ -104,8 +103,8 @@ class Saver:
     ) -> None:
         self._experiment = experiment
         self._root = root
-        self._memory = memory
-        self._scheduler = scheduler if isinstance(scheduler, InlineScheduler) else None
+        self._commits = commits
+        self._scheduler = scheduler if scheduler.inline else None
         self._keep = keep
         self._seconds = seconds
         self._why_not = why_not_exact
@@ -124,7 +123,7 @@ class Saver:
         for policy, state in restored.states.items():
             facts = restored.policies[policy]
             noted = {key: value for key, value in facts.items() if key != "version"}
-            self._memory.commits[policy].write(int(facts["version"]), state, noted)
+            self._commits[policy].write(int(facts["version"]), state, noted)
         self._saved_updates = self._updates
         if self._scheduler is not None:
             if restored.workers is not None:
@@ -135,7 +134,7 @@ class Saver:
     @property
     def _updates(self) -> int:
         """Of all policies: each has its own pace, and its last update counts as much as another's."""
-        return sum(snapshot.version for snapshot in self._memory.commits.values())
+        return sum(snapshot.version for snapshot in self._commits.values())
 
     @property
     def due(self) -> bool:
@@ -149,7 +148,7 @@ class Saver:
             return
         arrays: dict[str, Any] = {}
         facts: dict[str, Any] = {"policies": {}}
-        for policy, snapshot in self._memory.commits.items():
+        for policy, snapshot in self._commits.items():
             committed = snapshot.read()
             if committed is None:
                 return

@@ -64,11 +64,13 @@ def ground_of(
         return ClusterSite(engine, secrets.token_bytes(32), host, port)
     if options.scheduler != "hosts":
         return None
-    host, port = parse_address(attach.address if attach else options.bind)
+    host, port = parse_address(attach.cluster.address if attach else options.bind)
     secret = find_or_make_secret(options.secret_file or DEFAULT)
     note = logs.with_name("agent.json") if options.headless > 0 else None
     by_hand = ManualEngine(logs / "agent.log", secret_file=options.secret_file, note=note, attach=attach is not None)
-    return ClusterSite(by_hand, secret, host, port, headless=options.headless, attach=attach.told if attach else None)
+    return ClusterSite(
+        by_hand, secret, host, port, headless=options.headless, attach=attach.cluster.reports if attach else None
+    )
 
 
 def hosts_scheduler(

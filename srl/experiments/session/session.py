@@ -29,7 +29,6 @@ from srl.experiments.session.best_checkpoint import BestCheckpoint
 from srl.experiments.session.checkpointing import Restored, Saver
 from srl.experiments.session.hosting import ClusterSite, ground_of, hosts_scheduler, open_door, warning
 from srl.experiments.session.past_versions import find_opponents, keep_every
-from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.runtime_dir import make_runtime
@@ -95,8 +94,7 @@ class Session:
             self._runtime = make_runtime(run.name)
             undo.callback(shutil.rmtree, self._runtime, ignore_errors=True)
             self._ground = ground or ground_of(options, experiment.groups, run.logs, attach)
-            scheduler = self._scheduler((*PRELOAD, *preload))
-            self._hosts = scheduler if isinstance(scheduler, HostsScheduler) else None
+            self._scheduler = scheduler = self._make_scheduler((*PRELOAD, *preload))
             undo.callback(scheduler.close)
             door = open_door(self._ground)
             self._controller = Controller(
@@ -110,12 +108,12 @@ class Session:
                 on_learned=Journal(run.journal).add,
             )
             undo.pop_all()
-        self._scribe = BackgroundWriter(beside=not isinstance(scheduler, InlineScheduler))
+        self._scribe = BackgroundWriter(beside=not scheduler.inline)
         keep = Keep(options.keep_last, keep_every(options))
         self._saver = Saver(
             experiment,
             run.checkpoints,
-            self._memory,
+            self._memory.commits,
             scheduler,
             keep,
             options.checkpoint_seconds,
@@ -129,7 +127,7 @@ class Session:
         self._episodes_before = 0  # those of the run that is resumed
         self._looked = 0.0
 
-    def _scheduler(self, preload: tuple[str, ...]) -> Scheduler:
+    def _make_scheduler(self, preload: tuple[str, ...]) -> Scheduler:
         if self._options.scheduler == "inline":
             return InlineScheduler(self._memory)
         if self._ground is not None:
@@ -141,9 +139,8 @@ class Session:
         """Begin where a checkpoint ended."""
         self._saver.restore(restored)
         if self._options.self_play != "none":
-            stores = self._memory.parameters if self._hosts is None else self._hosts.heritage.stores
-            size = self._options.self_play_versions
-            find_opponents(self._run.checkpoints, restored, dict(stores), size, self._tell)
+            size, stores = self._options.self_play_versions, dict(self._scheduler.parameters())
+            find_opponents(self._run.checkpoints, restored, stores, size, self._tell)
         if self._attach is not None:
             return  # its controller left the figures; the checkpoint is for trainers that nobody brings back
         gauges = self._controller.gauges
@@ -184,13 +181,10 @@ class Session:
         if self._attach is None:
             self._controller.start()
             return
-        assert self._hosts is not None
-        self._controller.attach(self._attach, self._hosts, ATTACH_SECONDS)
-        if not self._hosts.came_back():
-            raise RunFailed(
-                f"no host of {self._run.name} came back within {ATTACH_SECONDS:.0f} s: its agents are gone. Go on from "
-                f"the last checkpoint: srl resume {self._run.name}"
-            )
+        try:
+            self._controller.attach(self._attach, ATTACH_SECONDS)
+        except ConnectionError as error:
+            raise RunFailed(f"{error}. Continue from the last checkpoint: srl resume {self._run.name}") from error
 
     def _tell(self, text: str) -> None:
         self._controller.tell(text)
@@ -225,11 +219,11 @@ class Session:
 
     def _remember(self) -> None:
         """Leave a note for a successor, where workers outlive us."""
-        if self._hosts is not None and self._ground is not None and self._ground.headless > 0:
+        state = self._controller.remember()
+        if state is not None:
             with contextlib.suppress(OSError):  # a full disk costs the note
-                state = self._controller.remember(self._hosts)
                 self._run.write_controller(state)
-                self._hosts.written_down(state.told)
+                self._scheduler.takeover_recorded(state.cluster)
 
     def _yield_to_heirs(self) -> None:
         """Who was taken for dead, and is not, must not write beside those who took the run over."""

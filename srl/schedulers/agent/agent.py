@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from srl.api.control import Evaluated, Published, Ready, Register, Stop
-from srl.api.scheduler import Died, Event, WorkerMessage
+from srl.api.scheduler import Died, Event, OrphanWorker, WorkerMessage
 from srl.api.transport import Channel, ChannelClosed, Message
 from srl.api.worker import Place
 from srl.base.meter import WORDS
@@ -33,7 +33,6 @@ from srl.schedulers.hosts.messages import (
     Follow,
     Gone,
     Heard,
-    Held,
     Join,
     Kept,
     Leave,
@@ -66,7 +65,7 @@ class Agent:
         self.host = welcome.host
         self._secret = welcome.secret
         self._join = join
-        self._held: dict[Place, Held] = {}
+        self._held: dict[Place, OrphanWorker] = {}
         self._memory = RunMemory.create(welcome.policies, with_bell=True)
         self._runtime = make_runtime(welcome.run)
         logs = self._runtime / "logs"
@@ -177,7 +176,7 @@ class Agent:
         if held is not None and isinstance(message, Ready):
             self._held[place] = msgspec.structs.replace(held, ready=True)
         elif held is not None and isinstance(message, Register):
-            held.names[message.name] = message.address
+            held.endpoints[message.name] = message.address
 
     def _beat(self) -> None:
         now = time.monotonic()
@@ -218,7 +217,7 @@ class Agent:
             case Beat():
                 self._line.forget(message.safe)
             case Begin():
-                self._held[message.place] = Held(message.place, False, {})
+                self._held[message.place] = OrphanWorker(message.place, False, {})
                 self._processes.launch(message.place, message.config, message.niceness, message.seed)
             case Tell():
                 self._processes.send(message.places, message.message)

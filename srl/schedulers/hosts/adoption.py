@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from srl.api.scheduler import OrphanWorker
 from srl.api.worker import Place
 from srl.schedulers.hosts.fleet import Word
-from srl.schedulers.hosts.messages import Beat, Gone, Held
+from srl.schedulers.hosts.messages import Beat, Gone
 
 
 class AdoptableWorkers:
@@ -14,10 +15,10 @@ class AdoptableWorkers:
 
     def __init__(self) -> None:
         self.hosts: set[str] = set()
-        self._held: dict[tuple[str, int], tuple[Held, str]] = {}
+        self._held: dict[tuple[str, int], tuple[OrphanWorker, str]] = {}
         self._waiting: list[Word] = []
 
-    def came(self, host: str, workers: Sequence[Held]) -> None:
+    def came(self, host: str, workers: Sequence[OrphanWorker]) -> None:
         self.hosts.add(host)
         self._held.update({(held.place.group, held.place.index): (held, host) for held in workers})
 
@@ -25,7 +26,7 @@ class AdoptableWorkers:
         self.hosts.discard(host)
         self._held = {key: found for key, found in self._held.items() if found[1] != host}
 
-    def workers(self) -> list[Held]:
+    def workers(self) -> list[OrphanWorker]:
         return [held for held, _ in self._held.values()]
 
     def adopt(self, place: Place) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Union, get_args
 
+from srl.api.scheduler import OrphanWorker
 from srl.api.transport import Channel, ChannelClosed, Listener, Message
 from srl.base.tree import Array
 from srl.schedulers.hosts.messages import (
@@ -18,7 +19,6 @@ from srl.schedulers.hosts.messages import (
     FromAgent,
     Gone,
     Heard,
-    Held,
     Join,
     Leave,
     LogText,
@@ -88,7 +88,7 @@ class Returned:
     """A host of a predecessor is back, and its workers with it."""
 
     host: str
-    workers: Sequence[Held]
+    workers: Sequence[OrphanWorker]
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from srl.api.scheduler import Usage
+from srl.api.scheduler import MAX_WORKERS, Usage
 from srl.base.meter import SINCE, WORDS, Meter
 from srl.base.tree import Array
 from srl.schedulers.hosts.fleet import Host
 from srl.schedulers.hosts.messages import USAGE
 
-MAX_WORKERS = 100_000
 PID, CPU_PERCENT, RSS_MB, STOPPED = range(4)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Union
 
-import msgspec
-
 import srl
 from srl.api.control import FromWorker, ToWorker
+from srl.api.scheduler import OrphanWorker
 from srl.api.transport import Message
 from srl.api.worker import Place
 from srl.base.wire import Codec
@@ -40,15 +39,6 @@ class Join(Message, frozen=True):
     """What a group may ask for as its `node`, beside the host's name."""
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A worker that an agent kept while there was no controller."""
-
-    place: Place
-    ready: bool
-    names: dict[str, str]
-    """Its endpoints."""
-
-
 class Rejoin(Message, frozen=True):
     """Agent: your predecessor died, and these workers go on. If they died meanwhile, `Gone` follows."""
 
@@ -57,7 +47,7 @@ class Rejoin(Message, frozen=True):
     secret: bytes
     """Of the run: agents that join later need it, too."""
     relay: str
-    workers: list[Held]
+    workers: list[OrphanWorker]
 
 
 class Welcome(Message, frozen=True):

@@ -12,7 +12,17 @@ from typing import Any
 
 from srl.api.control import Ready, ToWorker
 from srl.api.experiment import Resources
-from srl.api.scheduler import Died, Event, HostEvent, Usage, WorkerMessage
+from srl.api.parameters import ParameterStore
+from srl.api.scheduler import (
+    Died,
+    Event,
+    HostEvent,
+    OrphanWorker,
+    Scheduler,
+    TakeoverRecord,
+    Usage,
+    WorkerMessage,
+)
 from srl.api.transport import Listener
 from srl.api.worker import Place, WorkerConfig
 from srl.base.config import to_data
@@ -32,7 +42,6 @@ from srl.schedulers.hosts.messages import (
     End,
     Gone,
     Heard,
-    Held,
     Leaving,
     LogText,
     Signal,
@@ -64,7 +73,7 @@ class _Worker:
     alive: bool = True
 
 
-class HostsScheduler:
+class HostsScheduler(Scheduler):
     """Waits for `num_hosts` agents, at most `patience` seconds, before the first worker is placed."""
 
     def __init__(
@@ -86,6 +95,7 @@ class HostsScheduler:
         self._open = hosting.attach is not None
         """Are workers placed? From the beginning if they are there already."""
         self._given_up = False
+        self._outlived = hosting.headless > 0
         self._workers: dict[tuple[str, int], _Worker] = {}
         self._unplaced: set[tuple[str, int]] = set()
         self._board = FleetBoard()
@@ -97,12 +107,11 @@ class HostsScheduler:
         self._closed = False
         self.address = listener.address.removeprefix("tcp:")
         policies = list(memory.commits)
-        self.heritage = VersionArchive(policies, hosting.keep_up)
-        self._fleet = Fleet(hosting, policies, listener, self.heritage.gifts)
-        self._keeper = StateReplica(memory, self._fleet, self.heritage)
+        self._archive = VersionArchive(policies, hosting.keep_up)
+        self._fleet = Fleet(hosting, policies, listener, self._archive.gifts)
+        self._keeper = StateReplica(memory, self._fleet, self._archive)
         self._losses, self._starts, self._waits = Losses(), Starts(), Waits()
-        self.told: dict[str, int] = {}
-        """Agent, by the address of its relay -> the number of its last news that `poll` has given out."""
+        self._reported: dict[str, int] = {}
         if num_hosts > 1 and hosting.attach is None:
             self._events.append(HostEvent(f"waiting for {num_hosts} hosts; {engine.hint(self.address)}"))
         try:
@@ -128,18 +137,18 @@ class HostsScheduler:
         self._workers[key] = worker
         return worker
 
-    def gather(self, hosts: Sequence[str], patience: float) -> list[Held]:
-        """Wait for the hosts of a predecessor and tell which workers they kept: each is to be adopted."""
-        deadline = time.monotonic() + patience
+    def find_orphans(self, hosts: Sequence[str], timeout: float) -> list[OrphanWorker]:
+        deadline = time.monotonic() + timeout
         while time.monotonic() < deadline and not set(hosts) <= set(self._fleet.hosts):
             for news in self._fleet.poll(0.05):
                 if not isinstance(news, Word) or not self._survivors.defer(news):
                     self._take_in(news)
         self._fleet.close_to_returners()
+        if not self._survivors.hosts:
+            raise ConnectionError(f"no host of the run reconnected within {timeout:.0f} s")
         return self._survivors.workers()
 
     def adopt(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
-        """It runs already, on a host that came back."""
         worker = self._enlist(place, config, resources, seed)
         host = self._fleet.hosts.get(self._survivors.adopt(place))
         if host is None:
@@ -150,9 +159,8 @@ class HostsScheduler:
         if worker.learns and place.index == 0:
             self._fleet.lead({worker.learns: worker.host})
 
-    def settle(self, patience: float) -> None:
-        """Wait until every host has told the figures of the workers that were adopted: these go on counting."""
-        deadline = time.monotonic() + patience
+    def finish_adoption(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
         for word in self._survivors.deferred():
             self._hear(word)
         while time.monotonic() < deadline and any(
@@ -160,10 +168,6 @@ class HostsScheduler:
         ):
             for news in self._fleet.poll(0.05):
                 self._take_in(news)
-
-    def came_back(self) -> bool:
-        """Is any host there that a predecessor left?"""
-        return bool(self._survivors.hosts)
 
     def hosts(self) -> list[str]:
         return [room.host for room in self._rooms()]
@@ -262,12 +266,14 @@ class HostsScheduler:
             self._events.append(HostEvent(problem, fatal=not self._open and self._engine.in_vain()))
         events = list(self._events)
         self._events.clear()
-        self.told = self._fleet.told()
+        self._reported = self._fleet.told()
         return events
 
-    def written_down(self, told: Mapping[str, int]) -> None:
-        """A successor would know of these: agents may forget them."""
-        self._fleet.written_down(told)
+    def takeover_record(self) -> TakeoverRecord | None:
+        return TakeoverRecord(self.address, self.hosts(), self._reported) if self._outlived else None
+
+    def takeover_recorded(self, record: TakeoverRecord) -> None:
+        self._fleet.written_down(record.reports)
 
     def _take_in(self, news: News) -> None:
         if isinstance(news, Word):
@@ -368,6 +374,9 @@ class HostsScheduler:
         worker = self._worker(place)
         return self._board.usage(worker.row, worker.host) if worker is not None else NO_USAGE
 
+    def parameters(self) -> Mapping[str, ParameterStore]:
+        return self._archive.stores
+
     def dump(self, place: Place) -> str:
         worker = self._worker(place)
         if worker is None or not worker.host:
@@ -386,4 +395,4 @@ class HostsScheduler:
         for word in self._fleet.close():
             append(self._logs, word.message)
         self._engine.close()
-        self.heritage.close()
+        self._archive.close()

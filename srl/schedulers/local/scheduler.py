@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,7 +19,8 @@ import msgspec
 
 from srl.api.control import ToWorker
 from srl.api.experiment import Resources
-from srl.api.scheduler import Died, Event, Usage, WorkerMessage
+from srl.api.parameters import ParameterStore
+from srl.api.scheduler import Died, Event, Scheduler, Usage, WorkerMessage
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Place, WorkerConfig
 from srl.base.config import to_data
@@ -48,7 +49,7 @@ class _Child:
     killed: bool = False
 
 
-class ProcessScheduler:
+class ProcessScheduler(Scheduler):
     """Workers are forks of a zygote, which lives as long as its socket to us does: that is, as long as we do."""
 
     def __init__(
@@ -229,6 +230,9 @@ class ProcessScheduler:
 
     def usage(self, place: Place) -> Usage:
         return self._usage.measure(place.name, self.pid(place))
+
+    def parameters(self) -> Mapping[str, ParameterStore]:
+        return self._memory.parameters
 
     def dump(self, place: Place) -> str:
         """The stacks of a stuck worker, which its fault handler writes into its log."""
