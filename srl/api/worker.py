@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from srl.api.lanes import LanesConfig
 from srl.api.names import NameService
 from srl.api.parameters import ParameterStore
 from srl.api.trainer import TrainerGroup
@@ -106,10 +105,3 @@ class WorkerConfig(Protocol):
     the worker commits the state of that policy's trainer, and finds what was committed last wherever it starts."""
 
     def build(self, context: Any) -> Worker: ...
-
-
-@runtime_checkable
-class BoundLanesConfig(Protocol):
-    """An environment that needs the run's services (opponents from the parameter service): its actor binds it."""
-
-    def bind(self, context: Context) -> LanesConfig: ...

@@ -35,17 +35,21 @@ MAKE_OPTIONS = ("max_episode_steps", "render_mode")
 
 
 @dataclass(frozen=True)
-class LanesFunctionConfig:
+class LanesFunctionConfig(LanesConfig):
     """The name of a function that takes `num_copies` and returns lanes."""
 
     name: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
+    def environment_name(self) -> str:
+        return self.name
+
     def build(self, num_copies: int) -> Lanes:
         lanes = locate(self.name)(num_copies=num_copies, **self.kwargs)
         if not isinstance(lanes, Lanes):
             raise TypeError(
-                f"{self.name} takes num_copies but returned {type(lanes).__name__}, not srl.api.lanes.Lanes"
+                f"{self.name} takes num_copies, so it must return lanes, but returned {type(lanes).__name__}; derive "
+                "that class from srl.api.lanes.Lanes"
             )
         return lanes
 

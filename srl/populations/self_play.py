@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
-from srl.api.lanes import LanesConfig, called
+from srl.api.lanes import LanesConfig
 from srl.api.parameters import ParameterStore
 from srl.api.policy import Policy
 from srl.api.spaces import Space
@@ -18,7 +18,7 @@ from srl.populations.versus import VersusLanes
 
 
 @dataclass(frozen=True)
-class SelfPlayConfig:
+class SelfPlayConfig(LanesConfig):
     """An environment for one agent, made of one for several: the others are played by versions of `policy`."""
 
     inner: LanesConfig
@@ -28,28 +28,26 @@ class SelfPlayConfig:
     action: Space
     pool: PoolConfig
 
-    @property
-    def name(self) -> str:
-        return called(self.inner)
+    def environment_name(self) -> str:
+        return self.inner.environment_name()
 
     def bind(self, context: Context) -> BoundSelfPlay:
         """With the parameter service at hand."""
         return BoundSelfPlay(self, context.parameters(self.policy), context.seed)
 
     def build(self, num_copies: int) -> VersusLanes:
-        raise ValueError(f"{self.name}: self-play needs a run, whose versions it plays against")
+        raise ValueError(f"{self.environment_name()}: self-play needs a run, whose versions it plays against")
 
 
-class BoundSelfPlay:
+class BoundSelfPlay(LanesConfig):
     def __init__(self, config: SelfPlayConfig, store: ParameterStore, seed: int) -> None:
         self._config = config
         self._store = store
         self._seed = seed
         self._num_builds = 0
 
-    @property
-    def name(self) -> str:
-        return self._config.name
+    def environment_name(self) -> str:
+        return self._config.environment_name()
 
     def build(self, num_copies: int) -> VersusLanes:
         self._num_builds += 1

@@ -42,7 +42,7 @@ def versus_spec(spec: LaneSpec) -> LaneSpec:
     return LaneSpec(spec.environment, spec.num_copies, (team,))
 
 
-class VersusLanes:
+class VersusLanes(Lanes):
     """Before each game a seat and an opponent are drawn for its copy; with `seats_in_turn`, games that begin one after
     the other are on one seat after the other. Opponents decide here, drawing their actions unless `greedy`, and are not
     recorded.

@@ -14,7 +14,6 @@ from srl.api.lanes import LONGEST_EPISODE, LanesConfig
 from srl.api.policy import Policy
 from srl.base.config import from_data
 from srl.base.seeding import derive
-from srl.environments.adapters.masks import MASK_KEY
 from srl.populations.versus import VersusLanes, versus_spec
 from srl.results.load import choose_checkpoint, load
 from srl.results.opponents import RANDOM, opponent
@@ -80,7 +79,7 @@ def league(
     environment: LanesConfig = from_data(config["lanes"])
     if len(config["policies"]) != 1:
         raise ValueError(f"{run.name} has the policies {', '.join(config['policies'])}; a league is of versions of one")
-    players = _players(run, versions, against, seed, getattr(environment, "mask_key", MASK_KEY))
+    players = _players(run, versions, against, seed, _mask_key(environment))
     names = list(players)
     points = np.full((len(names), len(names)), np.nan)
     results: list[tuple[str, str, float]] = []
@@ -92,6 +91,12 @@ def league(
             points[i, j], points[j, i] = float(np.mean(mine)), 1.0 - float(np.mean(mine))
             results += [(one, other, result) for result in mine]
     return League(tuple(names), tuple(map(tuple, points.tolist())), games, ratings(names, results), num_cut)
+
+
+def _mask_key(environment: LanesConfig) -> str:
+    lanes = environment.build(1)
+    lanes.close()
+    return lanes.spec.teams[0].mask_key
 
 
 def _players(

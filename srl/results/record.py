@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from srl.api.lanes import LanesConfig, RenderedLanes
+from srl.api.lanes import Lanes, LanesConfig
 from srl.base.config import from_data
 from srl.base.files import replacing
 from srl.base.tree import Array
@@ -58,9 +58,10 @@ def record(
     _check_format(path)
     config = found.read_config()
     source = choose_checkpoint(found, checkpoint)
+    environment: LanesConfig = from_data(config["lanes"])
     policies = load_all(found, config["policies"], source, seed)
     with _without_window(), one_thread():
-        lanes = build_filmed(from_data(config["lanes"]))
+        lanes = environment.build_rendered()
         try:
             player = Player(lanes, policies, role_patterns(lanes.spec, from_data(config["options"]).roles), greedy)
             frames = _frames(player, lanes, seed, episodes, max_frames)
@@ -70,19 +71,6 @@ def record(
             lanes.close()
     returns = [value for played in player.results().values() for value in played.returns]
     return Film(path, count, tuple(returns))
-
-
-def build_filmed(environment: LanesConfig) -> RenderedLanes:
-    """Lanes of one copy with a picture; ValueError where there is none to be had."""
-    build = getattr(environment, "build_filmed", None)
-    lanes: Any = build() if build is not None else environment.build(1)
-    if not isinstance(lanes, RenderedLanes):
-        lanes.close()
-        raise ValueError(
-            f"{lanes.spec.environment} cannot be filmed: {type(environment).__name__} has no method build_filmed, and "
-            "its lanes have no method render"
-        )
-    return lanes
 
 
 @contextmanager
@@ -108,7 +96,7 @@ def _off_screen() -> dict[str, str]:
     return {}
 
 
-def _frames(player: Player, lanes: RenderedLanes, seed: int, episodes: int, most: int) -> Iterator[Array]:
+def _frames(player: Player, lanes: Lanes, seed: int, episodes: int, most: int) -> Iterator[Array]:
     player.begin(seed, episodes)
     for _ in range(most):
         yield lanes.render()

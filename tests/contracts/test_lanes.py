@@ -1,11 +1,16 @@
 """The contract of lanes over all adapters."""
 
 import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from srl.api.lanes import Lanes, LanesConfig
+import srl
+from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
+from srl.api.spaces import Box, Discrete
+from srl.base.state import NotResumable
 from srl.environments.registry import lanes_config
 from srl.testing.env_checks.findings import report
 from srl.testing.env_checks.lanes import check_lanes, sample
@@ -80,3 +85,76 @@ def test_runs_with_one_seed_are_equal(config: LanesConfig):
         runs.append(record(lanes, seed=5))
         lanes.close()
     assert all(np.array_equal(one, other) for one, other in zip(*runs, strict=True))
+
+
+class MinimalLanes(Lanes):
+    """Episodes of one step; action 1 earns 1. Only the abstract methods are implemented."""
+
+    def __init__(self, num_copies: int) -> None:
+        self.spec = LaneSpec("minimal", num_copies, (TeamSpec("agent", ("agent",), Box((1,)), Discrete(2)),))
+
+    def reset(self, seed: int) -> tuple[Arrival, ...]:
+        self._ended = np.zeros(self.spec.num_copies, bool)
+        return (self._arrival(np.zeros(self.spec.num_copies, np.float32), ~self._ended),)
+
+    def step(self, actions) -> tuple[Arrival, ...]:
+        first = self._ended
+        self._ended = ~first
+        return (self._arrival(np.where(first, 0, actions[0]).astype(np.float32), first),)
+
+    def _arrival(self, reward: np.ndarray, first: np.ndarray) -> Arrival:
+        observation, never = np.zeros((len(reward), 1), np.float32), np.zeros(len(reward), bool)
+        return Arrival(observation, reward, self._ended.copy(), never, ~self._ended, first)
+
+    def close(self) -> None: ...
+
+
+class DuckTypedLanes:
+    spec, reset, step, close = None, MinimalLanes.reset, MinimalLanes.step, MinimalLanes.close
+
+
+def minimal(num_copies: int) -> Lanes:
+    return MinimalLanes(num_copies)
+
+
+def duck_typed(num_copies: int) -> DuckTypedLanes:
+    return DuckTypedLanes()
+
+
+@dataclass(frozen=True)
+class MinimalConfig(LanesConfig):
+    name: str = "anything"  # a field of the base class's spelling would be taken for a default
+
+    def build(self, num_copies: int) -> Lanes:
+        return MinimalLanes(num_copies)
+
+
+@pytest.mark.parametrize("scheduler", ["inline", "processes"])
+def test_minimal_lanes_can_be_trained_and_evaluated(tmp_path: Path, scheduler: str) -> None:
+    run = srl.train(minimal, steps=4000, root=tmp_path, scheduler=scheduler)
+    assert srl.evaluate(run.path, episodes=4).returns == (1.0,) * 4
+
+
+def test_minimal_lanes_cannot_be_recorded_or_resumed_and_say_so() -> None:
+    lanes = MinimalConfig().build_rendered()
+    with pytest.raises(ValueError, match="minimal cannot be recorded: MinimalLanes does not implement `render`"):
+        lanes.render()
+    with pytest.raises(NotResumable, match="MinimalLanes does not implement `state` and `restore`"):
+        lanes.state()
+    with pytest.raises(NotResumable, match="MinimalLanes"):
+        lanes.restore({})
+
+
+def test_a_minimal_config_has_defaults_for_everything_else() -> None:
+    config = MinimalConfig()
+    spec = config.build(1).spec
+    assert config.environment_name() == "MinimalConfig"
+    for same in (config.with_mask_key("legal"), config.with_global_state(), config.with_spec(spec), config.bind(None)):
+        assert same is config
+
+
+def test_duck_typed_lanes_are_refused_with_the_class_to_derive_from() -> None:
+    with pytest.raises(TypeError, match=r"returned DuckTypedLanes; derive that class from srl\.api\.lanes\.Lanes"):
+        lanes_config(duck_typed).build(1)
+    (finding,) = srl.testing.check_environment(duck_typed)
+    assert finding.advice == "derive your class from srl.api.lanes.Lanes"

@@ -13,7 +13,6 @@ import srl
 from srl.algorithms.ppo.config import PPOConfig
 from srl.api.spaces import Box, Dict, Discrete
 from srl.cli.main import main
-from srl.environments.adapters.masks import known_by
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.prepare import prepare
 from srl.experiments.options.train_options import TrainOptions
@@ -131,7 +130,7 @@ def test_a_mask_may_have_another_name(function: str, where: str) -> None:
         arrivals = lanes.step(some_actions(lanes.spec, generator, arrivals))
         assert arrivals[0].failed is None, arrivals[0].failures
     lanes.close()
-    lanes = known_by(lanes_config(f"{HERE}:{function}", where=where, stuck=True, key="legal"), "legal").build(2)
+    lanes = lanes_config(f"{HERE}:{function}", where=where, stuck=True, key="legal").with_mask_key("legal").build(2)
     lanes.reset(0)
     lanes.step((np.zeros(2, np.int64),))
     assert "'legal' forbids every choice" in lanes.step((np.ones(2, np.int64),))[0].failures[0]

@@ -32,7 +32,7 @@ def test_games_of_every_kind_train(game: str, algo: str, tmp_path: Path) -> None
 
 
 def test_the_state_is_what_all_agents_see_where_the_game_has_none_of_its_own() -> None:
-    lanes = PettingZooConfig("srl.testing.pursuit:pursuit").with_state().build(2)
+    lanes = PettingZooConfig("srl.testing.pursuit:pursuit").with_global_state().build(2)
     arrivals = lanes.reset(3)
     seen = np.concatenate([arrival.observation["observation"] for arrival in arrivals], axis=1)
     for arrival in arrivals:
@@ -41,7 +41,7 @@ def test_the_state_is_what_all_agents_see_where_the_game_has_none_of_its_own() -
 
 
 def test_the_state_leaves_masks_where_they_are() -> None:
-    lanes = PettingZooConfig("classic.tictactoe_v3").with_state().build(1)
+    lanes = PettingZooConfig("classic.tictactoe_v3").with_global_state().build(1)
     space = lanes.spec.teams[0].observation
     assert isinstance(space, Dict)
     assert set(space.items) == {"observation", "action_mask", "state"}
@@ -50,7 +50,8 @@ def test_the_state_leaves_masks_where_they_are() -> None:
 
 
 def test_the_dead_are_zeros_in_the_state() -> None:
-    lanes = PettingZooConfig("srl.testing.multiagent_environments:DyingTeam", {"deaths": [1, 3]}).with_state().build(1)
+    config = PettingZooConfig("srl.testing.multiagent_environments:DyingTeam", {"deaths": [1, 3]})
+    lanes = config.with_global_state().build(1)
     lanes.reset(0)
     actions = tuple(np.zeros(1, np.int64) for _ in range(2))
     lanes.step(actions)

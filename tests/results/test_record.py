@@ -12,8 +12,8 @@ from trained import untrained
 
 import srl
 from srl.cli.main import main
+from srl.environments.adapters.vector import VectorConfig
 from srl.environments.registry import lanes_config
-from srl.results.record import build_filmed
 
 imageio = pytest.importorskip("imageio.v3")
 
@@ -81,7 +81,7 @@ def test_mujoco_draws_without_a_screen_where_it_can(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("ctypes.util.find_library", lambda name: name if name in there else None)
     seen: list[str | None] = []
-    monkeypatch.setattr("srl.results.record.build_filmed", lambda _: seen.append(os.environ.get("MUJOCO_GL")))
+    monkeypatch.setattr(VectorConfig, "build_rendered", lambda _: seen.append(os.environ.get("MUJOCO_GL")))
     with pytest.raises(AttributeError):  # there are no lanes
         srl.record(untrained(tmp_path, "CartPole-v1").path, tmp_path / "a.gif")
     assert seen == [wanted]
@@ -102,7 +102,7 @@ def test_a_mujoco_task_is_filmed(tmp_path: Path) -> None:
 def test_a_filmed_atari_game_shows_the_policy_what_it_was_trained_on() -> None:
     pytest.importorskip("ale_py")
     config = lanes_config("BreakoutNoFrameskip-v4", noop_max=0)
-    seen, filmed = config.build(1), build_filmed(config)
+    seen, filmed = config.build(1), config.build_rendered()
     assert filmed.spec.teams == seen.spec.teams
     first, second = seen.reset(0)[0], filmed.reset(0)[0]
     for step in range(10):

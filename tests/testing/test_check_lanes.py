@@ -3,14 +3,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
 from srl.api.spaces import Box, Discrete
 from srl.testing.env_checks.lanes import check_lanes, sample
 
 LENGTH = 3  # steps of an episode
 
 
-class Clock:
+class Clock(Lanes):
     """Two healthy lanes that count; `spoil` may change an arrival, told the time since the reset (0 there)."""
 
     def __init__(

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
 from srl.api.spaces import Box, Discrete
 from srl.environments.registry import lanes_config
 from srl.testing.policies import CountingPolicy
 from srl.workers.episode_player import Player
 
 
-class Countdown:
+class Countdown(Lanes):
     """Lane i plays episodes of i + 1 steps with reward 1 each; every third end of lane 0 is but a lost life."""
 
     def __init__(self, num_copies: int, lives: bool = False) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from srl.api.lanes import LanesConfig, called
+from srl.api.lanes import LanesConfig
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 
 
@@ -43,7 +43,7 @@ def repeated(environment: LanesConfig, times: int) -> LanesConfig:
         return environment
     if not isinstance(environment, GymnasiumConfig):  # as can_repeat says
         raise ValueError(
-            f"action_repeat is for plain Gymnasium environments, and {called(environment)} is not run as one; Atari "
-            "games have --env-arg frameskip=..., MuJoCo tasks --env-arg frame_skip=..."
+            f"action_repeat needs a plain Gymnasium environment, and {environment.environment_name()} does not run as "
+            "one; use --env-arg frameskip=... for Atari games, --env-arg frame_skip=... for MuJoCo tasks"
         )
     return replace(environment, action_repeat=times)

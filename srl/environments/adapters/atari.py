@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.api.lanes import Lanes
+from srl.api.lanes import Lanes, LanesConfig
 from srl.base.suggestions import nearest
 from srl.base.tree import Array
 from srl.environments.adapters.autoreset import FACTS
@@ -22,7 +22,7 @@ NOOP, FIRE = 0, 1
 
 
 @dataclass(frozen=True)
-class AtariConfig:
+class AtariConfig(LanesConfig):
     """One game with the preparation that has become the standard; every id of a game gets it.
 
     An id decides two things only, as registered by ALE: `repeat_action_probability` (0.25 for ``ALE/Pong-v5`` and
@@ -54,17 +54,20 @@ class AtariConfig:
     max_num_frames_per_episode: int = 108_000
     num_threads: int = 1
 
+    def environment_name(self) -> str:
+        return self.name
+
     def build(self, num_copies: int) -> VectorLanes:
         return VectorLanes(self.name, lambda: AtariVector(self, num_copies))
 
-    def build_filmed(self) -> Lanes:
+    def build_rendered(self) -> Lanes:
         """One copy in color. ALE's vector environment does not draw, so Gymnasium's wrappers prepare what the policy
         sees, in the same way."""
         from srl.environments.adapters.gymnasium import GymnasiumLanes
 
-        return GymnasiumLanes(self.name, self._make_filmed, 1)
+        return GymnasiumLanes(self.name, self._make_rendered, 1)
 
-    def _make_filmed(self) -> Any:
+    def _make_rendered(self) -> Any:
         from ale_py.env import AtariEnv
         from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 

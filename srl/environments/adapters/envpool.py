@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.api.lanes import LanesConfig
 from srl.base.suggestions import nearest
 from srl.base.tree import Array
 from srl.environments.adapters.autoreset import FACTS
@@ -16,7 +17,7 @@ from srl.environments.adapters.vector import VectorLanes
 
 
 @dataclass(frozen=True)
-class EnvPoolConfig:
+class EnvPoolConfig(LanesConfig):
     """An EnvPool task, such as ``Pong-v5``, with EnvPool's options; one thread unless `num_threads` says otherwise.
 
     Preparation of Atari games is EnvPool's own, which is that of :mod:`srl.environments.adapters.atari` without
@@ -28,6 +29,9 @@ class EnvPoolConfig:
     name: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
+    def environment_name(self) -> str:
+        return f"envpool:{self.name}"
+
     def build(self, num_copies: int) -> VectorLanes:
         check_installed(self.name)
         import envpool
@@ -35,7 +39,7 @@ class EnvPoolConfig:
         if self.name not in (known := envpool.list_all_envs()):
             raise ValueError(f"EnvPool has no environment {self.name!r}{nearest(self.name, known)}")
         options = {**prepared(envpool.make_spec(self.name).config), **self.kwargs}
-        return VectorLanes(f"envpool:{self.name}", lambda: EnvPoolVector(self.name, num_copies, options))
+        return VectorLanes(self.environment_name(), lambda: EnvPoolVector(self.name, num_copies, options))
 
 
 def prepared(config: Any) -> dict[str, Any]:

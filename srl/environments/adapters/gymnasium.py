@@ -25,6 +25,7 @@ from srl.environments.adapters.masks import (
     OBSERVATION,
     from_info,
     gives_mask,
+    has_mask,
     mask_check,
     may_have_mask,
     with_mask,
@@ -39,7 +40,7 @@ from srl.environments.spaces import from_gymnasium, lane_decoder, observation_bu
 
 
 @dataclass(frozen=True)
-class GymnasiumConfig:
+class GymnasiumConfig(LanesConfig):
     """A Gymnasium id, or the name of a function that returns an environment (see :mod:`srl.environments.locate`)."""
 
     name: str
@@ -53,6 +54,15 @@ class GymnasiumConfig:
     mask_key: str = MASK_KEY
     action_repeat: int = 1
     """Steps that each decision lasts."""
+
+    def environment_name(self) -> str:
+        return self.name
+
+    def with_mask_key(self, key: str) -> GymnasiumConfig:
+        return replace(self, mask_key=key)
+
+    def with_spec(self, spec: LaneSpec) -> GymnasiumConfig:
+        return self if self.info_mask is not None else replace(self, info_mask=has_mask(spec))
 
     def build(self, num_copies: int) -> Lanes:
         if self.located and (game := self._multi_agent()) is not None:
@@ -77,7 +87,7 @@ class GymnasiumConfig:
             environment.close()
         return PettingZooConfig(self.name, self.kwargs, self.mask_key) if found else None
 
-    def build_filmed(self) -> GymnasiumLanes:
+    def build_rendered(self) -> GymnasiumLanes:
         """One copy that draws itself."""
         filmed = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
         try:
@@ -122,7 +132,7 @@ class GymnasiumConfig:
             quiet()
 
 
-class GymnasiumLanes:
+class GymnasiumLanes(Lanes):
     """Copies of one environment in this process. A copy that breaks is replaced and costs its own lane only."""
 
     def __init__(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from srl.api.lanes import LaneSpec
 from srl.api.spaces import Box, Dict, Space, choice_sizes
 from srl.base.tree import Array, Tree, leaves
 
@@ -22,9 +22,9 @@ OBSERVATION = "observation"
 MaskCheck: TypeAlias = Callable[[Tree, Array], dict[int, str]]
 
 
-def known_by(environment: Any, key: str) -> Any:
-    """The config of an environment, told what masks are called; no name is that of a policy which ignores them."""
-    return replace(environment, mask_key=key) if key and hasattr(environment, "mask_key") else environment
+def has_mask(spec: LaneSpec) -> bool:
+    """Whether the observations of a team have an action mask."""
+    return any(isinstance(team.observation, Dict) and team.mask_key in team.observation.items for team in spec.teams)
 
 
 def may_have_mask(observation: Space, action: Space, key: str = MASK_KEY) -> bool:

@@ -6,39 +6,34 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from srl.api.lanes import Arrival, Lanes, LanesConfig, ResumableLanes, called
-from srl.base.state import NotResumable, State
-from srl.base.tree import Tree
+from srl.api.lanes import Arrival, Lanes, LanesConfig
+from srl.base.state import State
+from srl.base.tree import Array, Tree
 
 
 @dataclass(frozen=True)
-class TeamRewardConfig:
+class TeamRewardConfig(LanesConfig):
     """Every agent of a group of teams gets the mean of what they all earn at each step."""
 
     inner: LanesConfig
     groups: tuple[tuple[int, ...], ...]
     """Numbers of the teams that share."""
 
-    @property
-    def name(self) -> str:
-        return called(self.inner)
+    def environment_name(self) -> str:
+        return self.inner.environment_name()
 
     def build(self, num_copies: int) -> TeamRewardLanes:
         return TeamRewardLanes(self.inner.build(num_copies), self.groups)
 
-    def build_filmed(self) -> TeamRewardLanes:
-        """For `srl record`: with a picture if the inner lanes have one."""
-        build = getattr(self.inner, "build_filmed", None)
-        return TeamRewardLanes(self.inner.build(1) if build is None else build(), self.groups)
+    def build_rendered(self) -> TeamRewardLanes:
+        return TeamRewardLanes(self.inner.build_rendered(), self.groups)
 
 
-class TeamRewardLanes:
+class TeamRewardLanes(Lanes):
     def __init__(self, inner: Lanes, groups: tuple[tuple[int, ...], ...]) -> None:
         self._inner = inner
         self._groups = groups
         self.spec = inner.spec
-        if hasattr(inner, "render"):
-            self.render = inner.render
 
     def reset(self, seed: int) -> tuple[Arrival, ...]:
         return self._inner.reset(seed)
@@ -53,15 +48,13 @@ class TeamRewardLanes:
         return arrivals
 
     def state(self) -> State:
-        return self._resumable().state()
+        return self._inner.state()
 
     def restore(self, state: State) -> None:
-        self._resumable().restore(state)
+        self._inner.restore(state)
 
-    def _resumable(self) -> ResumableLanes:
-        if not isinstance(self._inner, ResumableLanes):
-            raise NotResumable(f"{type(self._inner).__name__} has no `state` and `restore`")
-        return self._inner
+    def render(self) -> Array:
+        return self._inner.render()
 
     def close(self) -> None:
         self._inner.close()

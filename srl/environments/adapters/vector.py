@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
+from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import choice_sizes
 from srl.base.state import State
 from srl.base.tree import Array, Tree
@@ -28,6 +28,7 @@ from srl.environments.adapters.masks import (
     OBSERVATION,
     from_info,
     gives_mask,
+    has_mask,
     mask_check,
     may_have_mask,
     with_mask,
@@ -42,7 +43,7 @@ FLOAT32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
-class VectorConfig:
+class VectorConfig(LanesConfig):
     """A Gymnasium id with a native vector environment, or the name of a function that takes `num_envs`."""
 
     name: str
@@ -53,6 +54,15 @@ class VectorConfig:
     """Its infos have a mask of the actions. None: make one more copy to find out."""
     mask_key: str = MASK_KEY
 
+    def environment_name(self) -> str:
+        return self.name
+
+    def with_mask_key(self, key: str) -> VectorConfig:
+        return replace(self, mask_key=key)
+
+    def with_spec(self, spec: LaneSpec) -> VectorConfig:
+        return self if self.info_mask is not None else replace(self, info_mask=has_mask(spec))
+
     def build(self, num_copies: int) -> VectorLanes:
         key = self.mask_key
 
@@ -61,7 +71,7 @@ class VectorConfig:
 
         return VectorLanes(self.name, lambda: next_step(trusting(self.make(num_copies)), key), find_mask, key)
 
-    def build_filmed(self) -> Lanes:
+    def build_rendered(self) -> Lanes:
         """One plain copy that draws itself: vector environments draw all of theirs or none."""
         if self.located:
             raise ValueError(
@@ -71,7 +81,7 @@ class VectorConfig:
         from srl.environments.adapters.gymnasium import GymnasiumConfig
 
         plain = GymnasiumConfig(self.name, self.kwargs, info_mask=self.info_mask, mask_key=self.mask_key)
-        return plain.build_filmed()
+        return plain.build_rendered()
 
     def make(self, num_copies: int) -> Any:
         if self.located:
@@ -116,7 +126,7 @@ def trusting(environment: Any) -> Any:
     return environment
 
 
-class VectorLanes:
+class VectorLanes(Lanes):
     """A vector environment whose episodes end by the next-step rule (see :mod:`srl.environments.adapters.autoreset`).
 
     Its copies cannot be replaced one by one: when one of them breaks, all are, and every lane is reported as failed.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import MultiDiscrete
 from srl.base.tree import Array, Tree
 from srl.environments.adapters.seeds import copy_seeds
@@ -21,20 +21,23 @@ from srl.environments.hide_and_seek.variants import game_options, picture_option
 
 
 @dataclass(frozen=True)
-class HideAndSeekConfig:
+class HideAndSeekConfig(LanesConfig):
     """A game by its name, ``quadrant`` or another of :data:`.variants.VARIANTS`, some of its options changed."""
 
     variant: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    def environment_name(self) -> str:
+        return f"hide-and-seek/{self.variant}"
+
     def build(self, num_copies: int) -> HideAndSeekLanes:
         check_installed(self.variant)
         options = game_options(self.variant, self.options)
         pictures = picture_options(self.options)
-        return HideAndSeekLanes(f"hide-and-seek/{self.variant}", options, num_copies, pictures)
+        return HideAndSeekLanes(self.environment_name(), options, num_copies, pictures)
 
 
-class HideAndSeekLanes:
+class HideAndSeekLanes(Lanes):
     """`num_copies` worlds in this process. One that comes apart is laid out anew and costs its own lanes only.
 
     Each copy draws from a generator of its own: what happens in it does not depend on how many others there are.

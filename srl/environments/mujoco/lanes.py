@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
+from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import Box
 from srl.base.state import State, generator_state, part, restore_generator, under
 from srl.base.tree import Array, Tree
@@ -39,22 +39,25 @@ TASKS: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class MujocoConfig:
+class MujocoConfig(LanesConfig):
     """A task by its Gymnasium id, with the options of Gymnasium's constructor."""
 
     name: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     max_episode_steps: int | None = 1000
 
+    def environment_name(self) -> str:
+        return self.name
+
     def build(self, num_copies: int) -> MujocoLanes:
         task: Task = TASKS[self.name](**self.kwargs)
         return MujocoLanes(self.name, task, self.max_episode_steps, num_copies)
 
-    def build_filmed(self) -> Lanes:
+    def build_rendered(self) -> Lanes:
         """One copy of Gymnasium's own task, which draws itself where MuJoCo can (by EGL, OSMesa or on a display)."""
         from srl.environments.adapters.gymnasium import GymnasiumConfig
 
-        return GymnasiumConfig(self.name, {**self.kwargs, "max_episode_steps": self.max_episode_steps}).build_filmed()
+        return GymnasiumConfig(self.name, {**self.kwargs, "max_episode_steps": self.max_episode_steps}).build_rendered()
 
 
 def config_of(name: str, kwargs: Mapping[str, Any]) -> MujocoConfig | None:
@@ -67,7 +70,7 @@ def config_of(name: str, kwargs: Mapping[str, Any]) -> MujocoConfig | None:
     return MujocoConfig(name, options, limit) if set(options) <= known else None
 
 
-class MujocoLanes:
+class MujocoLanes(Lanes):
     """Simulations in this process. One that becomes unstable is started anew and costs its own lane only."""
 
     def __init__(self, name: str, task: Task, max_episode_steps: int | None, num_copies: int) -> None:

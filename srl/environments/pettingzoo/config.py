@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
-from srl.api.lanes import Lanes
+from srl.api.lanes import Lanes, LanesConfig
 from srl.base.suggestions import nearest
 from srl.environments.adapters.masks import MASK_KEY
 from srl.environments.locate import locate
@@ -28,7 +28,7 @@ MOVED = {"mpe": ("mpe2", "mpe2"), "magent": ("magent2.environments", "magent2")}
 
 
 @dataclass(frozen=True)
-class PettingZooConfig:
+class PettingZooConfig(LanesConfig):
     """`classic.tictactoe_v3`, or `package.module:function`, a function that returns an environment.
 
     Both may have `pettingzoo:` before them, by which :func:`srl.environments.registry.lanes_config` knows them.
@@ -40,10 +40,13 @@ class PettingZooConfig:
     ``state=True`` shows every agent a part `state` of the whole game, for a critic that may know it."""
     mask_key: str = MASK_KEY
 
+    def environment_name(self) -> str:
+        return self.name
+
     def build(self, num_copies: int) -> Lanes:
         return lanes_of(self.name, self.make, num_copies, self.mask_key)
 
-    def build_filmed(self) -> PettingZooLanes:
+    def build_rendered(self) -> PettingZooLanes:
         """One copy that draws itself."""
         filmed = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
         try:
@@ -71,7 +74,10 @@ class PettingZooConfig:
             return (ParallelWithState if is_parallel(environment) else TurnsWithState)(environment, self.mask_key)
         return environment
 
-    def with_state(self) -> PettingZooConfig:
+    def with_mask_key(self, key: str) -> PettingZooConfig:
+        return replace(self, mask_key=key)
+
+    def with_global_state(self) -> PettingZooConfig:
         """The same, showing the state, unless its options say otherwise."""
         return self if STATE in self.kwargs else replace(self, kwargs={**self.kwargs, STATE: True})
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from srl.api.lanes import Arrival, LaneSpec
+from srl.api.lanes import Arrival, Lanes, LaneSpec
 from srl.base.state import State
 from srl.base.tree import Array, Tree
 from srl.environments.adapters.capture import capture
@@ -38,7 +38,7 @@ class Game(Protocol):
         """Whether the episode has ended for all agents."""
 
 
-class PettingZooLanes:
+class PettingZooLanes(Lanes):
     """A lane for each agent of each copy, and a team for each agent.
 
     Every episode gets a seed of its own, drawn from that of `reset`: runs repeat whatever an environment does when it

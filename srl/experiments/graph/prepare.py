@@ -8,7 +8,7 @@ from typing import Any
 
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig, LaneSpec
-from srl.experiments.graph.probe import Probed, probe, settled
+from srl.experiments.graph.probe import Probed, probe
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.named import algorithm_of, anchored
 from srl.experiments.options.roles import role_patterns, with_checkpoints
@@ -34,19 +34,19 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     has said its word in them already, or shall not. Everything that can be wrong is found here, before a directory is
     made or a process started."""
     from srl.environments.adapters.action_repeat import can_repeat, repeated
-    from srl.environments.adapters.masks import known_by
     from srl.environments.registry import lanes_config
 
     options = anchored(options)
     options = replace(options, roles=with_checkpoints(options.roles))
     check_sinks(options.sinks)
     environment = lanes_config(env, **options.env_args)
-    environment = known_by(environment, getattr(algorithm_of(options), "mask_key", ""))
-    if options.algo == "mappo" and hasattr(environment, "with_state"):
-        environment = environment.with_state()
+    if mask_key := getattr(algorithm_of(options), "mask_key", ""):
+        environment = environment.with_mask_key(mask_key)
+    if options.algo == "mappo":
+        environment = environment.with_global_state()
     title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
     probed = look_at(environment, options)
-    environment = settled(environment, probed.spec)
+    environment = environment.with_spec(probed.spec)
     line = ""
     if given is not None:
         recipe = recipe_for(environment, probed.spec, options.recipe)

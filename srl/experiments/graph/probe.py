@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from srl.api.lanes import LanesConfig, LaneSpec, called
-from srl.api.spaces import Dict
+from srl.api.lanes import LanesConfig, LaneSpec
 from srl.base.config import from_data, to_data
 from srl.experiments.graph.repeating import why_not_resumable
 from srl.experiments.graph.trial import in_child, may_fork
@@ -40,7 +38,7 @@ def probe(environment: LanesConfig, seed: int, timeout: float = 60.0, resumable:
     """
     if not may_fork():
         return _probe(environment, seed, resumable)
-    what = f"environment {called(environment)}, tried for a moment,"
+    what = f"environment {environment.environment_name()}, tried for a moment,"
     bound = max(timeout, BUILD_SECONDS)
     probed: Probed = from_data(in_child(lambda: to_data(_probe(environment, seed, resumable)), bound, what))
     return probed
@@ -70,13 +68,3 @@ def _probe(environment: LanesConfig, seed: int, resumable: bool) -> Probed:
         return Probed(replace(spec, num_copies=1), step_us, why_not)
     finally:
         lanes.close()
-
-
-def settled(environment: LanesConfig, spec: LaneSpec) -> LanesConfig:
-    """The config, told whether infos have masks, so that actors need not find out."""
-    config: Any = environment
-    if getattr(config, "info_mask", False) is not None:
-        return environment
-    masked = any(isinstance(team.observation, Dict) and team.mask_key in team.observation.items for team in spec.teams)
-    found: LanesConfig = replace(config, info_mask=masked)
-    return found

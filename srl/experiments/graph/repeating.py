@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from srl.api.lanes import Arrival, Lanes, LanesConfig, ResumableLanes
+from srl.api.lanes import Arrival, Lanes, LanesConfig
 from srl.base.state import NotResumable
 from srl.base.tree import leaves
 from srl.results.random_actions import some_actions
@@ -20,8 +20,6 @@ def why_not_resumable(environment: LanesConfig, seed: int) -> str:
     """Step copies, save them, restore others, step both with the same actions: empty if they show the same."""
     one, other = environment.build(COPIES), environment.build(COPIES)
     try:
-        if not (isinstance(one, ResumableLanes) and isinstance(other, ResumableLanes)):
-            return f"{one.spec.environment}: {type(one).__name__} has no `state` and `restore`"
         generator = np.random.default_rng(seed)
         arrivals = _play(one, one.reset(seed), generator)
         try:

@@ -58,9 +58,7 @@ def _known_as(environment: LanesConfig) -> list[str]:
     """An environment's id and the entry points that Gymnasium knows for it; EnvPool's ids are the same or ALE's."""
     import gymnasium
 
-    name = str(getattr(environment, "name", ""))
-    if isinstance(variant := getattr(environment, "variant", None), str):
-        return [f"hide-and-seek/{variant}"]
+    name = environment.environment_name()
     last = name.rpartition(":")[2]
     specs = [gymnasium.registry[key] for key in (last, f"ALE/{last}") if key in gymnasium.registry]
     entry_points = [str(point) for spec in specs for point in (spec.entry_point, spec.vector_entry_point) if point]

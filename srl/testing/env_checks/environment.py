@@ -136,6 +136,11 @@ def _check_as_lanes(make: Callable[[], Lanes], findings: Findings, extent: Exten
     steps = min(extent.steps, 200)
     try:
         lanes = call("building lanes of it", make)
+        if not isinstance(lanes, Lanes):
+            findings.error(
+                "an instance of srl.api.lanes.Lanes", type(lanes).__name__, "derive your class from srl.api.lanes.Lanes"
+            )
+            return
         found = call("stepping lanes of it", check_lanes, lanes, steps, extent.seed, extent.seconds)
     except CheckStopped:
         return

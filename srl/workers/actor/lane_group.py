@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from enum import Enum
 
-from srl.api.lanes import Arrival, Lanes, LanesConfig, ResumableLanes
+from srl.api.lanes import Arrival, Lanes, LanesConfig
 from srl.api.streams import RequestClient
 from srl.base.meter import Counter, Meter, Phase
 from srl.base.seeding import derive
-from srl.base.state import NotResumable, State, pack, part, under, unpack
+from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Tree
 from srl.streams.request import InlineClient
 from srl.workers.actor.aligned_recorder import AlignedRecorder, Recorder
@@ -168,8 +168,7 @@ class LaneGroup:
         return tuple(actions[team] for team in range(len(actions)))
 
     def state(self) -> State:
-        if not isinstance(self.lanes, ResumableLanes):
-            raise NotResumable(f"{type(self.lanes).__name__} has no `state` and `restore`")
+        assert self.lanes is not None
         facts = [self._seed, self._num_builds, self._turn.name, sorted(self._undecided), self.reports]
         recorders = {
             key: value
@@ -184,8 +183,6 @@ class LaneGroup:
         for role, recorder in enumerate(self.recorders):
             recorder.restore(part(state, f"recorder/{role}"))
         self.lanes = self._environment.build(self._num_copies)
-        if not isinstance(self.lanes, ResumableLanes):
-            raise NotResumable(f"{type(self.lanes).__name__} has no `state` and `restore`")
         self.lanes.restore(part(state, "lanes"))
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 
 from srl.api.control import Episodes, Notice
 from srl.api.lanes import LanesConfig, LaneSpec
-from srl.api.worker import IDLE, WORKED, BoundLanesConfig, Context, PollResult
+from srl.api.worker import IDLE, WORKED, Context, PollResult
 from srl.base.meter import Counter
 from srl.base.seeding import derive
 from srl.base.state import NotYet, State, part, under
@@ -73,9 +73,7 @@ class Actor:
             kind = UnrecordedLanes if role.frozen else AlignedRecorder if role.aligned else UnalignedRecorder
             for slot in range(config.ring):
                 recorders[slot].append(kind(producer, counts, self._meter))
-        environment = config.environment
-        if isinstance(environment, BoundLanesConfig):
-            environment = environment.bind(context)
+        environment = config.environment.bind(context)
         self._groups = [
             LaneGroup(
                 slot,
