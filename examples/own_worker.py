@@ -19,7 +19,7 @@ from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.lanes import LanesConfig
 from srl.api.spaces import Space
 from srl.api.transport import Channel, ChannelClosed, Message
-from srl.api.worker import IDLE, WORKED, Context, PollResult
+from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.streams.push import PushStream
 
 
@@ -95,7 +95,7 @@ class ScoreReceiver:
 
 
 @dataclass(frozen=True)
-class ScorerConfig:
+class ScorerConfig(WorkerConfig):
     policy: str
     algorithm: AlgorithmConfig
     observation: Space
@@ -149,7 +149,7 @@ class Scorer:
 
 
 @dataclass(frozen=True)
-class JudgeConfig:
+class JudgeConfig(WorkerConfig):
     policy: str
     scores: ScoreStream
 
@@ -187,7 +187,7 @@ class BestCheckpoint:
 
 
 @dataclass(frozen=True)
-class WatcherConfig:
+class WatcherConfig(WorkerConfig):
     policy: str
     samples: PushStream
 

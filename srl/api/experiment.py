@@ -26,8 +26,8 @@ class RestartRule:
     """What the death of a worker means."""
 
     together: bool = False
-    """All workers of the group stand and fall together (data-parallel trainers). If they may be scaled, their config
-    has a method `resized(count)`."""
+    """Restart all workers of the group if one dies (data-parallel trainers). If the group may be scaled, its config
+    implements `resized(count)`."""
     max_failures: int = 5
     """More deaths than this within `window` end the run: something is broken that a restart does not mend."""
     window: float = 60.0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from srl.api.names import NameService
 from srl.api.parameters import ParameterStore
@@ -99,9 +100,32 @@ class ResumableWorker(Protocol):
         connected with is not there yet, call again."""
 
 
-@runtime_checkable
-class WorkerConfig(Protocol):
-    """A frozen dataclass of plain data; it travels to the worker's process as JSON. If it has an attribute `learns`,
-    the worker commits the state of that policy's trainer, and finds what was committed last wherever it starts."""
+class WorkerConfig(ABC):
+    """Base of the description of a worker: a frozen dataclass of plain data, sent to the worker's process as JSON.
 
-    def build(self, context: Any) -> Worker: ...
+    A subclass implements `build`. The other methods have defaults that suit a worker without special needs.
+    """
+
+    @abstractmethod
+    def build(self, context: Any) -> Worker:
+        """Return the worker. An error here ends the run if a replacement would fail the same way (ValueError,
+        TypeError, LookupError, ImportError)."""
+
+    def committed_policy(self) -> str:
+        """Return the policy whose trainer state this worker commits, or an empty string. Such a worker finds the last
+        commit wherever it starts, and its host leads the distribution of that policy's parameters."""
+        return ""
+
+    def resized(self, count: int) -> Self:
+        """Return the config for a group of `count` workers whose members depend on their number (RestartRule.together).
+        Raises ValueError if that number is not possible."""
+        return self
+
+    def with_target_steps(self, target_steps: int) -> Self:
+        """Return the config for a run of another length; the same config if the length does not matter to it."""
+        return self
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return the sizes that matter for speed, by the names of the options: `lanes` and `ring` of an actor,
+        `horizon` and `batch` (and `num_minibatches`) of a trainer."""
+        return {}

@@ -22,7 +22,7 @@ import psutil
 from srl.api.control import FromWorker, Ready, Register
 from srl.api.experiment import Experiment, Resources, WorkerGroup
 from srl.api.transport import ChannelClosed
-from srl.api.worker import Place
+from srl.api.worker import Place, WorkerConfig
 from srl.base.meter import SINCE, WORDS, Counter
 from srl.bench.options import BenchOptions
 from srl.controller.controller import Controller
@@ -51,7 +51,7 @@ SERVERS = 100
 
 
 @dataclass(frozen=True)
-class LightWorkerConfig:
+class LightWorkerConfig(WorkerConfig):
     """Stands for a worker; nobody builds it."""
 
     serves: bool = False

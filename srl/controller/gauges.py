@@ -17,8 +17,6 @@ from srl.api.status import EvaluationStatus, RunStatus, Settings, StreamStatus, 
 from srl.api.worker import Place
 from srl.base.meter import Counter, Meter, Phase
 from srl.base.statistics import mean_of
-from srl.workers.actor.worker import ActorConfig
-from srl.workers.trainer.worker import TrainerWorkerConfig
 
 NO_USAGE = Usage()
 WINDOW_SECONDS = 5.0
@@ -297,13 +295,8 @@ def settings_of(experiment: Experiment) -> Settings:
     """The sizes that count for the run's speed; of several policies, those of the first that learns."""
     found: dict[str, int] = {}
     for group in experiment.groups:
-        config = group.config
-        if isinstance(config, ActorConfig):
-            found |= {"lanes": config.copies, "ring": config.ring}
-        elif isinstance(config, TrainerWorkerConfig) and "batch" not in found:
-            found["batch"] = config.samples.batch
-            found["num_minibatches"] = getattr(config.algorithm, "num_minibatches", 0)
-    return Settings(**found)
+        found = {**group.config.sizes(), **found}
+    return Settings(**{name: found[name] for name in Settings.__struct_fields__ if name in found})
 
 
 def _streams(members: list[Member]) -> list[StreamStatus]:

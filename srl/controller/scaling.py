@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from srl.api.experiment import Resources, WorkerGroup
 from srl.api.scheduler import MAX_WORKERS
@@ -28,8 +27,7 @@ def planned(groups: Mapping[str, WorkerGroup], name: str, count: int, relative: 
 def resized(group: WorkerGroup, count: int) -> WorkerGroup:
     """Of those who stand and fall together each knows how many they are."""
     if group.restart.together and count != group.count:
-        config: Any = group.config
-        return replace(group, config=config.resized(count), count=count)
+        return replace(group, config=group.config.resized(count), count=count)
     return replace(group, count=count)
 
 

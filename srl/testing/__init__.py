@@ -9,6 +9,7 @@ _PLACES = {
     "check_algo": "srl.checks.algorithm",  # it trains, so it stands above; it is found here beside its sisters
     "check_environment": "srl.testing.env_checks.environment",
     "check_lanes": "srl.testing.env_checks.lanes",
+    "check_worker": "srl.testing.worker_checks",
 }
 
 __all__ = sorted(_PLACES)

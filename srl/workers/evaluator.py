@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from srl.api.control import Evaluated
 from srl.api.lanes import LanesConfig
-from srl.api.worker import IDLE, WORKED, Context, PollResult
+from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
 from srl.base.statistics import mean_of
@@ -24,7 +24,7 @@ MAX_TURN = 0.25
 
 
 @dataclass(frozen=True)
-class EvaluatorConfig:
+class EvaluatorConfig(WorkerConfig):
     environment: LanesConfig
     roles: tuple[Role, ...]
     """Which agents play by which policy; their streams are not used."""

@@ -10,7 +10,7 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Space
 from srl.api.streams import Answer, RequestBatch
-from srl.api.worker import IDLE, WORKED, Context, PollResult
+from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
 from srl.base.state import NotResumable, State, part, under
@@ -21,7 +21,7 @@ from srl.streams.rows import flat_decision, tree_of
 
 
 @dataclass(frozen=True)
-class PolicyWorkerConfig:
+class PolicyWorkerConfig(WorkerConfig):
     policy: str
     algorithm: AlgorithmConfig
     observation: Space

@@ -15,7 +15,7 @@ from srl.api.control import Done, Failure, Names, Notice, Ready, Register, Stop
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, Event, Scheduler, WorkerMessage
 from srl.api.transport import Message
-from srl.api.worker import FINISHED, IDLE, WORKED, Context, Place, PollResult
+from srl.api.worker import FINISHED, IDLE, WORKED, Context, Place, PollResult, WorkerConfig
 from srl.base.meter import Counter
 from srl.experiments.session.train import train
 from srl.schedulers.engines.manual import ManualEngine
@@ -36,7 +36,7 @@ class Hello(Message, frozen=True):
 
 
 @dataclass(frozen=True)
-class ActConfig:
+class ActConfig(WorkerConfig):
     """Does as its name says."""
 
     what: str

@@ -9,6 +9,7 @@ import pytest
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.api.experiment import Experiment, WorkerGroup
+from srl.api.worker import WorkerConfig
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.probe import probe
 from srl.experiments.graph.standard import standard_experiment
@@ -34,8 +35,8 @@ class LazyConfig:
 
 
 @dataclass(frozen=True)
-class BystanderConfig:
-    def build(self, context: object) -> None: ...
+class BystanderConfig(WorkerConfig):
+    def build(self, context: object) -> None: ...  # type: ignore[override]
 
 
 def with_bystander(experiment: Experiment) -> Experiment:

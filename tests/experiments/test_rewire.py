@@ -11,7 +11,7 @@ import pytest
 import srl
 from srl.api.control import Figures
 from srl.api.experiment import Experiment, WorkerGroup
-from srl.api.worker import IDLE, WORKED, Context, PollResult
+from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.probe import probe
 from srl.experiments.graph.standard import standard_experiment
@@ -21,7 +21,7 @@ from srl.streams.push_consumer import Consumer
 
 
 @dataclass(frozen=True)
-class CounterConfig:
+class CounterConfig(WorkerConfig):
     samples: PushStream
 
     def build(self, context: Context) -> Counter:

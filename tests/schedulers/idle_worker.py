@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from srl.api.control import Notice
-from srl.api.worker import IDLE, Context, PollResult
+from srl.api.worker import IDLE, Context, PollResult, WorkerConfig
 
 
 @dataclass(frozen=True)
-class IdleConfig:
+class IdleConfig(WorkerConfig):
     def build(self, context: Context) -> Idle:
         return Idle()
 
 
 @dataclass(frozen=True)
-class TellingConfig:
+class TellingConfig(WorkerConfig):
     """The same, but it tells which versions of the policy it finds."""
 
     def build(self, context: Context) -> Idle:

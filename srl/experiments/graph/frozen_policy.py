@@ -6,19 +6,18 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from srl.api.worker import IDLE, Context, PollResult
+from srl.api.worker import IDLE, Context, PollResult, WorkerConfig
 from srl.results.load import read_policy
 
 
 @dataclass(frozen=True)
-class FrozenPolicyConfig:
+class FrozenPolicyConfig(WorkerConfig):
     policy: str
     checkpoint: str
     """Its directory, which the worker's machine must see."""
 
-    @property
-    def learns(self) -> str:
-        """It does not, but it is the one who publishes."""
+    def committed_policy(self) -> str:
+        """Return the policy: it does not learn, but this worker commits and publishes it."""
         return self.policy
 
     def build(self, context: Context) -> FrozenPolicy:

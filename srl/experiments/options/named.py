@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.experiment import Experiment, WorkerGroup
+from srl.api.worker import WorkerConfig
 from srl.base.importing import load_object, name_of
 from srl.base.suggestions import nearest
 from srl.experiments.options.train_options import ALGORITHMS, TrainOptions
@@ -89,8 +90,8 @@ def extend(experiment: Experiment, graph: str) -> Experiment:
 def _check_group(group: WorkerGroup, graph: str) -> None:
     if group.count < 1:
         raise ValueError(f"{graph}: group {group.name!r} needs at least one worker, found {group.count}")
-    if not dataclasses.is_dataclass(group.config) or not hasattr(group.config, "build"):
+    if not dataclasses.is_dataclass(group.config) or not isinstance(group.config, WorkerConfig):
         raise ValueError(
-            f"{graph}: the config of {group.name!r} must be a dataclass with a method `build(context)`, found "
-            f"{type(group.config).__name__}"
+            f"{graph}: the config of {group.name!r} must be a dataclass that inherits from "
+            f"srl.api.worker.WorkerConfig, found {type(group.config).__name__}"
         )

@@ -9,8 +9,6 @@ from typing import Any
 
 from srl.api.experiment import Experiment
 from srl.experiments.options.train_options import TrainOptions
-from srl.workers.actor.worker import ActorConfig
-from srl.workers.trainer.worker import TrainerWorkerConfig
 
 PLACE = {"scheduler", "hosts"}
 """Options that give a run other cores, for which the number of actors is chosen anew."""
@@ -25,12 +23,11 @@ def sizes_of(experiment: Experiment) -> dict[str, int]:
     sizes: dict[str, int] = {}
     shared: dict[str, set[int]] = {"horizon": set(), "batch": set()}
     for group in experiment.groups:
-        config = group.config
-        if isinstance(config, ActorConfig) and group.name == ACTORS:
-            sizes |= {"actors": group.count, "lanes": config.copies, "ring": config.ring}
-        elif isinstance(config, TrainerWorkerConfig):
-            shared["horizon"].add(config.samples.spec.horizon)
-            shared["batch"].add(config.samples.batch)
+        found = group.config.sizes()
+        if group.name == ACTORS and "lanes" in found:
+            sizes |= {"actors": group.count, "lanes": found["lanes"], "ring": found["ring"]}
+        for name in shared.keys() & found.keys():
+            shared[name].add(found[name])
     return sizes | {name: found.pop() for name, found in shared.items() if len(found) == 1}
 
 

@@ -76,12 +76,7 @@ def for_graph(restored: Restored, experiment: Experiment, scheduler: str) -> Res
 
 def fingerprint(experiment: Experiment) -> str:
     """The same for two experiments whose workers can take each other's place; how long they train does not matter."""
-    groups = []
-    for group in experiment.groups:
-        config: Any = group.config
-        if hasattr(config, "target_steps"):
-            config = dataclasses.replace(config, target_steps=0)
-        groups.append([group.name, group.count, to_data(config)])
+    groups = [[group.name, group.count, to_data(group.config.with_target_steps(0))] for group in experiment.groups]
     return hashlib.sha256(json.dumps(groups, sort_keys=True).encode()).hexdigest()
 
 

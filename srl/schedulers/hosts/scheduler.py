@@ -63,7 +63,7 @@ DUMP_SECONDS = 3.0
 class _Worker:
     place: Place
     config: Any
-    learns: str
+    policy: str
     resources: Resources
     seed: int
     row: int
@@ -132,8 +132,8 @@ class HostsScheduler(Scheduler):
         if id(config) not in self._plain:  # one for a whole group
             self._plain[id(config)] = config, to_data(config)
         key = (place.group, place.index)
-        data, learns = self._plain[id(config)][1], getattr(config, "learns", "")
-        worker = _Worker(place, data, learns, resources, seed, self._board.row(key))
+        data, policy = self._plain[id(config)][1], config.committed_policy()
+        worker = _Worker(place, data, policy, resources, seed, self._board.row(key))
         self._workers[key] = worker
         return worker
 
@@ -156,8 +156,8 @@ class HostsScheduler(Scheduler):
             return
         worker.host = self._former[(place.group, place.index)] = host.name
         host.room.take(resources)
-        if worker.learns and place.index == 0:
-            self._fleet.lead({worker.learns: worker.host})
+        if worker.policy and place.index == 0:
+            self._fleet.lead({worker.policy: worker.host})
 
     def finish_adoption(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -187,17 +187,17 @@ class HostsScheduler(Scheduler):
         room = choose(self._rooms(), worker.resources, self._former.get(key, ""), stretch)
         if room is None:
             return  # until a host joins, or another worker leaves
-        together = not place.incarnation or bool(worker.learns)  # trainers meet while they are built
+        together = not place.incarnation or bool(worker.policy)  # trainers meet while they are built
         if not together and not self._starts.begin(room.host, key, time.monotonic()):
             return  # until others there are ready
         room.take(worker.resources)
         worker.host = self._former[key] = room.host
         self._unplaced.discard(key)
         self._board.meter(worker.row).begin()
-        if worker.learns:
-            self._keeper.entrust(worker.learns, room.host)
+        if worker.policy:
+            self._keeper.entrust(worker.policy, room.host)
             if place.index == 0:
-                self._fleet.lead({worker.learns: room.host})
+                self._fleet.lead({worker.policy: room.host})
         self._fleet.send(room.host, Begin(place, worker.config, worker.resources.niceness, worker.seed))
 
     def _place_waiting(self) -> None:
@@ -299,7 +299,7 @@ class HostsScheduler(Scheduler):
     def _relieve(self) -> None:
         """There is room again: workers that share CPUs since their host was lost leave in good order, as if preempted,
         and begin anew there. Trainers stay."""
-        movable = [worker for worker in self._workers.values() if worker.host and not worker.learns]
+        movable = [worker for worker in self._workers.values() if worker.host and not worker.policy]
         for index in relief(self._rooms(), [(worker.host, worker.resources) for worker in movable]):
             self.signal(movable[index].place, signal.SIGTERM)
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from srl.api.control import Episodes, Notice
 from srl.api.lanes import LanesConfig, LaneSpec
-from srl.api.worker import IDLE, WORKED, Context, PollResult
+from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.meter import Counter
 from srl.base.seeding import derive
 from srl.base.state import NotYet, State, part, under
@@ -32,7 +32,7 @@ SLICE_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
-class ActorConfig:
+class ActorConfig(WorkerConfig):
     environment: LanesConfig
     spec: LaneSpec
     """What one copy of the environment looks like."""
@@ -42,6 +42,9 @@ class ActorConfig:
     ring: int = 1
     max_env_failures: int = 10
     """More broken environments than this within a minute end the run with the last one's report."""
+
+    def sizes(self) -> dict[str, int]:
+        return {"lanes": self.copies, "ring": self.ring}
 
     def build(self, context: Context) -> Actor:
         return Actor(self, context)

@@ -12,7 +12,7 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.control import Done, Figures, Notice
 from srl.api.spaces import Space
 from srl.api.trainer import HoldingTrainer, TrainerGroup
-from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult
+from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
 from srl.base.state import NotYet, State, part, under
@@ -27,7 +27,7 @@ AGREED = "next update"
 
 
 @dataclass(frozen=True)
-class TrainerWorkerConfig:
+class TrainerWorkerConfig(WorkerConfig):
     policy: str
     algorithm: AlgorithmConfig
     observation: Space
@@ -44,12 +44,11 @@ class TrainerWorkerConfig:
     journal: bool = False
     """Report what every update was made from: costs a digest of the parameters."""
 
-    @property
-    def learns(self) -> str:
+    def committed_policy(self) -> str:
         return self.policy
 
     def resized(self, count: int) -> TrainerWorkerConfig:
-        """The same batch for so many trainers. Raises ValueError if they cannot share it evenly."""
+        """Return the config with the same batch shared by `count` trainers."""
         blocks = self.samples.batch_blocks * self.samples.consumers
         if blocks % count:
             possible = ", ".join(str(number) for number in range(1, blocks + 1) if blocks % number == 0)
@@ -58,6 +57,17 @@ class TrainerWorkerConfig:
             )
         samples = replace(self.samples, batch_blocks=blocks // count, consumers=count)
         return replace(self, samples=samples, size=count)
+
+    def with_target_steps(self, target_steps: int) -> TrainerWorkerConfig:
+        return replace(self, target_steps=target_steps)
+
+    def sizes(self) -> dict[str, int]:
+        num_minibatches = getattr(self.algorithm, "num_minibatches", 0)
+        return {
+            "horizon": self.samples.spec.horizon,
+            "batch": self.samples.batch,
+            "num_minibatches": num_minibatches,
+        }
 
     def build(self, context: Context) -> TrainerWorker:
         return TrainerWorker(self, context)
