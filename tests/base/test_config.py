@@ -1,4 +1,4 @@
-"""Configurations survive the way through JSON, and wrong ones are refused with the name of what is wrong."""
+"""Configurations are equal after a round trip through JSON; errors name the field that is wrong."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def through_json(config: Any) -> Any:
     return from_data(json.loads(json.dumps(to_data(config), allow_nan=False)))
 
 
-def test_a_nested_config_comes_back_equal_with_its_tuples_and_types() -> None:
+def test_a_nested_config_keeps_its_tuples_and_types() -> None:
     config = LearnerConfig(
         3e-4,
         body=MlpConfig((32, 16)),
@@ -62,27 +62,27 @@ def test_a_nested_config_comes_back_equal_with_its_tuples_and_types() -> None:
     assert through_json(config) == config
 
 
-def test_what_hints_do_not_tell_comes_back_equal_too() -> None:
+def test_values_without_type_hints_keep_their_types() -> None:
     options = {"tuple": (1, (2,)), "type": "native", "value": 1, "path": Path("p"), "list": [1], "name": "inf"}
     config = LearnerConfig(1.0, options=options, either=math.inf)
     assert through_json(config) == config
     assert through_json({"type": "a", "fields": {"b": (1,)}}) == {"type": "a", "fields": {"b": (1,)}}
 
 
-def test_nan_stays_a_number_and_the_string_nan_a_string() -> None:
+def test_nan_remains_a_number_and_the_string_nan_a_string() -> None:
     config = through_json(LearnerConfig(math.nan, label="nan", either="nan", options={"x": math.nan, "y": "nan"}))
     assert math.isnan(config.learning_rate)
     assert math.isnan(config.options["x"])
     assert (config.label, config.either, config.options["y"]) == ("nan", "nan", "nan")
 
 
-def test_data_names_the_class_and_is_plain() -> None:
+def test_data_is_plain_and_names_the_class() -> None:
     data = to_data(MlpConfig((np.int64(8),)))  # type: ignore[arg-type]
     assert data == {"type": f"{__name__}:MlpConfig", "fields": {"widths": [8]}}
     assert type(data["fields"]["widths"][0]) is int
 
 
-def test_a_person_may_write_inf_where_a_number_is_wanted() -> None:
+def test_inf_may_be_written_as_a_string_in_a_number_field() -> None:
     data = to_data(LearnerConfig(1.0))
     data["fields"]["clip"] = "inf"
     assert from_data(data).clip == math.inf
@@ -95,9 +95,9 @@ def test_an_unknown_field_is_refused_with_the_nearest_name() -> None:
         from_data(data)
 
 
-def test_a_missing_required_field_is_named_with_its_place() -> None:
+def test_the_error_for_a_missing_field_names_its_place() -> None:
     data = {"type": f"{__name__}:LearnerConfig", "fields": {}}
-    with pytest.raises(ValueError, match=r"config\[0\]: LearnerConfig needs the field 'learning_rate'"):
+    with pytest.raises(ValueError, match=r"config\[0\]: LearnerConfig requires the field 'learning_rate'"):
         from_data([data])
 
 
@@ -108,17 +108,17 @@ def test_a_missing_required_field_is_named_with_its_place() -> None:
         ({"type": "os:system", "fields": {}}, "is not a dataclass"),
         ({"type": "srl.base.confog:x", "fields": {}}, "did you mean 'config'"),
         ({"type": "srl.base.tree:ArraySpek", "fields": {}}, "did you mean 'ArraySpec'"),
-        ({"type": "float", "value": "seven"}, "is no 'float'"),
+        ({"type": "float", "value": "seven"}, "is not a 'float'"),
         ({"type": "float"}, r"found the keys \['type'\]"),
     ],
 )
-def test_foreign_data_is_refused(data: Any, message: str) -> None:
+def test_invalid_data_is_refused(data: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_data(data)
 
 
-def test_what_cannot_travel_is_refused_where_it_stands() -> None:
-    with pytest.raises(TypeError, match=r"config\.options\['f'\]: a function cannot be told"):
+def test_values_that_cannot_be_serialized_are_refused_with_their_place() -> None:
+    with pytest.raises(TypeError, match=r"config\.options\['f'\]: cannot serialize a function"):
         to_data(LearnerConfig(1.0, options={"f": through_json}))
     with pytest.raises(TypeError, match="keys of a dictionary must be strings"):
         to_data({1: 2})
@@ -131,12 +131,12 @@ def test_what_cannot_travel_is_refused_where_it_stands() -> None:
         to_data(Local())
 
 
-def test_objects_of_a_file_are_loaded_once_and_find_their_way_back(tmp_path: Path) -> None:
-    (tmp_path / "beside_of_config_test.py").write_text("number = 7\n")
+def test_a_file_is_loaded_once_and_its_classes_round_trip(tmp_path: Path) -> None:
+    (tmp_path / "neighbor_of_config_test.py").write_text("number = 7\n")
     file = tmp_path / "my-env.py"
     file.write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\n"
-        "from beside_of_config_test import number\n"
+        "from neighbor_of_config_test import number\n"
         "@dataclass(frozen=True)\nclass EnvConfig:\n    size: tuple[int, ...] = (number,)\n"
     )
     kind = load_object(f"{file}:EnvConfig")
@@ -146,7 +146,7 @@ def test_objects_of_a_file_are_loaded_once_and_find_their_way_back(tmp_path: Pat
     assert from_data(data) == kind((1, 2))
 
 
-def test_a_config_of_a_script_is_found_by_other_processes(tmp_path: Path) -> None:
+def test_other_processes_find_a_config_class_of_a_script(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "from dataclasses import dataclass\nfrom srl.base.config import to_data, from_data\n"
@@ -155,9 +155,9 @@ def test_a_config_of_a_script_is_found_by_other_processes(tmp_path: Path) -> Non
         "    assert from_data(to_data(C(2))) == C(2)\n"
         "    print(to_data(C(2))['type'])\n"
     )
-    told = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True).stdout.strip()
-    assert told == f"{script}:C"
-    assert load_object(told)(2).x == 2
+    printed = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True).stdout.strip()
+    assert printed == f"{script}:C"
+    assert load_object(printed)(2).x == 2
 
 
 @pytest.mark.parametrize(
