@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from pathlib import Path
 
 from jobs import SRL
 
-from srl.testing.namespaces import Hosts, hosts
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+
+from support.namespaces import Hosts, hosts
 
 PORT = 7700
 SECOND = "host1"

@@ -13,14 +13,17 @@ import argparse
 import json
 import statistics
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobs import job, rate
 from peers import PEERS
 
-from srl.testing.engines import ray
-from srl.testing.namespaces import hosts
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+
+from support.engines import ray
+from support.namespaces import hosts
 
 CPUS = 2
 """Of each node, for both: SRL's trainer and two actors, RLlib's two runners beside the driver, which learns."""

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from srl.testing.stages import Stage
+from support.stages import Stage
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 PATIENCE_SECONDS = 30.0

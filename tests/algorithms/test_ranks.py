@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.namespaces import hosts
 from trajectories import lanes_of, random_trajectory
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.api.spaces import Box, Discrete
 from srl.api.trainer import TrainerGroup, Trajectory
 from srl.base.tree import Array
-from srl.testing.namespaces import hosts
 
 OBSERVATION, ACTION = Box((4,)), Discrete(3)
 # One minibatch: which samples share one is then the same for one trainer and for two.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.stages import Stage, fill, opened_by, send_block, settle, taken_by
 
 from srl.api.streams import PostedBlock
 from srl.streams.push import PushStream
@@ -13,7 +14,6 @@ from srl.streams.push_consumer import Consumer
 from srl.streams.push_producer import Producer
 from srl.streams.resuming import open_block, restore_consumer, restore_producer, save_consumer, save_producer
 from srl.testing.contexts import until
-from srl.testing.stages import Stage, fill, opened_by, send_block, settle, taken_by
 
 
 def met(producer: Producer, *consumers: Consumer) -> None:

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from support.stages import SPEC, Stage, fill, opened_by, send_block, settle, taken_by
 
 from srl.api.block import BlockSpec
 from srl.api.streams import OpenBlock, PushConsumer, PushProducer
@@ -15,7 +16,6 @@ from srl.streams.push_consumer import Consumer
 from srl.streams.push_messages import Decline, Post, Release, Want
 from srl.streams.push_producer import Producer
 from srl.testing.contexts import until
-from srl.testing.stages import SPEC, Stage, fill, opened_by, send_block, settle, taken_by
 
 TRAINER = "push/samples/trainers/0"
 

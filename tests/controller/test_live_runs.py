@@ -6,12 +6,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.waiting import PATIENCE
 
 from srl.api.status import RunStatus
 from srl.api.transport import Message
 from srl.controller import control_socket
 from srl.controller.control_socket import TellStatus, live, running
-from srl.testing.waiting import PATIENCE
 
 
 def test_runs_are_asked_at_the_same_time_and_one_that_is_silent_is_left_out(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import PURSUIT
 
 import srl
 from srl.api.spaces import Dict
@@ -15,7 +16,6 @@ from srl.environments.pettingzoo.config import PettingZooConfig
 from srl.experiments.graph.prepare import prepare
 from srl.experiments.session.train import make_options
 
-PURSUIT = "pettingzoo:srl.testing.pursuit:pursuit"
 DYING = "pettingzoo:srl.testing.multiagent_environments:DyingTeam"
 TURNS = "pettingzoo:srl.testing.multiagent_environments:TurnGame"
 TICTACTOE = "pettingzoo:classic.tictactoe_v3"
@@ -32,7 +32,7 @@ def test_games_of_every_kind_train(game: str, algo: str, tmp_path: Path) -> None
 
 
 def test_the_state_is_what_all_agents_see_where_the_game_has_none_of_its_own() -> None:
-    lanes = PettingZooConfig("srl.testing.pursuit:pursuit").with_global_state().build(2)
+    lanes = PettingZooConfig(PURSUIT).with_global_state().build(2)
     arrivals = lanes.reset(3)
     seen = np.concatenate([arrival.observation["observation"] for arrival in arrivals], axis=1)
     for arrival in arrivals:

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from support import PURSUIT
 
 import srl
 from srl.api.lanes import LaneSpec, TeamSpec
@@ -253,13 +254,13 @@ def test_sizes_that_do_not_go_with_the_users_are_dropped() -> None:
 
 def test_an_unknown_game_of_several_agents_has_a_batch_that_any_of_its_policies_can_fill() -> None:
     roles = ("chaser_*=chasers", "runner_*=runners")  # two and one
-    options = prepared("pettingzoo:srl.testing.pursuit:pursuit", roles=roles, lanes=2, horizon=4).options
+    options = prepared(PURSUIT, roles=roles, lanes=2, horizon=4).options
     assert (options.recipe, options.batch) == ("default", None)
 
 
 def test_a_batch_is_made_of_whole_blocks_of_every_policy() -> None:
     roles = ("chaser_*=chasers", "runner_*=runners")  # two and one
-    game = "pettingzoo:srl.testing.pursuit:pursuit"
+    game = PURSUIT
     options = prepared(game, roles=roles, recipe="board-games", lanes=16, horizon=64).options
     assert options.batch is not None
     assert options.batch % (2 * 16 * 64) == 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import PURSUIT
 
 import srl
 from srl.base.config import from_data
@@ -19,7 +20,7 @@ from srl.experiments.options.roles import role_options
 from srl.experiments.session.train import make_options
 from srl.storage import checkpoints
 
-GAME = "pettingzoo:srl.testing.pursuit:pursuit"
+GAME = PURSUIT
 QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "algo": "ippo", "ippo": {"epochs": 1}}
 
 

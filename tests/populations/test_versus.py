@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import PURSUIT
 
 import srl
 from srl.api.policy import Decision
@@ -19,7 +20,6 @@ from srl.results.league import match, ratings
 from srl.storage.checkpoints import checkpoints
 
 TURNS = "pettingzoo:srl.testing.multiagent_environments:TurnGame"
-PURSUIT = "pettingzoo:srl.testing.pursuit:pursuit"
 TICTACTOE = "pettingzoo:classic.tictactoe_v3"
 QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "algo": "ippo", "steps": 40, "recipe": "none"}
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from idle_worker import IdleConfig
 from played_agents import SECRET, PlayedHosts, hello
+from support.waiting import PATIENCE
 
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, OrphanWorker
@@ -19,7 +20,6 @@ from srl.base.meter import WORDS, Counter
 from srl.schedulers.hosts.fleet import Hosting
 from srl.schedulers.hosts.messages import USAGE, Beat, Gone, Kept, Rejoin, State, Welcome
 from srl.testing.contexts import until
-from srl.testing.waiting import PATIENCE
 
 ACTOR, OTHER, LOST = (Place("actors", index, 3) for index in range(3))
 

@@ -8,12 +8,12 @@ import time
 from contextlib import ExitStack
 
 import pytest
+from support.waiting import PATIENCE
 
 from srl.schedulers.agent.join import Offer, Unreachable, join
 from srl.schedulers.engines.ray import HostActor
 from srl.schedulers.hosts.fleet import Fleet, Hosting
 from srl.schedulers.hosts.messages import AGENTS, Messages, codec
-from srl.testing.waiting import PATIENCE
 from srl.transports.tcp import TcpTransport
 
 

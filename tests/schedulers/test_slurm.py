@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from support.waiting import wait_for
 
 from srl.api.experiment import Resources, WorkerGroup
 from srl.schedulers.agent.join import REFUSED
@@ -23,7 +24,6 @@ from srl.schedulers.engines.slurm_commands import (
     job_state,
     job_states,
 )
-from srl.testing.waiting import wait_for
 
 
 def group(name: str, count: int, **needs: object) -> WorkerGroup:

@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 
+from support.waiting import wait_for
+
 from srl.api.scheduler import Usage
 from srl.schedulers.local.usage import UsageMeters
-from srl.testing.waiting import wait_for
 
 
 def test_a_stopped_process_is_known_and_two_questions_at_once_have_one_answer() -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from support.waiting import wait_for
 
 from srl.__main__ import forks_workers
 from srl.schedulers.local import zygote_launch
 from srl.schedulers.local.zygote_launch import ZygoteHandle
-from srl.testing.waiting import wait_for
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.stages import Stage
 
 from srl.api.block import BlockSpec
 from srl.api.streams import Answer, Cell, RequestBatch, RequestClient, RequestServer
@@ -18,7 +19,6 @@ from srl.streams.request import Ask, Client, InlineClient, Reply, Server
 from srl.streams.rows import flat_decision, gather, tree_of, write_decision
 from srl.testing.contexts import until
 from srl.testing.policies import DECISION_SPEC, MEMORY_SPEC, CountingPolicy
-from srl.testing.stages import Stage
 
 
 def loaded(version: int = 0, parameter: float = 0.0, seed: int = 0) -> CountingPolicy:

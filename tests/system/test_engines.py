@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from support.engines import FEATURE, ray, slurm
+from support.namespaces import Hosts, hosts
+from support.waiting import wait_for
 from terminals import SRL, Command, Terminal, kill, worker
 
 from srl.storage import checkpoints
 from srl.storage.update_journal import check, read
-from srl.testing.engines import FEATURE, ray, slurm
-from srl.testing.namespaces import Hosts, hosts
-from srl.testing.waiting import wait_for
 
 RUN = (
     *("CartPole-v1", "--steps", "1000000000", "--hosts", "3", "--actors", "5", "--lanes", "16", "--horizon", "32"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.waiting import wait_for
 from terminals import Terminal
 
 from srl.api.experiment import Resources, WorkerGroup
@@ -20,7 +21,6 @@ from srl.schedulers.engines.ray import RayEngine, check_ray
 from srl.schedulers.engines.ray_resources import RayError, bundle, check_room
 from srl.schedulers.engines.slurm_commands import Component
 from srl.schedulers.local.run_memory import RunMemory
-from srl.testing.waiting import wait_for
 
 SMALL = ("--lanes", "8", "--horizon", "16", "--scheduler", "ray")
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
-from srl.testing.rigs import ActorRig
+from support.rigs import ActorRig
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-
-from srl.testing.rigs import ActorRig
+from support.rigs import ActorRig
 
 
 def test_an_actor_that_may_not_begin_a_block_still_hears_that_a_policy_worker_is_gone(

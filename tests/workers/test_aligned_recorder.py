@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.rigs import ActorRig, Rows, one_lane
 
 from srl.api.control import Episodes
 from srl.base.meter import Counter
-from srl.testing.rigs import ActorRig, Rows, one_lane
 from srl.workers.actor import lane_group
 
 TRACER = "srl.testing.environments:tracer"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.stages import Stage
 
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Box, Discrete, Space
@@ -20,7 +21,6 @@ from srl.streams.request import Client
 from srl.testing.algorithms import CountingConfig
 from srl.testing.contexts import until
 from srl.testing.policies import CountingPolicy
-from srl.testing.stages import Stage
 from srl.workers.policy import PolicyWorker, PolicyWorkerConfig
 
 MEETINGS: dict[str, threading.Barrier] = {}

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.stages import SPEC, Stage, fill
 
 from srl.api.streams import OpenBlock, PostedBlock
 from srl.testing.contexts import until
-from srl.testing.stages import SPEC, Stage, fill
 from srl.workers.trainer import prefetch
 from srl.workers.trainer.batches import BatchMemory
 from srl.workers.trainer.prefetch import Batch, BatchSource, DirectBatches, PrefetchedBatches

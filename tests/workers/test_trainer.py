@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.stages import Stage, fill
 
 from srl.api.control import Done, Figures, Notice
 from srl.api.spaces import Box, Discrete
@@ -14,7 +15,6 @@ from srl.api.worker import FINISHED, IDLE, WORKED, PollResult
 from srl.base.meter import Counter
 from srl.testing.algorithms import CountingConfig
 from srl.testing.contexts import until
-from srl.testing.stages import Stage, fill
 from srl.workers.errors import RunBroken
 from srl.workers.trainer.worker import TrainerWorker, TrainerWorkerConfig
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.rigs import ActorRig, Rows
+from support.stages import Stage
 
 from srl.api.block import BlockSpec
 from srl.api.lanes import Arrival
@@ -15,8 +17,6 @@ from srl.base.meter import Counter, Meter
 from srl.base.tree import ArraySpec
 from srl.testing.contexts import until
 from srl.testing.policies import DECISION_SPEC
-from srl.testing.rigs import ActorRig, Rows
-from srl.testing.stages import Stage
 from srl.workers.actor.unaligned_recorder import UnalignedRecorder
 
 pytest.importorskip("pettingzoo")

@@ -18,9 +18,9 @@ from srl.streams.push import PushStream
 from srl.streams.push_consumer import Consumer
 from srl.testing.algorithms import CountingConfig
 from srl.testing.contexts import until
-from srl.testing.stages import Stage
 from srl.workers.actor.worker import Actor, ActorConfig
 from srl.workers.roles import Role, assign_teams
+from support.stages import Stage
 
 Rows = Mapping[str, Array]  # path -> [T+1, L, ...]
 

@@ -1,4 +1,4 @@
-"""Real clusters on one machine: a Slurm and a Ray whose nodes are the hosts of `srl.testing.namespaces` (root)."""
+"""Real clusters on one machine: a Slurm and a Ray whose nodes are the hosts of `support.namespaces` (root)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from srl.testing.namespaces import Hosts
-from srl.testing.waiting import PATIENCE, wait_for
+from support.namespaces import Hosts
+from support.waiting import PATIENCE, wait_for
 
 RAY_PORT = 6379
 TAIL = 2000
