@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "environments": FOUNDATION,
     "populations": FOUNDATION | {"environments"},
     "storage": FOUNDATION,
-    "terminal": FOUNDATION | {"storage", "controller"},
+    "terminal": FOUNDATION | {"storage"},
     "testing": DATA_PLANE | {"environments", "workers"},
     "experiments": RUNTIME | LEARNING | {"storage", "results", "terminal"},
     "results": RUNTIME | LEARNING | {"storage", "experiments", "terminal"},

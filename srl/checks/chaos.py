@@ -13,8 +13,7 @@ from srl.api.transport import Message
 from srl.base.clock import Looks
 from srl.base.statistics import spread
 from srl.base.suggestions import nearest
-from srl.controller.control_socket import AskFault, AskStatus, TellResult, TellStatus
-from srl.controller.fault_injection import FAULTS
+from srl.controller.control_socket import FAULTS, AskFault, AskStatus, TellResult, TellStatus
 from srl.storage import update_journal
 from srl.storage.run_directory import RunDirectory
 

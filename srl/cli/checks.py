@@ -98,7 +98,7 @@ class _Telling:
         if not self._json:
             from rich.live import Live
 
-            from srl.terminal.check_table import probe_table
+            from srl.terminal.tables import probe_table
 
             self._live = Live(probe_table([]), auto_refresh=False)
             self._live.__enter__()
@@ -112,7 +112,7 @@ class _Telling:
         if self._json:
             print(json.dumps(asdict(result)), flush=True)
             return
-        from srl.terminal.check_table import probe_table
+        from srl.terminal.tables import probe_table
 
         self._results.append(asdict(result))
         self._live.update(probe_table(self._results), refresh=True)

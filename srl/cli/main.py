@@ -283,7 +283,7 @@ def _conduct_sweep(go: Any) -> int:
     from rich.console import Console
 
     from srl.terminal.tables import sweep_table
-    from srl.terminal.watch import watching
+    from srl.terminal.view import watching
 
     with watching() as (observe, _):
         done = go(observe)

@@ -1,15 +1,19 @@
-"""The door for other terminals: `srl ps`, `srl stop` and `srl scale` talk to a run through its control socket."""
+"""The control socket of a run: `srl ps`, `srl stop`, `srl scale` and `srl chaos` send their requests to it."""
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Union
 
+from srl.api.control import InjectFault
+from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.api.transport import Channel, ChannelClosed, Listener, Message, Transport
+from srl.api.worker import Place
 from srl.base.files import write_whole
 from srl.base.suggestions import nearest
 from srl.schedulers.agent.secret import read_secret
@@ -21,30 +25,35 @@ CONTROL = "control"
 ADDRESS = "address"
 SECRET = "secret"
 CLUSTER = "cluster"
-"""Folder of a run directory: how a run that is conducted on another machine is reached."""
+"""Folder of a run directory with the address of a controller on another machine."""
 STOP_REASON = "srl stop"
-"""Why a run ended that was asked to through its door: for good, whoever conducts it."""
+"""Reason of a run that was stopped on request: a queued or restarted job does not continue it."""
 REACH_SECONDS = 3.0
 REPLY_SECONDS = 5.0
 MAX_ASKED = 32
+SIGNALS: dict[str, int] = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+FAULTS = (*SIGNALS, "slow", "partition")
 
 
 class AskStatus(Message, frozen=True):
-    """Tell me how it goes."""
+    """Request the status."""
 
 
 class AskStop(Message, frozen=True):
-    """End the run: write a checkpoint and leave."""
+    """Request the end of the run, after a last checkpoint."""
 
 
 class AskScale(Message, frozen=True):
+    """Request another number of workers."""
+
     group: str
     count: int
     relative: bool
+    """`count` is added to the present number."""
 
 
 class AskFault(Message, frozen=True):
-    """Do harm to a worker, for `srl chaos`: kill | stop | slow | partition, the latter two for some seconds."""
+    """Request a fault in a worker, for `srl chaos`: kill | stop | slow | partition, the latter two for `seconds`."""
 
     worker: str
     fault: str
@@ -63,8 +72,8 @@ class TellResult(Message, frozen=True):
 Messages: Any = Union[AskStatus, AskStop, AskScale, AskFault, TellStatus, TellResult]
 
 
-class ControlDoor:
-    """The controller's end: polled beside the workers, never waits. `remote` is for commands on other machines."""
+class ControlServer:
+    """The controller's end of the socket. `poll` never waits. `remote` accepts commands from other machines."""
 
     def __init__(self, runtime: Path, serve: Callable[[Message], Message], remote: Listener | None = None) -> None:
         local: Listener = HostTransport(runtime).listen(CONTROL, Messages)
@@ -93,40 +102,41 @@ class ControlDoor:
             listener.close()
 
 
-def remote_door(directory: Path, secret: bytes, host: str) -> Listener:
-    """An endpoint for commands on other machines, which find it in a directory that they share with this one."""
-    listener = TcpTransport(secret, CONTROL, host, encrypt=True).listen("the run's door", Messages)
+def remote_listener(directory: Path, secret: bytes, host: str) -> Listener:
+    """Return an endpoint for commands on other machines, which find its address in a shared directory."""
+    listener = TcpTransport(secret, CONTROL, host, encrypt=True).listen("the control socket", Messages)
     write_whole(directory / ADDRESS, listener.address.encode())
     return listener
 
 
 def live(root: Path | None = None) -> dict[str, tuple[Path, RunStatus]]:
-    """The live runs of this user: name, the directory in which they are reached, and how they are. With `root` also
-    those of the runs below it that are conducted on another machine. All are asked at the same time: one that does not
-    answer holds nobody else up."""
-    doors = [door.parent for door in sorted(root.glob(f"*/{CLUSTER}/{ADDRESS}"))] if root is not None else []
+    """Return the live runs of this user: name -> the directory with their address, and their status. With `root`, the
+    runs below it whose controllers are on other machines are included. All are asked at the same time, so one that
+    does not answer does not delay the others."""
+    found = sorted(root.glob(f"*/{CLUSTER}/{ADDRESS}")) if root is not None else []
+    directories = [path.parent for path in found]
     if (local := runtime_root()).is_dir():
         sweep(local)
-        there = sorted(local.iterdir(), key=lambda directory: directory.stat().st_mtime)
-        doors += [directory for directory in there if (directory / ADDRESS).exists()]
-    if not doors:
+        by_age = sorted(local.iterdir(), key=lambda directory: directory.stat().st_mtime)
+        directories += [directory for directory in by_age if (directory / ADDRESS).exists()]
+    if not directories:
         return {}
-    with ThreadPoolExecutor(min(len(doors), MAX_ASKED)) as pool:
-        answers = list(pool.map(lambda door: ask(door, AskStatus()), doors))
+    with ThreadPoolExecutor(min(len(directories), MAX_ASKED)) as pool:
+        answers = list(pool.map(lambda directory: ask(directory, AskStatus()), directories))
     return {
-        answer.status.run: (door, answer.status)
-        for door, answer in zip(doors, answers, strict=True)
+        answer.status.run: (directory, answer.status)
+        for directory, answer in zip(directories, answers, strict=True)
         if isinstance(answer, TellStatus)
     }
 
 
 def running(root: Path | None = None) -> dict[str, Path]:
-    """The same without how they are."""
-    return {name: door for name, (door, _) in live(root).items()}
+    """Return the live runs without their status: name -> the directory with their address."""
+    return {name: directory for name, (directory, _) in live(root).items()}
 
 
 def ask(runtime: Path, message: Message) -> Message | None:
-    """Put one question to a run; None if it does not answer."""
+    """Send one request to a run and return its answer, or None if it does not answer."""
     try:
         address = (runtime / ADDRESS).read_text()
         transport: Transport = HostTransport(runtime)
@@ -152,10 +162,25 @@ def ask(runtime: Path, message: Message) -> Message | None:
 
 
 def pick(wanted: str, runs: dict[str, Path]) -> tuple[str, Path]:
-    """The live run that is meant by its name, a unique beginning of it, or `latest`."""
+    """Return the live run with this name, with this unique beginning of its name, or the `latest`."""
     names = [name for name in runs if name == Path(wanted).name] or [n for n in runs if n.startswith(wanted)]
     if wanted == "latest" and runs:
         names = [list(runs)[-1]]
     if len(names) != 1:
-        raise ValueError(f"no single run {wanted!r} is going on{nearest(wanted, runs)}")
+        raise ValueError(f"no unique run {wanted!r} is in progress{nearest(wanted, runs)}")
     return names[0], runs[names[0]]
+
+
+def inject_fault(scheduler: Scheduler, places: Iterable[Place], request: AskFault) -> str:
+    """Apply a fault to a worker. Raises ValueError for an unknown worker or fault."""
+    named = {place.name: place for place in places}
+    worker, fault = request.worker, request.fault
+    if worker not in named:
+        raise ValueError(f"no worker {worker!r}{nearest(worker, named)}")
+    if fault not in FAULTS:
+        raise ValueError(f"no fault {fault!r}{nearest(fault, FAULTS)}")
+    if fault in SIGNALS:
+        scheduler.signal(named[worker], SIGNALS[fault])
+    else:
+        scheduler.send([named[worker]], InjectFault(fault, request.seconds))
+    return f"{fault} {worker}"

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from srl.api.control import (
     Done,
     Episodes,
@@ -34,16 +36,15 @@ from srl.controller.control_socket import (
     AskScale,
     AskStatus,
     AskStop,
-    ControlDoor,
+    ControlServer,
     TellResult,
     TellStatus,
+    inject_fault,
 )
-from srl.controller.fault_injection import harm
+from srl.controller.diagnosis import diagnose
 from srl.controller.gauges import Gauges, Member
-from srl.controller.hangs import stuck
 from srl.controller.scaling import everybody, planned, resized
-from srl.controller.seats import Slot
-from srl.controller.supervision import GiveUp, Guard, History, Pace, briefly
+from srl.controller.supervision import GiveUp, Guard, History, Pace, Slot, briefly, stuck
 from srl.controller.takeover import ControllerState
 from srl.names.table import NameTable
 
@@ -64,7 +65,7 @@ class Controller:
         on_status: Callable[[RunStatus], None] | None = None,
         clock: Clock | None = None,
         began: float | None = None,
-        remote_door: Listener | None = None,
+        remote_listener: Listener | None = None,
         on_learned: Callable[[UpdateRecord], None] | None = None,
     ) -> None:
         self._experiment = experiment
@@ -74,15 +75,16 @@ class Controller:
         self._on_learned = on_learned or (lambda entry: None)
         self._groups = {group.name: group for group in experiment.groups}
         self._histories = {group.name: History(group.restart) for group in experiment.groups}
-        self._seats: dict[tuple[str, int], Slot] = {}
+        self._slots: dict[tuple[str, int], Slot] = {}
         self._names = NameTable(self._clock)
         self._names_changed = False
         self._newcomers: list[Place] = []
         self.gauges = Gauges(experiment, path)
-        self._door = ControlDoor(runtime, self._serve, remote_door) if runtime is not None else None
+        self._server = ControlServer(runtime, self._serve, remote_listener) if runtime is not None else None
         self._learning = experiment.learning
         self._complete: set[str] = set()  # policies that have learned all they should
         self._restarts = 0
+        self._diagnosis = ("", "")
         self._messages: deque[str] = deque(maxlen=8)
         self.gauges.began = time.time() if began is None else began
         self._began = self._clock.now() - max(0.0, time.time() - self.gauges.began)
@@ -112,7 +114,7 @@ class Controller:
         )
         for group, held in kept:
             place = held.place
-            self._seats[(group.name, place.index)] = Slot(place, "running" if held.ready else "starting")
+            self._slots[(group.name, place.index)] = Slot(place, "running" if held.ready else "starting")
             seed = derive(self._experiment.seed, group.name, place.index, place.incarnation)
             self._scheduler.adopt(place, group.config, group.resources, seed)
             for name, address in held.endpoints.items():
@@ -120,10 +122,10 @@ class Controller:
         self._scheduler.finish_adoption(patience)
         lost = [(group, Slot(place, "dead")) for group, place in missing]
         self._fallen = bool(lost)
-        self._seats.update({(seat.place.group, seat.place.index): seat for _, seat in lost})
-        for group, seat in lost:
+        self._slots.update({(slot.place.group, slot.place.index): slot for _, slot in lost})
+        for group, slot in lost:
             fall = self._fell_together if group.restart.together else self._plan_restart
-            fall(group, seat, "its host did not come back", True)
+            fall(group, slot, "its host did not come back", True)
         self._names_changed = True
         self.state = "running"
         self.tell(f"attached: {len(kept)} workers went on, {len(lost)} are begun anew")
@@ -133,12 +135,12 @@ class Controller:
         cluster = self._scheduler.takeover_record()
         if cluster is None:
             return None
-        places = [seat.place for seat in self._all()]
+        places = [slot.place for slot in self._all()]
         return ControllerState.of(cluster, self._groups, places, self._restarts, self.gauges, self._complete)
 
     def _launch(self, group: WorkerGroup, index: int, incarnation: int) -> None:
         place = Place(group.name, index, incarnation)
-        self._seats[(group.name, index)] = Slot(place)
+        self._slots[(group.name, index)] = Slot(place)
         seed = derive(self._experiment.seed, group.name, index, incarnation)
         self._scheduler.start(place, group.config, group.resources, seed)
 
@@ -149,11 +151,11 @@ class Controller:
         now = self._clock.now()
         if self._fallen:
             self._restart_due(now)
-        if self.state == "starting" and all(seat.state == "running" for seat in self._vital()):
+        if self.state == "starting" and all(slot.state == "running" for slot in self._vital()):
             self.state = "running"
         self._tell_names()
-        if self._door is not None:
-            self._door.poll()
+        if self._server is not None:
+            self._server.poll()
         if self._look.due(now):
             self._find_stuck()
             self._look.done(self._clock.now())
@@ -170,10 +172,10 @@ class Controller:
 
     def shut_down(self) -> None:
         """Let the workers leave, end those that do not."""
-        leavers = [seat for seat in self._seats.values() if seat.state in ("starting", "running")]
-        for seat in leavers:
-            seat.state = "stopping"
-        self._scheduler.send([seat.place for seat in leavers], Stop())
+        leavers = [slot for slot in self._slots.values() if slot.state in ("starting", "running")]
+        for slot in leavers:
+            slot.state = "stopping"
+        self._scheduler.send([slot.place for slot in leavers], Stop())
         deadline = self._clock.now() + STOP_SECONDS
         try:
             leaving = True
@@ -181,17 +183,17 @@ class Controller:
                 for event in self._scheduler.poll(POLL_SECONDS):
                     self._handle(event)
                 # Who has no process yet is not waited for.
-                leaving = any(seat.state == "stopping" and self._scheduler.pid(seat.place) for seat in self._all())
+                leaving = any(slot.state == "stopping" and self._scheduler.pid(slot.place) for slot in self._all())
         finally:
-            if self._door is not None:
-                self._door.close()
+            if self._server is not None:
+                self._server.close()
             self._scheduler.close()
 
     def _all(self) -> list[Slot]:
-        return list(self._seats.values())
+        return list(self._slots.values())
 
     def _vital(self) -> list[Slot]:
-        return [seat for (name, _), seat in self._seats.items() if self._groups[name].restart.vital]
+        return [slot for (name, _), slot in self._slots.items() if self._groups[name].restart.vital]
 
     # Events
 
@@ -201,33 +203,33 @@ class Controller:
             if event.fatal:
                 self.stop("failed", event.text)
             return
-        seat = self._seats.get((event.place.group, event.place.index))
-        if seat is None or seat.place != event.place:
+        slot = self._slots.get((event.place.group, event.place.index))
+        if slot is None or slot.place != event.place:
             return  # a former incarnation: whatever it says, it is no longer part of the run
         if isinstance(event, Died):
-            self._died(seat, event)
+            self._died(slot, event)
         else:
-            self._said(seat, event)
+            self._said(slot, event)
 
-    def _said(self, seat: Slot, event: WorkerMessage) -> None:
+    def _said(self, slot: Slot, event: WorkerMessage) -> None:
         message = event.message
-        self._names.renew(seat.place.name)
+        self._names.renew(slot.place.name)
         if isinstance(message, (Episodes, Evaluated, Figures)):
             self.gauges.hear(message)
         elif isinstance(message, UpdateRecord):
             self._on_learned(message)
         elif isinstance(message, Register):
-            self._names.register(message.name, message.address, seat.place.name)
+            self._names.register(message.name, message.address, slot.place.name)
             self._names_changed = True
         elif isinstance(message, Ready):
-            if seat.state == "starting":
-                seat.state, seat.ready_at = "running", self._clock.now()
-            self._newcomers.append(seat.place)
+            if slot.state == "starting":
+                slot.state, slot.ready_at = "running", self._clock.now()
+            self._newcomers.append(slot.place)
         elif isinstance(message, Notice):
-            self.tell(f"{seat.place.name}: {message.text}")
+            self.tell(f"{slot.place.name}: {message.text}")
         elif isinstance(message, Failure):
-            seat.last_words = message.text
-            if message.fatal and self._groups[seat.place.group].restart.vital:
+            slot.error = message.text
+            if message.fatal and self._groups[slot.place.group].restart.vital:
                 self.stop("failed", message.text)
         elif isinstance(message, Done):
             self._done(message)
@@ -240,35 +242,35 @@ class Controller:
         else:
             self.stop("finished", f"{self.status().steps:,} steps" if len(self._learning) > 1 else message.reason)
 
-    def _died(self, seat: Slot, event: Died) -> None:
-        place = seat.place
+    def _died(self, slot: Slot, event: Died) -> None:
+        place = slot.place
         self._fallen = True
         self.gauges.forget(place, self._scheduler.meter(place))
         self._names_changed |= self._names.revoke(place.name)
-        if seat.state == "stopping" or self.state not in ("starting", "running") or event.clean:
-            wanted_again = seat.state == "stopping" and self.state in ("starting", "running")
-            seat.state = "dead"
+        if slot.state == "stopping" or self.state not in ("starting", "running") or event.clean:
+            wanted_again = slot.state == "stopping" and self.state in ("starting", "running")
+            slot.state = "dead"
             if place.index >= self._groups[place.group].count:
-                del self._seats[(place.group, place.index)]
+                del self._slots[(place.group, place.index)]
             elif wanted_again:  # scaled down, and up again before it was gone
-                seat.restart_at = self._clock.now()
+                slot.restart_at = self._clock.now()
             return
         group = self._groups[place.group]
-        seat.state = "dead"
-        reason = seat.last_words or event.reason
+        slot.state = "dead"
+        reason = slot.error or event.reason
         if group.restart.together:
-            self._fell_together(group, seat, reason, event.blameless)
+            self._fell_together(group, slot, reason, event.blameless)
             return
-        self._plan_restart(group, seat, reason, event.blameless)
+        self._plan_restart(group, slot, reason, event.blameless)
 
-    def _plan_restart(self, group: WorkerGroup, seat: Slot, reason: str, blameless: bool) -> None:
+    def _plan_restart(self, group: WorkerGroup, slot: Slot, reason: str, blameless: bool) -> None:
         now = self._clock.now()
         if blameless:
             self._restarts += 1
-            seat.restart_at = now
+            slot.restart_at = now
             return
-        worked = now - seat.ready_at if seat.ready_at is not None else 0.0
-        verdict = self._histories[group.name].died(seat.place.name, reason, now, worked, group.count)
+        worked = now - slot.ready_at if slot.ready_at is not None else 0.0
+        verdict = self._histories[group.name].died(slot.place.name, reason, now, worked, group.count)
         if isinstance(verdict, GiveUp):
             if group.restart.vital:
                 self.stop("failed", verdict.reason)
@@ -276,66 +278,70 @@ class Controller:
                 self.tell(f"going on without {group.name}: {briefly(verdict.reason)}")
             return
         what = f"left out for {verdict.after:.0f} s" if verdict.quarantine else "restarting"
-        self.tell(f"{seat.place.name} died ({briefly(reason)}); {what}")
+        self.tell(f"{slot.place.name} died ({briefly(reason)}); {what}")
         self._restarts += 1
-        seat.restart_at = now + verdict.after
+        slot.restart_at = now + verdict.after
 
-    def _fell_together(self, group: WorkerGroup, seat: Slot, reason: str, blameless: bool) -> None:
+    def _fell_together(self, group: WorkerGroup, slot: Slot, reason: str, blameless: bool) -> None:
         """Data-parallel trainers: when one falls all begin again, from the update they last committed."""
-        others = [s for (name, _), s in self._seats.items() if name == group.name]
+        others = [s for (name, _), s in self._slots.items() if name == group.name]
         if any(s.restart_at is not None for s in others):
-            seat.restart_at = max(s.restart_at or 0.0 for s in others)
+            slot.restart_at = max(s.restart_at or 0.0 for s in others)
             return
-        self._plan_restart(group, seat, reason, blameless)
+        self._plan_restart(group, slot, reason, blameless)
         for other in others:
-            if other is not seat and other.state in ("starting", "running"):
+            if other is not slot and other.state in ("starting", "running"):
                 self._scheduler.kill(other.place)
 
     def _restart_due(self, now: float) -> None:
-        for (name, index), seat in list(self._seats.items()):
-            if seat.restart_at is None or seat.restart_at > now or self.state not in ("starting", "running"):
+        for (name, index), slot in list(self._slots.items()):
+            if slot.restart_at is None or slot.restart_at > now or self.state not in ("starting", "running"):
                 continue
             group = self._groups[name]
             if group.restart.together and any(
-                s.state != "dead" for (other, _), s in self._seats.items() if other == name
+                s.state != "dead" for (other, _), s in self._slots.items() if other == name
             ):
                 continue  # until the last of them is down
-            members = [i for (other, i) in self._seats if other == name] if group.restart.together else [index]
-            incarnation = max(self._seats[(name, i)].place.incarnation for i in members) + 1
+            members = [i for (other, i) in self._slots if other == name] if group.restart.together else [index]
+            incarnation = max(self._slots[(name, i)].place.incarnation for i in members) + 1
             for member in members:
                 self._launch(group, member, incarnation)
-        self._fallen = any(seat.restart_at is not None for seat in self._all())
+        self._fallen = any(slot.restart_at is not None for slot in self._all())
 
     def _tell_names(self) -> None:
         told, self._newcomers = self._newcomers, []
         if self._names.expire() or self._names_changed:
             self._names_changed = False
             # Also those who are being built: trainers of several hosts meet before they are ready.
-            told = [seat.place for seat in self._all() if seat.state in ("starting", "running")]
+            told = [slot.place for slot in self._all() if slot.state in ("starting", "running")]
         if told:
             self._scheduler.send(told, Names(self._names.lookup("")))
 
     def _find_stuck(self) -> None:
-        for seat in self._all():
-            if seat.state == "running":
-                self._names.renew(seat.place.name)
-        for seat, what in stuck(self._all(), self._scheduler, self._groups, self._guard, self._clock):
-            self.tell(f"{seat.place.name} is {what}; replacing it")
-            self._scheduler.kill(seat.place)
+        for slot in self._all():
+            if slot.state == "running":
+                self._names.renew(slot.place.name)
+        for slot, what in stuck(self._all(), self._scheduler, self._groups, self._guard, self._clock):
+            self.tell(f"{slot.place.name} is {what}; replacing it")
+            self._scheduler.kill(slot.place)
 
     # What others may ask
 
     def status(self) -> RunStatus:
-        members = [self._member(seat) for seat in self._seats.values()]
+        members = [self._member(slot) for slot in self._slots.values()]
         elapsed = self._clock.now() - self._began
         told = list(self._messages)
-        return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, told, self.reason)
+        status = self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, told, self.reason)
+        found = diagnose(status)
+        self._diagnosis = found if any(found) else self._diagnosis  # the last one stays when workers have ended
+        bottleneck, advice = self._diagnosis
+        return msgspec.structs.replace(status, bottleneck=bottleneck, advice=advice)
 
-    def _member(self, seat: Slot) -> Member:
-        if seat.state == "dead":  # its figures were added to the totals when it died
-            return Member(seat.place, Meter.alone(), 0, seat.state)
-        scheduler, place = self._scheduler, seat.place
-        return Member(place, scheduler.meter(place), scheduler.pid(place), seat.state, scheduler.usage(place))
+    def _member(self, slot: Slot) -> Member:
+        if slot.state == "dead":  # its figures were added to the totals when it died
+            return Member(slot.place, Meter.alone(), 0, slot.state)
+        scheduler, place = self._scheduler, slot.place
+        return Member(place, scheduler.meter(place), scheduler.pid(place), slot.state, scheduler.usage(place))
 
     def tell(self, text: str) -> None:
         """Note something for whoever watches the run."""
@@ -357,26 +363,26 @@ class Controller:
 
     def _add_or_remove(self, group: WorkerGroup) -> None:
         for index in range(group.count):
-            if (group.name, index) not in self._seats:
+            if (group.name, index) not in self._slots:
                 self._launch(group, index, 0)
-        for (other, index), seat in list(self._seats.items()):
+        for (other, index), slot in list(self._slots.items()):
             if other == group.name and index >= group.count:
-                if seat.state == "dead":
-                    del self._seats[(other, index)]
+                if slot.state == "dead":
+                    del self._slots[(other, index)]
                 else:
-                    seat.state = "stopping"
-                    self._scheduler.send([seat.place], Stop())
+                    slot.state = "stopping"
+                    self._scheduler.send([slot.place], Stop())
 
     def _begin_again(self, group: WorkerGroup) -> None:
         """Those who stand and fall together begin anew in their new number, from the update they last committed."""
-        for (other, _), seat in list(self._seats.items()):
-            if other == group.name and seat.state != "dead":
-                seat.state = "stopping"
-                self._scheduler.kill(seat.place)
+        for (other, _), slot in list(self._slots.items()):
+            if other == group.name and slot.state != "dead":
+                slot.state = "stopping"
+                self._scheduler.kill(slot.place)
         self._fallen = True
         for index in range(group.count):
-            if (group.name, index) not in self._seats:
-                self._seats[(group.name, index)] = Slot(Place(group.name, index, 0), "dead", self._clock.now())
+            if (group.name, index) not in self._slots:
+                self._slots[(group.name, index)] = Slot(Place(group.name, index, 0), "dead", self._clock.now())
 
     def _serve(self, message: Message) -> Message:
         if isinstance(message, AskStatus):
@@ -388,8 +394,8 @@ class Controller:
             if isinstance(message, AskScale):
                 return TellResult(True, self.scale(message.group, message.count, message.relative))
             if isinstance(message, AskFault):
-                places = [seat.place for seat in self._all()]
-                return TellResult(True, harm(self._scheduler, places, message.worker, message.fault, message.seconds))
+                places = [slot.place for slot in self._all()]
+                return TellResult(True, inject_fault(self._scheduler, places, message))
         except ValueError as error:
             return TellResult(False, str(error))
         return TellResult(False, "not a question")

@@ -1,4 +1,4 @@
-"""Which part of a run holds the others up, and which option to change because of it. Pure functions of a snapshot."""
+"""The bottleneck of a run and the option to change because of it: pure functions of a status."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from srl.api.status import RunStatus, Settings, WorkerStatus
 
 BUSY = 0.75
-"""From this share of working time on, a group is what the others wait for."""
+"""Share of time at work from which a group counts as the bottleneck."""
 IDLE = 0.25
-"""From this share of waiting time on, a group could do more."""
+"""Share of time spent waiting from which a group could do more."""
 FULL = 0.88
-"""From this share of the cores in use on, a machine counts as used up."""
+"""Share of the cores in use from which a machine counts as fully used."""
 
 
 @dataclass(frozen=True)
 class _Group:
-    """The workers of one kind, seen as one: how many, and their mean shares of time."""
+    """The workers of one kind: their number and their mean shares of time."""
 
     count: int
     phases: dict[str, float]
@@ -32,13 +32,14 @@ class _Group:
         return sum(share for phase, share in self.phases.items() if phase != "waiting")
 
     def share(self, phase: str) -> float:
-        """Of the time it works."""
+        """Share of the time at work that goes into this phase."""
         return self.phases.get(phase, 0.0) / self.work if self.work > 0 else 0.0
 
 
 def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
-    """What the bottleneck is, and what to change. Both are empty while it is too early to say. `cores`: those of this
-    machine, if not told."""
+    """Return the bottleneck and the advice; both are empty while it is too early to say.
+
+    `cores` is the number of cores that the run can use (default: those of this machine)."""
     cores = cores or len(os.sched_getaffinity(0))
     settings = status.settings
     running = [worker for worker in status.workers if worker.state == "running" and worker.busy]
@@ -50,7 +51,7 @@ def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
     if len(running) > 1 and len({worker.pid for worker in running}) == 1 and cores > 1:
         return _inline(actors, trainers, cores)
     if free <= (1 - FULL) * cores:
-        return "balanced: all cores are busy", "nothing to gain but faster hardware"
+        return "balanced: all cores are busy", "only more or faster cores would help"
     if policies.count and policies.waiting <= 1 - BUSY and policies.waiting < trainers.waiting:
         return _policy_bound(policies, free, settings)
     if trainers.waiting <= 1 - BUSY and trainers.waiting <= actors.waiting:
@@ -66,7 +67,7 @@ def _inline(actors: _Group, trainers: _Group, cores: int) -> tuple[str, str]:
     parts = {**actors.phases, **trainers.phases}
     most = max((phase for phase in parts if phase != "waiting"), key=lambda phase: parts[phase], default="other")
     return (
-        f"one thread: everything takes turns, most of the time goes into {most}",
+        f"one thread: all workers take turns, most of the time goes into {most}",
         f"use all {cores} cores: --scheduler processes",
     )
 
@@ -75,7 +76,7 @@ def _trainer_bound(status: RunStatus, trainers: _Group, actors: _Group, free: fl
     what = f"trainer: {_percent(trainers.work)} busy, actors wait {_percent(actors.waiting)}"
     if trainers.share("publish") >= 0.3:
         return (
-            f"{what}; much of it publishes parameters",
+            f"{what}; much of this is publishing parameters",
             f"publish less often: {_larger('--batch', status.settings.batch)}",
         )
     if free >= 0.75 and trainers.count < cores:
@@ -89,25 +90,25 @@ def _actor_bound(actors: _Group, free: float, settings: Settings) -> tuple[str, 
     if phase == "env":
         what = f"environment: actors step it {share} of the time"
     elif phase == "inference":
-        what = f"inference: actors decide {share} of the time"
+        what = f"inference: actors compute actions {share} of the time"
     else:
-        what = f"overhead per step: actors spend {share} beside environment and inference"
+        what = f"overhead per step: actors spend {share} outside environment and inference"
     if free >= 0.75:
         return what, f"use the free cores: --actors {actors.count + max(1, int(free))}"
     if phase == "env":
-        return what, "a faster environment (a native vector environment, EnvPool) or more cores"
-    return what, f"spread the cost of a call over more lanes: {_larger('--lanes', settings.lanes)}"
+        return what, "use a faster environment (a native vector environment, EnvPool) or more cores"
+    return what, f"amortize each call over more lanes: {_larger('--lanes', settings.lanes)}"
 
 
 def _policy_bound(policies: _Group, free: float, settings: Settings) -> tuple[str, str]:
-    what = f"policy worker: {_percent(policies.work)} busy, everyone waits for its answers"
+    what = f"policy worker: {_percent(policies.work)} busy, actors wait for its answers"
     if free >= 0.75:
-        return what, f"answer on another core: --policies {policies.count + 1}"
-    return what, f"answer more lanes per batch: {_larger('--ring', settings.ring)}"
+        return what, f"use another core: --policies {policies.count + 1}"
+    return what, f"make batches larger: {_larger('--ring', settings.ring)}"
 
 
 def _alternation(actors: _Group, trainers: _Group, cores: int) -> tuple[str, str]:
-    what = "alternation: with max_lag 0 actors and trainer wait for each other"
+    what = "alternation: with --max-lag 0, actors and trainer take turns"
     if trainers.count >= cores:
         return what, "let them overlap: --max-lag 1"
     enough = max(actors.count, trainers.count + 1)
@@ -116,12 +117,12 @@ def _alternation(actors: _Group, trainers: _Group, cores: int) -> tuple[str, str
 
 def _latency(status: RunStatus, policies: _Group, trainers: _Group) -> tuple[str, str]:
     if policies.count:
-        what = "latency: actors wait for answers that nobody is slow to give"
-        return what, f"hide it: {_larger('--ring', status.settings.ring)}"
+        what = "latency: actors wait for answers although policy workers are not busy"
+        return what, f"overlap waiting with stepping: {_larger('--ring', status.settings.ring)}"
     if trainers.waiting >= IDLE and _filled(status) < 0.5:
         what = "hand-over: trainer and actors wait for each other"
-        return what, f"allow more on the way: --max-lag {status.max_lag + 1}"
-    return "nothing of ours: workers run, but the cores are taken", "see what else runs on this machine"
+        return what, f"allow more blocks in flight: --max-lag {status.max_lag + 1}"
+    return "other programs: workers are ready to run, but the cores are taken", "check what else runs on this machine"
 
 
 def _group(workers: Iterable[WorkerStatus], prefix: str) -> _Group:
@@ -131,9 +132,9 @@ def _group(workers: Iterable[WorkerStatus], prefix: str) -> _Group:
 
 
 def _cores_used(workers: list[WorkerStatus]) -> float:
-    """The larger of what the workers say and what the system measured: torch may use threads of its own."""
-    said = sum(share for worker in workers for phase, share in worker.busy.items() if phase != "waiting")
-    return max(said, sum(worker.cpu_percent for worker in workers) / 100)
+    """The larger of what the workers report and what the system measures: torch may use additional threads."""
+    reported = sum(share for worker in workers for phase, share in worker.busy.items() if phase != "waiting")
+    return max(reported, sum(worker.cpu_percent for worker in workers) / 100)
 
 
 def _filled(status: RunStatus) -> float:

@@ -1,38 +1,44 @@
-"""What a death means: restart now, restart later, or give up. Decisions only; no processes in here."""
+"""Supervision of workers: what a death leads to, and which workers are stuck. Decisions only; no processes here."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from srl.api.experiment import RestartRule
-from srl.base.clock import Looks
+from srl.api.experiment import RestartRule, WorkerGroup
+from srl.api.scheduler import Scheduler
+from srl.api.worker import Place
+from srl.base.clock import Clock, Looks
+from srl.base.meter import Counter
 from srl.base.text import last_line
 
 FIRST_BACKOFF = 0.2
 MAX_BACKOFF = 30.0
 HEALTHY_SECONDS = 5.0
-"""Who worked so long and then died was killed, or met something rare: a restart mends that."""
+"""A worker that ran this long before it died was killed or met something rare: it is restarted at once."""
 MAX_HEALTHY_FAILURES = 10
-"""So many times more deaths are allowed to those who had worked for a while."""
-
-
+"""Factor by which more deaths are allowed for workers that had run for a while."""
 QUARANTINE_SECONDS = 60.0
 GUARD_SECONDS = 60.0
 GUARD_SHARE = 0.2
 GUARD_ALWAYS = 2
 STOPPED_SHARE = 0.5
-"""If more than these are stopped at once, somebody wanted the whole run to rest."""
+"""If more than this share of the workers is stopped (SIGSTOP) at once, the whole run was paused on purpose."""
 FROZEN_SECONDS = 2.0
+START_SECONDS = 300.0
+"""Minimum time for a worker to become ready: it may load a large scene or wait for others."""
+START_HANGS = 4
+"""A starting worker gets this multiple of the hang timeout if that is longer."""
 MAX_SHARE_INVERSE = 10.0
 
 
 @dataclass(frozen=True)
 class Restart:
     after: float
-    """Seconds to wait first."""
+    """Seconds to wait before the restart."""
     quarantine: bool = False
-    """This one dies again and again, and nobody else does: it is its place, its seed or its host."""
+    """Only this worker of its group dies repeatedly, so the cause is its place, its seed or its host."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +54,22 @@ class History:
     _deaths: deque[tuple[float, bool, str]] = field(default_factory=deque)
 
     def died(self, name: str, reason: str, now: float, worked: float = 0.0, size: int = 1) -> Restart | GiveUp:
-        """A worker that had worked for a while is replaced at once, as is the first that had not; those that die soon
-        after their start come back ever later, and too many of them end the run. If it is only one of a group of
-        `size` that does so, it is left out for QUARANTINE_SECONDS, and the others go on."""
+        """Decide what follows from the death of a worker that had run for `worked` seconds.
+
+        A worker that had run for a while is replaced at once, and so is the first that had not. Workers that die soon
+        after their start are replaced after growing delays; too many of them end the run. If only one worker of a group
+        of `size` keeps dying, it is left out for QUARANTINE_SECONDS and the others continue."""
         self._deaths.append((now, worked < HEALTHY_SECONDS, name))
         while self._deaths and now - self._deaths[0][0] > self.rule.window:
             self._deaths.popleft()
         early = sum(soon for _, soon, _ in self._deaths)
-        others = sum(soon for _, soon, who in self._deaths if who != name)
+        others = sum(soon for _, soon, worker in self._deaths if worker != name)
         if early > self.rule.max_failures and size > 1 and others <= 1 and not self.rule.together:
             return Restart(QUARANTINE_SECONDS, quarantine=True)
         if early > self.rule.max_failures or len(self._deaths) > MAX_HEALTHY_FAILURES * self.rule.max_failures:
             return GiveUp(
-                f"{name} died, as its group did {len(self._deaths)} times within {self.rule.window:.0f} s; a restart "
-                f"does not mend this. The last time: {reason}"
+                f"{name} died; its group had {len(self._deaths)} deaths within {self.rule.window:.0f} s, so another "
+                f"restart would not help. The last reason: {reason}"
             )
         if worked >= HEALTHY_SECONDS or early <= 1:
             return Restart(0.0)
@@ -70,14 +78,14 @@ class History:
 
 @dataclass
 class Guard:
-    """Keeps us from acting on a large share of the fleet at once: if very many seem to hang, it is rather something
-    that they share, or our own sight of them, and replacing them all would make it worse."""
+    """Limits how many workers are replaced because they seem stuck. If very many seem stuck at once, the cause is
+    something they share, or our own view of them, and replacing them all would make it worse."""
 
     _acted: deque[float] = field(default_factory=deque)
 
     def allows(self, now: float, size: int, stopped: int = 0) -> bool:
-        """May one more of `size` workers be replaced for no better reason than that it seems stuck? A better one is the
-        kernel's word that it is `stopped`, with so many others; unless they are most of them."""
+        """Return whether one more of `size` workers may be replaced because it seems stuck. `stopped` is the number of
+        workers that the kernel reports as stopped: these may be replaced, unless they are most of the run."""
         if 0 < stopped <= max(GUARD_ALWAYS, STOPPED_SHARE * size):
             return True
         while self._acted and now - self._acted[0] > GUARD_SECONDS:
@@ -90,10 +98,10 @@ class Guard:
 
 @dataclass
 class Pace:
-    """How often something is done that takes the longer the more workers there are: at most a tenth of the time."""
+    """Schedule of a task whose cost grows with the number of workers: it gets at most a tenth of the time."""
 
     seconds: float
-    """At the least, between two times."""
+    """Minimum interval."""
     _next: float = 0.0
     _began: float = 0.0
 
@@ -107,17 +115,17 @@ class Pace:
 
 @dataclass
 class Watch:
-    """Tells a stuck worker from a slow or a waiting one by what its gauges do, not by a clock on the wall."""
+    """Distinguishes a stuck worker from a slow or waiting one by changes of its gauges, not by elapsed time alone."""
 
     looks: Looks = field(default_factory=Looks)
     seen: tuple[int, int] = (-1, -1)
     still: float = 0.0
-    """Seconds in which we looked and nothing moved."""
+    """Seconds of observation without any change."""
 
     def stuck(self, progress: int, stamp: int, now: float, timeout: float, frozen: bool = False) -> bool:
-        """`stamp` changes with every change of phase: one who waits wakes up and lies down again all the time, one who
-        is frozen or hangs in a call does not. Of one whom the kernel calls stopped (`frozen`) nothing is to be hoped:
-        it gets FROZEN_SECONDS."""
+        """Return whether the worker made no progress for `timeout` seconds. `stamp` changes with every change of
+        phase: a waiting worker wakes up and sleeps again all the time, one that is frozen or blocked in a call does
+        not. A worker that the kernel reports as stopped (`frozen`) cannot recover: it gets FROZEN_SECONDS."""
         passed = self.looks.passed(now)
         if (progress, stamp) != self.seen:
             self.seen, self.still = (progress, stamp), 0.0
@@ -126,6 +134,44 @@ class Watch:
         return self.still > (min(timeout, FROZEN_SECONDS) if frozen else timeout)
 
 
+@dataclass
+class Slot:
+    """A place in the graph and the state of the worker in it."""
+
+    place: Place
+    state: str = "starting"
+    """starting | running | stopping | dead"""
+    restart_at: float | None = None
+    ready_at: float | None = None
+    watch: Watch = field(default_factory=Watch)
+    error: str = ""
+    """Last failure that the worker reported, or how it hung: a better reason of its death than its exit status."""
+
+
+def stuck(
+    slots: Sequence[Slot], scheduler: Scheduler, groups: Mapping[str, WorkerGroup], guard: Guard, clock: Clock
+) -> Iterator[tuple[Slot, str]]:
+    """Yield the workers to replace because they are stuck, each with a description. A worker without a process cannot
+    be stuck."""
+    watched = [s for s in slots if s.state == "running" or (s.state == "starting" and scheduler.pid(s.place))]
+    stopped = {slot.place for slot in watched if scheduler.usage(slot.place).stopped}
+    for slot in watched:
+        meter, frozen, starting = scheduler.meter(slot.place), slot.place in stopped, slot.state == "starting"
+        timeout = groups[slot.place.group].restart.hang_timeout
+        if starting:
+            timeout = max(START_SECONDS, START_HANGS * timeout)
+        now = clock.now()  # read for each worker: dumping the stacks of another takes time
+        if not slot.watch.stuck(meter.get(Counter.PROGRESS), meter.stamp(), now, timeout, frozen):
+            continue
+        if guard.allows(now, len(slots), len(stopped) if frozen else 0):
+            where = "at its start" if starting else f"in phase {meter.phase().name.lower()}"
+            what = "frozen (SIGSTOP)" if frozen else f"stuck {where}"
+            stacks = "" if frozen else scheduler.dump(slot.place)
+            slot.error = f"{what} for {slot.watch.still:.0f} s\n{stacks}"
+            slot.watch = Watch()
+            yield slot, what
+
+
 def briefly(reason: str) -> str:
-    """What a message has room for."""
+    """The last line of a reason, short enough for a message."""
     return last_line(reason, "no reason given", limit=200)

@@ -1,1 +1,1 @@
-"""What people see: the live view, tables, and the examination of a machine."""
+"""Output in the terminal: the live view, the final report, tables, charts and `srl doctor`."""

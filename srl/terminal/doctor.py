@@ -1,4 +1,4 @@
-"""What this machine offers to a run, and what to set because of it: `srl doctor`."""
+"""`srl doctor`: the checks of this machine and the settings that follow from them."""
 
 from __future__ import annotations
 
@@ -6,38 +6,44 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from srl.storage import ROOT
 from srl.storage.disk import explain
-from srl.terminal.extras import extras_of
 from srl.terminal.machine import Limits, limits, parent_death_signal_works, pidfd_works, shared_memory_works
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 MARKS = {OK: ("✓", "green"), WARN: ("!", "yellow"), FAIL: ("✗", "bold red")}
 GIB = 2**30
+BUNDLES = ("all", "dev")
+"""Extras that only combine others."""
 
 
 @dataclass(frozen=True)
-class Fact:
+class Finding:
+    """Result of one check."""
+
     name: str
-    state: str
+    verdict: str
     """ok | warn | fail"""
     found: str
     todo: str = ""
+    """Advice, for everything but `ok`."""
 
 
-def examine(root: Path = ROOT) -> list[Fact]:
-    """Look at everything; an examination that breaks becomes a fact, too. Imports torch, which takes a second."""
+def examine(root: Path = ROOT) -> list[Finding]:
+    """Run all checks; one that raises becomes a warning. Imports torch, which takes a second."""
     machine = limits()
-    facts: list[Fact] = []
-    examinations: list[Callable[[], Fact | list[Fact]]] = [
+    findings: list[Finding] = []
+    checks: list[Callable[[], Finding | list[Finding]]] = [
         lambda: _cores(machine),
         lambda: _load(machine, os.getloadavg()[0]),
         lambda: _memory(machine),
@@ -51,72 +57,70 @@ def examine(root: Path = ROOT) -> list[Fact]:
         _extras,
         lambda: _suggestion(machine),
     ]
-    for examination in examinations:
+    for check in checks:
         try:
-            found = examination()
+            found = check()
         except Exception as error:
-            found = Fact("doctor", WARN, f"could not look: {type(error).__name__}: {error}", "please report this")
-        facts += found if isinstance(found, list) else [found]
-    return facts
+            found = Finding("doctor", WARN, f"check failed: {type(error).__name__}: {error}", "please report this")
+        findings += found if isinstance(found, list) else [found]
+    return findings
 
 
-def healthy(facts: list[Fact]) -> bool:
-    """Whether runs will work; warnings are no reason that they would not."""
-    return all(fact.state != FAIL for fact in facts)
+def healthy(findings: list[Finding]) -> bool:
+    """Return whether runs will work; warnings do not prevent that."""
+    return all(finding.verdict != FAIL for finding in findings)
 
 
-def doctor_table(facts: list[Fact]) -> RenderableType:
+def doctor_table(findings: list[Finding]) -> RenderableType:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for fact in facts:
-        mark, style = MARKS[fact.state]
-        text = Text(fact.found)
-        if fact.todo:
-            text.append(f"\n→ {fact.todo}", "cyan")
-        table.add_row(Text(f" {mark}", style), Text(fact.name, "bold"), text)
-    return Group(table, _summary(facts))
+    for finding in findings:
+        mark, style = MARKS[finding.verdict]
+        text = Text(finding.found)
+        if finding.todo:
+            text.append(f"\n→ {finding.todo}", "cyan")
+        table.add_row(Text(f" {mark}", style), Text(finding.name, "bold"), text)
+    return Group(table, _summary(findings))
 
 
-def _summary(facts: list[Fact]) -> Text:
-    num_failed = sum(fact.state == FAIL for fact in facts)
-    num_warned = sum(fact.state == WARN for fact in facts)
+def _summary(findings: list[Finding]) -> Text:
+    num_failed = sum(finding.verdict == FAIL for finding in findings)
+    num_warned = sum(finding.verdict == WARN for finding in findings)
     if num_failed:
-        return Text(f"\n {num_failed} of {len(facts)} things must be mended before a run can work", "bold red")
+        return Text(f"\n {num_failed} of {len(findings)} checks failed: fix them before you start a run", "bold red")
     if num_warned:
-        return Text(f"\n ready; {num_warned} of {len(facts)} things could be better", "yellow")
-    return Text("\n all is well", "bold green")
+        return Text(f"\n ready; {num_warned} of {len(findings)} checks have a recommendation", "yellow")
+    return Text("\n ready: all checks passed", "bold green")
 
 
-def _cores(machine: Limits) -> Fact:
+def _cores(machine: Limits) -> Finding:
     found = f"{machine.cores:g} usable of {machine.cores_of_machine}"
     if machine.cpu_quota is not None and machine.cpu_quota < machine.cores_allowed:
-        found += f" (the container may use {machine.cpu_quota:g}, but programs see {machine.cores_allowed})"
-        return Fact("cores", WARN, found, f"keep workers within the quota: --actors {_num_actors(machine)}")
+        found += f" (the container is limited to {machine.cpu_quota:g}, but programs see {machine.cores_allowed})"
+        return Finding("cores", WARN, found, f"stay within the limit: --actors {_num_actors(machine)}")
     if machine.cores < 2:
-        return Fact("cores", WARN, found, "actor and trainer will take turns; 2 cores or more let them overlap")
-    return Fact("cores", OK, found)
+        return Finding("cores", WARN, found, "actor and trainer take turns; with 2 or more cores they overlap")
+    return Finding("cores", OK, found)
 
 
-def _load(machine: Limits, load: float) -> Fact:
+def _load(machine: Limits, load: float) -> Finding:
     if load > 0.5 * machine.cores:
-        return Fact(
-            "load", WARN, f"{load:.1f} before any run of yours", "other programs use these cores: expect less speed"
-        )
-    return Fact("load", OK, f"{load:.1f}")
+        return Finding("load", WARN, f"{load:.1f} without a run", "other programs use these cores: expect lower speed")
+    return Finding("load", OK, f"{load:.1f}")
 
 
-def _memory(machine: Limits) -> Fact:
+def _memory(machine: Limits) -> Finding:
     found = f"{machine.memory_free / GIB:.1f} GiB free of {machine.memory / GIB:.1f}"
     if machine.memory_free < 0.5 * GIB:
-        return Fact("memory", FAIL, found, "a run needs about 1 GiB; free some memory")
+        return Finding("memory", FAIL, found, "a run needs about 1 GiB; free some memory")
     if machine.memory_free < 2 * GIB:
-        return Fact("memory", WARN, found, "keep runs small: --actors 1 --lanes 16")
-    return Fact("memory", OK, found)
+        return Finding("memory", WARN, found, "keep runs small: --actors 1 --lanes 16")
+    return Finding("memory", OK, found)
 
 
-def _shared_memory() -> Fact:
+def _shared_memory() -> Finding:
     try:
         usage = shutil.disk_usage("/dev/shm")
         shm = f"/dev/shm {usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}"
@@ -124,106 +128,128 @@ def _shared_memory() -> Fact:
         shm = "no /dev/shm"
     error = shared_memory_works()
     if error:
-        return Fact("shared memory", FAIL, f"memfd cannot be used ({error}); {shm}", "run with --scheduler inline")
-    return Fact("shared memory", OK, f"memfd works, /dev/shm is not needed; {shm}")
+        return Finding("shared memory", FAIL, f"memfd does not work ({error}); {shm}", "run with --scheduler inline")
+    return Finding("shared memory", OK, f"memfd works, /dev/shm is not needed; {shm}")
 
 
-def _processes() -> Fact:
+def _processes() -> Finding:
     missing = [] if parent_death_signal_works() else ["parent-death signal (PR_SET_PDEATHSIG)"]
     missing += [] if pidfd_works() else ["pidfd"]
     if missing:
-        todo = "a killed run may leave processes behind: look with `srl ps`; Linux 5.3 or later has both"
-        return Fact("processes", WARN, f"{' and '.join(missing)} not available", todo)
-    return Fact("processes", OK, "parent-death signal and pidfd work: a killed run leaves nothing behind")
+        todo = "a killed run may leave processes behind: check with `srl ps`; Linux 5.3 or later has both"
+        return Finding("processes", WARN, f"{' and '.join(missing)} not available", todo)
+    return Finding("processes", OK, "parent-death signal and pidfd work: a killed run leaves nothing behind")
 
 
-def _open_files(machine: Limits) -> Fact:
+def _open_files(machine: Limits) -> Finding:
     if machine.num_files < 1024:
-        return Fact("open files", WARN, f"at most {machine.num_files}", "ulimit -n 4096")
-    return Fact("open files", OK, f"at most {machine.num_files}")
+        return Finding("open files", WARN, f"at most {machine.num_files}", "ulimit -n 4096")
+    return Finding("open files", OK, f"at most {machine.num_files}")
 
 
-def _num_processes(machine: Limits) -> Fact:
+def _num_processes(machine: Limits) -> Finding:
     if machine.num_processes is None:
-        return Fact("user processes", OK, "no limit")
+        return Finding("user processes", OK, "no limit")
     found = f"at most {machine.num_processes}"
     return (
-        Fact("user processes", OK, found)
+        Finding("user processes", OK, found)
         if machine.num_processes >= 512
-        else Fact("user processes", WARN, found, "each worker needs a process and some threads: ulimit -u 4096")
+        else Finding("user processes", WARN, found, "each worker needs a process and some threads: ulimit -u 4096")
     )
 
 
-def _runs(root: Path) -> Fact:
-    place = root.expanduser().resolve()
-    while not place.exists():
-        place = place.parent
+def _runs(root: Path) -> Finding:
+    folder = root.expanduser().resolve()
+    while not folder.exists():
+        folder = folder.parent
     try:
-        with tempfile.TemporaryFile(dir=place) as file:
+        with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
             file.flush()
-        free = shutil.disk_usage(place).free
+        free = shutil.disk_usage(folder).free
     except OSError as error:
-        return Fact("runs", FAIL, f"cannot write to {root.absolute()}", explain(error))
+        return Finding("runs", FAIL, f"cannot write to {root.absolute()}", explain(error))
     found = f"{root.absolute()} is writable, {free / GIB:.1f} GiB free"
     if free < 0.05 * GIB:
-        return Fact("runs", FAIL, found, "free some space or choose another place with --root")
+        return Finding("runs", FAIL, found, "free some space or choose another folder with --root")
     if free < GIB:
-        return Fact("runs", WARN, found, "checkpoints may fill the disk: free some space")
-    return Fact("runs", OK, found)
+        return Finding("runs", WARN, found, "checkpoints may fill the disk: free some space")
+    return Finding("runs", OK, found)
 
 
-def _versions() -> Fact:
-    from importlib.metadata import PackageNotFoundError, version
-
-    def told(package: str) -> str:
+def _versions() -> Finding:
+    def with_version(package: str) -> str:
         try:
             return f"{package} {version(package)}"
         except PackageNotFoundError:
             return f"{package} missing"
 
-    packages = [told(package) for package in ("srl", "torch", "gymnasium", "numpy")]
+    packages = [with_version(package) for package in ("srl", "torch", "gymnasium", "numpy")]
     found = ", ".join([f"Python {platform.python_version()}", *packages, f"Linux {platform.release()}"])
     if any(package.endswith("missing") for package in packages[1:]):
-        return Fact("versions", FAIL, found, "pip install srl")
-    return Fact("versions", OK, found)
+        return Finding("versions", FAIL, found, "pip install srl")
+    return Finding("versions", OK, found)
 
 
-def _torch(machine: Limits) -> list[Fact]:
-    import torch  # the one place of the terminal that needs it
+def _torch(machine: Limits) -> list[Finding]:
+    import torch  # the only check that needs it
 
     threads = torch.get_num_threads()
-    found = f"{threads} threads of its own; SRL sets them per worker"
-    facts = [Fact("torch threads", OK, found)]
+    found = f"{threads} by default; SRL sets the number per worker"
+    findings = [Finding("torch threads", OK, found)]
     if threads > max(1, machine.cores):
-        facts = [Fact("torch threads", WARN, found, f"in programs of your own: OMP_NUM_THREADS={int(machine.cores)}")]
+        findings = [
+            Finding("torch threads", WARN, found, f"in your own programs: OMP_NUM_THREADS={int(machine.cores)}")
+        ]
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-        return [*facts, Fact("GPU", OK, ", ".join(names), "policies answer on it with --inference host")]
+        return [*findings, Finding("GPU", OK, ", ".join(names), "to run inference on it: --inference host")]
     if Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi"):
         todo = "pip install torch --index-url https://download.pytorch.org/whl/cu128"
-        return [*facts, Fact("GPU", WARN, f"there is one, but torch {torch.__version__} cannot use it", todo)]
-    return [*facts, Fact("GPU", OK, "none; actors decide on the cores they step on (--inference inline)")]
+        return [*findings, Finding("GPU", WARN, f"found, but torch {torch.__version__} cannot use it", todo)]
+    return [*findings, Finding("GPU", OK, "none; inference runs on the CPU inside each actor (--inference inline)")]
 
 
-def _extras() -> list[Fact]:
-    """Nobody needs all of them, so that one is missing is no reason to warn."""
+def _extras() -> list[Finding]:
+    """No run needs all of them, so a missing one is no warning."""
     extras = extras_of()
     complete = [extra for extra, missing in extras.items() if not missing]
     lacking = [extra for extra, missing in extras.items() if missing]
-    facts = [Fact("extras", OK, ", ".join(complete) or "none")]
+    findings = [Finding("extras", OK, ", ".join(complete) or "none")]
     if lacking:
-        told = ", ".join(f"{extra} ({', '.join(extras[extra])})" for extra in lacking)
-        facts.append(Fact("other extras", OK, told, "pip install 'srl[NAME]' for what you want"))
-    return facts
+        listed = ", ".join(f"{extra} ({', '.join(extras[extra])})" for extra in lacking)
+        findings.append(Finding("other extras", OK, listed, "to install one: pip install 'srl[NAME]'"))
+    return findings
 
 
-def _suggestion(machine: Limits) -> Fact:
-    """What is not given is chosen well; only a quota of the container, which programs do not see, must be told."""
+def _suggestion(machine: Limits) -> Finding:
+    """The defaults suit this machine, except for a CPU limit of the container, which programs do not see."""
     unseen = machine.cpu_quota is not None and machine.cpu_quota < machine.cores_allowed
-    return Fact("to begin with", OK, "srl train CartPole-v1" + (f" --actors {_num_actors(machine)}" if unseen else ""))
+    return Finding("first run", OK, "srl train CartPole-v1" + (f" --actors {_num_actors(machine)}" if unseen else ""))
 
 
 def _num_actors(machine: Limits) -> int:
-    """A core stays for the trainer."""
+    """One core is left to the trainer."""
     return max(1, int(machine.cores) - 1)
+
+
+def extras_of(package: str = "srl") -> dict[str, list[str]]:
+    """Extra -> missing packages, for example `ale-py` or `mujoco>=3.4 (3.2 is installed)`."""
+    names = metadata(package).get_all("Provides-Extra") or []
+    return {name: sorted(set(_missing(package, name))) for name in sorted(names) if name not in BUNDLES}
+
+
+def _missing(package: str, extra: str) -> Iterator[str]:
+    for line in requires(package) or []:
+        wanted = Requirement(line)
+        if wanted.marker is None or not wanted.marker.evaluate({"extra": extra}) or wanted.marker.evaluate():
+            continue  # not part of this extra
+        try:
+            found = version(wanted.name)
+        except PackageNotFoundError:
+            yield wanted.name
+            continue
+        if not wanted.specifier.contains(found, prereleases=True):
+            yield f"{wanted.name}{wanted.specifier} ({found} is installed)"
+        for inner in wanted.extras:
+            yield from _missing(wanted.name, inner)

@@ -1,4 +1,4 @@
-"""Bars and curves made of characters."""
+"""Bars and curves drawn with characters."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 SPARKS = "▁▂▃▄▅▆▇█"
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 LEFT_DOTS, RIGHT_DOTS = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
-"""The dots of a braille character, from the bottom up."""
+"""The dots of a braille character, from bottom to top."""
 
 
 def resample(values: Sequence[float], num_points: int) -> list[float]:
-    """`num_points` values evenly spread over the sequence, straight lines between them; NaN is left out."""
+    """Return `num_points` values evenly spread over the sequence, interpolated linearly; NaN is skipped."""
     known = [value for value in values if math.isfinite(value)]
     if not known or num_points <= 0:
         return []
@@ -29,7 +29,7 @@ def resample(values: Sequence[float], num_points: int) -> list[float]:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """A curve one row high; a flat one lies at the bottom."""
+    """Return a curve one row high; a constant one is at the bottom."""
     points = resample(values, width)
     if not points:
         return ""
@@ -38,7 +38,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def braille(values: Sequence[float], width: int, height: int) -> list[str]:
-    """A curve of 2 x 4 dots per character, `height` rows from the top down; neighboring dots are joined."""
+    """Return a curve of 2 x 4 dots per character as `height` rows, top first; neighboring dots are connected."""
     points = resample(values, 2 * width)
     if not points or height <= 0:
         return [" " * max(0, width)] * max(0, height)
@@ -46,25 +46,25 @@ def braille(values: Sequence[float], width: int, height: int) -> list[str]:
     top = 4 * height - 1
     levels = [round((point - low) / span * top) if span > 0 else 0 for point in points]
     cells = [[0] * width for _ in range(height)]
-    former = levels[0]
+    previous = levels[0]
     for x, level in enumerate(levels):
-        step = 1 if level >= former else -1
+        step = 1 if level >= previous else -1
         dots = LEFT_DOTS if x % 2 == 0 else RIGHT_DOTS
-        for y in range(former + step if level != former else level, level + step, step):
+        for y in range(previous + step if level != previous else level, level + step, step):
             cells[height - 1 - y // 4][x // 2] |= dots[y % 4]
-        former = level
+        previous = level
     return ["".join(chr(0x2800 + cell) if cell else " " for cell in row) for row in cells]
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of `width` characters, the filled part in eighths of a character."""
+    """Return a bar of `width` characters, filled in steps of an eighth of a character."""
     share = min(1.0, max(0.0, share)) if math.isfinite(share) else 0.0
     whole, eighth = divmod(round(share * width * 8), 8)
     return ("█" * whole + (EIGHTHS[eighth] if eighth else "")).ljust(width)
 
 
 def split(shares: Mapping[str, float], width: int) -> dict[str, int]:
-    """How many of `width` characters each share gets; they add up to the sum of the shares, at most `width`."""
+    """Return the number of characters for each share; together they fill the sum of the shares, at most `width`."""
     clean = {key: max(0.0, share) if math.isfinite(share) else 0.0 for key, share in shares.items()}
     total = sum(clean.values())
     scale = width / max(1.0, total)

@@ -1,4 +1,4 @@
-"""Numbers and paths as people read them."""
+"""Numbers and paths formatted for people."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def duration(seconds: float) -> str:
 
 
 def figure(number: float | None) -> str:
-    """`312.4`, `-0.05`, `12,345`, `1.2e+07`; a dash where there is none yet."""
+    """`312.4`, `-0.05`, `12,345`, `1.2e+07`; a dash if there is none yet."""
     if number is None or math.isnan(number):
         return "-"
     size = abs(number)
@@ -48,7 +48,7 @@ def figure(number: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """`52 %`; rounded down, so that 100 % means done."""
+    """`52 %`; rounded down, so that 100 % means complete."""
     return f"{math.floor(100 * share + 1e-9)} %" if math.isfinite(share) else "- %"
 
 
@@ -60,7 +60,7 @@ def short(number: float) -> str:
     return f"{number:.3g}" if math.isfinite(number) else "-"
 
 
-def shorter(path: Path) -> str:
-    """Relative to where the user stands, if that is shorter to type."""
+def relative_path(path: Path) -> str:
+    """Return the path relative to the working directory if it is inside it."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative

@@ -1,4 +1,4 @@
-"""What the kernel and the container allow us, read where they say so."""
+"""Limits of this machine, as the kernel and the container report them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Limits:
     cores_allowed: int
     """By affinity: taskset, cpusets."""
     cpu_quota: float | None
-    """By the container, in cores; None where it sets no bound."""
+    """Limit of the container in cores; None if it sets none."""
     memory: int
     memory_free: int
     num_files: int
     num_processes: int | None
-    """None where there is no bound."""
+    """None if there is no limit."""
 
     @property
     def cores(self) -> float:
-        """What a run can use."""
+        """Cores that a run can use."""
         return self.cores_allowed if self.cpu_quota is None else min(self.cores_allowed, self.cpu_quota)
 
 
@@ -34,9 +34,9 @@ def limits() -> Limits:
     import psutil
 
     memory = psutil.virtual_memory()
-    bound = memory_bound()
-    total = memory.total if bound is None else min(memory.total, bound[0])
-    free = memory.available if bound is None else min(memory.available, bound[1])
+    limit = memory_limit()
+    total = memory.total if limit is None else min(memory.total, limit[0])
+    free = memory.available if limit is None else min(memory.available, limit[1])
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     return Limits(
         cores_of_machine=os.cpu_count() or 1,
@@ -50,7 +50,7 @@ def limits() -> Limits:
 
 
 def cpu_quota(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> float | None:
-    """The tightest quota of our cgroup and those above it, in cores."""
+    """Return the lowest quota of our cgroup and its parents, in cores."""
     quotas = []
     for group in _groups(root, own):
         words = _words(group / "cpu.max")
@@ -62,18 +62,18 @@ def cpu_quota(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> fl
     return min(quotas, default=None)
 
 
-def memory_bound(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> tuple[int, int] | None:
-    """The container's memory in bytes and what of it is free; None where it sets no bound."""
-    bounds = []
+def memory_limit(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> tuple[int, int] | None:
+    """Return the container's memory limit and the free part of it, in bytes; None if it sets no limit."""
+    pairs = []
     for group in _groups(root, own):
-        bound, used = _words(group / "memory.max"), _words(group / "memory.current")
-        if bound and used and bound[0] != "max":
-            bounds.append((int(bound[0]), max(0, int(bound[0]) - int(used[0]))))
-    return min(bounds, key=lambda pair: pair[1], default=None)
+        limit, used = _words(group / "memory.max"), _words(group / "memory.current")
+        if limit and used and limit[0] != "max":
+            pairs.append((int(limit[0]), max(0, int(limit[0]) - int(used[0]))))
+    return min(pairs, key=lambda pair: pair[1], default=None)
 
 
 def shared_memory_works(nbytes: int = 1 << 20) -> str:
-    """Empty, or what the kernel said."""
+    """Return the error of the kernel, or an empty string."""
     try:
         descriptor = os.memfd_create("srl-doctor", os.MFD_CLOEXEC)
         try:
@@ -102,7 +102,7 @@ def pidfd_works() -> bool:
 
 
 def _groups(root: Path, own: str | None) -> list[Path]:
-    """Our cgroup and all above it (version 2)."""
+    """Our cgroup and all its parents (cgroup version 2)."""
     if own is None:
         lines = [line.split(":", 2) for line in _lines(Path("/proc/self/cgroup"))]
         own = next((parts[2] for parts in lines if len(parts) == 3 and parts[0] == "0"), "/")

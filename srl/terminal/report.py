@@ -1,4 +1,4 @@
-"""What a run says at its end: what was reached, where its files are, what to do next."""
+"""The report at the end of a run: results, files, and commands to run next."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from srl.api.status import RunStatus
 from srl.base.text import in_one_line
 from srl.storage import checkpoints
 from srl.terminal.drawing import sparkline
-from srl.terminal.formatting import count, duration, figure, rate, shorter
+from srl.terminal.formatting import count, duration, figure, rate, relative_path
 
 LABEL = 14
 HEADLINES = {
     "finished": ("finished", "bold green"),
-    "stopped": ("stopped before its end", "bold yellow"),
+    "stopped": ("stopped early", "bold yellow"),
     "failed": ("failed", "bold red"),
 }
-REASONS = {"finished": "goal", "stopped": "stopped by", "failed": "what failed"}
+REASONS = {"finished": "goal", "stopped": "stopped by", "failed": "error"}
 
 
 def final_report(status: RunStatus) -> Text:
     words, style = HEADLINES.get(status.state, (status.state, "bold"))
     text = Text("\n")
     text.append(f" {status.environment} · {status.algorithm}: {words}", style).append("\n\n")
-    for label, value in _reached(status).items():
+    for label, value in _results(status).items():
         _row(text, label, value)
     text.append("\n")
     for label, value in _files(Path(status.path)).items():
@@ -35,7 +35,7 @@ def final_report(status: RunStatus) -> Text:
     if status.bottleneck and status.advice:
         text.append("\n")
         _row(text, "bottleneck", status.bottleneck)
-        _row(text, "to be faster", status.advice)
+        _row(text, "try", status.advice)
     commands = _next_commands(status)
     text.append("\n" if commands else "")
     for purpose, command in commands.items():
@@ -44,15 +44,15 @@ def final_report(status: RunStatus) -> Text:
 
 
 def print_report(console: Console, status: RunStatus) -> None:
-    """Paths and commands are there to be copied: they are neither cut nor wrapped."""
+    """Print the report without truncating or wrapping, so that paths and commands can be copied."""
     console.print(final_report(status), soft_wrap=True)
 
 
-def _reached(status: RunStatus) -> dict[str, str]:
+def _results(status: RunStatus) -> dict[str, str]:
     rows = {}
-    whole = status.steps >= status.target_steps
-    if status.reason and not (status.state == "finished" and whole):
-        rows[REASONS.get(status.state, "because")] = in_one_line(status.reason)
+    complete = status.steps >= status.target_steps
+    if status.reason and not (status.state == "finished" and complete):
+        rows[REASONS.get(status.state, "reason")] = in_one_line(status.reason)
     if status.return_mean is not None:
         rows["return"] = f"{figure(status.return_mean)}  {sparkline(status.return_curve, 24)}  (mean of 100 episodes)"
     if (evaluation := status.evaluation) is not None:
@@ -61,42 +61,44 @@ def _reached(status: RunStatus) -> dict[str, str]:
             f"best {figure(evaluation.best_return)} at step {count(evaluation.best_step)}"
         )
         if evaluation.cut:
-            rows["evaluation"] += f"; {evaluation.cut} of {evaluation.episodes} episodes did not end and were cut off"
+            rows["evaluation"] += (
+                f"; {evaluation.cut} of {evaluation.episodes} episodes were truncated at --eval-max-steps"
+            )
     steps = count(status.steps)
-    if not whole:
+    if not complete:
         steps += f" of {count(status.target_steps)}"
     rows["steps"] = f"{steps} in {count(status.updates)} updates, {count(status.episodes)} episodes"
     if status.first_steps:
         rows["resumed"] = f"at step {count(status.first_steps)}"
     first = status.seconds_to_first_update
     rows["time"] = duration(status.elapsed) + (f", first update after {duration(first)}" if first is not None else "")
-    working = status.elapsed - (first or 0.0)
+    training = status.elapsed - (first or 0.0)
     trained = status.steps - status.first_steps
-    rows["speed"] = f"{rate(trained / working if working > 0 else 0.0)} trained"
+    rows["speed"] = f"{rate(trained / training if training > 0 else 0.0)} trained"
     if status.restarts or status.lane_failures:
-        rows["failures"] = f"restarted workers {status.restarts}, failed lanes {status.lane_failures}"
+        rows["failures"] = f"{status.restarts} worker restarts, {status.lane_failures} failed lanes"
     return rows
 
 
 def _files(path: Path) -> dict[str, str]:
-    return {"files": f"{shorter(path)}/", "": "config.json, metrics.jsonl, tensorboard/, checkpoints/, logs/"}
+    return {"files": f"{relative_path(path)}/", "": "config.json, metrics.jsonl, tensorboard/, checkpoints/, logs/"}
 
 
 def _next_commands(status: RunStatus) -> dict[str, str]:
-    """Only what works: before the first update there is nothing to go on from, nor to look at."""
+    """Only commands that work: before the first update there is nothing to resume or to evaluate."""
     path = Path(status.path)
-    run = shlex.quote(shorter(path))
+    run = shlex.quote(relative_path(path))
     commands: dict[str, str] = {}
     if status.state == "failed" and any((path / "logs").glob("*.log")):
-        commands["read its logs"] = f"srl logs {run}"
+        commands["read the logs"] = f"srl logs {run}"
     if status.updates and checkpoints.latest(path / "checkpoints") is not None:
         done = status.state == "finished" or status.steps >= status.target_steps
-        more = f" --steps {2 * (status.target_steps or status.steps)}" if done else ""
-        go_on = {"train on" if done else "go on": f"srl resume {run}{more}"}
-        look = {"score it": f"srl eval {run}", "watch it act": f"srl record {run}"}
-        commands |= {**look, **go_on} if status.state == "finished" else {**go_on, **look}
+        steps = f" --steps {2 * (status.target_steps or status.steps)}" if done else ""
+        resume = {"train longer" if done else "resume": f"srl resume {run}{steps}"}
+        use = {"evaluate": f"srl eval {run}", "record video": f"srl record {run}"}
+        commands |= {**use, **resume} if status.state == "finished" else {**resume, **use}
     if status.return_mean is not None:
-        commands["see curves"] = f"srl plot {run}"
+        commands["plot curves"] = f"srl plot {run}"
     return commands
 
 

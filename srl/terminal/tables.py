@@ -1,9 +1,10 @@
-"""Tables for `srl ps`."""
+"""Tables of `srl ps`, `srl runs`, `srl sweep` and `srl check-algo`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,36 +13,48 @@ from rich.text import Text
 from srl.api.status import RunStatus, WorkerStatus
 from srl.base.statistics import Mean
 from srl.storage.run_listing import Listed, moment
-from srl.terminal.formatting import count, duration, figure, percent, rate, shorter
+from srl.terminal.formatting import count, duration, figure, percent, rate, relative_path
 from srl.terminal.frame import STATES, stacked
 
 BAR = 16
+VERDICTS = {"pass": "green", "fail": "bold red", "not supported": "yellow"}
 
 
 def ps_table(runs: Sequence[RunStatus]) -> RenderableType:
-    """The runs, and below them the workers of those that are not over."""
+    """Return the runs and, below, the workers and the bottleneck of those in progress."""
     parts: list[RenderableType] = [_runs(runs)]
     for status in runs:
         if status.workers and status.state in ("starting", "running"):
-            parts += [Text(), _workers(status)]
+            parts += [Text(), _workers(status), *_diagnosis(status)]
     return Group(*parts)
 
 
 def sweep_table(statuses: Mapping[int, RunStatus], returns: Mean) -> RenderableType:
-    """Seed by seed, and the mean with its interval."""
+    """Return a row per seed and the mean with its confidence interval."""
     table = _table(">SEED", "STATE", ">STEPS", ">RETURN", ">TIME")
     for seed, status in statuses.items():
         state = Text(status.state, STATES.get(status.state, "yellow"))
         table.add_row(str(seed), state, count(status.steps), figure(status.return_mean), duration(status.elapsed))
-    interval = f" ± {figure(returns.interval)} (95 % interval over {returns.count} seeds)" if returns.count > 1 else ""
+    interval = (
+        f" ± {figure(returns.interval)} (95 % confidence interval over {returns.count} seeds)"
+        if returns.count > 1
+        else ""
+    )
     return Group(table, Text(), Text(f"return {figure(returns.value)}{interval}", "bold"))
 
 
 def list_of_runs(runs: Sequence[Listed]) -> Text:
-    """One line for each, to be searched and copied from: nothing is cut or wrapped."""
+    """Return one line per run, neither truncated nor wrapped, so that it can be searched and copied."""
     headings = ("RUN", "STATE", "STEPS", "RETURN", "LAST", "PATH")
     rows = [
-        (each.run, each.state, count(each.steps), figure(each.return_mean), moment(each.when), shorter(Path(each.path)))
+        (
+            each.run,
+            each.state,
+            count(each.steps),
+            figure(each.return_mean),
+            moment(each.when),
+            relative_path(Path(each.path)),
+        )
         for each in runs
     ]
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
@@ -72,7 +85,7 @@ def _runs(runs: Sequence[RunStatus]) -> Table:
 
 
 def _state(status: RunStatus) -> str:
-    """With the reason why it is not going on, if that is so."""
+    """The state, with the reason why the run waits if it does."""
     waits = status.state in ("queued", "running") and status.reason
     return f"{status.state} ({status.reason})" if waits else status.state
 
@@ -97,13 +110,36 @@ def _workers(status: RunStatus) -> Table:
     return table
 
 
+def _diagnosis(status: RunStatus) -> list[Text]:
+    rows = {"bottleneck": status.bottleneck, "try": status.advice}
+    return [Text().append(f"{label:<12}", "dim").append(value) for label, value in rows.items() if value]
+
+
 def _busy(worker: WorkerStatus) -> float:
     return sum(share for phase, share in worker.busy.items() if phase != "waiting")
 
 
 def _table(*headings: str) -> Table:
-    """Without borders, as `ps` and `ls` do; a heading that begins with `>` is set to the right."""
+    """An empty table without borders; columns whose heading begins with `>` are aligned to the right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:
         table.add_column(heading.lstrip(">"), justify="right" if heading.startswith(">") else "left", no_wrap=True)
+    return table
+
+
+def probe_table(results: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a row per probe of `srl check-algo`; the keys are those of :class:`srl.checks.algorithm.ProbeResult`."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("PROBE", "CHECKS", "EXPECTED", "FOUND", "VERDICT"):
+        table.add_column(heading, overflow="fold")
+    for result in results:
+        at_most = result["bound"] == "at most"
+        found = [f"{name} {number:.4g}" for name, number in result["found"].items()]
+        table.add_row(
+            Text(result["probe"], "bold"),
+            result["finds"],
+            "\n".join(f"{name} {'<= ' if at_most else ''}{number:.4g}" for name, number in result["wanted"].items()),
+            "\n".join([*found, *([result["note"]] if result["note"] else [])]),
+            Text(result["verdict"], VERDICTS[result["verdict"]]),
+        )
     return table

@@ -1,8 +1,10 @@
-"""Views of a running experiment: a live picture on a terminal, a line from time to time in a log."""
+"""Views of a run in progress: a live frame in a terminal, a line every few seconds in a log."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol
 
@@ -13,15 +15,16 @@ from srl.api.status import RunStatus
 from srl.base.clock import Clock, SystemClock
 from srl.terminal.formatting import count, duration, figure, percent, rate, short
 from srl.terminal.frame import frame, remaining
+from srl.terminal.report import print_report
 
 logger = logging.getLogger(__name__)
 
 
 class View(Protocol):
-    """Watches a run. Never raises and never slows the run down, however often it is told of it."""
+    """Shows a run. `update` never raises and never slows the run down, however often it is called."""
 
     def update(self, status: RunStatus, force: bool = False) -> None:
-        """`force` draws now, for the last snapshot; otherwise only when it is time to."""
+        """Draw the status if the interval has passed, or in any case with `force`, for the last status."""
         ...
 
     def __enter__(self) -> View: ...
@@ -32,7 +35,7 @@ class View(Protocol):
 
 
 class LiveView:
-    """A picture that stays in its place; it has no thread, it is drawn inside `update`."""
+    """A frame that is redrawn in place. It has no thread: `update` draws it."""
 
     def __init__(self, console: Console, refresh_hz: float = 4.0, clock: Clock | None = None) -> None:
         self._console = console
@@ -75,7 +78,7 @@ class LiveView:
 
 
 class LogView:
-    """A line per interval, and one for each event; made for files and CI."""
+    """A line per interval and per event, for log files and CI."""
 
     def __init__(self, console: Console, interval: float = 5.0, clock: Clock | None = None) -> None:
         self._console = console
@@ -115,7 +118,7 @@ class LogView:
 
 
 def view_for(console: Console) -> View:
-    """The live picture where someone can look at it, else lines."""
+    """Return a live frame for a terminal, lines for everything else."""
     return LiveView(console) if console.is_terminal and not console.is_dumb_terminal else LogView(console)
 
 
@@ -142,15 +145,34 @@ def log_line(status: RunStatus) -> str:
     return "  ".join(parts)
 
 
-def new_messages(former: list[str], present: list[str]) -> list[str]:
-    """What came since. A snapshot holds the last few messages: what the former ended with, the present begins with."""
-    for start in range(len(former) + 1):
-        known = former[start:]
-        if present[: len(known)] == known:
-            return present[len(known) :]
-    return present
+@contextmanager
+def watching(
+    console: Console | None = None,
+) -> Iterator[tuple[Callable[[RunStatus], None], Callable[[RunStatus], None]]]:
+    """Show a run from its first status to the report at its end.
+
+    Yields two functions: one takes every status, the other the last one, from which the report is made on exit."""
+    console = console or Console()
+    view = view_for(console)
+    last: list[RunStatus] = []
+    try:
+        with view:
+            yield view.update, last.append
+    finally:
+        if last:
+            print_report(console, last[0])
+
+
+def new_messages(previous: list[str], current: list[str]) -> list[str]:
+    """Return the messages that were added. A status holds only the last few: the current list begins with the end of
+    the previous one."""
+    for start in range(len(previous) + 1):
+        known = previous[start:]
+        if current[: len(known)] == known:
+            return current[len(known) :]
+    return current
 
 
 def _kind(diagnosis: tuple[str, str]) -> tuple[str, str]:
-    """Without its figures, which change with every snapshot."""
+    """The diagnosis without its percentages, which change with every status."""
     return diagnosis[0].split(":")[0], diagnosis[1]

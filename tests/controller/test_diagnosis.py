@@ -41,7 +41,7 @@ def run(*workers: WorkerStatus, max_lag: int = 1, filled: float = 0.0, settings:
         (
             run(worker("actors/0", env=0.3), worker("trainers/0", update=0.5, publish=0.4)),
             8,
-            "trainer: 90 % busy, actors wait 70 %; much of it publishes parameters",
+            "trainer: 90 % busy, actors wait 70 %; much of this is publishing parameters",
             "publish less often: --batch 8192",
         ),
         (
@@ -54,71 +54,71 @@ def run(*workers: WorkerStatus, max_lag: int = 1, filled: float = 0.0, settings:
             run(worker("actors/0", env=0.8, inference=0.15), worker("trainers/0", update=0.4)),
             2,
             "environment: actors step it 80 % of the time",
-            "a faster environment (a native vector environment, EnvPool) or more cores",
+            "use a faster environment (a native vector environment, EnvPool) or more cores",
         ),
         (
             run(worker("actors/0", env=0.2, inference=0.7), worker("trainers/0", update=0.4)),
             2,
-            "inference: actors decide 70 % of the time",
-            "spread the cost of a call over more lanes: --lanes 512",
+            "inference: actors compute actions 70 % of the time",
+            "amortize each call over more lanes: --lanes 512",
         ),
         (
             run(worker("actors/0", env=0.2, other=0.7), worker("trainers/0", update=0.4), settings=Settings()),
             2,
-            "overhead per step: actors spend 70 % beside environment and inference",
-            "spread the cost of a call over more lanes: a larger --lanes",
+            "overhead per step: actors spend 70 % outside environment and inference",
+            "amortize each call over more lanes: a larger --lanes",
         ),
         (
             run(worker("actors/0", env=0.2), worker("policies/0", inference=0.9), worker("trainers/0", update=0.2)),
             8,
-            "policy worker: 90 % busy, everyone waits for its answers",
-            "answer on another core: --policies 2",
+            "policy worker: 90 % busy, actors wait for its answers",
+            "use another core: --policies 2",
         ),
         (
             run(worker("actors/0", env=0.2), worker("policies/0", inference=0.9), worker("trainers/0", update=0.2)),
             2,
-            "policy worker: 90 % busy, everyone waits for its answers",
-            "answer more lanes per batch: --ring 2",
+            "policy worker: 90 % busy, actors wait for its answers",
+            "make batches larger: --ring 2",
         ),
         (
             run(worker("actors/0", env=0.4), worker("policies/0", inference=0.4), worker("trainers/0", update=0.3)),
             8,
-            "latency: actors wait for answers that nobody is slow to give",
-            "hide it: --ring 2",
+            "latency: actors wait for answers although policy workers are not busy",
+            "overlap waiting with stepping: --ring 2",
         ),
         (
             run(worker("actors/0", env=0.5), worker("trainers/0", update=0.45), max_lag=0),
             2,
-            "alternation: with max_lag 0 actors and trainer wait for each other",
+            "alternation: with --max-lag 0, actors and trainer take turns",
             "let them overlap with --max-lag 1, or stay synchronous with --trainers 2",
         ),
         (
             run(worker("actors/0", env=0.6), worker("trainers/0", update=0.6), max_lag=1, filled=0.1),
             2,
             "hand-over: trainer and actors wait for each other",
-            "allow more on the way: --max-lag 2",
+            "allow more blocks in flight: --max-lag 2",
         ),
         (
             run(worker("actors/0", env=0.5, inference=0.45), worker("trainers/0", update=0.9)),
             2,
             "balanced: all cores are busy",
-            "nothing to gain but faster hardware",
+            "only more or faster cores would help",
         ),
         (
             run(worker("actors/0", pid=5, env=0.2, inference=0.3), worker("trainers/0", pid=5, update=0.45)),
             2,
-            "one thread: everything takes turns, most of the time goes into update",
+            "one thread: all workers take turns, most of the time goes into update",
             "use all 2 cores: --scheduler processes",
         ),
     ],
 )
-def test_the_bottleneck_is_named_with_what_to_change(
+def test_the_bottleneck_comes_with_an_option_to_change(
     status: RunStatus, cores: int, bottleneck: str, advice: str
 ) -> None:
     assert diagnose(status, cores) == (bottleneck, advice)
 
 
-def test_threads_of_torch_count_as_busy_cores() -> None:
+def test_additional_threads_of_torch_count_as_busy_cores() -> None:
     status = run(worker("actors/0", env=0.3), worker("trainers/0", update=0.95, cpu_percent=750))
     assert diagnose(status, 8)[0] == "balanced: all cores are busy"
 
@@ -129,12 +129,12 @@ def test_the_smallest_number_of_minibatches_is_not_halved() -> None:
     assert "--ppo.epochs" in diagnose(status, 2)[1]
 
 
-def test_nothing_is_said_before_there_is_something_to_say() -> None:
+def test_there_is_no_diagnosis_before_actors_and_trainers_work() -> None:
     assert diagnose(run(), 2) == ("", "")
     assert diagnose(run(worker("actors/0", env=0.9)), 2) == ("", "")
     assert diagnose(run(WorkerStatus("actors/0", "actors"), WorkerStatus("trainers/0", "trainers")), 2) == ("", "")
 
 
-def test_several_workers_of_a_group_count_with_their_mean() -> None:
+def test_workers_of_a_group_count_by_their_mean() -> None:
     status = run(worker("actors/0", env=0.9), worker("actors/1", env=0.1), worker("trainers/0", update=0.85))
     assert diagnose(status, 8)[0] == "trainer: 85 % busy, actors wait 50 %"

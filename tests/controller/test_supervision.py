@@ -1,14 +1,35 @@
-"""What a death means, and who counts as stuck: with literal times."""
+"""Restarts after deaths, and which workers count as stuck, with literal times."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from srl.api.experiment import RestartRule
-from srl.controller.supervision import GUARD_SECONDS, GiveUp, Guard, History, Pace, Restart, Watch
+from srl.api.scheduler import Usage
+from srl.api.worker import Place
+from srl.base.clock import ManualClock
+from srl.base.meter import Meter
+from srl.controller.supervision import (
+    FROZEN_SECONDS,
+    GUARD_SECONDS,
+    START_SECONDS,
+    GiveUp,
+    Guard,
+    History,
+    Pace,
+    Restart,
+    Slot,
+    Watch,
+    stuck,
+)
+
+HANG = 60.0
 
 
-def test_early_deaths_are_mended_ever_later_until_it_is_no_use() -> None:
+def test_restarts_after_early_deaths_are_delayed_more_and_more_until_the_run_gives_up() -> None:
     history = History(RestartRule(max_failures=5, window=60.0))
     waits = [history.died("actors/0", "a bug", now) for now in (0.0, 1.0, 2.0, 3.0, 4.0)]
     assert waits == [Restart(0.0), Restart(0.2), Restart(0.4), Restart(0.8), Restart(1.6)]
@@ -16,10 +37,10 @@ def test_early_deaths_are_mended_ever_later_until_it_is_no_use() -> None:
     assert isinstance(verdict, GiveUp)
     assert "actors/0" in verdict.reason
     assert "ValueError: a bug" in verdict.reason
-    assert "6 times within 60 s" in verdict.reason
+    assert "6 deaths within 60 s" in verdict.reason
 
 
-def test_the_wait_is_bounded() -> None:
+def test_the_delay_is_bounded() -> None:
     history = History(RestartRule(max_failures=100, window=1e9))
     waits = [history.died("actors/0", "", float(now)) for now in range(20)]
     assert waits[-1] == Restart(30.0)
@@ -38,14 +59,14 @@ def test_a_death_exactly_at_the_edge_of_the_window_still_counts() -> None:
     assert isinstance(history.died("actors/0", "", 60.0), GiveUp)
 
 
-def test_who_had_worked_for_a_while_is_replaced_at_once_and_more_often() -> None:
+def test_a_worker_that_had_run_for_a_while_is_replaced_at_once_and_more_often() -> None:
     history = History(RestartRule(max_failures=2, window=60.0))
     for now in range(20):
         assert history.died("actors/0", "killed", float(now), worked=10.0) == Restart(0.0)
     assert isinstance(history.died("actors/0", "killed", 20.0, worked=10.0), GiveUp)
 
 
-def test_early_and_late_deaths_are_counted_apart() -> None:
+def test_early_and_late_deaths_are_counted_separately() -> None:
     history = History(RestartRule(max_failures=2, window=60.0))
     for now in range(10):
         assert history.died("actors/0", "killed", float(now), worked=5.0) == Restart(0.0)
@@ -56,35 +77,35 @@ def test_early_and_late_deaths_are_counted_apart() -> None:
 
 
 @pytest.mark.parametrize("moves", ["progress", "stamp"])
-def test_who_moves_is_not_stuck(moves: str) -> None:
+def test_a_worker_whose_gauges_change_is_not_stuck(moves: str) -> None:
     watch = Watch()
     for now in range(0, 1000, 10):
         progress, stamp = (now, 7) if moves == "progress" else (7, now)
         assert not watch.stuck(progress, stamp, float(now), timeout=5.0)
 
 
-def test_who_does_not_move_for_longer_than_the_timeout_is_stuck() -> None:
+def test_a_worker_without_change_for_longer_than_the_timeout_is_stuck() -> None:
     watch = Watch()
     assert next(now for now in range(70) if watch.stuck(3, 100, float(now), timeout=60.0)) == 61
     assert not watch.stuck(4, 100, 70.0, timeout=60.0)  # it was only slow
     assert next(now for now in range(71, 140) if watch.stuck(4, 100, float(now), timeout=60.0)) == 131
 
 
-def test_a_pause_of_our_own_is_nobodys_hang() -> None:
+def test_a_pause_of_the_controller_does_not_make_workers_stuck() -> None:
     watch = Watch()
     assert not watch.stuck(3, 100, 1.0, timeout=60.0)
     assert not watch.stuck(3, 100, 10_000.0, timeout=60.0)
     assert next(now for now in range(10_001, 10_070) if watch.stuck(3, 100, float(now), timeout=60.0)) == 10_056
 
 
-def test_one_whom_the_kernel_calls_stopped_is_given_up_long_before_one_that_is_slow() -> None:
+def test_a_stopped_process_is_replaced_long_before_a_slow_one() -> None:
     slow, stopped = Watch(), Watch()
     for now in (0.0, 1.0, 3.5):
         assert not slow.stuck(1, 1, now, timeout=60.0)
         assert stopped.stuck(1, 1, now, timeout=60.0, frozen=True) == (now > 2.0)
 
 
-def test_one_that_dies_again_and_again_is_left_out_and_the_group_goes_on() -> None:
+def test_a_worker_that_keeps_dying_is_quarantined_and_its_group_continues() -> None:
     history = History(RestartRule(max_failures=2))
     verdicts = [history.died("actors/3", "broken", now, size=8) for now in (0.0, 1.0, 2.0)]
     assert [isinstance(verdict, Restart) and verdict.quarantine for verdict in verdicts] == [False, False, True]
@@ -95,7 +116,7 @@ def test_one_that_dies_again_and_again_is_left_out_and_the_group_goes_on() -> No
     assert isinstance([several.died(name, "broken", 0.0, size=8) for name in names][-1], GiveUp)
 
 
-def test_no_large_share_of_the_fleet_is_replaced_at_once() -> None:
+def test_only_a_small_share_of_the_workers_is_replaced_at_once() -> None:
     guard = Guard()
     assert [guard.allows(0.0, size=20) for _ in range(6)] == [True] * 4 + [False] * 2
     assert guard.allows(GUARD_SECONDS + 1.0, size=20)
@@ -103,7 +124,7 @@ def test_no_large_share_of_the_fleet_is_replaced_at_once() -> None:
     assert [small.allows(0.0, size=3) for _ in range(3)] == [True, True, False]
 
 
-def test_who_was_stopped_is_replaced_unless_most_were() -> None:
+def test_stopped_workers_are_replaced_unless_most_of_them_are_stopped() -> None:
     guard = Guard()
     assert all(guard.allows(0.0, size=20, stopped=10) for _ in range(10))
     assert [guard.allows(0.0, size=20, stopped=11) for _ in range(5)] == [True] * 4 + [False]
@@ -112,7 +133,7 @@ def test_who_was_stopped_is_replaced_unless_most_were() -> None:
     assert [small.allows(0.0, size=3, stopped=3) for _ in range(3)] == [True, True, False]
 
 
-def test_what_takes_long_is_done_less_often() -> None:
+def test_a_task_that_takes_long_is_done_less_often() -> None:
     pace = Pace(0.25)
     assert pace.due(1.0)
     pace.done(1.5)
@@ -120,3 +141,39 @@ def test_what_takes_long_is_done_less_often() -> None:
     assert pace.due(6.0)
     pace.done(6.001)
     assert pace.due(6.25)
+
+
+def seconds_until_found(state: str, *, pid: int = 7, stopped: bool = False, most: float = 1000.0) -> float | None:
+    """Time until `stuck` finds the first of three workers, whose gauges do not change."""
+    meter = Meter.alone()
+    scheduler: Any = SimpleNamespace(
+        pid=lambda place: pid,
+        usage=lambda place: Usage(stopped=stopped),
+        meter=lambda place: meter,
+        dump=lambda place: "its stacks",
+    )
+    slots = [Slot(Place("actors", 0, 0), state), *(Slot(Place("actors", index, 0), "dead") for index in (1, 2))]
+    groups: Any = {"actors": SimpleNamespace(restart=RestartRule(hang_timeout=HANG))}
+    clock, guard = ManualClock(), Guard()
+    began = clock.now()
+    while clock.now() - began < most:
+        for slot, what in stuck(slots, scheduler, groups, guard, clock):
+            assert slot is slots[0]
+            assert slot.error.startswith(what)
+            return clock.now() - began
+        clock.advance(0.5)
+    return None
+
+
+@pytest.mark.parametrize("state", ["starting", "running"])
+def test_a_stopped_process_is_found_quickly_even_while_it_starts(state: str) -> None:
+    assert seconds_until_found(state, stopped=True) == pytest.approx(FROZEN_SECONDS, abs=1.0)
+
+
+def test_a_start_may_take_longer_than_a_step_but_has_a_limit() -> None:
+    assert seconds_until_found("running") == pytest.approx(HANG, abs=1.0)
+    assert seconds_until_found("starting") == pytest.approx(START_SECONDS, abs=1.0)
+
+
+def test_a_worker_without_a_process_is_not_stuck() -> None:
+    assert seconds_until_found("starting", pid=0) is None

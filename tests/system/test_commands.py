@@ -57,7 +57,7 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(
         for text in texts:
             assert text in error, error
     assert main(["scale", "mime", "actors=2"]) == 2
-    assert "no single run 'mime'" in capsys.readouterr().err
+    assert "no unique run 'mime'" in capsys.readouterr().err
     assert main(["resume", "mine", "--root", str(terminal.root)]) == 2
     assert "going on" in capsys.readouterr().err
 

@@ -115,7 +115,7 @@ def test_an_environment_that_always_breaks_ends_the_run_with_its_report(terminal
     saved = checkpoints.checkpoints(terminal.root / "run" / "checkpoints")
     assert not saved[1:]
     assert ": failed" in ended.out
-    assert re.search("what failed   environments broke 11 times .* the simulator lost its mind\n", ended.out), ended.out
+    assert re.search("error         environments broke 11 times .* the simulator lost its mind\n", ended.out), ended.out
     assert "srl logs runs/run\n" in ended.out
     assert ("srl resume runs/run\n" in ended.out) == (" in 0 updates" not in ended.out)
 
@@ -124,8 +124,8 @@ def test_an_environment_that_always_kills_its_actor_ends_the_run(terminal: Termi
     ended = terminal.train(f"{BROKEN}:make", *SMALL, "--env-arg", "fault=segfault", "--env-arg", "after=5").end()
     assert ended.code == 1, ended.text
     assert "SIGSEGV" in ended.err
-    assert "a restart does not mend this" in ended.err
-    assert "what failed   actors/0 died" in ended.out
+    assert "another restart would not help" in ended.err
+    assert "error         actors/0 died" in ended.out
     assert "srl resume" not in ended.text  # it has learned nothing
     run = RunDirectory(terminal.root / "run")
     assert run.is_barren

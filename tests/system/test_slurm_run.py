@@ -122,7 +122,7 @@ def test_a_job_that_waits_is_seen_stopped_and_not_submitted_twice(
     assert main(["ps", "--all", *root]) == 0
     assert "stopped" in capsys.readouterr().out
     assert main(["stop", "run", *root]) == 2
-    assert "no single run 'run' is going on" in capsys.readouterr().err
+    assert "no unique run 'run' is in progress" in capsys.readouterr().err
 
 
 def test_a_job_that_can_never_begin_is_not_left_in_the_queue(

@@ -1,4 +1,4 @@
-"""Curves in characters."""
+"""Line charts drawn with characters."""
 
 import numpy as np
 
@@ -18,8 +18,8 @@ def test_a_rising_line_goes_from_the_lower_left_to_the_upper_right() -> None:
     assert rows[-1].split() == ["━━", "ppo", "500.0"]
 
 
-def test_lines_have_colors_of_their_own_and_gaps_are_left_out() -> None:
+def test_each_line_has_its_own_color_and_gaps_are_skipped() -> None:
     x = np.array([0.0, 1.0, 2.0])
     text = chart([Line("a", x, np.array([1.0, np.nan, 1.0])), Line("b", x[:1], np.array([2.0]))], 40, 10, "s")
     assert {"blue", "red"} <= {str(span.style) for span in text.spans}
-    assert chart([Line("a", x[:0], x[:0])], 40, 10, "s").plain == "no figures to draw"
+    assert chart([Line("a", x[:0], x[:0])], 40, 10, "s").plain == "no values to draw"

@@ -1,4 +1,4 @@
-"""The end of a run and the table of runs, as text."""
+"""The report at the end of a run and the tables of runs, as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from srl.api.status import RunStatus, WorkerStatus
 from srl.storage.run_listing import Listed
 from srl.terminal.report import final_report, print_report
 from srl.terminal.tables import list_of_runs, ps_table
-from srl.terminal.watch import watching
+from srl.terminal.view import watching
 
 Snapshot = Callable[..., RunStatus]
 
@@ -30,12 +30,12 @@ FINISHED = """
                config.json, metrics.jsonl, tensorboard/, checkpoints/, logs/
 
  bottleneck    trainer: 96 % busy, actors wait 20 %
- to be faster  make each update cheaper: --ppo.num-minibatches 2
+ try           make each update cheaper: --ppo.num-minibatches 2
 
- score it      srl eval runs/CartPole-v1-ppo-1-20260131-235959
- watch it act  srl record runs/CartPole-v1-ppo-1-20260131-235959
- train on      srl resume runs/CartPole-v1-ppo-1-20260131-235959 --steps 2000000
- see curves    srl plot runs/CartPole-v1-ppo-1-20260131-235959
+ evaluate      srl eval runs/CartPole-v1-ppo-1-20260131-235959
+ record video  srl record runs/CartPole-v1-ppo-1-20260131-235959
+ train longer  srl resume runs/CartPole-v1-ppo-1-20260131-235959 --steps 2000000
+ plot curves   srl plot runs/CartPole-v1-ppo-1-20260131-235959
 """
 
 PS = """\
@@ -48,6 +48,8 @@ WORKER      PID  STATE    BUSY                     CPU  MEMORY  RESTARTS
 actors/0    100  running  █████████████···  80 %  80 %    0 MB         0
 actors/1    101  running  █████████████···  80 %  80 %    0 MB         1
 trainers/0  200  running  ███████████████·  96 %   0 %  380 MB         0
+bottleneck  trainer: 96 % busy, actors wait 20 %
+try         make each update cheaper: --ppo.num-minibatches 2
 """
 
 
@@ -57,7 +59,7 @@ def text_of(renderable: RenderableType, width: int = 80) -> str:
     return "".join(f"{line.rstrip()}\n" for line in console.export_text().splitlines())
 
 
-def test_a_finished_run_tells_what_it_reached_where_it_is_and_what_comes_next(
+def test_the_report_of_a_finished_run_has_results_files_and_next_commands(
     snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -67,29 +69,27 @@ def test_a_finished_run_tells_what_it_reached_where_it_is_and_what_comes_next(
     assert final_report(status).plain == FINISHED
 
 
-def test_commands_that_need_a_checkpoint_are_not_offered_before_there_is_one(
-    snapshot: Snapshot, tmp_path: Path
-) -> None:
+def test_commands_that_need_a_checkpoint_are_offered_only_if_there_is_one(snapshot: Snapshot, tmp_path: Path) -> None:
     status = snapshot(state="stopped", path=str(tmp_path), reason="SIGINT", return_mean=None)
     text = final_report(status).plain
     assert "stopped by    SIGINT" in text
     assert "srl " not in text
     (tmp_path / "checkpoints" / "0001-step-64").mkdir(parents=True)
-    assert f"go on         srl resume {tmp_path}\n" in final_report(status).plain
+    assert f"resume        srl resume {tmp_path}\n" in final_report(status).plain
 
 
-def test_a_goal_that_was_reached_early_is_named(snapshot: Snapshot) -> None:
+def test_a_goal_reached_early_is_named(snapshot: Snapshot) -> None:
     text = final_report(snapshot(state="finished", reason="mean return 475.2 reached 475")).plain
     assert "goal          mean return 475.2 reached 475" in text
 
 
-def test_the_speed_of_a_resumed_run_leaves_out_what_was_learned_before(snapshot: Snapshot) -> None:
+def test_the_speed_of_a_resumed_run_counts_only_its_own_steps(snapshot: Snapshot) -> None:
     text = final_report(snapshot(state="finished", steps=105_120, first_steps=100_000)).plain
     assert "resumed       at step 100,000" in text
     assert "speed         500/s trained" in text
 
 
-def test_a_failed_run_says_what_failed_and_how_to_go_on(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_the_report_of_a_failed_run_has_the_error_and_how_to_resume(snapshot: Snapshot, tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "0001-step-64").mkdir(parents=True)
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "actors-0.log").write_text("oh no\n")
@@ -97,40 +97,38 @@ def test_a_failed_run_says_what_failed_and_how_to_go_on(snapshot: Snapshot, tmp_
     text = final_report(snapshot(state="failed", restarts=3, path=str(tmp_path), reason=reason)).plain
     assert "CartPole-v1 · ppo: failed" in text
     assert "steps         524,288 of 1,000,000" in text
-    assert "restarted workers 3" in text
-    assert "what failed   actors/0 died 6 times. The last time: KeyError: 'x'\n" in text
-    assert f"read its logs srl logs {tmp_path}\n" in text
-    assert f"go on         srl resume {tmp_path}\n" in text
+    assert "3 worker restarts" in text
+    assert "error         actors/0 died 6 times. The last time: KeyError: 'x'\n" in text
+    assert f"read the logs srl logs {tmp_path}\n" in text
+    assert f"resume        srl resume {tmp_path}\n" in text
 
 
-def test_commands_are_not_cut_on_a_narrow_terminal_and_strange_paths_are_quoted(
+def test_commands_are_not_truncated_on_a_narrow_terminal_and_paths_are_quoted(
     snapshot: Snapshot, tmp_path: Path
 ) -> None:
     console = Console(width=30, record=True, file=io.StringIO())
     run = tmp_path / "a place" / "run"
     (run / "checkpoints" / "0001-step-64").mkdir(parents=True)
     print_report(console, snapshot(state="stopped", path=str(run)))
-    assert f" go on         srl resume '{run}'\n" in console.export_text()
+    assert f" resume        srl resume '{run}'\n" in console.export_text()
 
 
-def test_a_report_holds_the_last_diagnosis_of_the_workers_while_they_worked(snapshot: Snapshot) -> None:
+def test_watching_a_run_ends_with_its_report(snapshot: Snapshot) -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     with watching(console) as (observe, finish):
-        observe(snapshot(bottleneck="", advice=""))
-        over = snapshot(state="failed", workers=[], bottleneck="", advice="")
-        observe(over)
-        finish(over)
-    text = console.export_text()
-    assert "CartPole-v1 · ppo: failed" in text
-    assert " bottleneck    " in text.partition(": failed")[2]
+        observe(snapshot())
+        finish(snapshot(state="failed"))
+    shown, _, report = console.export_text().partition(": failed")
+    assert "CartPole-v1" in shown
+    assert " bottleneck    trainer" in report
 
 
-def test_ps_lists_runs_and_the_workers_of_those_alive(snapshot: Snapshot) -> None:
+def test_ps_lists_runs_and_the_workers_and_bottleneck_of_those_in_progress(snapshot: Snapshot) -> None:
     runs = [snapshot(), snapshot(run="pong-1", state="finished", return_mean=None)]
     assert text_of(ps_table(runs)) == PS
 
 
-def test_a_list_of_runs_is_neither_cut_nor_wrapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_list_of_runs_is_neither_truncated_nor_wrapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     when = time.mktime((2026, 1, 31, 23, 59, 58, 0, 0, -1))
     runs = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from srl.api.experiment import WorkerGroup
 from srl.api.transport import Listener
-from srl.controller.control_socket import remote_door
+from srl.controller.control_socket import remote_listener
 from srl.controller.takeover import ControllerState
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.past_versions import pool_of
@@ -106,7 +106,7 @@ def warning(options: TrainOptions, ground: ClusterSite | None) -> str:
 def open_door(ground: ClusterSite | None) -> Listener | None:
     if ground is None or ground.door is None:
         return None
-    return remote_door(ground.door, ground.join_secret, ground.host)
+    return remote_listener(ground.door, ground.join_secret, ground.host)
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -104,7 +104,7 @@ class Session:
                 self._runtime,
                 self._observe,
                 began=began,
-                remote_door=door,
+                remote_listener=door,
                 on_learned=Journal(run.journal).add,
             )
             undo.pop_all()

@@ -104,7 +104,7 @@ def train(
 
 def watched(go: Callable[[Callable[[RunStatus], None]], Run]) -> Run:
     """A run with the live view, and the report at its end, whichever end that is."""
-    from srl.terminal.watch import watching
+    from srl.terminal.view import watching
 
     with watching() as (observe, finish):
         try:
