@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from srl.api.control import (
     Done,
     Episodes,
@@ -41,7 +39,6 @@ from srl.controller.control_socket import (
     TellStatus,
     inject_fault,
 )
-from srl.controller.diagnosis import diagnose
 from srl.controller.gauges import Gauges, Member
 from srl.controller.scaling import everybody, planned, resized
 from srl.controller.supervision import GiveUp, Guard, History, Pace, Slot, briefly, stuck
@@ -84,7 +81,6 @@ class Controller:
         self._learning = experiment.learning
         self._complete: set[str] = set()  # policies that have learned all they should
         self._restarts = 0
-        self._diagnosis = ("", "")
         self._messages: deque[str] = deque(maxlen=8)
         self.gauges.began = time.time() if began is None else began
         self._began = self._clock.now() - max(0.0, time.time() - self.gauges.began)
@@ -331,11 +327,7 @@ class Controller:
         members = [self._member(slot) for slot in self._slots.values()]
         elapsed = self._clock.now() - self._began
         told = list(self._messages)
-        status = self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, told, self.reason)
-        found = diagnose(status)
-        self._diagnosis = found if any(found) else self._diagnosis  # the last one stays when workers have ended
-        bottleneck, advice = self._diagnosis
-        return msgspec.structs.replace(status, bottleneck=bottleneck, advice=advice)
+        return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, told, self.reason)
 
     def _member(self, slot: Slot) -> Member:
         if slot.state == "dead":  # its figures were added to the totals when it died

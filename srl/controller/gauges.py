@@ -17,6 +17,7 @@ from srl.api.status import EvaluationStatus, RunStatus, Settings, StreamStatus, 
 from srl.api.worker import Place
 from srl.base.meter import Counter, Meter, Phase
 from srl.base.statistics import mean_of
+from srl.controller.diagnosis import diagnose
 
 NO_USAGE = Usage()
 WINDOW_SECONDS = 5.0
@@ -77,6 +78,7 @@ class Gauges:
         self.facts: dict[str, float] = {}
         self.version = 0
         self._lag_max = 0
+        self._diagnosis = ("", "")
         self.began = 0.0
         """Wall time of the command."""
         self.first_update: float | None = None
@@ -206,7 +208,7 @@ class Gauges:
         if not self._learned_by or self._learned_by[-1][0] != self.version:
             self._learned_by.append((self.version, learned))
         experiment = self._experiment
-        return RunStatus(
+        status = RunStatus(
             run=experiment.name,
             environment=experiment.environment,
             algorithm=experiment.algorithm,
@@ -240,6 +242,10 @@ class Gauges:
             messages=messages,
             seconds_to_first_update=self.first_update,
         )
+        found = diagnose(status)
+        self._diagnosis = found if any(found) else self._diagnosis  # the last one stays when workers have ended
+        bottleneck, advice = self._diagnosis
+        return msgspec.structs.replace(status, bottleneck=bottleneck, advice=advice)
 
     def _raise_marks(self, meters: list[Meter]) -> None:
         for meter in meters:
