@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from srl.base.errors import nearest
 from srl.base.statistics import mean_of
-from srl.base.suggestions import nearest
 
 SRL, SB3 = "SRL", "Stable-Baselines3"
 

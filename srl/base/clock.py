@@ -1,4 +1,4 @@
-"""Time as workers see it: one that only grows, the one on the wall, and one that tests move by hand."""
+"""Clocks: the system's, one that tests advance, and elapsed time that ignores pauses of this process."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-OWN_PAUSE_SECONDS = 5.0
+MAX_GAP_SECONDS = 5.0
 
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since some fixed moment; never runs backwards."""
+        """Seconds since a fixed moment; never runs backwards."""
         ...
 
     def wall(self) -> float:
-        """Seconds since 1970, for people and file names."""
+        """Seconds since 1970, for display and file names."""
         ...
 
 
@@ -28,7 +28,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """Stands still until it is advanced."""
+    """A clock that only `advance` moves."""
 
     def __init__(self, now: float = 0.0, wall: float = 1_700_000_000.0) -> None:
         self._now = now
@@ -48,24 +48,15 @@ class ManualClock:
 
 
 @dataclass
-class Looks:
-    """How much of the time between two looks counts. More than `most` is a pause of our own (the machine slept,
-    everybody was frozen), and nobody else's fault."""
+class ObservedTime:
+    """Time between checks, with long gaps shortened. A gap of more than `max_gap` means that this process itself was
+    paused (the machine slept, all processes were frozen). Others must not be blamed for that time."""
 
-    looked: float = 0.0
-    """When we looked last."""
-    most: float = OWN_PAUSE_SECONDS
+    last: float = 0.0
+    """Time of the last check."""
+    max_gap: float = MAX_GAP_SECONDS
 
     def passed(self, now: float) -> float:
-        """Look again: the seconds since the last time, as far as they count."""
-        passed, self.looked = min(now - self.looked, self.most), now
+        """Return the seconds since the last check, at most `max_gap`."""
+        passed, self.last = min(now - self.last, self.max_gap), now
         return passed
-
-
-def now() -> float:
-    """The system's monotonic time, for code that no test needs to steer."""
-    return time.monotonic()
-
-
-def wall() -> float:
-    return time.time()

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from srl.base.errors import nearest
 from srl.base.part_names import load_part, part_name
-from srl.base.suggestions import nearest
 
 NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 
 FILE_MODULE_PREFIX = "srl_file_"
 

@@ -1,4 +1,4 @@
-"""A worker's gauges in shared memory: what it does now, how long it did what, how far it came."""
+"""A worker's gauges in shared memory: its current phase, the time spent in each phase, and its counters."""
 
 from __future__ import annotations
 
@@ -12,74 +12,70 @@ from srl.base.tree import Array
 
 PAGE_BYTES = 1024
 WORDS = 40
-"""So many of a page's numbers are in use."""
+"""Numbers of a page that are in use."""
+_PHASE = 8
+PHASE_START = 9
+"""Index of the time at which the current phase was entered."""
 
 
 class Phase(IntEnum):
-    """What a worker spends its time with. Hangs are judged by phase: waiting may take for ever, a step may not."""
+    """Kinds of work. Hang detection depends on the phase: a worker may wait forever, but not step forever."""
 
     BOOT = 0
     WAITING = 1
     ENV = 2
     INFERENCE = 3
     UPDATE = 4
-    GATHER = 5
-    PUBLISH = 6
-    OTHER = 7
+    PUBLISH = 5
+    OTHER = 6
 
 
 class Counter(IntEnum):
-    """Figures that only their own worker writes."""
+    """Counters; only the worker itself writes them."""
 
     PROGRESS = 16
     DECISIONS = 17
-    """Made by an actor's lanes."""
+    """Decisions made by the lanes of an actor."""
     UPDATES = 18
     VERSION = 19
     LAG_SUM = 20
     LAG_COUNT = 21
     LAG_MAX = 22
     QUEUED = 23
-    CAPACITY = 24
-    POSTED = 25
-    CONSUMED = 26
-    DROPPED = 27
-    BATCHES = 28
-    BATCHED_LANES = 29
-    LANE_FAILURES = 30
-    UNRECORDED = 31
-    SKIPPED_UPDATES = 32
-    FIRST_UPDATE_NS = 33
-    LEARNED = 34
+    POSTED = 24
+    CONSUMED = 25
+    DROPPED = 26
+    BATCHES = 27
+    BATCHED_LANES = 28
+    LANE_FAILURES = 29
+    UNRECORDED = 30
+    SKIPPED_UPDATES = 31
+    FIRST_UPDATE_NS = 32
+    LEARNED = 33
     """Decisions that a trainer learned from."""
-    CUT = 35
-    """TCP connections that it broke on purpose, for `srl chaos`."""
-
-
-_PHASE = 8
-SINCE = 9
-"""Which of the numbers says when the phase was entered."""
+    BROKEN_CONNECTIONS = 34
+    """TCP connections that the worker broke on purpose, for `srl chaos`."""
 
 
 class Meter:
-    """One page of the run's board. A write is a store into shared memory: cheap enough for every step."""
+    """One page of a run's meter table. A write is a store into shared memory: cheap enough for every step."""
 
     def __init__(self, page: memoryview) -> None:
         self._page = page
-        # What the page says too; to look there costs more. Only the worker itself enters phases.
-        self._phase, self._since = page[_PHASE], page[SINCE]
+        # Copies of what the page holds: reading the page costs more, and only the worker itself enters phases.
+        self._phase, self._start = page[_PHASE], page[PHASE_START]
 
     @classmethod
-    def alone(cls) -> Meter:
-        """A meter that nobody else sees."""
+    def unshared(cls) -> Meter:
+        """Create a meter in memory of this process only."""
         return cls(memoryview(bytearray(PAGE_BYTES)).cast("q"))
 
     def enter(self, phase: Phase) -> None:
-        """From now on the worker's time counts for `phase`."""
+        """Count the worker's time for `phase` from now on."""
         now = monotonic_ns()
         page = self._page
-        page[self._phase] += now - self._since
-        page[SINCE] = self._since = now
+        page[self._phase] += now - self._start
+        page[PHASE_START] = self._start = now
         page[_PHASE] = self._phase = phase
 
     def add(self, counter: Counter, amount: int = 1) -> None:
@@ -94,40 +90,40 @@ class Meter:
     def phase(self) -> Phase:
         return Phase(self._page[_PHASE])
 
-    def stamp(self) -> int:
-        """When the phase was entered: as long as this changes, the worker is alive, be it only waiting."""
-        return self._page[SINCE]
+    def phase_start(self) -> int:
+        """Time at which the phase was entered. While this changes, the worker is alive, even if it only waits."""
+        return self._page[PHASE_START]
 
     def seconds(self) -> dict[Phase, float]:
-        """Time spent in each phase so far, the running one included."""
+        """Time spent in each phase so far, including the current one."""
         now = monotonic_ns()
         page = self._page
         spent = {phase: page[phase] * 1e-9 for phase in Phase}
-        if page[SINCE]:
-            spent[self.phase()] += max(0, now - page[SINCE]) * 1e-9
+        if page[PHASE_START]:
+            spent[self.phase()] += max(0, now - page[PHASE_START]) * 1e-9
         return spent
 
     def words(self) -> Array:
-        """A copy of everything: [WORDS] int64."""
+        """Return a copy of all numbers: [WORDS] int64."""
         return np.array(self._page[:WORDS], np.int64)
 
-    def begin(self) -> None:
-        """A new incarnation starts here: clear the page."""
+    def reset(self) -> None:
+        """Clear the page for a new incarnation of the worker."""
         for index in range(len(self._page)):
             self._page[index] = 0
         self._phase = Phase.BOOT
-        self._page[SINCE] = self._since = monotonic_ns()
+        self._page[PHASE_START] = self._start = monotonic_ns()
 
 
-class Board:
-    """The pages of all workers of a run on this host."""
+class MeterTable:
+    """The meters of all workers of a run on this host."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
 
     @classmethod
-    def create(cls, num_pages: int) -> Board:
-        return cls(Memory.create("board", num_pages * PAGE_BYTES))
+    def create(cls, num_pages: int) -> MeterTable:
+        return cls(Memory.create("meters", num_pages * PAGE_BYTES))
 
     @property
     def num_pages(self) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from srl.base.errors import nearest
 from srl.base.importing import load_object, name_of
-from srl.base.suggestions import nearest
 
 PARTS = {
     # Options of a run

@@ -38,18 +38,3 @@ def pack(value: Any) -> Array:
 
 def unpack(text: Array) -> Any:
     return json.loads(text.tobytes())
-
-
-def generator_state(generator: np.random.Generator) -> Array:
-    return pack(plain(generator.bit_generator.state))
-
-
-def restore_generator(generator: np.random.Generator, state: Array) -> None:
-    generator.bit_generator.state = unpack(state)
-
-
-def plain(value: Any) -> Any:
-    """The state of a bit generator is a dictionary, in some with arrays inside; they take lists back."""
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

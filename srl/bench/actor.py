@@ -95,7 +95,7 @@ class _Alone:
 
         def context(group: str) -> WorkerContext:
             return WorkerContext(
-                Place(group, 0, 0), 0, Meter.alone(), names, transport, {"policy": store},
+                Place(group, 0, 0), 0, Meter.unshared(), names, transport, {"policy": store},
                 dict[str, Snapshot](), _ignore, False, Path(self._directory.name),
             )  # fmt: skip
 

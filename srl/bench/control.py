@@ -23,7 +23,7 @@ from srl.api.control import FromWorker, Ready, Register
 from srl.api.experiment import Experiment, Resources, WorkerGroup
 from srl.api.transport import ChannelClosed
 from srl.api.worker import Place, WorkerConfig
-from srl.base.meter import SINCE, WORDS, Counter
+from srl.base.meter import PHASE_START, WORDS, Counter
 from srl.bench.options import BenchOptions
 from srl.controller.controller import Controller
 from srl.schedulers.hosts.fleet import Hosting
@@ -103,7 +103,7 @@ class LightAgent:
     def _beat(self) -> None:
         if len(self._places) != len(self._gauges):
             self._gauges = np.zeros((len(self._places), WORDS), np.int64)
-        self._gauges[:, SINCE] = time.monotonic_ns()
+        self._gauges[:, PHASE_START] = time.monotonic_ns()
         self._gauges[:, Counter.PROGRESS] += 1
         usage = np.ones((len(self._places), len(USAGE)))
         usage[:, -1] = 0.0

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from srl.api.status import RunStatus, WorkerStatus
 from srl.api.transport import Message
-from srl.base.clock import Looks
+from srl.base.clock import ObservedTime
+from srl.base.errors import nearest
 from srl.base.statistics import spread
-from srl.base.suggestions import nearest
 from srl.controller.control_socket import FAULTS, AskFault, AskStatus, TellResult, TellStatus
+from srl.controller.fault_injection import FAULTS
 from srl.storage import update_journal
 from srl.storage.run_directory import RunDirectory
 
@@ -182,7 +183,7 @@ class Chaos:
         if first is None or last is None:
             raise ValueError("the run does not answer")
         calm, chaos = Stretch(), Stretch()
-        looks, now, due = Looks(time.monotonic(), OWN_PAUSE_SECONDS), 0.0, plan.calm
+        looks, now, due = ObservedTime(time.monotonic(), OWN_PAUSE_SECONDS), 0.0, plan.calm
         ended: float | None = None
         while (status := self._status()) is not None and status.state in ("starting", "running"):
             passed = looks.passed(time.monotonic())

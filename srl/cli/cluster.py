@@ -29,7 +29,7 @@ class Logs:
     """Directory below which runs are kept."""
 
     def run(self) -> int:
-        from srl.base.suggestions import nearest
+        from srl.base.errors import nearest
         from srl.storage.run_directory import find
 
         run = find(self.run_name, self.root, barren=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 import tyro
 from tyro.conf import Fixed, OmitArgPrefixes, Positional, Suppress, UseAppendAction, arg, subcommand
 
-from srl.base import error_report, interrupts
+from srl.base import errors, signals
 from srl.bench.options import BenchOptions
 from srl.cli.checks import CheckAlgo, CheckEnv
 from srl.cli.cluster import Agent, Chaos, Logs
@@ -80,7 +80,7 @@ class Train:
         from srl.experiments.graph.prepare import prepare
 
         prepared = prepare(self.env, options, self.given)
-        interrupts.heed()  # much was imported
+        signals.raise_stop_request()  # much was imported
         return prepared
 
     def _sweep(self, options: TrainOptions) -> int:
@@ -248,7 +248,7 @@ def parse(arguments: list[str]) -> Any:
         return tyro.cli(command, prog=f"srl {words[0]}", args=words[1:], description=about)
     known = [Annotated[command(words, before), subcommand(name)] for name, command in COMMANDS.items()]
     either: Any = Union[tuple(known)]
-    about = f"ReaLly Scalable RL. With {error_report.DEBUG}=1 in the environment, errors show their whole traceback."
+    about = f"ReaLly Scalable RL. With {errors.DEBUG}=1 in the environment, errors show their whole traceback."
     return tyro.cli(either, prog="srl", args=words, description=about)
 
 
@@ -256,7 +256,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Entry point of `srl`. Errors that a user can mend are one message; those of his own code come with his part of
     the traceback, and those of ours with all of it."""
     try:
-        with interrupts.remembered():
+        with signals.recorded_stop_requests():
             return int(parse(sys.argv[1:] if arguments is None else arguments).run())
     except KeyboardInterrupt:
         return 130
@@ -268,10 +268,10 @@ def _explain(error: Exception) -> int:
     from srl.experiments.session.session import RunFailed
     from srl.storage.checkpoints import CheckpointError
 
-    if not isinstance(error, MENDABLE) and not error_report.foreign_trace(error):
+    if not isinstance(error, MENDABLE) and not errors.user_traceback(error):
         raise error
     sys.stdout.flush()
-    print(error_report.explained(error), file=sys.stderr)
+    print(errors.explain(error), file=sys.stderr)
     return 1 if isinstance(error, (RunFailed, CheckpointError)) else 2
 
 

@@ -14,8 +14,8 @@ from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.api.transport import Channel, ChannelClosed, Listener, Message, Transport
 from srl.api.worker import Place
+from srl.base.errors import nearest
 from srl.base.files import write_whole
-from srl.base.suggestions import nearest
 from srl.schedulers.agent.secret import read_secret
 from srl.schedulers.local.runtime_dir import runtime_root, sweep
 from srl.transports.host import HostTransport

@@ -331,7 +331,7 @@ class Controller:
 
     def _member(self, slot: Slot) -> Member:
         if slot.state == "dead":  # its figures were added to the totals when it died
-            return Member(slot.place, Meter.alone(), 0, slot.state)
+            return Member(slot.place, Meter.unshared(), 0, slot.state)
         scheduler, place = self._scheduler, slot.place
         return Member(place, scheduler.meter(place), scheduler.pid(place), slot.state, scheduler.usage(place))
 

@@ -31,7 +31,6 @@ NAMES = {
     Phase.ENV: "env",
     Phase.INFERENCE: "inference",
     Phase.UPDATE: "update",
-    Phase.GATHER: "update",
     Phase.PUBLISH: "publish",
     Phase.OTHER: "other",
 }
@@ -293,7 +292,7 @@ class Gauges:
             rss_mb=member.usage.rss_mb,
             host=member.usage.host,
             progress=member.meter.get(Counter.PROGRESS),
-            cut=member.meter.get(Counter.CUT),
+            cut=member.meter.get(Counter.BROKEN_CONNECTIONS),
         )
 
 

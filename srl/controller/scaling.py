@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from srl.api.experiment import Resources, WorkerGroup
 from srl.api.scheduler import MAX_WORKERS
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 
 
 def planned(groups: Mapping[str, WorkerGroup], name: str, count: int, relative: bool) -> WorkerGroup:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from srl.api.experiment import RestartRule, WorkerGroup
 from srl.api.scheduler import Scheduler
 from srl.api.worker import Place
-from srl.base.clock import Clock, Looks
+from srl.base.clock import Clock, ObservedTime
+from srl.base.errors import last_line
 from srl.base.meter import Counter
-from srl.base.text import last_line
 
 FIRST_BACKOFF = 0.2
 MAX_BACKOFF = 30.0
@@ -117,7 +117,7 @@ class Pace:
 class Watch:
     """Distinguishes a stuck worker from a slow or waiting one by changes of its gauges, not by elapsed time alone."""
 
-    looks: Looks = field(default_factory=Looks)
+    looks: ObservedTime = field(default_factory=ObservedTime)
     seen: tuple[int, int] = (-1, -1)
     still: float = 0.0
     """Seconds of observation without any change."""
@@ -161,7 +161,7 @@ def stuck(
         if starting:
             timeout = max(START_SECONDS, START_HANGS * timeout)
         now = clock.now()  # read for each worker: dumping the stacks of another takes time
-        if not slot.watch.stuck(meter.get(Counter.PROGRESS), meter.stamp(), now, timeout, frozen):
+        if not slot.watch.stuck(meter.get(Counter.PROGRESS), meter.phase_start(), now, timeout, frozen):
             continue
         if guard.allows(now, len(slots), len(stopped) if frozen else 0):
             where = "at its start" if starting else f"in phase {meter.phase().name.lower()}"

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from srl.base.errors import nearest
 from srl.base.part_names import load_part
-from srl.base.suggestions import nearest
 
 Factory = Callable[..., Any]
 

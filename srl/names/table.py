@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from srl.base.clock import Clock, Looks
+from srl.base.clock import Clock, ObservedTime
 
 
 class NameTable:
@@ -17,7 +17,7 @@ class NameTable:
     def __init__(self, clock: Clock, lease: float = 30.0) -> None:
         self._clock = clock
         self._lease = lease
-        self._looks = Looks(clock.now())
+        self._looks = ObservedTime(clock.now())
         self._now = 0.0
         self._entries: dict[str, tuple[str, str]] = {}  # name -> address, owner
         self._leases: dict[str, float] = {}  # owner -> when it ends; only of those who have entries

@@ -14,9 +14,9 @@ from srl.api.lanes import LONGEST_EPISODE, LanesConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Dict, Space, array_spec
 from srl.base.config import from_data, to_data
+from srl.base.errors import nearest
 from srl.base.seeding import derive
 from srl.base.statistics import mean_of
-from srl.base.suggestions import nearest
 from srl.base.tree import Array, Tree, lane_of, leaves, map_tree
 from srl.results.native import decoded, encoded
 from srl.storage import ROOT, checkpoints, run_directory

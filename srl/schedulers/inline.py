@@ -56,8 +56,8 @@ class InlineScheduler(Scheduler):
         self._runtime = tempfile.TemporaryDirectory(prefix="srl-inline-")
 
     def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
-        meter = self._meters[place] = Meter.alone()
-        meter.begin()
+        meter = self._meters[place] = Meter.unshared()
+        meter.reset()
         say = self._sayer(place)
         names = NameView(lambda name, address: say(Register(name, address)))
         context = WorkerContext(

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from srl.base.errors import nearest
 from srl.base.statistics import t_quantile
-from srl.base.suggestions import nearest
 from srl.base.tree import Array
 from srl.storage.run_directory import RunDirectory
 

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from srl.api.status import RunStatus
+from srl.base.errors import nearest
 from srl.base.files import write_whole
-from srl.base.suggestions import nearest
 from srl.storage.disk import explain
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

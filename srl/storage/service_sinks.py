@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from srl.base.errors import nearest
 from srl.base.importing import load_object
-from srl.base.suggestions import nearest
 from srl.storage.metric_sinks import JsonLinesSink, MetricSinks, Sink, TensorboardSink
 from srl.storage.run_directory import RunDirectory
 

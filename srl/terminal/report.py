@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from srl.api.status import RunStatus
-from srl.base.text import in_one_line
+from srl.base.errors import in_one_line
 from srl.storage import checkpoints
 from srl.terminal.drawing import sparkline
 from srl.terminal.formatting import count, duration, figure, rate, relative_path

@@ -57,7 +57,7 @@ class World:
         context = WorkerContext(
             place,
             seed,
-            Meter.alone(),
+            Meter.unshared(),
             SharedNames(self.names),
             self._transport,
             dict(self.stores),

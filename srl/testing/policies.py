@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from srl.api.policy import Decision
-from srl.base.seeding import generator
-from srl.base.state import State, generator_state, restore_generator
+from srl.base.seeding import generator, generator_state, restore_generator
+from srl.base.state import State
 from srl.base.tree import Array, ArraySpec, Tree, TreeSpec, leaves
 
 NUM_ACTIONS = 2

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 
 PLACE = "srl.testing.probe_environments"
 DISCOUNT = 0.9

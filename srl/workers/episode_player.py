@@ -59,7 +59,7 @@ class Player:
         self.lanes = lanes
         self._max_steps = math.inf if max_steps is None else max_steps
         self._greedy = greedy
-        self._meter = meter or Meter.alone()
+        self._meter = meter or Meter.unshared()
         teams = assign_teams(lanes.spec, tuple(patterns))
         self._names = {team: name for name, members in zip(patterns.values(), teams, strict=True) for team in members}
         self._policies = policies

@@ -33,7 +33,7 @@ class Faults:
             elif fault == "slow":
                 time.sleep(SLOW_SECONDS)
             else:
-                self._meter.add(Counter.CUT, cut_connections())
+                self._meter.add(Counter.BROKEN_CONNECTIONS, cut_connections())
 
     def __bool__(self) -> bool:
         return bool(self._ends)

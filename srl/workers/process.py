@@ -46,7 +46,7 @@ class WorkerHost:
         """The exit code of the process."""
         signal.signal(signal.SIGTERM, self._on_signal)
         meter = self._context.meter
-        meter.begin()
+        meter.reset()
         try:
             worker = self._config.build(self._context)
         except (ValueError, TypeError, LookupError, ImportError, RunBroken) as error:

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from srl.base import meter as meters
-from srl.base.meter import Board, Counter, Meter, Phase
+from srl.base.meter import Counter, Meter, MeterTable, Phase
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_time_counts_for_the_phase_in_which_it_was_spent(clock: list[int]) -> None:
-    meter = Meter.alone()
-    meter.begin()
+    meter = Meter.unshared()
+    meter.reset()
     clock[0] += 2_000_000_000
     meter.enter(Phase.ENV)
     clock[0] += 3_000_000_000
@@ -30,12 +30,12 @@ def test_time_counts_for_the_phase_in_which_it_was_spent(clock: list[int]) -> No
     assert (seconds[Phase.BOOT], seconds[Phase.ENV], seconds[Phase.UPDATE]) == (2.0, 3.0, 4.0)
     assert sum(seconds.values()) == 9.0
     assert meter.phase() is Phase.UPDATE
-    assert meter.stamp() == 6_000_000_000
+    assert meter.phase_start() == 6_000_000_000
 
 
 def test_counters_do_not_touch_each_other_nor_the_phases() -> None:
-    meter = Meter.alone()
-    meter.begin()
+    meter = Meter.unshared()
+    meter.reset()
     for number, counter in enumerate(Counter):
         meter.set(counter, 100 + number)
     for number, counter in enumerate(Counter):
@@ -43,17 +43,17 @@ def test_counters_do_not_touch_each_other_nor_the_phases() -> None:
         meter.add(counter, 10)
         assert meter.get(counter) == 111 + number
     assert meter.phase() is Phase.BOOT
-    meter.begin()
+    meter.reset()
     assert [meter.get(counter) for counter in Counter] == [0] * len(Counter)
 
 
 def test_pages_of_a_board_are_their_own_and_seen_by_other_processes() -> None:
-    board = Board.create(num_pages=3)
+    board = MeterTable.create(num_pages=3)
     assert board.num_pages == 3
     child = os.fork()
     if child == 0:
         meter = board.meter(1)
-        meter.begin()
+        meter.reset()
         meter.add(Counter.DECISIONS, 12)
         meter.enter(Phase.ENV)
         os._exit(0)

@@ -23,8 +23,8 @@ def gauges() -> Gauges:
 
 
 def member(name: str, incarnation: int = 0, **counters: int) -> Member:
-    meter = Meter.alone()
-    meter.begin()
+    meter = Meter.unshared()
+    meter.reset()
     for counter, value in counters.items():
         meter.set(Counter[counter.upper()], value)
     return Member(Place(name, 0, incarnation), meter, 0, "running")
@@ -49,7 +49,7 @@ def test_totals_survive_the_restart_of_a_worker(gauges: Gauges) -> None:
     trainer, actor = member("trainers", learned=100, version=7, lag_sum=50, lag_count=100, lag_max=2), member("actors")
     assert status(gauges, trainer, actor).steps == 100
     gauges.forget(trainer.place, trainer.meter)
-    dead = Member(trainer.place, Meter.alone(), 0, "dead")
+    dead = Member(trainer.place, Meter.unshared(), 0, "dead")
     found = status(gauges, dead, actor)
     assert (found.steps, found.version, found.lag_mean, found.lag_max) == (100, 7, 0.5, 2)
     heir = member("trainers", incarnation=1, learned=20, version=8)

@@ -145,7 +145,7 @@ def test_a_task_that_takes_long_is_done_less_often() -> None:
 
 def seconds_until_found(state: str, *, pid: int = 7, stopped: bool = False, most: float = 1000.0) -> float | None:
     """Time until `stuck` finds the first of three workers, whose gauges do not change."""
-    meter = Meter.alone()
+    meter = Meter.unshared()
     scheduler: Any = SimpleNamespace(
         pid=lambda place: pid,
         usage=lambda place: Usage(stopped=stopped),

@@ -93,7 +93,7 @@ def decisions_over(kind: str, directory: Path) -> list[Array]:
         store = stage.world.stores["policy"]
         store.push(1, np.array([2.0], np.float32))
         stream = stage.requests()
-        inline = InlineClient(CountingPolicy(11), store, Meter.alone()) if kind == "inline" else None
+        inline = InlineClient(CountingPolicy(11), store, Meter.unshared()) if kind == "inline" else None
         client = inline or stage.client(stream, arena)
         server = None if inline else stage.server(stream)
         for number in range(10):
@@ -141,7 +141,7 @@ def test_what_waits_becomes_one_batch(stage: Stage) -> None:
         np.testing.assert_array_equal(
             arena.blocks[number].arrays["decision/value"][0], [300 * number, 300 * number + 3]
         )
-    meter = Meter.alone()
+    meter = Meter.unshared()
     server.publish(meter)
     assert (meter.get(Counter.BATCHES), meter.get(Counter.BATCHED_LANES), server.status().batch_mean) == (1, 6, 6.0)
 
@@ -266,7 +266,7 @@ def test_an_answer_that_was_not_asked_for_ends_the_connection_only(stage: Stage)
 
 def test_inline_requests_wait_for_their_version(inproc: Stage) -> None:
     arena, store = inproc.arena(), inproc.world.stores["policy"]
-    client = InlineClient(CountingPolicy(), store, Meter.alone())
+    client = InlineClient(CountingPolicy(), store, Meter.unshared())
     assert client.post(0, [Cell(arena.blocks[0], 0)], 0) is False  # nothing was published yet
     assert client.poll() == []
     store.push(0, np.zeros(1, np.float32))
@@ -329,7 +329,7 @@ def test_one_cell_is_gathered_without_a_copy(inproc: Stage) -> None:
 def test_a_store_without_versions_leaves_a_policy_alone() -> None:
     store = HostParameterStore.create("policy")
     policy = CountingPolicy()
-    client = InlineClient(policy, store, Meter.alone())
+    client = InlineClient(policy, store, Meter.unshared())
     assert client.poll() == []
     assert policy.version == -1
     store.memory.close()

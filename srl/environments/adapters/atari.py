@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 from srl.api.lanes import Lanes, LanesConfig
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 from srl.base.tree import Array
 from srl.environments.adapters.autoreset import FACTS
 from srl.environments.adapters.vector import VectorLanes

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from srl.base.state import NotResumable, pack, plain
+from srl.base.seeding import plain
+from srl.base.state import NotResumable, pack
 from srl.base.tree import Array
 
 PLAIN = (bool, int, float, str, type(None))

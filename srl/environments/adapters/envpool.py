@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from srl.api.lanes import LanesConfig
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 from srl.base.tree import Array
 from srl.environments.adapters.autoreset import FACTS
 from srl.environments.adapters.vector import VectorLanes

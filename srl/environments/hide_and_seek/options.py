@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 
 Count: TypeAlias = int | tuple[int, int]
 """A number, or the least and the most of one that is drawn for each episode."""

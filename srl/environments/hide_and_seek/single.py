@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 from srl.base.tree import Array
 from srl.environments.hide_and_seek.one_world import OneWorld
 from srl.environments.hide_and_seek.variants import VARIANTS

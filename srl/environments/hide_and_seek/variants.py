@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 from srl.environments.hide_and_seek.options import GameOptions
 
 _FULL = GameOptions()

@@ -13,7 +13,8 @@ import numpy as np
 
 from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import Box
-from srl.base.state import State, generator_state, part, restore_generator, under
+from srl.base.seeding import generator_state, restore_generator
+from srl.base.state import State, part, under
 from srl.base.tree import Array, Tree
 from srl.environments.adapters.finite import all_finite, broken_lanes
 from srl.environments.adapters.seeds import copy_seeds

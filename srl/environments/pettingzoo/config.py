@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from srl.api.lanes import Lanes, LanesConfig
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 from srl.environments.adapters.masks import MASK_KEY
 from srl.environments.locate import locate
 from srl.environments.pettingzoo.aec import TurnGame

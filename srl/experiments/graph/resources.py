@@ -10,7 +10,7 @@ from typing import Any
 
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.experiment import Experiment
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 
 AMOUNTS: dict[str, tuple[Callable[[str], Any], str]] = {
     "cpu": (float, "a number of at least 0"),

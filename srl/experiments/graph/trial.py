@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from srl.base import interrupts
-from srl.base.error_report import debugging, foreign_trace, whole_trace
+from srl.base import signals
+from srl.base.errors import debugging, full_traceback, user_traceback
 from srl.base.importing import load_object
-from srl.base.parent_death import signal_at_parents_death
+from srl.base.signals import signal_on_parent_death
 from srl.environments.errors import EnvironmentBroken
 
 UNFORKABLE = ("jax", "tensorflow")
@@ -79,9 +79,9 @@ def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
 def _live(work: Callable[[], Any], writing: int, parent: int) -> None:
     try:
         os.setpgid(0, 0)
-        for number in interrupts.WISHES:
+        for number in signals.STOP_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        signal_at_parents_death(signal.SIGKILL)
+        signal_on_parent_death(signal.SIGKILL)
         if os.getppid() != parent:
             return
         try:
@@ -89,7 +89,7 @@ def _live(work: Callable[[], Any], writing: int, parent: int) -> None:
         except Exception as error:
             kind = type(error)
             text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-            trace = whole_trace(error) if debugging() else foreign_trace(error)
+            trace = full_traceback(error) if debugging() else user_traceback(error)
             answer = _Answer(None, f"{kind.__module__}:{kind.__qualname__}", text, trace)
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(msgspec.msgpack.encode(answer))

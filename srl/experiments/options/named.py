@@ -9,8 +9,8 @@ from typing import Any, cast
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.worker import WorkerConfig
+from srl.base.errors import nearest
 from srl.base.importing import load_object, name_of
-from srl.base.suggestions import nearest
 from srl.experiments.options.train_options import ALGORITHMS, TrainOptions
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LaneSpec, TeamSpec
 from srl.api.spaces import Space
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 from srl.experiments.options.arguments import parse_pairs
 from srl.experiments.options.named import algorithm_of, anchored_name
 from srl.experiments.options.train_options import ALGORITHMS, TrainOptions

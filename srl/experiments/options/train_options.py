@@ -12,7 +12,7 @@ from srl.algorithms.mappo import IPPOConfig, MAPPOConfig
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppo.ppg import PPGConfig
 from srl.api.lanes import LONGEST_EPISODE
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 from srl.experiments.recipes.recipe import AUTO
 from srl.experiments.recipes.table import NAMES
 

@@ -19,7 +19,7 @@ from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
-from srl.base import interrupts
+from srl.base import signals
 from srl.base.config import to_data
 from srl.controller.controller import Controller
 from srl.controller.takeover import ControllerState
@@ -252,8 +252,8 @@ class Session:
             asked = True
             self._controller.stop("stopped", signal.Signals(number).name)
 
-        before = {number: signal.signal(number, handle) for number in interrupts.WISHES}
-        if earlier := interrupts.asked():
+        before = {number: signal.signal(number, handle) for number in signals.STOP_SIGNALS}
+        if earlier := signals.stop_request():
             handle(earlier, None)
         try:
             yield

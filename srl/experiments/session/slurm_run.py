@@ -16,7 +16,7 @@ import msgspec
 
 from srl.api.experiment import Experiment
 from srl.api.status import RunStatus
-from srl.base.error_report import explained
+from srl.base.errors import explain
 from srl.controller.control_socket import (
     ADDRESS,
     CLUSTER,
@@ -235,7 +235,7 @@ def _run(go: Callable[[], Any]) -> End:
         ended = go()
         return End(ended.state, ended.reason)
     except (RunFailed, ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError) as error:
-        print(explained(error), flush=True)
+        print(explain(error), flush=True)
         return End("failed", str(error))
 
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from srl.api.status import RunStatus
 from srl.base.config import from_data, to_data
+from srl.base.errors import last_line
 from srl.base.importing import name_of
-from srl.base.parent_death import signal_at_parents_death
+from srl.base.signals import signal_on_parent_death
 from srl.base.statistics import Mean, mean_of
-from srl.base.text import last_line
 from srl.experiments.graph.prepare import prepare
 from srl.experiments.graph.standard import num_cores
 from srl.experiments.options.named import by_name, title_of
@@ -176,7 +176,7 @@ def _in_processes(env: str, seeds: Sequence[int], options: TrainOptions, path: P
                 del running[seed]
                 if code != 0:
                     log = path / f"{path.name}-{seed}.log"
-                    last = last_line(log.read_text(), "no word", limit=None)
+                    last = last_line(log.read_text(), "no message", limit=None)
                     raise RunFailed(f"the run with seed {seed} failed: {last}\n(its output is in {log})")
     finally:
         for process in running.values():
@@ -202,7 +202,7 @@ def _launch(env: str, options: TrainOptions, path: Path, name: str) -> subproces
 
 def member() -> int:
     """One run of a sweep, told by its parent what to do; it ends with its parent."""
-    signal_at_parents_death(signal.SIGTERM)
+    signal_on_parent_death(signal.SIGTERM)
     told = json.loads(sys.stdin.read())
     run = _train(told["env"], from_data(told["options"]), RunDirectory(Path(told["root"]) / told["name"]), None)
     return 0 if run.state == "finished" else 1

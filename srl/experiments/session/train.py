@@ -17,8 +17,8 @@ import msgspec
 from srl.api.experiment import Experiment
 from srl.api.status import RunStatus
 from srl.base.config import from_data
+from srl.base.errors import nearest
 from srl.base.seeding import derive
-from srl.base.suggestions import nearest
 from srl.controller.takeover import ControllerState
 from srl.experiments.graph.prepare import Prepared, look_at, prepare
 from srl.experiments.graph.standard import standard_experiment

@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from srl.api.spaces import Box, Dict, Space, array_spec
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 from srl.base.tree import ArraySpec
 from srl.networks.options import NetworkOptions
 

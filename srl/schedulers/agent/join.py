@@ -18,7 +18,7 @@ import msgspec
 import psutil
 
 from srl.api.transport import ChannelClosed, PeerSilent
-from srl.base.parent_death import signal_at_parents_death
+from srl.base.signals import signal_on_parent_death
 from srl.schedulers.agent.agent import Agent
 from srl.schedulers.hosts.messages import AGENTS, Join, Messages, Refused, Welcome, codec, own_version
 from srl.transports.tcp import PREFIX, TcpTransport
@@ -155,7 +155,7 @@ def main() -> None:
     """The agent of the controller's own host, and those that engines start."""
     orders = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Orders)
     if not orders.outlives:
-        signal_at_parents_death(15)
+        signal_on_parent_death(15)
     try:
         agent = join(orders.address, orders.secret, Offer(orders.host, orders.cpus, orders.gpus))
     except JoinError as error:

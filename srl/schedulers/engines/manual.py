@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from srl.base.text import last_words
+from srl.base.errors import last_log_line
 from srl.schedulers.agent.join import REFUSED, Orders
 from srl.schedulers.engines.orphan_agent import MODULE, UNSEEN, OrphanAgent, find, write_down
 from srl.schedulers.engines.retries import Retries
@@ -71,7 +71,7 @@ class ManualEngine:
         elif (status := self._agent.poll()) is not None:
             self._agent = None
             if self._retries.ended(now, refused=status == REFUSED):
-                return f"the agent of this host ended ({_how(status)}): {last_words(self._log)}"
+                return f"the agent of this host ended ({_how(status)}): {last_log_line(self._log)}"
         return None
 
     def in_vain(self) -> bool:

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from srl.base.text import last_line
+from srl.base.errors import last_line
 from srl.schedulers.agent.join import Offer, keep_joining
 from srl.schedulers.engines.ray_resources import RayError, bundle, check_room, described
 from srl.schedulers.engines.retries import Retries

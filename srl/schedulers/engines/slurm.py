@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from srl.base.text import last_words
+from srl.base.errors import last_log_line
 from srl.schedulers.agent.join import REFUSED, JoinError, Offer, Unreachable, keep_joining
 from srl.schedulers.agent.secret import read_secret
 from srl.schedulers.engines.retries import Retries
@@ -109,7 +109,9 @@ class SlurmEngine:
             elif step.process.poll() is not None:
                 status, step.process = step.process.returncode, None
                 if step.retries.ended(now, refused=status == REFUSED):
-                    problem = f"the agent on {step.node.name} ended with code {status}: {last_words(self._log(step))}"
+                    problem = (
+                        f"the agent on {step.node.name} ended with code {status}: {last_log_line(self._log(step))}"
+                    )
         return problem
 
     def in_vain(self) -> bool:

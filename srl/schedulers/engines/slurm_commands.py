@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from srl.api.experiment import WorkerGroup
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 from srl.schedulers.hosts.placement import EPSILON, NoRoom, Room, check_all
 
 ANYWHERE = (True, "")

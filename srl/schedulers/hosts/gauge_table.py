@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from srl.api.scheduler import MAX_WORKERS, Usage
-from srl.base.meter import SINCE, WORDS, Meter
+from srl.base.meter import PHASE_START, WORDS, Meter
 from srl.base.tree import Array
 from srl.schedulers.hosts.fleet import Host
 from srl.schedulers.hosts.messages import USAGE
@@ -38,7 +38,7 @@ class FleetBoard:
     def write(self, rows: Array, words: Array, ahead_ns: int, usage: Array | None = None) -> None:
         """`words` [rows, WORDS] of a host whose clock is `ahead_ns` behind ours, always by the same."""
         self._words[rows] = words
-        self._words[rows, SINCE] += ahead_ns
+        self._words[rows, PHASE_START] += ahead_ns
         if usage is not None:
             self._usage[rows] = usage
 

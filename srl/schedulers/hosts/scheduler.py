@@ -193,7 +193,7 @@ class HostsScheduler(Scheduler):
         room.take(worker.resources)
         worker.host = self._former[key] = room.host
         self._unplaced.discard(key)
-        self._board.meter(worker.row).begin()
+        self._board.meter(worker.row).reset()
         if worker.policy:
             self._keeper.entrust(worker.policy, room.host)
             if place.index == 0:
@@ -364,7 +364,7 @@ class HostsScheduler(Scheduler):
 
     def meter(self, place: Place) -> Meter:
         worker = self._worker(place)
-        return self._board.meter(worker.row) if worker is not None else Meter.alone()
+        return self._board.meter(worker.row) if worker is not None else Meter.unshared()
 
     def pid(self, place: Place) -> int:
         worker = self._worker(place)

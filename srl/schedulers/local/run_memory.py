@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from srl.base.meter import Board
+from srl.base.meter import MeterTable
 from srl.base.shared_memory import Memory
 from srl.base.snapshot import Snapshot
 from srl.parameters.host import HostParameterStore
@@ -16,7 +16,7 @@ MAX_WORKERS = 1024
 
 @dataclass
 class RunMemory:
-    board: Board
+    board: MeterTable
     parameters: dict[str, HostParameterStore]
     commits: dict[str, Snapshot]
     bell: int = -1
@@ -26,7 +26,7 @@ class RunMemory:
     def create(cls, policies: Sequence[str], *, with_bell: bool = False) -> RunMemory:
         bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if with_bell else -1
         return cls(
-            Board.create(MAX_WORKERS),
+            MeterTable.create(MAX_WORKERS),
             {policy: HostParameterStore.create(policy) for policy in policies},
             {policy: Snapshot.create(f"commit-{policy}") for policy in policies},
             bell,
@@ -49,7 +49,7 @@ class RunMemory:
         named = {name: Memory.from_fd(fd) for name, fd in descriptors.items() if name != "bell"}
         policies = [name.removeprefix("commits/") for name in named if name.startswith("commits/")]
         return cls(
-            Board(named["board"]),
+            MeterTable(named["board"]),
             {policy: HostParameterStore(named[f"parameters/{policy}"], bell) for policy in policies},
             {policy: Snapshot(named[f"commits/{policy}"]) for policy in policies},
             bell,

@@ -93,7 +93,7 @@ class ProcessScheduler(Scheduler):
         """The same with a config that is plain data already."""
         page = self._pages.setdefault((place.group, place.index), len(self._pages))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._memory.board.meter(page).begin()
+        self._memory.board.meter(page).reset()
         log = self._logs / f"{place.group}-{place.index}.log"
         launch = Launch(place.group, place.index, place.incarnation, page, seed, niceness, config)
         control = control_channel(ours, place.name)

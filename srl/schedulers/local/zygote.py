@@ -20,7 +20,7 @@ import msgspec
 from srl.api.control import Register
 from srl.api.worker import Place, WorkerConfig
 from srl.base.config import from_data
-from srl.base.parent_death import signal_at_parents_death
+from srl.base.signals import signal_on_parent_death
 from srl.names.table import NameView
 from srl.schedulers.local.control import control_channel
 from srl.schedulers.local.run_memory import RunMemory
@@ -104,7 +104,7 @@ class _Infancy:
         self._poller.register(channel, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._leave_if_alone)
-        signal_at_parents_death(signal.SIGTERM)
+        signal_on_parent_death(signal.SIGTERM)
         self._leave_if_alone()  # it may have gone before the kernel knew of our wish
 
     def hear(self, flags: int = 0) -> tuple[Hello, dict[str, int]]:
@@ -199,7 +199,7 @@ class Zygote:
 
     def _become(self, launch: Launch, control: int, log: int) -> None:
         """Turn a fresh copy of the zygote into a worker that dies with it."""
-        signal_at_parents_death(signal.SIGKILL)
+        signal_on_parent_death(signal.SIGKILL)
         if os.getppid() != self._pid:
             os._exit(1)  # the zygote died before the kernel knew of our wish
         signal.set_wakeup_fd(-1)

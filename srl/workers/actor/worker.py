@@ -13,10 +13,10 @@ from functools import partial
 from srl.api.control import Episodes, Notice
 from srl.api.lanes import LanesConfig, LaneSpec
 from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
+from srl.base.errors import last_line
 from srl.base.meter import Counter
 from srl.base.seeding import derive
 from srl.base.state import NotYet, State, part, under
-from srl.base.text import last_line
 from srl.streams.push_producer import Producer
 from srl.streams.request import Client, InlineClient
 from srl.streams.resuming import restore_client, restore_producer, save_client, save_producer
@@ -167,7 +167,7 @@ class Actor:
                 f"environments broke {count} times within a minute in {self._context.place.name}; the last report:\n"
                 f"{report}"
             )
-        last = last_line(report, "no word", limit=None)
+        last = last_line(report, "no message", limit=None)
         self._context.report(Notice(f"an environment broke and was replaced: {last}"))
 
     def _report(self) -> None:

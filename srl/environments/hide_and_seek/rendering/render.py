@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from srl.base.suggestions import nearest
+from srl.base.errors import nearest
 from srl.base.tree import Array
 from srl.environments.hide_and_seek.rendering.camera import Camera
 from srl.environments.hide_and_seek.rendering.top_view import draw_map

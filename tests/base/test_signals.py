@@ -1,4 +1,4 @@
-"""A wish to end that a library swallowed is remembered."""
+"""A stop request that a library swallows is not lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import srl
-from srl.base import interrupts
+from srl.base import signals
 
 
 def swallow(number: signal.Signals) -> None:
@@ -20,31 +20,33 @@ def swallow(number: signal.Signals) -> None:
         os.kill(os.getpid(), number)
 
 
-@pytest.mark.parametrize("number", interrupts.WISHES)
-def test_what_was_swallowed_is_heeded_later(number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", signals.STOP_SIGNALS)
+def test_a_swallowed_signal_can_be_raised_later(number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with interrupts.remembered():
-        interrupts.heed()
+    with signals.recorded_stop_requests():
+        signals.raise_stop_request()
         swallow(number)
-        assert interrupts.asked() is number
+        assert signals.stop_request() is number
         with pytest.raises(KeyboardInterrupt):
-            interrupts.heed()
+            signals.raise_stop_request()
     assert signal.getsignal(number) is before
-    assert interrupts.asked() is None
+    assert signals.stop_request() is None
 
 
-def test_a_run_begun_after_a_swallowed_signal_ends(tmp_path: Path) -> None:
-    with interrupts.remembered():
+def test_a_run_that_starts_after_a_swallowed_signal_ends_at_once(tmp_path: Path) -> None:
+    with signals.recorded_stop_requests():
         swallow(signal.SIGINT)
         run = srl.train("CartPole-v1", root=tmp_path, steps=10**9, scheduler="inline")
     assert run.state == "stopped"
     assert run.status.steps == 0
 
 
-SCRIPT = "import os, signal; from srl.base import interrupts; {} interrupts.die_at_once(); os.kill(os.getpid(), 2)"
+SCRIPT = (
+    "import os, signal; from srl.base import signals; {} signals.end_at_once_on_interrupt(); os.kill(os.getpid(), 2)"
+)
 
 
 @pytest.mark.parametrize(("before", "code"), [("", -signal.SIGINT), ("signal.signal(2, signal.SIG_IGN);", 0)])
-def test_who_only_loads_dies_unless_signals_are_to_be_ignored(before: str, code: int) -> None:
+def test_an_interrupt_during_startup_ends_the_process_unless_it_is_ignored(before: str, code: int) -> None:
     ended = subprocess.run([sys.executable, "-c", SCRIPT.format(before)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (code, "")

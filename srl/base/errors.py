@@ -1,0 +1,139 @@
+"""Error messages for people: suggestions for misspelled names, summaries of reports, tracebacks of user code only."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+DEBUG = "SRL_DEBUG"
+"""Environment variable; with 1, every error is shown with its full traceback."""
+TRACEBACK_HEAD = "Traceback (most recent call last):"
+MAX_LISTED = 20
+SRL_DIRECTORY = Path(__file__).parents[1]
+STANDARD_LIBRARY = Path(sysconfig.get_paths()["stdlib"])
+INSTALLED = ("site-packages", "dist-packages")
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    """Return the end of a message about an unknown `word`: `; did you mean 'cartpole'?`, or `; valid ones: a, b, c` if
+    nothing is similar."""
+    from difflib import get_close_matches  # only a misspelled word needs it
+
+    names = sorted(set(valid))
+    if not names:
+        return "; there are none"
+    folded = {_fold(name): name for name in reversed(names)}
+    close = get_close_matches(_fold(word), folded, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {folded[close[0]]!r}?"
+    listed = ", ".join(names[:MAX_LISTED])
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return f"; valid ones: {listed}{more}"
+
+
+def _fold(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+def last_line(text: str, otherwise: str, limit: int | None = 300) -> str:
+    """Return the last line of a traceback or log, which says what happened; `otherwise` if the text is empty."""
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1][:limit] if lines else otherwise
+
+
+def in_one_line(report: str) -> str:
+    """Join the first line of a report (its subject) and the last one (what happened)."""
+    lines = [line for line in report.strip().splitlines() if line.strip()]
+    first = lines[0].removesuffix(TRACEBACK_HEAD).strip() if lines else ""
+    return " ".join([first, *(lines[-1:] if len(lines) > 1 else [])]).strip()[:300]
+
+
+def last_log_line(log: Path) -> str:
+    """Return the last line that an ended process wrote to its log file."""
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        text = ""
+    return last_line(text, "its log is empty")
+
+
+def debugging() -> bool:
+    return os.environ.get(DEBUG, "") not in ("", "0")
+
+
+def explain(error: BaseException) -> str:
+    """Return the text that a user sees: the traceback through their own code, if any, and a line that starts with
+    `srl: `."""
+    notes = getattr(error, "__notes__", ())  # an error from another process carries its traceback as a note
+    user = user_traceback(error) or "".join(f"{note.rstrip()}\n" for note in notes)
+    return f"{full_traceback(error) if debugging() else user}srl: {_message(error, bool(user))}"
+
+
+def full_traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def user_traceback(error: BaseException) -> str:
+    """Return the traceback from the first frame outside of SRL; empty if SRL itself reports the error.
+
+    If SRL wraps an error of the user's code (`raise ... from`), the wrapped one counts, unless the message of the outer
+    one already contains a traceback.
+    """
+    if TRACEBACK_HEAD in str(error):
+        return ""
+    for each in _causes(error):
+        frames = list(_frames(each.__traceback__))
+        owners = [_owner(frame) for frame in frames]
+        if "user" in owners:
+            return _format(each, frames[owners.index("user")])
+    frames = list(_frames(error.__traceback__))
+    owners = [owner for owner in map(_owner, frames) if owner != "standard"]
+    if owners[-1:] == ["installed"] and not isinstance(error, (OSError, MemoryError)):
+        last = max((i for i, frame in enumerate(frames) if _owner(frame) == "srl"), default=-1)
+        return _format(error, frames[last + 1])
+    return ""
+
+
+def _message(error: BaseException, traced: bool) -> str:
+    kind = type(error)
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    if isinstance(error, KeyError) and " " not in text:  # a bare key explains nothing
+        text = repr(text)
+        return f"KeyError: {text}" if traced else f"KeyError: {text} ({DEBUG}=1 shows where)"
+    if (traced and not kind.__module__.startswith("srl.")) or not text:
+        return f"{kind.__name__}: {text}".removesuffix(": ")
+    return text
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _owner(frame: TracebackType) -> str:
+    """Return srl | standard | installed | user."""
+    name = frame.tb_frame.f_code.co_filename
+    if name.startswith("<"):  # frames of importlib, and code that dataclasses generate
+        return "standard"
+    path = Path(name)
+    if path.is_relative_to(SRL_DIRECTORY):
+        return "srl"
+    if any(part in INSTALLED for part in path.parts):
+        return "installed"
+    return "standard" if path.is_relative_to(STANDARD_LIBRARY) else "user"
+
+
+def _format(error: BaseException, first: TracebackType) -> str:
+    lines = [f"{TRACEBACK_HEAD}\n", *traceback.format_tb(first)]
+    return "".join([*lines, *traceback.format_exception_only(error)])

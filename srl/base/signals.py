@@ -1,0 +1,69 @@
+"""Process signals: stop requests that are not lost, and a signal when the parent process dies.
+
+Python answers Ctrl-C with a KeyboardInterrupt wherever the program happens to be, and some of these places swallow it:
+callbacks of the import system and of the garbage collector, destructors, a library's bare `except`. Code that can be
+interrupted while it loads and prepares therefore also records the request, and checks the record before it continues.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_PR_SET_PDEATHSIG = 1
+
+_requests: list[signal.Signals] = []
+
+
+def end_at_once_on_interrupt() -> None:
+    """Let Ctrl-C end this process without cleanup, for the time before there is anything to clean up. A process that
+    was started with SIGINT ignored keeps ignoring it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def recorded_stop_requests() -> Iterator[None]:
+    """Within this context, SIGINT and SIGTERM raise KeyboardInterrupt and are also recorded for `stop_request`."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread can handle signals
+        return
+    present = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    # Ignored signals stay ignored. None means a handler that Python did not install; it stays, too.
+    before = {number: handler for number, handler in present.items() if handler not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, _record)
+    try:
+        yield
+    finally:
+        _requests.clear()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def stop_request() -> signal.Signals | None:
+    """Return the first recorded stop signal, or None."""
+    return _requests[0] if _requests else None
+
+
+def raise_stop_request() -> None:
+    """Raise KeyboardInterrupt if a stop signal was recorded."""
+    if _requests:
+        raise KeyboardInterrupt
+
+
+def _record(number: int, frame: FrameType | None) -> None:
+    _requests.append(signal.Signals(number))
+    raise KeyboardInterrupt
+
+
+def signal_on_parent_death(number: int) -> None:
+    """Ask the Linux kernel to send this process a signal when its parent dies. The kernel does not report a parent that
+    is already dead: check for that after this call."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)

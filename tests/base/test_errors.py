@@ -1,0 +1,115 @@
+"""An error of SRL is one line; an error of user code shows its traceback."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from srl.base import errors
+from srl.base.errors import nearest
+from srl.base.importing import load_object
+
+USER = """
+import json
+from srl.base.importing import load_object
+
+def bare():
+    return {}["hidden"]
+
+def deep():
+    json.loads("{")
+
+def misuse():
+    load_object("make")
+
+def broken():
+    return len(5)
+"""
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> ModuleType:
+    path = tmp_path / "mine.py"
+    path.write_text(USER)
+    spec = importlib.util.spec_from_file_location("user_module", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def error_of(work: Callable[[], object]) -> Exception:
+    """The error of `work`, without the frame of this function."""
+    with pytest.raises((ValueError, LookupError, TypeError)) as caught:
+        work()
+    outermost = caught.value.__traceback__
+    return caught.value.with_traceback(outermost.tb_next if outermost else None)
+
+
+def test_an_error_of_srl_is_one_line_unless_debugging(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = error_of(partial(load_object, "no_such_module:make"))
+    assert errors.explain(error).startswith("srl: no module 'no_such_module'")
+    monkeypatch.setenv("SRL_DEBUG", "1")
+    text = errors.explain(error)
+    assert text.startswith("Traceback")
+    assert "importing.py" in text
+    assert text.splitlines()[-1].startswith("srl: no module 'no_such_module'")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("bare", "srl: KeyError: 'hidden'"),
+        ("deep", "srl: JSONDecodeError: Expecting property name"),
+        ("misuse", "srl: ValueError: 'make' names no object"),
+        ("broken", "srl: TypeError: object of type 'int' has no len()"),
+    ],
+)
+def test_an_error_in_user_code_shows_the_traceback_from_there(user: ModuleType, name: str, line: str) -> None:
+    lines = errors.explain(error_of(getattr(user, name))).splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert "mine.py" in lines[1]
+    assert lines[1].endswith(f"in {name}")
+    assert lines[-1].startswith(line)
+
+
+def test_the_cause_of_an_error_is_shown_unless_the_message_contains_it(user: ModuleType) -> None:
+    cause = error_of(user.bare)
+    error = RuntimeError("the graph cannot be built")
+    error.__cause__ = cause
+    assert "in bare" in errors.explain(error)
+    error = RuntimeError(f"the environment broke:\n{errors.user_traceback(cause)}")
+    error.__cause__ = cause
+    assert errors.user_traceback(error) == ""
+
+
+def test_a_bare_key_is_never_the_text_message() -> None:
+    assert errors.explain(KeyError("hidden")) == "srl: KeyError: 'hidden' (SRL_DEBUG=1 shows where)"
+    assert errors.explain(KeyError("no version is tagged 'x'")) == "srl: no version is tagged 'x'"
+    assert errors.explain(ValueError()) == "srl: ValueError"
+
+
+def test_an_error_from_another_process_shows_the_traceback_in_its_notes() -> None:
+    error = ValueError("wrong shape")
+    error.add_note('Traceback (most recent call last):\n  File "mine.py", line 3, in make\nValueError: wrong shape\n')
+    text = errors.explain(error)
+    assert text.count("Traceback") == 1
+    assert text.endswith("ValueError: wrong shape\nsrl: ValueError: wrong shape")
+
+
+def test_a_similar_word_is_suggested_regardless_of_case_and_dashes() -> None:
+    assert nearest("cartpol", ["cartpole", "pong"]) == "; did you mean 'cartpole'?"
+    assert nearest("num-minibatchs", ["num_minibatches", "num_epochs"]) == "; did you mean 'num_minibatches'?"
+    assert nearest("PONG", ["Pong"]) == "; did you mean 'Pong'?"
+
+
+def test_valid_words_are_listed_if_none_is_similar() -> None:
+    assert nearest("xyz", ["b", "a"]) == "; valid ones: a, b"
+    assert nearest("xyz", []) == "; there are none"
+    assert nearest("zzz", [f"name{i:02d}" for i in range(25)]).endswith("name19 and 5 more")
