@@ -14,7 +14,6 @@ from srl.base.clock import ObservedTime
 from srl.base.errors import nearest
 from srl.base.statistics import spread
 from srl.controller.control_socket import FAULTS, AskFault, AskStatus, TellResult, TellStatus
-from srl.controller.fault_injection import FAULTS
 from srl.storage import update_journal
 from srl.storage.run_directory import RunDirectory
 
