@@ -18,15 +18,16 @@ import srl
 from srl.algorithms.returns import generalized_advantages
 from srl.algorithms.training.adam import FlatAdam
 from srl.algorithms.training.ranks import Ranks
-from srl.api.policy import Decision
+from srl.api.algorithm import AlgorithmConfig
+from srl.api.policy import Decision, Policy
 from srl.api.spaces import Box, Discrete, Space, array_spec
-from srl.api.trainer import TrainerGroup, TrainResult, Trajectory
+from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
 from srl.base.tree import Array, Tree, TreeSpec
 from srl.networks.flat import FlatParameters
 
 
 @dataclass(frozen=True)
-class A2CConfig:
+class A2CConfig(AlgorithmConfig):
     """Plain data: it travels to the workers as JSON and stands in the run's config.json."""
 
     gamma: float = 0.99
@@ -49,6 +50,10 @@ class A2CConfig:
     def build_trainer(self, observation: Space, action: Space, seed: int) -> A2CTrainer:
         return A2CTrainer(self, self._network(observation, action, seed))
 
+    def discount(self) -> float:
+        """Optional: `srl check-algo` asks for it, because values depend on it."""
+        return self.gamma
+
     def _network(self, observation: Space, action: Space, seed: int) -> ActorCritic:
         assert isinstance(observation, Box)
         assert isinstance(action, Discrete)
@@ -68,9 +73,8 @@ class ActorCritic(nn.Module):
         return self.actor(hidden), self.critic(hidden)[..., 0]  # logits [..., n], value [...]
 
 
-class A2CPolicy:
+class A2CPolicy(Policy):
     def __init__(self, network: ActorCritic, seed: int) -> None:
-        self.version = -1  # nothing loaded yet
         self._network = network
         self._flat = FlatParameters(network, gradients=False)
         self._generator = torch.Generator().manual_seed(seed)
@@ -88,7 +92,7 @@ class A2CPolicy:
         self.version = version
 
 
-class A2CTrainer:
+class A2CTrainer(Trainer):
     def __init__(self, config: A2CConfig, network: ActorCritic) -> None:
         self._config = config
         self._network = network

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal
+from typing import Literal
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppo.learning import LearningConfig
@@ -17,15 +17,19 @@ class A2CConfig(LearningConfig):
     older data counts by its probability ratio, which PPO's clip bounds. Wants small batches: its `--lanes` are few
     and its `--horizon` is short unless you give them."""
 
-    usual_lanes: ClassVar[int] = 16
-    usual_horizon: ClassVar[int] = 8
-    """Sizes where `--lanes` and `--horizon` do not say: a batch is one gradient step, and there must be many."""
     learning_rate: float = 3e-3
     """Adam's step size at the start of the run."""
     gae_lambda: float = 1.0
     """0 trusts the critic (TD), 1 trusts the rewards (Monte Carlo)."""
     normalize_advantage: Literal["batch", "none"] = "none"
     """Scale the advantages of a batch (over all trainers) to mean 0 and deviation 1."""
+
+    def suggested_lanes(self) -> int:
+        """Few: a batch is one gradient step, and there must be many."""
+        return 16
+
+    def suggested_horizon(self) -> int:
+        return 8
 
     def as_ppo(self) -> PPOConfig:
         shared = {field.name: getattr(self, field.name) for field in fields(self)}

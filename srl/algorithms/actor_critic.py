@@ -6,9 +6,10 @@ nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from srl.api.algorithm import AlgorithmConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Dict, Space, array_spec
 from srl.base.tree import ArraySpec, TreeSpec
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ActorCriticConfig(NetworkOptions):
+class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
     """The base of an algorithm's config; what is left to it is `build_trainer`."""
 
     normalize_observation: bool = False
@@ -70,6 +71,21 @@ class ActorCriticConfig(NetworkOptions):
         from srl.networks.memory.recurrent import state_size_of
 
         return state_size_of(self.build_network(observation, action, seed=0)[0])
+
+    def compute_device(self) -> str:
+        return self.device
+
+    def on_cpu(self) -> ActorCriticConfig:
+        return replace(self, device="cpu")
+
+    def memory_kind(self) -> str:
+        return self.memory
+
+    def action_mask_key(self) -> str:
+        return self.mask_key
+
+    def global_observation_keys(self) -> tuple[str, ...]:
+        return self.global_keys
 
     def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
         from srl.algorithms.torch_policy import TorchPolicy

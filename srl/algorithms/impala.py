@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppo.learning import LearningConfig
+from srl.api.algorithm import UpdateCost
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer
 
@@ -28,6 +29,9 @@ class ImpalaConfig(LearningConfig):
         super().__post_init__()
         self._check_counts("num_minibatches")
         self._check_positive("rho_clip", "c_clip")
+
+    def update_cost(self) -> UpdateCost:
+        return UpdateCost(1, self.num_minibatches)
 
     def as_ppo(self) -> PPOConfig:
         shared = {field.name: getattr(self, field.name) for field in fields(self)}

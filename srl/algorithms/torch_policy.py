@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from srl.algorithms.training.devices import fetch, move, place, resolve_device
-from srl.api.policy import Decision
+from srl.api.policy import Decision, Policy
 from srl.base.state import State
 from srl.base.tree import Array, Tree, map_tree
 from srl.networks.distributions.discrete import Distribution
@@ -18,12 +18,11 @@ from srl.networks.memory.recurrent import forget, state_size_of
 from srl.networks.passes import build_pass
 
 
-class TorchPolicy:
+class TorchPolicy(Policy):
     """Decides with `action`, `log_prob` and `value`, and `state` if the network has a memory. Box actions are not
     clipped: the adapter does."""
 
     def __init__(self, network: nn.Module, distribution: Distribution, seed: int, device: str = "cpu") -> None:
-        self.version = -1
         self._distribution = distribution
         self._device = resolve_device(device)
         self._flat = FlatParameters(place(network.eval(), self._device), gradients=False)

@@ -1,10 +1,11 @@
-"""The trainer contract: learns, knows no worker."""
+"""The trainer contract: it learns from batches, and knows no worker."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from srl.base.state import State
 from srl.base.tree import Array, Tree
@@ -14,8 +15,8 @@ from srl.base.tree import Array, Tree
 class Trajectory:
     """A batch: T steps of B lanes, time-major, plus row T, whose observation and decision only bootstrap.
 
-    `acting` marks the rows in which a lane really decided: only those may be learned from. Rewards and ends stand in
-    the row of the action that earned them.
+    `acting` marks the rows in which a lane really decided: only those may be learned from. Rewards and episode ends are
+    stored in the row of the action that caused them.
     """
 
     observation: Tree  # [T+1, B, ...]
@@ -26,7 +27,7 @@ class Trajectory:
     acting: Array  # [T+1, B] bool
     first: Array  # [T+1, B] bool
     version: Array  # [T+1, B] int32: the policy version that decided
-    state: Tree | None = None  # [T+1, B, ...]: what a recurrent policy remembered when it decided; void where `first`
+    state: Tree | None = None  # [T+1, B, ...]: memory of a recurrent policy before it decided; invalid where `first`
 
     @property
     def num_decisions(self) -> int:
@@ -39,57 +40,61 @@ class TrainResult:
     """Decisions learned from, over all ranks."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     skipped: bool = False
-    """The update was refused (a loss or gradient that is not finite); parameters are as before."""
+    """Whether the update was refused because a loss or gradient was not finite; parameters are then as before."""
 
 
 class Rendezvous(Protocol):
-    """A few values that all ranks see, for those who are on several hosts."""
+    """A small key-value store that all ranks see, for ranks on several hosts."""
 
     def set(self, key: str, value: bytes) -> None: ...
 
     def get(self, key: str) -> bytes:
-        """Waits until somebody set it. Raises TimeoutError."""
+        """Wait until the key is set and return its value. Raises TimeoutError."""
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class TrainerGroup:
-    """Data-parallel company: who am I, how many are we, where do we meet."""
+    """Rank, world size and rendezvous of this trainer."""
 
     rank: int
     size: int
     rendezvous: str | Rendezvous
-    """A torch.distributed init method, for ranks of one host, or a meeting."""
+    """A torch.distributed init method, for ranks of one host, or a key-value store."""
     timeout: float = 30.0
     interface: str = ""
-    """The network interface on which ranks reach each other; empty: whatever is found."""
+    """Network interface between the ranks; empty: chosen by torch."""
 
 
-@runtime_checkable
-class Trainer(Protocol):
+class Trainer(ABC):
+    """Base class of trainers."""
+
+    @abstractmethod
     def step(self, batch: Trajectory, progress: float) -> TrainResult:
         """Learn from one batch. `progress` in [0, 1] drives schedules."""
 
+    @abstractmethod
     def parameters(self) -> Array:
-        """What policies load: one flat float32 vector [P], valid until the next `step`."""
+        """The vector that policies load, float32 [P]; valid until the next `step`."""
 
+    @abstractmethod
     def state(self) -> Mapping[str, Array]:
-        """All that an exact restart needs, as arrays whose shapes never change; valid until the next `step`. What
-        `parameters` returns is among them under that name: a checkpoint holds this and nothing else."""
+        """Everything that an exact restart needs, as arrays whose shapes never change; valid until the next `step`. It
+        includes the vector of `parameters` under that name: a checkpoint holds this state and nothing else."""
 
+    @abstractmethod
     def restore(self, state: Mapping[str, Array]) -> None: ...
 
+    @abstractmethod
     def join(self, group: TrainerGroup) -> None:
-        """Train with others from now on: every rank calls `step` equally often and ends with the same parameters."""
+        """Train with other ranks from now on: all ranks call `step` equally often and end with the same parameters."""
 
+    def uncommitted_state(self) -> State:
+        """Arrays beyond `state`, such as batches kept for later. They are saved with runs of one thread, which resume
+        exactly, and lost with the trainer elsewhere. Default: none."""
+        return {}
 
-@runtime_checkable
-class HoldingTrainer(Protocol):
-    """Optional: a trainer that holds more than it commits, such as batches for later. That is saved where all that is
-    under way is saved, in runs of one thread, and lost with the trainer elsewhere."""
-
-    def held(self) -> State: ...
-
-    def take_back(self, state: State) -> None:
-        """What `held` gave, after `restore`."""
+    def restore_uncommitted(self, state: State) -> None:
+        """Take over what `uncommitted_state` returned; called after `restore`. Default: do nothing."""
+        return

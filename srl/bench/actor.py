@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from srl.api.algorithm import AlgorithmConfig
 from srl.api.block import BlockSpec
 from srl.api.lanes import LanesConfig
-from srl.api.policy import Decision
+from srl.api.policy import Decision, Policy
 from srl.api.spaces import Space, array_spec
 from srl.api.trainer import Trainer
 from srl.api.transport import Message
@@ -42,7 +43,7 @@ REPEATS = 25
 
 
 @dataclass(frozen=True)
-class UniformConfig:
+class UniformConfig(AlgorithmConfig):
     """A policy that draws uniformly from a table made beforehand, so that an actor's own cost shows."""
 
     def check(self, observation: Space, action: Space) -> None:
@@ -58,9 +59,8 @@ class UniformConfig:
         raise ValueError("a uniform policy does not learn")
 
 
-class UniformPolicy:
+class UniformPolicy(Policy):
     def __init__(self, action: Space, seed: int) -> None:
-        self.version = -1
         self._space = action
         self._generator = np.random.default_rng(seed)
         self._table: list[Tree] = []

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from srl.api.policy import Decision
+from srl.api.algorithm import AlgorithmConfig
+from srl.api.policy import Decision, Policy
 from srl.api.spaces import Space, array_spec
-from srl.api.trainer import TrainerGroup, TrainResult, Trajectory
+from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
 from srl.base.tree import Array, Tree, TreeSpec
 from srl.bench.options import BenchOptions
 from srl.results.random_actions import random_actions
@@ -27,7 +28,7 @@ TURNS = 3
 
 
 @dataclass(frozen=True)
-class DistantConfig:
+class DistantConfig(AlgorithmConfig):
     """A policy behind a busy or distant accelerator: an answer takes `seconds`, during which nothing computes here."""
 
     seconds: float = ANSWER_SECONDS
@@ -45,9 +46,8 @@ class DistantConfig:
         return IdleTrainer()
 
 
-class DistantPolicy:
+class DistantPolicy(Policy):
     def __init__(self, action: Space, seed: int, seconds: float) -> None:
-        self.version = -1
         self._space = action
         self._seconds = seconds
         self._generator = np.random.default_rng(seed)
@@ -60,7 +60,7 @@ class DistantPolicy:
         self.version = version
 
 
-class IdleTrainer:
+class IdleTrainer(Trainer):
     """Takes batches and learns nothing."""
 
     def step(self, batch: Trajectory, progress: float) -> TrainResult:

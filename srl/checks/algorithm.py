@@ -137,7 +137,7 @@ class _Trial:
     @property
     def _global_keys(self) -> tuple[str, ...]:
         """Parts of the observation that only the critic sees."""
-        return tuple(getattr(algorithm_of(self._options), "global_keys", ()))
+        return algorithm_of(self._options).global_observation_keys()
 
     def _environment(self) -> tuple[str, dict[str, Any]]:
         """The probe's name and options; where the critic sees parts of its own, a probe that has them."""
@@ -154,17 +154,15 @@ class _Trial:
     def _prepare(self, team: TeamSpec) -> tuple[dict[str, Any], str]:
         """How the algorithm's config is changed for this probe, and what to say about it. What the user set stays."""
         config = algorithm_of(self._options)
-        defaults = _defaults(config)
+        defaults, values = _defaults(config), vars(config)
         changes: dict[str, Any] = {"learning_rate": self._case.learning_rate, "gamma": DISCOUNT}
-        changes |= {name: most for name, most in AT_MOST.items() if getattr(config, name, 0) > most}
+        changes |= {name: most for name, most in AT_MOST.items() if values.get(name, 0) > most}
         note = ""
-        if self._case.needs == "memory" and getattr(config, "memory", None) == NO_MEMORY:
+        if self._case.needs == "memory" and values.get("memory") == NO_MEMORY:
             changes["memory"] = MEMORY
             changes["memory_size"] = 16
         changes = {
-            name: value
-            for name, value in changes.items()
-            if name in defaults and getattr(config, name) == defaults[name]
+            name: value for name, value in changes.items() if name in defaults and values[name] == defaults[name]
         }
         fitted = algorithm_of(self._with(changes))
         try:
@@ -175,12 +173,12 @@ class _Trial:
         if self._case.needs == "memory":
             if "state" not in decision:
                 raise _Unsupported("its decisions have no `state`: the policy has no memory")
-            kind = getattr(fitted, "memory", "")
+            kind = fitted.memory_kind()
             note = f"memory {kind}" if kind else ""
         if self._case.values and "value" not in decision:
             raise _Unsupported("its decisions have no `value`")
-        if self._case.discounted and not hasattr(fitted, "gamma"):
-            raise _Unsupported("its config has no `gamma`, on which the answer depends")
+        if self._case.discounted and fitted.discount() is None:
+            raise _Unsupported("its config has no discount (`discount` returns None), on which the answer depends")
         if self._case.needs == "mask" and (share := _forbidden_share(_untrained(fitted, team), team)) > 0.0:
             raise _Unsupported(f"`action_mask` is not read: {share:.0%} of an untrained policy's actions are forbidden")
         return changes, note
@@ -221,7 +219,8 @@ class _Trial:
         )
 
     def _wanted(self, config: AlgorithmConfig) -> dict[str, float]:
-        case, discount = self._case, getattr(config, "gamma", DISCOUNT)
+        case, own = self._case, config.discount()
+        discount = DISCOUNT if own is None else own
         wanted = {seen.title: seen.value(discount) for seen in case.values}
         if case.best is not None:
             wanted["return"] = case.best
@@ -258,7 +257,8 @@ class _Trial:
         else:
             options = replace(options, algo_args={**options.algo_args, **changes})
         config = algorithm_of(options)
-        per_batch = getattr(config, "epochs", 1) * getattr(config, "num_minibatches", 1)
+        cost = config.update_cost()
+        per_batch = cost.epochs * cost.minibatches
         updates = max(1, round(max(MIN_UPDATES, self._case.gradient_steps / per_batch) * self._effort))
         return replace(
             options,

@@ -59,12 +59,6 @@ def export(
     if path.suffix != ".onnx":
         raise ValueError(f"policies are exported as .onnx; found {path.name!r}")
     saved = read_policy(source, policy)
-    algorithm: Any = saved.algorithm
-    if not hasattr(algorithm, "build_network"):
-        raise ValueError(
-            f"{type(algorithm).__name__} has no method build_network(observation, action, seed) that gives a torch "
-            "network and its distribution, so its policies cannot be exported"
-        )
     facts = {
         "srl": json.dumps({"run": home.name, "checkpoint": source.name, "policy": saved.name}),
         "observation_space": json.dumps(to_data(saved.observation)),
@@ -82,8 +76,7 @@ def export(
 def _write(saved: SavedPolicy, path: Path, facts: dict[str, str]) -> tuple[list[str], list[str]]:
     from srl.algorithms.export import write_onnx
 
-    algorithm: Any = saved.algorithm
-    network, distribution = algorithm.build_network(saved.observation, saved.action, 0)
+    network, distribution = saved.algorithm.build_network(saved.observation, saved.action, 0)
     try:
         return write_onnx(
             network, distribution, saved.observation, saved.action, saved.parameters, path, facts, saved.global_keys
@@ -93,8 +86,8 @@ def _write(saved: SavedPolicy, path: Path, facts: dict[str, str]) -> tuple[list[
     except Exception as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ValueError(
-            f"the network of {type(algorithm).__name__} cannot be written as ONNX: {reason} (torch.export must be able "
-            "to follow it: no branches that hang on values, no calls out of torch)"
+            f"the network of {type(saved.algorithm).__name__} cannot be written as ONNX: {reason} (torch.export "
+            "must be able to follow it: no branches that hang on values, no calls out of torch)"
         ) from error
 
 

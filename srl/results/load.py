@@ -152,12 +152,12 @@ class SavedPolicy:
     @property
     def mask_key(self) -> str:
         """The part of the observation that says which actions are allowed, if there is one of this name."""
-        return str(getattr(self.algorithm, "mask_key", ""))
+        return self.algorithm.action_mask_key()
 
     @property
     def global_keys(self) -> tuple[str, ...]:
         """Parts of the observation that only the critic saw: nobody needs them to act."""
-        return tuple(getattr(self.algorithm, "global_keys", ()))
+        return self.algorithm.global_observation_keys()
 
 
 def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:

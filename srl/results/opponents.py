@@ -18,7 +18,7 @@ from srl.results.random_actions import random_actions
 RANDOM = "random"
 
 
-class RandomPolicy:
+class RandomPolicy(Policy):
     """Any of the actions that are allowed, each as likely as the others."""
 
     def __init__(self, action: Space, seed: int, mask_key: str = MASK_KEY) -> None:
@@ -34,7 +34,7 @@ class RandomPolicy:
         pass
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(Policy):
     """A function of one observation and a random generator that returns an action."""
 
     def __init__(self, function: Callable[[Any, np.random.Generator], Any], seed: int) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from srl.api.policy import Policy, ResumablePolicy
+from srl.api.policy import Policy
 from srl.api.streams import Cell, OpenBlock, PostedBlock
 from srl.api.transport import Channel
 from srl.base.state import NotResumable, State, pack, part, under, unpack
@@ -218,14 +218,10 @@ def _meet_clients(server: Server) -> None:
 
 
 def save_policy(policy: Policy) -> State:
-    if not isinstance(policy, ResumablePolicy):
-        raise NotResumable(f"{type(policy).__name__} has no `state` and `restore` for its random generator")
     return policy.state()
 
 
 def restore_policy(policy: Policy, state: State) -> None:
-    if not isinstance(policy, ResumablePolicy):
-        raise NotResumable(f"{type(policy).__name__} has no `state` and `restore` for its random generator")
     policy.restore(state)
 
 

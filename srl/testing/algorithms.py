@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from srl.api.algorithm import AlgorithmConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
@@ -14,7 +15,7 @@ from srl.base.tree import Array, TreeSpec
 from srl.testing.policies import DECISION_SPEC, MEMORY_SPEC, CountingPolicy
 
 
-class CountingTrainer:
+class CountingTrainer(Trainer):
     """Its only parameter is the number of updates that were applied."""
 
     def __init__(self, skip: tuple[int, ...] = ()) -> None:
@@ -45,7 +46,7 @@ class CountingTrainer:
 
 
 @dataclass(frozen=True)
-class CountingConfig:
+class CountingConfig(AlgorithmConfig):
     skip: tuple[int, ...] = ()
     """Numbers of the updates that are refused, as if their gradient were not finite."""
     memory: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from srl.api.policy import Decision
+from srl.api.policy import Decision, Policy
 from srl.base.seeding import generator, generator_state, restore_generator
 from srl.base.state import State
 from srl.base.tree import Array, ArraySpec, Tree, TreeSpec, leaves
@@ -14,14 +14,13 @@ DECISION_SPEC: dict[str, TreeSpec] = {"action": ArraySpec((), "int64"), "value":
 MEMORY_SPEC: dict[str, TreeSpec] = {**DECISION_SPEC, "state": ArraySpec((2,), "float32")}
 
 
-class CountingPolicy:
+class CountingPolicy(Policy):
     """Draws actions from its own generator; `value` is the sum of the lane's observation plus the first parameter.
 
     With `memory` it remembers of each lane how many decisions its episode had, and the value of the last one.
     """
 
     def __init__(self, seed: int = 0, memory: bool = False) -> None:
-        self.version = -1
         self.memory = memory
         self.parameters = np.zeros(1, np.float32)
         self.batches: list[int] = []

@@ -123,7 +123,7 @@ def test_what_an_algorithm_cannot_do_is_told_and_is_no_pass() -> None:
     results = check_algo(CountingConfig(), probes=("endless", "memory"))
     assert [result.verdict for result in results] == ["not supported", "not supported"]
     assert [result.note for result in results] == [
-        "its config has no `gamma`, on which the answer depends",
+        "its config has no discount (`discount` returns None), on which the answer depends",
         "its decisions have no `state`: the policy has no memory",
     ]
     assert has_failed(results), "nothing is known of it"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from srl.algorithms.ppo.config import PPOConfig
+from srl.api.algorithm import AlgorithmConfig
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.worker import WorkerConfig
 from srl.environments.registry import lanes_config
@@ -26,7 +27,7 @@ class TwistedConfig(PPOConfig):
 
 
 @dataclass(frozen=True)
-class LazyConfig:
+class LazyConfig(AlgorithmConfig):
     """Lacks nearly everything."""
 
     speed: int = 1
@@ -88,8 +89,10 @@ def test_an_unknown_algorithm_or_option_is_refused_with_the_nearest_name() -> No
 
 
 def test_a_class_that_is_no_algorithm_is_told_what_it_lacks() -> None:
-    with pytest.raises(ValueError, match="it lacks decision_spec, build_policy, build_trainer"):
+    with pytest.raises(ValueError, match="it lacks build_policy, build_trainer, decision_spec"):
         algorithm_of(make_options(algo=f"{HERE}:LazyConfig"))
+    with pytest.raises(ValueError, match=r"must inherit from srl\.api\.algorithm\.AlgorithmConfig"):
+        algorithm_of(make_options(algo=f"{HERE}:BystanderConfig"))
     with pytest.raises(ValueError, match="must be a frozen dataclass"):
         algorithm_of(make_options(algo=f"{HERE}:with_bystander"))
 
@@ -108,10 +111,10 @@ def test_a_graph_that_cannot_work_is_refused() -> None:
 
 
 def test_what_python_gives_as_objects_becomes_names() -> None:
-    named = by_name({"graph": with_bystander, "algo": LazyConfig(speed=2), "steps": 5})
+    named = by_name({"graph": with_bystander, "algo": TwistedConfig(twist=2.0), "steps": 5})
     assert named["graph"].endswith(":with_bystander")
-    assert named["algo"].endswith(":LazyConfig")
-    assert named["algo_args"] == {"speed": 2}
+    assert named["algo"].endswith(":TwistedConfig")
+    assert named["algo_args"]["twist"] == 2.0
     assert named["steps"] == 5
 
 

@@ -11,7 +11,7 @@ from srl.algorithms.ppo.config import PPOConfig
 from srl.base.config import from_data
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.probe import probe
-from srl.experiments.graph.standard import choose_sizes, on_cpu, standard_experiment
+from srl.experiments.graph.standard import choose_sizes, standard_experiment
 from srl.experiments.options.train_options import TrainOptions
 from srl.testing.algorithms import CountingConfig
 from srl.workers.actor.worker import ActorConfig
@@ -46,7 +46,7 @@ def test_trainers_and_policy_workers_use_the_device_and_actors_the_cpu(
 
 def test_an_algorithm_without_a_device_is_left_as_it_is() -> None:
     config = CountingConfig()
-    assert on_cpu(config) is config
+    assert config.on_cpu() is config
 
 
 def test_how_fast_a_step_seems_decides_the_number_of_actors_but_not_of_runs_that_can_be_repeated() -> None:

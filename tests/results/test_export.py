@@ -70,7 +70,7 @@ def test_a_policy_acts_without_srl(tmp_path: Path, capsys: pytest.CaptureFixture
     assert act_alone(run.path / "policy.onnx", observations).tolist() == wanted.tolist()
 
 
-VARIED = f"{Path(__file__).with_name('varied.py')}:Varied"
+VARIED = f"{Path(__file__).parents[1] / 'experiments' / 'varied.py'}:Varied"
 ALL_AT_ONCE = ({"observation": "parts", "action": "hybrid", "masked": True}, {"memory": "lstm"})
 FEW = [
     ({"observation": "vector", "action": "discrete", "masked": True}, {}),

@@ -8,6 +8,7 @@ from typing import Literal
 
 from srl.algorithms.ppo.learning import LearningConfig
 from srl.algorithms.training.schedules import Schedule
+from srl.api.algorithm import UpdateCost
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer
 
@@ -59,6 +60,9 @@ class PPOConfig(LearningConfig):
             raise ValueError(f"dual_clip must be more than 1, found {self.dual_clip}")
         if self.adapt_kl is not None and self.kl_coefficient == 0.0:
             raise ValueError("adapt_kl changes kl_coefficient, which must start above 0; found 0")
+
+    def update_cost(self) -> UpdateCost:
+        return UpdateCost(self.epochs, self.num_minibatches)
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         from srl.algorithms.ppo.trainer import PPOTrainer

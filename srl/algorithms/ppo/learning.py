@@ -42,6 +42,9 @@ class LearningConfig(ActorCriticConfig):
         self._check_not_negative("learning_rate_final", "value_coefficient", "entropy_coefficient", "entropy_final")
         self._check_not_negative("weight_decay")
 
+    def discount(self) -> float:
+        return self.gamma
+
     def _check_range(self, names: tuple[str, ...], low: float, high: float) -> None:
         for name in names:
             if not low <= getattr(self, name) <= high:

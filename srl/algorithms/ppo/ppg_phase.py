@@ -66,7 +66,7 @@ class AuxiliaryPhase:
     def forget(self) -> None:
         self._kept.clear()
 
-    def held(self) -> State:
+    def state(self) -> State:
         """The batches since the last phase."""
         found: dict[str, Array] = {}
         for number, (batch, target) in enumerate(self._kept):
@@ -74,8 +74,7 @@ class AuxiliaryPhase:
             found |= under(str(number), {"target": target, **{f"batch/{path}": leaf for path, leaf in leaves(parts)}})
         return found
 
-    def take_back(self, state: State) -> None:
-        """What `held` gave."""
+    def restore(self, state: State) -> None:
         count = len({key.partition("/")[0] for key in state})
         saved = [part(state, str(number)) for number in range(count)]
         self._kept = [(Trajectory(**from_leaves(part(one, "batch"))), one["target"]) for one in saved]

@@ -20,7 +20,7 @@ from srl.algorithms.training.devices import fetch
 from srl.algorithms.training.finite import NotFiniteError
 from srl.algorithms.training.learner import Learner
 from srl.algorithms.training.schedules import scheduled
-from srl.api.trainer import TrainerGroup, TrainResult, Trajectory
+from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
 from srl.base.state import State
 from srl.base.tree import Array
 from srl.networks.distributions.discrete import Distribution
@@ -29,7 +29,7 @@ KL_MARGIN = 1.5
 """How far a divergence may be from the wanted one before something is done about it."""
 
 
-class PPOTrainer:
+class PPOTrainer(Trainer):
     """With a `phase`, it is PPG."""
 
     def __init__(
@@ -204,12 +204,12 @@ class PPOTrainer:
         self._learner.restore(state)
         self._forget()
 
-    def held(self) -> State:
-        return {} if self._phase is None else self._phase.held()
+    def uncommitted_state(self) -> State:
+        return {} if self._phase is None else self._phase.state()
 
-    def take_back(self, state: State) -> None:
+    def restore_uncommitted(self, state: State) -> None:
         if self._phase is not None:
-            self._phase.take_back(state)
+            self._phase.restore(state)
 
     def join(self, group: TrainerGroup) -> None:
         self._learner.join(group)

@@ -40,7 +40,7 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     options = replace(options, roles=with_checkpoints(options.roles))
     check_sinks(options.sinks)
     environment = lanes_config(env, **options.env_args)
-    if mask_key := getattr(algorithm_of(options), "mask_key", ""):
+    if mask_key := algorithm_of(options).action_mask_key():
         environment = environment.with_mask_key(mask_key)
     if options.algo == "mappo":
         environment = environment.with_global_state()

@@ -23,7 +23,7 @@ FORM = "GROUP=NAME:AMOUNT,..., e.g. trainers=gpu:1,cpu:4 with names cpu, gpu, me
 
 def wants_gpu(algorithm: AlgorithmConfig) -> bool:
     """Was a GPU asked for by name? With `auto` it is used where one is found."""
-    return str(getattr(algorithm, "device", "")).partition(":")[0] == "cuda"
+    return algorithm.compute_device().partition(":")[0] == "cuda"
 
 
 def gpu_shares(algorithm: AlgorithmConfig, trainers: int, policies: int) -> tuple[float, float]:

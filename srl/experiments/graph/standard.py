@@ -7,7 +7,6 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
-from srl.api.algorithm import AlgorithmConfig
 from srl.api.block import BlockSpec
 from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
 from srl.api.lanes import LanesConfig, TeamSpec
@@ -59,27 +58,19 @@ def has_accelerator() -> bool:
     return any(os.path.exists(path) for path in ("/dev/nvidia0", "/dev/kfd"))
 
 
-def on_cpu(algorithm: AlgorithmConfig) -> AlgorithmConfig:
-    """For policies that decide inside actors, where an accelerator's context in every process would cost more than it
-    gives, and for those loaded from a run later, perhaps on another machine. Configs say where by a field `device`."""
-    config: Any = algorithm
-    placed: AlgorithmConfig = replace(config, device="cpu") if hasattr(config, "device") else config
-    return placed
-
-
 def choose_sizes(options: TrainOptions, probed: Probed, cores: int, inline: bool) -> Sizes:
     """Light environments leave a core to the trainer; heavy ones take all of them. In one thread a second actor brings
     nothing, and a number that hung on how fast this machine is just now would keep runs from being repeated."""
     image = any(has_image(team.observation) for team in probed.spec.teams)
     algorithm = algorithm_of(options)
-    update_us = UPDATE_US["image" if image else "vector"] * getattr(algorithm, "epochs", 1)
+    update_us = UPDATE_US["image" if image else "vector"] * algorithm.update_cost().epochs
     heavy = probed.step_us > update_us
     # In one thread more actors gain nothing, and runs that shall repeat cannot depend on a measurement.
     chosen = 1 if options.scheduler == "inline" else cores if heavy else max(1, cores - 1)
     actors = options.actors or chosen
     ring = options.ring or (1 if inline else 2)
-    lanes = options.lanes or (int(getattr(algorithm, "usual_lanes", 8 if image else 64)) // ring or 1)
-    horizon = options.horizon or int(getattr(algorithm, "usual_horizon", 128 if image else 32))
+    lanes = options.lanes or max(1, (algorithm.suggested_lanes() or (8 if image else 64)) // ring)
+    horizon = options.horizon or algorithm.suggested_horizon() or (128 if image else 32)
     return Sizes(actors, lanes, ring, horizon, options.batch)
 
 
@@ -111,7 +102,7 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
     watched = RestartRule(hang_timeout=options.hang_timeout)
     for own, members, agents in zip(named, teams, num_agents, strict=True):
         policy, algorithm = own.policy, own.algorithm
-        light = on_cpu(algorithm)
+        light = algorithm.on_cpu()
         team = spec.teams[members[0]]
         _check(own, team, here=options.scheduler not in CLUSTERS)
         policies = options.policies if inference != "inline" else 0
@@ -196,7 +187,7 @@ def _check(role: RoleOptions, team: TeamSpec, here: bool) -> None:
             if known != space:
                 raise ValueError(f"{who}: the frozen policy of {role.frozen} was trained on another {name} space")
     try:
-        (role.algorithm if here else on_cpu(role.algorithm)).check(team.observation, team.action)
+        (role.algorithm if here else role.algorithm.on_cpu()).check(team.observation, team.action)
     except ValueError as error:
         raise ValueError(str(error) if role.agents == "*" else f"{who}: {error}") from error
 

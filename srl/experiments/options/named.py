@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, cast
+from typing import Any
 
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.experiment import Experiment, WorkerGroup
@@ -22,16 +22,16 @@ def algorithm_of(options: TrainOptions) -> AlgorithmConfig:
     kind = load_object(options.algo)
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise ValueError(f"{options.algo} must be a frozen dataclass, found {type(kind).__name__} {kind!r}")
-    methods = ("check", "decision_spec", "build_policy", "build_trainer")
-    missing = [name for name in methods if not hasattr(kind, name)]
-    if missing:
-        raise ValueError(f"{options.algo} is no AlgorithmConfig (srl.api.algorithm): it lacks {', '.join(missing)}")
+    if not issubclass(kind, AlgorithmConfig):
+        raise ValueError(f"{options.algo} must inherit from srl.api.algorithm.AlgorithmConfig, found {kind!r}")
+    if missing := sorted(kind.__abstractmethods__):
+        raise ValueError(f"{options.algo} is not a complete AlgorithmConfig: it lacks {', '.join(missing)}")
     known = [field.name for field in dataclasses.fields(kind) if field.init]
     for name in options.algo_args:
         if name not in known:
             raise ValueError(f"{kind.__name__} has no option {name!r}{nearest(name, known)}")
-    built: Any = kind(**options.algo_args)
-    return cast("AlgorithmConfig", built)
+    built: AlgorithmConfig = kind(**options.algo_args)
+    return built
 
 
 def title_of(algo: str) -> str:

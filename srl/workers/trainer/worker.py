@@ -11,7 +11,7 @@ import numpy as np
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.control import Done, Figures, Notice
 from srl.api.spaces import Space
-from srl.api.trainer import HoldingTrainer, TrainerGroup
+from srl.api.trainer import TrainerGroup
 from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
@@ -62,7 +62,7 @@ class TrainerWorkerConfig(WorkerConfig):
         return replace(self, target_steps=target_steps)
 
     def sizes(self) -> dict[str, int]:
-        num_minibatches = getattr(self.algorithm, "num_minibatches", 0)
+        num_minibatches = self.algorithm.update_cost().minibatches
         return {
             "horizon": self.samples.spec.horizon,
             "batch": self.samples.batch,
@@ -235,14 +235,12 @@ class TrainerWorker:
         """What is not in the commit: the stream, the updates refused in a row, and what the trainer holds beside it."""
         if self._used is not None:
             raise NotYet("an update is not published yet")
-        held = self._trainer.held() if isinstance(self._trainer, HoldingTrainer) else {}
-        own = {"skipped": np.array(self._skipped), **under("held", held)}
+        own = {"skipped": np.array(self._skipped), **under("uncommitted", self._trainer.uncommitted_state())}
         return {**own, **under("batches", self._batches.state())}
 
     def restore(self, state: State) -> bool:
         self._skipped = int(state["skipped"])
-        if isinstance(self._trainer, HoldingTrainer):
-            self._trainer.take_back(part(state, "held"))
+        self._trainer.restore_uncommitted(part(state, "uncommitted"))
         return self._batches.restore(part(state, "batches"))
 
     def close(self) -> None:
