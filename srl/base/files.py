@@ -1,15 +1,35 @@
-"""Files that are whole or not there."""
+"""Atomic and durable writes of files, and readable explanations of disk errors."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+REMEDIES = {
+    errno.ENOSPC: "the disk is full; free some space or choose another place with --root",
+    errno.EDQUOT: "your disk quota is used up; free some space or choose another place with --root",
+    errno.EFBIG: "the file would exceed the allowed size; raise `ulimit -f` or choose another place with --root",
+    errno.EACCES: "permission denied; change its permissions or choose another place with --root",
+    errno.EPERM: "permission denied; change its permissions or choose another place with --root",
+    errno.EROFS: "the file system is read-only; choose another place with --root",
+    errno.ENOTDIR: "a part of this path is a file; choose another place with --root",
+    errno.EEXIST: "a file of that name exists; choose another place with --root",
+    errno.ENAMETOOLONG: "the path is too long; choose a shorter --name or --root",
+    errno.EMFILE: "too many open files; raise `ulimit -n`",
+    errno.ENOENT: "it does not exist",
+}
+
+
+def explain_os_error(error: OSError) -> str:
+    """Return what went wrong and what to do about it."""
+    return REMEDIES.get(error.errno or 0, error.strerror or str(error))
+
 
 def write_synced(path: Path, content: bytes) -> None:
-    """A new file whose content has reached the disk when this returns."""
+    """Create a file; its content has reached the disk when this returns."""
     with open(path, "xb") as file:
         file.write(content)
         file.flush()
@@ -18,21 +38,23 @@ def write_synced(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Where to write a file, of the same ending, that takes the place of `path` at once when the block ends. If it ends
-    with an error, what stood there stays."""
+    """Yield a temporary path with the same suffix, whose file replaces `path` atomically when the block ends.
+
+    If the block raises, the file at `path` stays as it was.
+    """
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         temporary.unlink(missing_ok=True)
         yield temporary
         os.replace(temporary, path)
     except BaseException:
-        with contextlib.suppress(OSError):  # what brought us here is the error to report
+        with contextlib.suppress(OSError):  # the first error is the one to report
             temporary.unlink(missing_ok=True)
         raise
 
 
 def write_whole(path: Path, content: bytes, sync: bool = False) -> None:
-    """Replace the file at once: readers see the former content or the new one, never a part."""
+    """Replace the file atomically: readers see the old content or the new one, never a part."""
     with replacing(path) as temporary:
         if sync:
             write_synced(temporary, content)
@@ -41,7 +63,7 @@ def write_whole(path: Path, content: bytes, sync: bool = False) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names inside a directory (new, renamed, removed) survive a power failure."""
+    """Make created, renamed and removed names inside a directory survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

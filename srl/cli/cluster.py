@@ -32,7 +32,7 @@ class Logs:
         from srl.base.errors import nearest
         from srl.storage.run_directory import find
 
-        run = find(self.run_name, self.root, barren=True)
+        run = find(self.run_name, self.root, include_empty=True)
         known = sorted(path.stem for path in run.logs.glob("*.log"))
         wanted = run.log(self.worker).stem if self.worker else ""
         if wanted and wanted not in known:

@@ -15,7 +15,7 @@ from srl.storage import ROOT
 
 if TYPE_CHECKING:
     from srl.api.status import RunStatus
-    from srl.storage.run_listing import Listed
+    from srl.storage.run_listing import ListedRun
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class Ps:
         return 0
 
 
-def _listed(status: RunStatus) -> Listed:
-    from srl.storage.run_listing import Listed
+def _listed(status: RunStatus) -> ListedRun:
+    from srl.storage.run_listing import ListedRun
 
-    return Listed(status.run, status.state, status.steps, status.return_mean, time.time(), status.path)
+    return ListedRun(status.run, status.state, status.steps, status.return_mean, time.time(), status.path)
 
 
 def _statuses(root: Path) -> list[RunStatus]:

@@ -1,6 +1,6 @@
-"""What a run leaves on disk: its directory, checkpoints and metrics."""
+"""Files of a run: its directory, checkpoints, metrics and journal."""
 
 from pathlib import Path
 
 ROOT = Path("runs")
-"""Where runs lie unless somebody says otherwise: here, below the directory that a command is given in."""
+"""Default directory of runs, relative to the directory where a command is run."""

@@ -1,4 +1,4 @@
-"""Who writes checkpoints while somebody else has to look after workers."""
+"""A thread that writes checkpoints so that supervision does not wait for the disk."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 
 class BackgroundWriter:
-    """A disk may take half a minute to take what it is given. Whoever supervises workers must not wait for it: hosts
-    that hear nothing for so long believe that their controller is gone. `beside` gives the work to a thread, one piece
-    after the other; without it all is done at once, as a run of one thread wants it."""
+    """Runs write jobs one after the other, in a thread or, where not `threaded`, at once.
 
-    def __init__(self, beside: bool) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scribe") if beside else None
-        self._orders: deque[Future[None]] = deque()
+    A disk may need half a minute for a checkpoint. A controller that waits for it sends nothing in that time, and hosts
+    would conclude that it is gone. A run in a single process has no such hosts and writes at once.
+    """
+
+    def __init__(self, threaded: bool) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint-writer") if threaded else None
+        self._jobs: deque[Future[None]] = deque()
 
     @property
     def busy(self) -> bool:
-        """Errors that nobody expected are raised here, and in `finish`."""
-        while self._orders and self._orders[0].done():
-            self._orders.popleft().result()
-        return bool(self._orders)
+        """Whether a job is waiting or running. Unexpected errors of jobs are raised here and in `finish`."""
+        while self._jobs and self._jobs[0].done():
+            self._jobs.popleft().result()
+        return bool(self._jobs)
 
-    def begin(self, work: Callable[[], None]) -> None:
+    def submit(self, job: Callable[[], None]) -> None:
         if self._thread is None:
-            work()
+            job()
         else:
-            self._orders.append(self._thread.submit(work))
+            self._jobs.append(self._thread.submit(job))
 
     def finish(self) -> None:
-        """Wait until all is written."""
-        while self._orders:
-            self._orders.popleft().result()
+        """Wait until all jobs are done."""
+        while self._jobs:
+            self._jobs.popleft().result()
 
     def close(self) -> None:
         if self._thread is not None:

@@ -1,8 +1,9 @@
-"""Checkpoints: arrays and facts of one moment, whole or not there, and known to be unharmed when read.
+"""Checkpoints: arrays and facts of one moment, written atomically and verified when read.
 
-`checkpoints/0007-step-131072/` holds arrays.safetensors, facts.json, workers.safetensors with all that was under way
-(where a run can be resumed exactly) and, written last, manifest.json with the size and SHA-256 of the others and of
-itself. The number in front counts writes: the newest has the highest, also when a run went back to an older one.
+`checkpoints/0007-step-131072/` contains arrays.safetensors, facts.json, workers.safetensors with the state of all
+workers (where a run can be resumed exactly) and, written last, manifest.json with the size and SHA-256 of the others
+and of itself. The first number counts writes: the newest checkpoint has the highest, even when a run was resumed from
+an older one.
 """
 
 from __future__ import annotations
@@ -20,54 +21,53 @@ from typing import Any
 
 import numpy as np
 
-from srl.base.files import sync_directory, write_synced
+from srl.base.files import explain_os_error, sync_directory, write_synced
 from srl.base.tree import Array
-from srl.storage.disk import explain
 
 FORMAT = "srl-checkpoint-1"
 ARRAYS, FACTS, WORKERS, MANIFEST = "arrays.safetensors", "facts.json", "workers.safetensors", "manifest.json"
 BEST = "best"
-"""A folder below a run's checkpoints, where evaluation keeps the best parameters. The optimizer's state of that version
-is gone by the time its score is known, so a run does not resume from there."""
+"""Folder below a run's checkpoints with the parameters of the best evaluation. The optimizer's state of that version is
+gone by the time its score is known, so runs do not resume from there."""
 SCORE = "score"
-"""The fact by which checkpoints are compared."""
+"""Fact by which checkpoints are compared."""
 NAME = re.compile(r"(\d{4,})-step-(\d+)")
 WRITING = re.compile(r"\.(?:writing|removing)-(\d+)-.*")
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be written, found or trusted."""
+    """A checkpoint cannot be written, cannot be found, or is damaged."""
 
 
 @dataclass(frozen=True)
-class Keep:
-    """Which checkpoints stay when a new one is written: the newest, the best, and one every so many steps."""
+class Retention:
+    """Rule for which checkpoints are kept when a new one is written."""
 
     last: int | None = 3
-    """So many of the newest; None: all."""
+    """Number of the newest checkpoints to keep; None keeps all."""
     every: int = 0
-    """Also the first one at or after every multiple of so many steps; 0: none."""
+    """Also keep the first checkpoint at or after each multiple of this number of steps; 0 keeps none."""
     best: bool = True
-    """Also the one with the highest score."""
+    """Also keep the checkpoint with the highest score."""
 
     def __post_init__(self) -> None:
         if self.last is not None and self.last < 1:
-            raise ValueError(f"keep_last={self.last}, but the newest checkpoint always stays: use 1 or more")
+            raise ValueError(f"keep_last={self.last}, but the newest checkpoint is always kept: use 1 or more")
         if self.every < 0:
             raise ValueError(f"keep_every={self.every}; use a number of steps, or 0 for none")
 
-    def spared(self, known: Sequence[Path]) -> set[Path]:
-        """Those of `known` (oldest first) that stay."""
+    def kept(self, known: Sequence[Path]) -> set[Path]:
+        """Return those of `known` (oldest first) that are kept."""
         if self.last is None:
             return set(known)
-        spared = set(known[-self.last :])
+        kept = set(known[-self.last :])
         passed = 0
         for path in known if self.every else ():
             if (milestone := step_of(path) // self.every) > passed:
                 passed = milestone
-                spared.add(path)
-        winner = best_of(known) if self.best else None
-        return spared | ({winner} if winner is not None else set())
+                kept.add(path)
+        highest = best_of(known) if self.best else None
+        return kept | ({highest} if highest is not None else set())
 
 
 def write(
@@ -75,19 +75,19 @@ def write(
     step: int,
     arrays: Mapping[str, Array],
     facts: Mapping[str, Any],
-    keep: Keep = Keep(),
+    retention: Retention = Retention(),
     workers: Mapping[str, Array] | None = None,
 ) -> Path:
-    """A new checkpoint below `root`, durable when this returns; of the former ones those stay that `keep` spares.
+    """Write a checkpoint below `root`, durable when this returns, and remove those that `retention` does not keep.
 
-    Where it fails, the former checkpoints are as they were.
+    If it fails, the earlier checkpoints stay as they were.
     """
     files = {ARRAYS: _pack(arrays), FACTS: (json.dumps(dict(facts), indent=2) + "\n").encode()}
     if workers is not None:
         files[WORKERS] = _pack(workers)
     try:
         root.mkdir(parents=True, exist_ok=True)
-        _sweep(root)
+        _remove_leftovers(root)
         serial = max((_serial(path) for path in checkpoints(root)), default=0) + 1
         path = root / f"{serial:04d}-step-{step}"
         temporary = root / f".writing-{os.getpid()}-{path.name}"
@@ -99,38 +99,38 @@ def write(
             raise
         sync_directory(root)
     except OSError as error:
-        former = checkpoints(root)
-        kept = f"the former ones are untouched, the newest is {former[-1]}" if former else "there is no former one"
+        earlier = checkpoints(root)
+        state = f"earlier ones are untouched, the newest is {earlier[-1]}" if earlier else "there is no earlier one"
         raise CheckpointError(
-            f"cannot write the checkpoint of step {step} below {root}: {explain(error)}; {kept}"
+            f"cannot write the checkpoint of step {step} below {root}: {explain_os_error(error)}; {state}"
         ) from error
     known = checkpoints(root)
-    spared = keep.spared(known)
-    _remove([path for path in known if path not in spared])
+    kept = retention.kept(known)
+    _remove([path for path in known if path not in kept])
     return path
 
 
 def read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Arrays and facts of the checkpoint at `path`, after every byte of it was verified."""
+    """Return arrays and facts of the checkpoint at `path`; every byte is verified."""
     try:
         return _read(path)
-    except _HarmedError as error:
-        good = last_good(path.parent, besides=path)
+    except _DamagedError as error:
+        good = last_good(path.parent, except_for=path)
         offer = f"the last good one is {good}" if good else f"there is no good one in {path.parent}"
         raise CheckpointError(f"checkpoint {path} cannot be used: {error}; {offer}") from error
 
 
 def policies_in(path: Path, facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the policies of a run's checkpoint are, by its facts: it knows that itself, so that it can be used wherever
-    it was copied to."""
+    """Return the description of a checkpoint's policies. It is part of the facts, so that a copied checkpoint is
+    complete."""
     described = facts.get("description")
     if not isinstance(described, Mapping) or not isinstance(facts.get("policies"), Mapping):
-        raise CheckpointError(f"{path} does not say which policies it holds: it is no checkpoint of a training run")
+        raise CheckpointError(f"{path} does not describe its policies: it is not a checkpoint of a training run")
     return described
 
 
 def read_workers(path: Path) -> dict[str, Array] | None:
-    """What workers had under way, verified; None where it was not kept. Read the checkpoint itself before."""
+    """Return the verified state of workers, or None if it was not saved. Read the checkpoint itself first."""
     from safetensors.numpy import load
 
     files = json.loads(_content(path / MANIFEST))["files"]
@@ -138,18 +138,18 @@ def read_workers(path: Path) -> dict[str, Array] | None:
         return None
     try:
         content = _verified(path / WORKERS, files[WORKERS]["bytes"], files[WORKERS]["sha256"])
-    except _HarmedError as error:
+    except _DamagedError as error:
         raise CheckpointError(f"checkpoint {path} cannot be resumed from: {error}") from error
     return {key: _writable(array) for key, array in load(content).items()}
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Does this directory look like one, wherever it lies?"""
+    """Return whether this directory looks like a checkpoint."""
     return (path / MANIFEST).is_file()
 
 
 def checkpoints(root: Path) -> list[Path]:
-    """All checkpoints below `root` by name, oldest first; none of them verified."""
+    """Return all checkpoints below `root`, oldest first, without verifying them."""
     try:
         return sorted((path for path in root.iterdir() if NAME.fullmatch(path.name)), key=_serial)
     except (FileNotFoundError, NotADirectoryError):
@@ -157,13 +157,14 @@ def checkpoints(root: Path) -> list[Path]:
 
 
 def latest(root: Path) -> Path | None:
-    """The newest checkpoint, not verified: :func:`read` does that."""
+    """Return the newest checkpoint without verifying it; :func:`read` does that."""
     found = checkpoints(root)
     return found[-1] if found else None
 
 
 def best(root: Path) -> Path | None:
-    """The checkpoint with the highest score, the newest of several; None where none has one. Not verified."""
+    """Return the checkpoint with the highest score (of several the newest), or None if none has a score. It is not
+    verified."""
     return best_of(checkpoints(root))
 
 
@@ -173,19 +174,19 @@ def best_of(known: Sequence[Path]) -> Path | None:
         try:
             score = json.loads((path / FACTS).read_bytes())[SCORE]
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # an old or harmed one: who reads it will be told
+            continue  # an old or damaged one: reading it will raise
         if isinstance(score, (int, float)) and math.isfinite(score):
             scores.append((score, _serial(path), path))
     return max(scores)[2] if scores else None
 
 
-def last_good(root: Path, besides: Path | None = None) -> Path | None:
-    """The newest checkpoint that is whole and unharmed."""
+def last_good(root: Path, except_for: Path | None = None) -> Path | None:
+    """Return the newest checkpoint that is complete and undamaged."""
     for path in reversed(checkpoints(root)):
-        if path != besides:
+        if path != except_for:
             try:
                 _read(path)
-            except _HarmedError:
+            except _DamagedError:
                 continue
             return path
     return None
@@ -198,8 +199,8 @@ def step_of(path: Path) -> int:
     return int(match[2])
 
 
-class _HarmedError(Exception):
-    """What is wrong with one checkpoint."""
+class _DamagedError(Exception):
+    """Description of the damage to one checkpoint."""
 
 
 def _pack(arrays: Mapping[str, Array]) -> bytes:
@@ -208,7 +209,7 @@ def _pack(arrays: Mapping[str, Array]) -> bytes:
     for key, array in arrays.items():
         if key == "__metadata__" or np.asarray(array).dtype.kind not in "biuf":
             raise ValueError(
-                f"checkpoints hold arrays of numbers; {key!r} of {np.asarray(array).dtype} is not possible"
+                f"a checkpoint can only store arrays of numbers; {key!r} has the dtype {np.asarray(array).dtype}"
             )
     # `order="C"` and not `ascontiguousarray`, which gives scalars an axis.
     return bytes(save({key: np.asarray(array, order="C") for key, array in arrays.items()}))
@@ -225,7 +226,7 @@ def _write_files(directory: Path, step: int, files: dict[str, bytes]) -> None:
 
 
 def _manifest(body: dict[str, Any]) -> bytes:
-    """The manifest's one possible form, so that any changed byte shows."""
+    """Return the only valid encoding of a manifest, so that any changed byte is detected."""
     seal = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     return (json.dumps({**body, "sha256": seal}, indent=2, sort_keys=True) + "\n").encode()
 
@@ -235,34 +236,34 @@ def _read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     from safetensors.numpy import load
 
     if not path.is_dir():
-        raise _HarmedError("it does not exist" if not path.exists() else "it is not a directory")
+        raise _DamagedError("it does not exist" if not path.exists() else "it is not a directory")
     content = _content(path / MANIFEST)
     try:
         body = json.loads(content)
         del body["sha256"]
         if body["format"] != FORMAT:
-            raise _HarmedError(f"its format is {body['format']!r}, this version reads {FORMAT!r}")
+            raise _DamagedError(f"its format is {body['format']!r}, this version reads {FORMAT!r}")
         listed = {name: (body["files"][name]["bytes"], body["files"][name]["sha256"]) for name in (ARRAYS, FACTS)}
-        genuine = _manifest(body) == content
+        intact = _manifest(body) == content
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _HarmedError(f"{MANIFEST} is corrupt or not ours") from error
-    if not genuine:
-        raise _HarmedError(f"{MANIFEST} is corrupt: it does not match its own SHA-256")
+        raise _DamagedError(f"{MANIFEST} is corrupt or was not written by SRL") from error
+    if not intact:
+        raise _DamagedError(f"{MANIFEST} is corrupt: it does not match its own SHA-256")
     files = {name: _verified(path / name, nbytes, sha256) for name, (nbytes, sha256) in listed.items()}
     try:
         arrays = {key: _writable(array) for key, array in load(files[ARRAYS]).items()}
         facts = json.loads(files[FACTS])
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise _HarmedError(f"its files are as written, but cannot be decoded: {error}") from error
+        raise _DamagedError(f"its files are intact but cannot be decoded: {error}") from error
     return arrays, facts
 
 
 def _verified(file: Path, nbytes: int, sha256: str) -> bytes:
     content = _content(file)
     if len(content) != nbytes:
-        raise _HarmedError(f"{file.name} has {len(content)} bytes instead of {nbytes}")
+        raise _DamagedError(f"{file.name} has {len(content)} bytes instead of {nbytes}")
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise _HarmedError(f"{file.name} is corrupt: its SHA-256 differs from the manifest's")
+        raise _DamagedError(f"{file.name} is corrupt: its SHA-256 differs from the manifest's")
     return content
 
 
@@ -270,9 +271,9 @@ def _content(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except FileNotFoundError as error:
-        raise _HarmedError(f"{file.name} is missing") from error
+        raise _DamagedError(f"{file.name} is missing") from error
     except OSError as error:
-        raise _HarmedError(f"{file.name} cannot be read: {error.strerror}") from error
+        raise _DamagedError(f"{file.name} cannot be read: {error.strerror}") from error
 
 
 def _writable(array: Array) -> Array:
@@ -285,18 +286,18 @@ def _serial(path: Path) -> int:
 
 
 def _remove(paths: list[Path]) -> None:
-    """Renamed first, so that no half of one is seen; what cannot be removed now is swept by a later write."""
+    """Remove checkpoints. Each is renamed first, so that readers never see a part of one; a later write retries."""
     for path in paths:
-        doomed = path.with_name(f".removing-{os.getpid()}-{path.name}")
+        renamed = path.with_name(f".removing-{os.getpid()}-{path.name}")
         try:
-            os.rename(path, doomed)
+            os.rename(path, renamed)
         except OSError:
             continue
-        shutil.rmtree(doomed, ignore_errors=True)
+        shutil.rmtree(renamed, ignore_errors=True)
 
 
-def _sweep(root: Path) -> None:
-    """Remove what writers that died in the middle left behind."""
+def _remove_leftovers(root: Path) -> None:
+    """Remove partial checkpoints of writers that died."""
     for path in root.iterdir():
         match = WRITING.fullmatch(path.name)
         if match and (int(match[1]) == os.getpid() or not _alive(int(match[1]))):

@@ -1,4 +1,4 @@
-"""Learning curves: read from the metrics of runs, grouped by what was tried, averaged over seeds."""
+"""Learning curves: read from the metrics of runs, grouped by options, averaged over seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT = {
     "eval": "eval/return_mean",
     "fps": "time/train_fps",
 }
-"""What people say -> the name in the metrics."""
+"""Short name -> name in the metrics."""
 EVALUATED = SHORT["eval"]
 POINTS = 200
 IGNORED = ("seed", "sinks", "checkpoint_seconds", "hang_timeout", "until_return")
@@ -29,7 +29,7 @@ IGNORED = ("seed", "sinks", "checkpoint_seconds", "hang_timeout", "until_return"
 
 @dataclass(frozen=True)
 class Curve:
-    """One figure of one run over its steps and over its time."""
+    """Values of one metric of a run, over its steps and over its time."""
 
     steps: Array  # [N]
     seconds: Array  # [N]
@@ -51,7 +51,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of the same thing with different seeds."""
+    """Runs that differ only in their seeds."""
 
     label: str
     environment: str
@@ -59,18 +59,18 @@ class Group:
 
 
 def read_curve(run: RunDirectory, metric: str) -> Curve:
-    """A figure of a run; ValueError names the nearest one if there is none of that name.
+    """Return a metric of a run. Raises ValueError with the nearest name for an unknown metric.
 
-    A run that was killed goes on from its last checkpoint, and makes the steps since then once more: the curve is that
-    of the steps that led to its end.
+    A run that was killed resumes from its last checkpoint and repeats the steps since then. The curve contains only the
+    steps that led to the run's end.
     """
     name = SHORT.get(metric, metric)
     rows: list[tuple[int, float, float]] = []
     seen: set[str] = set()
-    elapsed = before = 0.0  # a resumed run counts its seconds anew
+    elapsed = before = 0.0  # a resumed run restarts its count of seconds
     reached = 0
     for record in _records(run):
-        if EVALUATED not in record:  # evaluations stand at the steps of what was evaluated, behind the others
+        if EVALUATED not in record:  # evaluations have the step of the evaluated version, behind the others
             if record["step"] < reached:
                 rows = [row for row in rows if row[0] < record["step"]]
             reached = record["step"]
@@ -84,7 +84,7 @@ def read_curve(run: RunDirectory, metric: str) -> Curve:
             rows.append((int(record["step"]), before + elapsed, float(value)))
     if not rows:
         known = sorted(SHORT) if not seen else sorted({*SHORT, *seen} - {"step", "time"})
-        raise ValueError(f"{run.path} has no figures {metric!r}{nearest(metric, known)}")
+        raise ValueError(f"{run.path} has no metric {metric!r}{nearest(metric, known)}")
     rows.sort(key=lambda row: row[0])
     steps, seconds_of, values = (np.array(column, np.float64) for column in zip(*rows, strict=True))
     return Curve(steps, np.maximum.accumulate(seconds_of), values)
@@ -100,13 +100,16 @@ def _records(run: RunDirectory) -> list[dict[str, Any]]:
         try:
             records.append(json.loads(line))
         except ValueError:
-            continue  # the last line of a run that is being written, or was killed
+            continue  # the last line of a run that is still writing, or was killed
     return [record for record in records if isinstance(record, dict) and "step" in record]
 
 
 def average(curves: Sequence[Curve], axis: str) -> Band:
-    """Mean and interval over curves, on the stretch where all of them are known. Short runs that have none (over time:
-    one began when the other was done) are drawn out at their first and last values."""
+    """Return mean and interval of curves over the range that all of them cover.
+
+    Curves without a common range (over time, one may begin after another ended) are extended by their first and last
+    values.
+    """
     found = [(curve.over(axis), curve.values) for curve in curves]
     begin, end = max(x[0] for x, _ in found), min(x[-1] for x, _ in found)
     if len(found) == 1:
@@ -121,17 +124,17 @@ def average(curves: Sequence[Curve], axis: str) -> Band:
 
 
 def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
-    """Runs that differ in nothing but their seed form a group, in the order given. A label that the user gave (the
-    first of the pair, else empty) goes before that."""
+    """Group runs that differ only in their seed, in the order given. Runs with the same label (the first of the pair,
+    empty for none) form a group in any case."""
     keyed: dict[tuple[str, str], list[RunDirectory]] = {}
     facts: dict[tuple[str, str], dict[str, Any]] = {}
     for label, run in runs:
-        told = _facts(run.read_facts())
-        key = (label, "" if label else json.dumps(told, sort_keys=True))
+        options = _flat_options(run.read_facts())
+        key = (label, "" if label else json.dumps(options, sort_keys=True))
         if run not in keyed.setdefault(key, []):
             keyed[key].append(run)
-        facts.setdefault(key, told)
-    differing = _telling(list(facts.values()))
+        facts.setdefault(key, options)
+    differing = _legend_options(list(facts.values()))
     groups: list[Group] = []
     for key, members in keyed.items():
         title = key[0] or _title(facts[key], differing) or members[0].name
@@ -139,8 +142,8 @@ def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
     return groups
 
 
-def _facts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What was tried, flat: environment, algorithm and every option with its place."""
+def _flat_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the environment and every option by its dotted name."""
     flat: dict[str, Any] = {"environment": config.get("environment", "")}
 
     def walk(value: Any, place: str) -> None:
@@ -160,9 +163,9 @@ def _differing(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in names if len({json.dumps(fact.get(name)) for fact in facts}) > 1]
 
 
-def _telling(facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The differences that are worth a place in a legend: of different environments, no more than it takes to tell
-    them apart, because their recipes differ in everything."""
+def _legend_options(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of up to three differing options for the legend. For different environments these are no more
+    than needed to distinguish the groups, because their recipes differ in everything."""
     differing = _differing(facts)[:3]
     if "environment" not in differing:
         return differing
@@ -174,7 +177,7 @@ def _telling(facts: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _title(facts: Mapping[str, Any], differing: Sequence[str]) -> str:
-    """`CartPole-v1 · ppo`, or what sets this group apart from the others: `max_lag 0`."""
+    """Return `CartPole-v1 · ppo`, or the options that distinguish this group: `max lag 0`."""
     if not differing:
         return f"{facts['environment']} · {str(facts.get('algo', '')).rpartition(':')[2].removesuffix('Config')}"
     parts = []

@@ -1,4 +1,4 @@
-"""Where metrics go: JSON lines and TensorBoard files, written such that a full disk costs figures and never the run."""
+"""Destinations of metrics: JSON lines and TensorBoard files. A full disk loses metrics but never stops the run."""
 
 from __future__ import annotations
 
@@ -13,23 +13,33 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from srl.base.clock import Clock, SystemClock
-from srl.storage.disk import explain
+from srl.base.files import explain_os_error
 
 logger = logging.getLogger(__name__)
 
 
 class Sink(Protocol):
+    """A destination of metrics. A sink that is used by a run writes one record at a time, from one thread."""
+
     def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
-        """Keep the figures of one moment; they can be read by others when this returns."""
+        """Write the metrics of one moment; other processes can read them when this returns."""
         ...
 
     def close(self) -> None: ...
 
 
+class NamedSink(Sink, Protocol):
+    """A sink with a name and a hint for the warning about its failure."""
+
+    name: str
+    hint: str
+
+
 class JsonLinesSink:
-    """One object per line: `{"step": 4096, "time": 1700000000.5, "return": 21.3, ...}`; NaN and inf are null."""
+    """One JSON object per line: `{"step": 4096, "time": 1700000000.5, "return": 21.3, ...}`; NaN and inf are null."""
 
     def __init__(self, path: Path) -> None:
+        self.name, self.hint = path.name, ""
         self._file = _Appender(path)
 
     def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
@@ -42,9 +52,10 @@ class JsonLinesSink:
 
 
 class TensorboardSink:
-    """Scalars in an event file; tensorboard is imported with the first write, torch never."""
+    """A TensorBoard event file with scalars. Imports tensorboard with the first write, and never torch."""
 
     def __init__(self, directory: Path) -> None:
+        self.name, self.hint = "tensorboard", ""
         self._directory = directory
         self._file: _Appender | None = None
 
@@ -72,11 +83,11 @@ class TensorboardSink:
 
 
 class MetricSinks:
-    """Several sinks, each of which may fail: one warning, then another try from time to time."""
+    """Several sinks. A sink that fails causes one warning and is tried again every `retry_seconds`."""
 
     def __init__(
         self,
-        sinks: Sequence[Sink],
+        sinks: Sequence[NamedSink],
         retry_seconds: float = 30.0,
         clock: Clock | None = None,
         warn: Callable[[str], object] = logger.warning,
@@ -88,12 +99,12 @@ class MetricSinks:
         self._retry_at = [-math.inf] * len(self._sinks)
         self._warned = [False] * len(self._sinks)
         self.failures = 0
-        """Writes that were tried and failed."""
+        """Number of failed writes."""
         self.lost = 0
-        """Records that one of the sinks does not hold: failed, or not tried so soon after a failure."""
+        """Number of records missing in one of the sinks: failed, or skipped soon after a failure."""
 
     def write(self, step: int, metrics: Mapping[str, float], wall: float | None = None) -> None:
-        """Never raises."""
+        """Write to all sinks. Never raises."""
         wall = self._clock.wall() if wall is None else wall
         for index, sink in enumerate(self._sinks):
             if self._clock.now() < self._retry_at[index]:
@@ -102,7 +113,7 @@ class MetricSinks:
             try:
                 sink.write(step, metrics, wall)
                 self._retry_at[index] = -math.inf
-            except Exception as error:  # whatever a sink does, the run goes on
+            except Exception as error:  # an error in a sink must not stop the run
                 self._failed(index, error)
 
     def close(self) -> None:
@@ -118,17 +129,17 @@ class MetricSinks:
         self._retry_at[index] = self._clock.now() + self._retry_seconds
         if not self._warned[index]:
             self._warned[index] = True
-            reason = explain(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+            reason = explain_os_error(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
             sink = self._sinks[index]
-            name, hint = getattr(sink, "name", type(sink).__name__), getattr(sink, "hint", "")
+            hint = f"{sink.hint}; " if sink.hint else ""
             self._warn(
-                f"metrics are being lost: {name} cannot write ({reason}); {hint}{'; ' if hint else ''}the run goes "
-                f"on, next try in {self._retry_seconds:.0f} s"
+                f"metrics are being lost: {sink.name} cannot write ({reason}); {hint}the run "
+                f"continues, next try in {self._retry_seconds:.0f} s"
             )
 
 
 class _Appender:
-    """A file that grows by whole records: one that did not fit, or was cut by a crash, is taken back."""
+    """A file that grows by complete records: a record that was written only in part is removed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -140,7 +151,7 @@ class _Appender:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(self._path, flags, 0o644)
             if record.endswith(b"\n"):
-                _cut_torn_line(self._descriptor)
+                _remove_partial_line(self._descriptor)
         end = os.fstat(self._descriptor).st_size
         try:
             written = 0
@@ -156,8 +167,8 @@ class _Appender:
             self._descriptor = None
 
 
-def _cut_torn_line(descriptor: int) -> None:
-    """Remove the half line that a kill in the middle of a write left at the end."""
+def _remove_partial_line(descriptor: int) -> None:
+    """Remove the partial last line of a writer that was killed."""
     size = os.fstat(descriptor).st_size
     end = size
     while end > 0:
@@ -179,6 +190,6 @@ def _plain(value: Any) -> Any:
 
 
 def _float32(value: float) -> float:
-    """Beyond the range of float32 protobuf would refuse; TensorBoard draws infinity as a gap."""
+    """Return infinity for values outside of the range of float32, which protobuf refuses; TensorBoard draws a gap."""
     number = float(value)
     return math.copysign(math.inf, number) if abs(number) > 3.4028234e38 else number

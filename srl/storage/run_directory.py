@@ -1,4 +1,4 @@
-"""Run directories: what lies where, how a run gets its name, and how it is found again."""
+"""Run directories: their files, the names of runs, and the lookup of a run by name."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ import msgspec
 
 from srl.api.status import RunStatus
 from srl.base.errors import nearest
-from srl.base.files import write_whole
-from srl.storage.disk import explain
+from srl.base.files import explain_os_error, write_whole
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LATEST = "latest"
 CONFIG_KEYS = ("environment", "lanes", "options", "policies")
-"""What the config of a run of ours has at the least."""
+"""Keys that the config of a run must have."""
 GROUP = "group.json"
-"""What marks a directory of runs that belong together: those of a seed sweep."""
+"""File that marks a directory of related runs, such as those of a seed sweep."""
 
 
 class RunDirectoryError(OSError):
-    """A run directory cannot be made, found, read or written; the message says what to do."""
+    """A run directory cannot be created, found, read or written; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class RunDirectory:
 
     @property
     def journal(self) -> Path:
-        """Of every update, where one is kept (`--journal`)."""
+        """File with one line per update (written with `--journal`)."""
         return self.path / "journal.jsonl"
 
     @property
@@ -75,12 +74,12 @@ class RunDirectory:
         return self.path / "status.json"
 
     def log(self, worker: str) -> Path:
-        """`actors/0` logs into logs/actors-0.log."""
+        """Return the log file of a worker: logs/actors-0.log for `actors/0`."""
         return self.logs / f"{slug(worker)}.log"
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Nobody else may run in this directory meanwhile; the kernel lets go of it when we die."""
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from running in this directory; the kernel releases the lock if this process dies."""
         with _explained(self.path, "open"):
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -88,30 +87,31 @@ class RunDirectory:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise RunDirectoryError(
-                    f"{self.name} is going on in {self.path}; see it with `srl ps`, end it with `srl stop {self.name}`"
+                    f"{self.name} is already running in {self.path}; see it with `srl ps`, stop it with "
+                    f"`srl stop {self.name}`"
                 ) from error
             yield
         finally:
             os.close(descriptor)
 
     def write_config(self, data: Any) -> None:
-        """Keep plain data, as `srl.base.config.to_data` makes it."""
+        """Write plain data, as returned by `srl.base.config.to_data`."""
         text = json.dumps(data, indent=2, allow_nan=False) + "\n"
         with _explained(self.config, "write"):
             write_whole(self.config, text.encode(), sync=True)
 
     def read_config(self) -> Any:
-        """What `write_config` kept of a run of ours; whoever else may have left a config.json there is told so."""
+        """Return the config of a run of SRL. Raises an error for a config.json of another program."""
         config = self.read_facts()
         missing = [key for key in CONFIG_KEYS if key not in config]
         broken = [key for key in ("lanes", "options") if key not in missing and not _is_config(config[key])]
         if missing or broken:
-            what = f"it has no {missing[0]!r}" if missing else f"its {broken[0]!r} can not be read"
-            raise RunDirectoryError(f"{self.config} was not written by a run of srl, or was changed since: {what}")
+            what = f"it has no {missing[0]!r}" if missing else f"its {broken[0]!r} cannot be read"
+            raise RunDirectoryError(f"{self.config} was not written by a run of SRL, or was changed since: {what}")
         return config
 
     def read_facts(self) -> dict[str, Any]:
-        """What config.json says, whoever wrote it: enough for curves beside those of other programs."""
+        """Return config.json without checks: other programs may write one to have their curves plotted."""
         with _explained(self.config, "read"):
             content = self.config.read_bytes()
         try:
@@ -121,7 +121,7 @@ class RunDirectory:
                 f"{self.config} is not readable as JSON ({error}); restore it from a copy"
             ) from error
         if not isinstance(facts, dict):
-            raise RunDirectoryError(f"{self.config} holds no options of a run, but a {type(facts).__name__}")
+            raise RunDirectoryError(f"{self.config} must contain the options of a run, found a {type(facts).__name__}")
         return facts
 
     def write_status(self, status: RunStatus) -> None:
@@ -129,27 +129,27 @@ class RunDirectory:
             write_whole(self.status, msgspec.json.encode(status))
 
     def write_controller(self, state: msgspec.Struct) -> None:
-        """What another controller needs to take this one's place."""
+        """Write what another controller needs to take over."""
         with _explained(self.controller, "write"):
             write_whole(self.controller, msgspec.json.encode(state))
 
-    def forget_status(self) -> None:
-        """A run begins, or goes on: what its directory says of its end does not hold any more."""
+    def clear_status(self) -> None:
+        """Remove the status of an earlier end, as the run starts or resumes."""
         with _explained(self.status, "remove"):
             self.status.unlink(missing_ok=True)
 
     def read_status(self) -> RunStatus | None:
-        """How it ended, or None: it never ran, is going on, or was killed."""
+        """Return the status with which the run ended, or None if it never ran, is running, or was killed."""
         try:
             return msgspec.json.decode(self.status.read_bytes(), type=RunStatus)
         except FileNotFoundError:
             return None
         except msgspec.MsgspecError as error:
-            raise RunDirectoryError(f"{self.status} holds no status of a run: {error}; remove it") from error
+            raise RunDirectoryError(f"{self.status} is not the status of a run: {error}; remove it") from error
 
     @property
-    def is_barren(self) -> bool:
-        """Did its run end before its first update? Then there is nothing in it but the logs of that."""
+    def ended_without_update(self) -> bool:
+        """Whether the run ended before its first update, so that the directory contains only its logs."""
         try:
             status = self.read_status()
         except OSError:
@@ -171,38 +171,38 @@ def check_name(name: str) -> str:
 
 
 def default_name(environment: str, algorithm: str, seed: int, wall: float) -> str:
-    """`CartPole-v1-ppo-1-20260131-235959`; whatever a file name should not hold becomes a dash."""
+    """Return a name like `CartPole-v1-ppo-1-20260131-235959`; unusual characters become dashes."""
     tail = f"-{slug(algorithm)[:16]}-{seed}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(wall))}"
     return f"{slug(environment)[: 64 - len(tail)]}{tail}"
 
 
 def create(root: Path, name: str) -> RunDirectory:
-    """A new run directory `root/name`, with the folders inside. Replaces one whose run never made an update."""
+    """Create the run directory `root/name` with its folders. Replaces one whose run ended before its first update."""
     run = RunDirectory(root.expanduser().resolve() / check_name(name))
-    if run.is_barren:
-        with run.held():
-            if run.is_barren:  # still: nobody else was faster
+    if run.ended_without_update:
+        with run.locked():
+            if run.ended_without_update:  # checked again under the lock: another process may have been faster
                 run.remove()
-    with _explained(run.path, "make"):
+    with _explained(run.path, "create"):
         root.expanduser().mkdir(parents=True, exist_ok=True)
         try:
             run.path.mkdir()
         except FileExistsError as error:
-            raise RunDirectoryError(f"{run.path} exists; choose another --name{_or_else(run)}") from error
+            raise RunDirectoryError(f"{run.path} exists; choose another --name{_alternative(run)}") from error
         for folder in (run.tensorboard, run.checkpoints, run.logs):
             folder.mkdir()
     return run
 
 
-def _or_else(run: RunDirectory) -> str:
-    """What can be done with a directory that is in the way."""
+def _alternative(run: RunDirectory) -> str:
+    """Return what else the user can do about an existing directory."""
     if any(run.checkpoints.glob("*")):
-        return f", or go on with that run: `srl resume {run.name}`"
-    return ", or remove it: it has no checkpoint to go on from" if run.config.is_file() else ""
+        return f", or continue that run: `srl resume {run.name}`"
+    return ", or remove it: it has no checkpoint to resume from" if run.config.is_file() else ""
 
 
 def create_default(root: Path, environment: str, algorithm: str, seed: int, wall: float) -> RunDirectory:
-    """A new run directory under the default name; runs that start in one second get names a second apart."""
+    """Create a run directory with the default name; the name of a second run in the same second is one second later."""
     for later in range(100):
         name = default_name(environment, algorithm, seed, wall + later)
         if not (root.expanduser() / name).exists():
@@ -211,23 +211,23 @@ def create_default(root: Path, environment: str, algorithm: str, seed: int, wall
             except RunDirectoryError as error:
                 if not isinstance(error.__cause__, FileExistsError) or not (root.expanduser() / name).is_dir():
                     raise
-    raise RunDirectoryError(f"{root} holds a hundred runs of this very moment; choose a --name")
+    raise RunDirectoryError(f"{root} contains a hundred runs of the last seconds; choose a --name")
 
 
 def open_directory(path: Path) -> RunDirectory:
-    """The run directory at `path`; it must hold a config."""
+    """Return the run directory at `path`, which must contain a config."""
     path = path.expanduser().resolve()
     if not path.is_dir():
-        raise RunDirectoryError(f"no run directory at {path}; `srl ps --all` lists the runs there are")
+        raise RunDirectoryError(f"no run directory at {path}; `srl ps --all` lists all runs")
     if not (path / "config.json").is_file():
-        raise RunDirectoryError(f"{path} is no run directory: it has no config.json")
+        raise RunDirectoryError(f"{path} is not a run directory: it has no config.json")
     return RunDirectory(path)
 
 
 def create_group(root: Path, name: str, facts: Any) -> Path:
-    """A new directory `root/name` for runs that belong together."""
+    """Create the directory `root/name` for related runs."""
     path = root.expanduser().resolve() / check_name(name)
-    with _explained(path, "make"):
+    with _explained(path, "create"):
         root.expanduser().mkdir(parents=True, exist_ok=True)
         try:
             path.mkdir()
@@ -238,14 +238,14 @@ def create_group(root: Path, name: str, facts: Any) -> Path:
 
 
 def find_group(what: str | Path, root: Path) -> Path | None:
-    """The group of runs that the user means by a path or a name; None if it is none."""
+    """Return the group of runs with this path or name, or None."""
     found = (path for path in (Path(what), root.expanduser() / what) if (path / GROUP).is_file())
     path = next(found, None)
     return None if path is None else path.resolve()
 
 
 def read_group(path: Path) -> Any:
-    """What :func:`create_group` was told."""
+    """Return the facts given to :func:`create_group`."""
     try:
         return json.loads((path / GROUP).read_text())
     except (OSError, ValueError) as error:
@@ -253,7 +253,7 @@ def read_group(path: Path) -> Any:
 
 
 def all_runs(root: Path) -> list[RunDirectory]:
-    """Every run below the root, also those in groups, oldest first."""
+    """Return all runs below the root, including those in groups, oldest first."""
     dated = []
     try:
         for path in root.expanduser().resolve().iterdir():
@@ -268,30 +268,32 @@ def all_runs(root: Path) -> list[RunDirectory]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise RunDirectoryError(f"cannot read {root}: {explain(error)}") from error
+        raise RunDirectoryError(f"cannot read {root}: {explain_os_error(error)}") from error
     return [run for _, _, run in sorted(dated, key=lambda entry: entry[:2])]
 
 
 def find_all(what: str | Path, root: Path) -> list[RunDirectory]:
-    """The runs that the user means: all of a group, or of any directory of runs, or the one that :func:`find` finds."""
+    """Return all runs of a group or of another directory of runs, or the one run found by :func:`find`."""
     for path in (Path(what), root / what):
         if str(what) != LATEST and path.is_dir() and not (path / "config.json").is_file():
             runs = all_runs(path)
             if not runs:
-                raise RunDirectoryError(f"{path} holds no runs")
+                raise RunDirectoryError(f"{path} contains no runs")
             return runs
     return [find(what, root)]
 
 
-def find(what: str | Path, root: Path, barren: bool = False) -> RunDirectory:
-    """The run that the user means: by path, by name, by the beginning of a name that only one run has, or `latest`: the
-    newest that has learned anything (or, with `barren`, the newest of all)."""
+def find(what: str | Path, root: Path, include_empty: bool = False) -> RunDirectory:
+    """Return the run that the user means: a path, a name, a unique beginning of a name, or `latest`.
+
+    `latest` is the newest run with at least one update, or with `include_empty` the newest of all.
+    """
     text = str(what)
     runs = all_runs(root)
     if text == LATEST:
         if not runs:
             raise RunDirectoryError(f"no runs in {root}; start one: `srl train CartPole-v1`")
-        return next((run for run in reversed(runs) if barren or not run.is_barren), runs[-1])
+        return next((run for run in reversed(runs) if include_empty or not run.ended_without_update), runs[-1])
     for run in runs:
         if run.name == text:
             return run
@@ -309,12 +311,12 @@ def find(what: str | Path, root: Path, barren: bool = False) -> RunDirectory:
 
 
 def _is_config(data: Any) -> bool:
-    """Is this what `srl.base.config.to_data` makes of a dataclass?"""
+    """Return whether this looks like a dataclass converted by `srl.base.config.to_data`."""
     return isinstance(data, dict) and set(data) == {"type", "fields"} and isinstance(data["fields"], dict)
 
 
 def slug(text: str) -> str:
-    """The text as a part of a file name."""
+    """Return the text with all characters replaced that are unusual in file names."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._") or "run"
 
 
@@ -325,4 +327,4 @@ def _explained(path: Path, verb: str) -> Iterator[None]:
     except RunDirectoryError:
         raise
     except OSError as error:
-        raise RunDirectoryError(f"cannot {verb} {path}: {explain(error)}") from error
+        raise RunDirectoryError(f"cannot {verb} {path}: {explain_os_error(error)}") from error

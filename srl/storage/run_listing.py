@@ -1,4 +1,4 @@
-"""All runs below a root, those that ended, too: what `srl ps --all` shows."""
+"""List of all runs below a root, as shown by `srl ps --all`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import msgspec
 from srl.storage.run_directory import RunDirectory, RunDirectoryError, all_runs
 
 CLUSTER = "cluster"
-"""Folder of a run that was handed over to Slurm: its `job`, and when it is over its `outcome.json`."""
+"""Folder of a run that was submitted to Slurm, with its `job` and after its end its `outcome.json`."""
 TAIL_BYTES = 1 << 16
-"""Of the metrics, within which the last line lies."""
+"""Size of the end of the metrics that contains the last line."""
 
 
-class _End(msgspec.Struct):
-    """What is wanted of status.json: the rest, which is much, is not even read. Of a run that was taken out of Slurm's
-    queue there is only an outcome."""
+class _FinalStatus(msgspec.Struct):
+    """The few fields of status.json that are shown; the many others are not decoded. A run that was canceled in Slurm's
+    queue has only an outcome."""
 
     state: str
     steps: int = 0
@@ -29,54 +29,55 @@ class _End(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Listed:
-    """One run in a list."""
+class ListedRun:
+    """One run in the list."""
 
     run: str
     state: str
-    """running | finished | stopped | failed | submitted (to Slurm), or `killed`: it is not going on, and never said
-    how it ended."""
+    """`running`, `finished`, `stopped`, `failed`, `submitted` (to Slurm), or `killed`: not running, and without a final
+    status."""
     steps: int
     return_mean: float | None
     when: float
-    """The last sign of life, in seconds since the epoch."""
+    """Time of the last write, in seconds since the epoch."""
     path: str
 
 
-def list_runs(root: Path) -> list[Listed]:
-    """Oldest first, by their last sign of life. Reads the end of two files of each run, and asks nobody."""
-    return sorted((_look_at(run) for run in all_runs(root)), key=lambda listed: listed.when)
+def list_runs(root: Path) -> list[ListedRun]:
+    """Return the runs below `root`, sorted by the time of their last write. Reads the end of two files of each run and
+    contacts no process."""
+    return sorted((_listed(run) for run in all_runs(root)), key=lambda listed: listed.when)
 
 
-def _look_at(run: RunDirectory) -> Listed:
-    end = _end(run.status)
+def _listed(run: RunDirectory) -> ListedRun:
+    end = _final_status(run.status)
     if end is not None:
-        return Listed(run.name, end.state, end.steps, end.return_mean, _changed(run.status), str(run.path))
+        return ListedRun(run.name, end.state, end.steps, end.return_mean, _changed(run.status), str(run.path))
     last = _last_record(run.metrics)
-    state = "running" if _is_held(run) else _on_slurm(run) or "killed"
+    state = "running" if _is_locked(run) else _state_in_slurm(run) or "killed"
     steps, mean = last.get("step", 0), last.get("episodes/return_mean")
-    return Listed(run.name, state, steps, mean, max(_changed(run.config), _changed(run.metrics)), str(run.path))
+    return ListedRun(run.name, state, steps, mean, max(_changed(run.config), _changed(run.metrics)), str(run.path))
 
 
-def _end(path: Path) -> _End | None:
+def _final_status(path: Path) -> _FinalStatus | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_End)
+        return msgspec.json.decode(path.read_bytes(), type=_FinalStatus)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def _on_slurm(run: RunDirectory) -> str:
-    """The state of a run that was handed over and left no status; empty if it went on after that, or never was."""
+def _state_in_slurm(run: RunDirectory) -> str:
+    """Return the state of a submitted run without status; empty if it was not submitted or has run since."""
     outcome = run.path / CLUSTER / "outcome.json"
-    end = _end(outcome)
+    end = _final_status(outcome)
     if end is not None:
         return end.state if _changed(outcome) >= _changed(run.metrics) else ""
     return "submitted" if (run.path / CLUSTER / "job").exists() else ""
 
 
-def _is_held(run: RunDirectory) -> bool:
+def _is_locked(run: RunDirectory) -> bool:
     try:
-        with run.held():
+        with run.locked():
             return False
     except RunDirectoryError:
         return True
@@ -90,7 +91,7 @@ def _changed(path: Path) -> float:
 
 
 def _last_record(path: Path) -> dict[str, Any]:
-    """The last whole line of a file that may be growing, or whose writer was killed."""
+    """Return the last complete line of a file that may be growing, or whose writer was killed."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
@@ -107,6 +108,6 @@ def _last_record(path: Path) -> dict[str, Any]:
     return {}
 
 
-def moment(when: float) -> str:
-    """`2026-01-31 23:59`"""
+def format_time(when: float) -> str:
+    """Return a local time like `2026-01-31 23:59`."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))

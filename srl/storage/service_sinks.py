@@ -1,4 +1,4 @@
-"""Metrics for services of others: W&B and MLflow, imported only when used, and written to by a thread of their own."""
+"""Sinks for metric services (W&B and MLflow), imported only when used; each is written to by its own thread."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from typing import Any
 
 from srl.base.errors import nearest
 from srl.base.importing import load_object
-from srl.storage.metric_sinks import JsonLinesSink, MetricSinks, Sink, TensorboardSink
+from srl.storage.metric_sinks import JsonLinesSink, MetricSinks, NamedSink, Sink, TensorboardSink
 from srl.storage.run_directory import RunDirectory
 
 CLOSE_SECONDS = 20.0
 PENDING = 1000
 EXTRAS = {"wandb": "wandb", "mlflow": "mlflow"}
-"""A sink's name -> the package that it needs."""
+"""Name of a sink -> package that it needs."""
 NAMES = ("tensorboard", *EXTRAS)
 HINTS = {
-    "wandb": "`wandb login`, or WANDB_MODE=offline to keep figures in the run's directory",
-    "mlflow": "set MLFLOW_TRACKING_URI to a server's address",
+    "wandb": "`wandb login`, or WANDB_MODE=offline to store metrics in the run's directory",
+    "mlflow": "set MLFLOW_TRACKING_URI to the address of a server",
 }
-"""What to do about a service that does not take figures."""
+"""Name of a sink -> what to do if the service cannot be reached."""
 
 
 def check_sinks(names: Sequence[str]) -> None:
-    """Raise for a sink that cannot be, before a run is started."""
+    """Raise an error for a sink that cannot work, before the run starts."""
     for name in names:
         if ":" in name:
             load_object(name)
         elif name not in NAMES:
             raise ValueError(
-                f"no sink {name!r} (your own is named package.module:function or path/file.py:function)"
+                f"no sink {name!r} (name your own as package.module:function or path/file.py:function)"
                 f"{nearest(name, NAMES)}"
             )
         elif name in EXTRAS and importlib.util.find_spec(EXTRAS[name]) is None:
@@ -44,9 +44,9 @@ def check_sinks(names: Sequence[str]) -> None:
 
 
 def sinks_of(run: RunDirectory, names: Sequence[str] = ("tensorboard",), **options: Any) -> MetricSinks:
-    """metrics.jsonl, which every run has, and the sinks that were asked for."""
+    """Return the sinks with these names and metrics.jsonl, which every run has."""
     kinds: dict[str, Callable[[RunDirectory], Sink]] = {"wandb": WandbSink, "mlflow": MlflowSink}
-    sinks: list[Sink] = [JsonLinesSink(run.metrics)]
+    sinks: list[NamedSink] = [JsonLinesSink(run.metrics)]
     for name in names:
         if name == "tensorboard":
             sinks.append(TensorboardSink(run.tensorboard))
@@ -57,10 +57,10 @@ def sinks_of(run: RunDirectory, names: Sequence[str] = ("tensorboard",), **optio
 
 
 class BackgroundSink:
-    """A sink that may be slow or far away, in a thread: a server that does not answer must not hold up supervision.
+    """A thread around a sink that may be slow, so that a server that does not respond does not block supervision.
 
-    The sink is made in the thread with the first record. Of records that pile up the oldest are dropped. An error comes
-    out of the next `write`.
+    The thread creates the sink with the first record. When the queue is full, the oldest record is dropped. The next
+    `write` raises the sink's error.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class BackgroundSink:
             raise error
 
     def close(self) -> None:
-        """Wait for what is under way, but not for ever."""
+        """Write the records in the queue, for at most `close_seconds`."""
         if self._thread is None:
             return
         if self._pending.full():
@@ -93,7 +93,7 @@ class BackgroundSink:
         self._pending.put_nowait(None)
         self._thread.join(self._close_seconds)
         if self._thread.is_alive():
-            raise TimeoutError(f"it did not take the last figures within {self._close_seconds:.0f} s")
+            raise TimeoutError(f"it did not accept the last metrics within {self._close_seconds:.0f} s")
         if self._error is not None:
             raise self._error
 
@@ -103,7 +103,7 @@ class BackgroundSink:
             try:
                 sink = self._make() if sink is None else sink
                 sink.write(*record)
-            except Exception as error:  # told by the next write: the run goes on
+            except Exception as error:  # raised by the next write: the run continues
                 self._error = error
         try:
             if sink is not None:
@@ -113,7 +113,7 @@ class BackgroundSink:
 
 
 class WandbSink:
-    """A W&B run. Project, entity, group, mode and so on are W&B's own settings (WANDB_PROJECT, WANDB_MODE=offline)."""
+    """A W&B run. W&B's own variables set project, entity, group and mode (WANDB_PROJECT, WANDB_MODE=offline)."""
 
     def __init__(self, run: RunDirectory) -> None:
         import wandb
@@ -122,13 +122,13 @@ class WandbSink:
             project=os.environ.get("WANDB_PROJECT", "srl"),
             name=os.environ.get("WANDB_NAME", run.name),
             dir=str(run.path),
-            id=_remembered(run, "wandb"),
+            id=_saved_id(run, "wandb"),
             resume="allow",
             config=run.read_facts(),
             settings=wandb.Settings(silent=True, console="off"),
         )
-        _remember(run, "wandb", str(self._run.id))
-        # Evaluations belong to an earlier step than the newest: W&B's own counter would refuse them.
+        _save_id(run, "wandb", str(self._run.id))
+        # An evaluation belongs to an earlier step than the newest record: W&B's own counter would refuse it.
         self._run.define_metric("*", step_metric="step")
 
     def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
@@ -139,19 +139,19 @@ class WandbSink:
 
 
 class MlflowSink:
-    """An MLflow run, in an experiment named after the environment; where to is MLflow's own setting
-    (MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME)."""
+    """An MLflow run in an experiment named after the environment. MLflow's own variables set the server and the
+    experiment (MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME)."""
 
     def __init__(self, run: RunDirectory) -> None:
         from mlflow import MlflowClient
 
         self._client = MlflowClient()
         config = run.read_facts()
-        known = _remembered(run, "mlflow")
+        known = _saved_id(run, "mlflow")
         self._id = known or self._create(run.name, config)
         if known is not None:
             self._client.update_run(known, status="RUNNING")
-        _remember(run, "mlflow", self._id)
+        _save_id(run, "mlflow", self._id)
 
     def _create(self, name: str, config: Mapping[str, Any]) -> str:
         title = os.environ.get("MLFLOW_EXPERIMENT_NAME", str(config["environment"]))
@@ -176,11 +176,11 @@ class MlflowSink:
         self._client.set_terminated(self._id)
 
 
-def _remembered(run: RunDirectory, service: str) -> str | None:
-    """What a service called this run when it began, so that a resumed run goes on there."""
+def _saved_id(run: RunDirectory, service: str) -> str | None:
+    """Return the service's id of this run, so that a resumed run continues there."""
     path = run.path / f"{service}.id"
     return path.read_text().strip() if path.is_file() else None
 
 
-def _remember(run: RunDirectory, service: str, name: str) -> None:
-    (run.path / f"{service}.id").write_text(f"{name}\n")
+def _save_id(run: RunDirectory, service: str, identifier: str) -> None:
+    (run.path / f"{service}.id").write_text(f"{identifier}\n")

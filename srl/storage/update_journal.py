@@ -1,4 +1,4 @@
-"""The journal of a run: one line for every update, and the check that each follows from its predecessor."""
+"""Journal of a run: one line per update, and a check that each update follows from its predecessor."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import msgspec
 from srl.api.control import UpdateRecord
 
 REMEMBERED = 20_000
-"""Entries that are known if they are told again: after a death the last of them are."""
+"""Number of the newest entries by which repeated reports are recognized: after a worker's death it repeats the last."""
 TAIL_BYTES = 1 << 24
-"""Of the file, in which a new controller looks for them."""
+"""Size of the end of the file in which a new controller looks for these entries."""
 
 
 class Journal:
-    """Written only where trainers report their updates; the file is made with the first of them. What is told again,
-    because who told it or who was told it has died, stands in it once."""
+    """A file of updates, created with the first one that a trainer reports.
+
+    An update that is reported again because the trainer or the controller died is written once.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -38,16 +40,16 @@ class Journal:
             del self._known[next(iter(self._known))]
 
     def _tail(self) -> list[UpdateRecord]:
-        """The last whole lines. Half a line, left by who died while it was written, is removed: it is told again."""
+        """Return the last complete lines. Removes a partial line, whose update will be reported again."""
         if not self._path.exists():
             return []
         with self._path.open("rb+") as file:
             size = file.seek(0, os.SEEK_END)
             begin = file.seek(max(0, size - TAIL_BYTES))
             text = file.read()
-            whole = text.rfind(b"\n") + 1
-            file.truncate(begin + whole)
-        lines = text[:whole].splitlines()[1 if begin else 0 :]
+            complete = text.rfind(b"\n") + 1
+            file.truncate(begin + complete)
+        lines = text[:complete].splitlines()[1 if begin else 0 :]
         return [msgspec.json.decode(line, type=UpdateRecord) for line in lines[-REMEMBERED:]]
 
 
@@ -59,40 +61,41 @@ def read(path: Path) -> Iterator[UpdateRecord]:
     with path.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
-                break  # it is being written
+                break  # it is still being written
             yield msgspec.json.decode(line, type=UpdateRecord)
 
 
 def check(entries: Iterable[UpdateRecord], max_lag: int) -> list[str]:
-    """What is wrong with it, in words; empty if all is well.
+    """Return the errors in a journal as sentences; empty if there are none.
 
-    Every update follows from the one before, once; all ranks have the same parameters; no block is used twice, be it by
-    another update, by another rank of the same one, or within one; no decision is older than it may be.
+    Each update must follow from the previous one, once. All ranks must have the same parameters. No block may be used
+    twice, whether by another update, by another rank of the same update, or within one rank. No decision may be older
+    than `max_lag` versions.
     """
-    wrong: list[str] = []
+    errors: list[str] = []
     last: dict[str, UpdateRecord] = {}
     digests: dict[tuple[str, int], str] = {}
-    used: dict[tuple[str, str], tuple[int, int]] = {}  # policy and block -> the update and the rank that had it first
+    used: dict[tuple[str, str], tuple[int, int]] = {}  # policy and block -> update and rank that used it first
     for entry in entries:
-        who = f"update {entry.update} of {entry.policy}, rank {entry.rank}"
+        subject = f"update {entry.update} of {entry.policy}, rank {entry.rank}"
         if entry.lag > max_lag:
-            wrong.append(f"{who}: a decision was {entry.lag} versions behind, {max_lag} are allowed")
+            errors.append(f"{subject}: a decision was {entry.lag} versions behind, {max_lag} are allowed")
         if digests.setdefault((entry.policy, entry.update), entry.digest) != entry.digest:
-            wrong.append(f"{who}: was made twice, or ranks differ")
+            errors.append(f"{subject}: was computed twice, or ranks differ")
         for sample, times in Counter(entry.samples).items():
             if times > 1:
-                wrong.append(f"{who}: learned {times} times from block {sample}")
+                errors.append(f"{subject}: learned {times} times from block {sample}")
             own = (entry.update, entry.rank)
             update, rank = first = used.setdefault((entry.policy, sample), own)
             if update != entry.update:
-                wrong.append(f"{who}: learned again from block {sample} of update {update}")
+                errors.append(f"{subject}: learned again from block {sample} of update {update}")
             elif first != own:
-                wrong.append(f"{who}: learned from block {sample}, as rank {rank} did")
+                errors.append(f"{subject}: learned from block {sample}, as rank {rank} did")
         if entry.rank == 0:
-            former = last.get(entry.policy)
-            if former is not None and entry.update != former.update + 1:
-                wrong.append(f"{who}: follows update {former.update}")
-            elif former is not None and entry.parent != former.digest:
-                wrong.append(f"{who}: does not begin with the parameters that update {former.update} made")
+            previous = last.get(entry.policy)
+            if previous is not None and entry.update != previous.update + 1:
+                errors.append(f"{subject}: follows update {previous.update}")
+            elif previous is not None and entry.parent != previous.digest:
+                errors.append(f"{subject}: does not start from the parameters of update {previous.update}")
             last[entry.policy] = entry
-    return wrong
+    return errors

@@ -16,8 +16,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from srl.base.files import explain_os_error
 from srl.storage import ROOT
-from srl.storage.disk import explain
 from srl.terminal.machine import Limits, limits, parent_death_signal_works, pidfd_works, shared_memory_works
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -168,7 +168,7 @@ def _runs(root: Path) -> Finding:
             file.flush()
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        return Finding("runs", FAIL, f"cannot write to {root.absolute()}", explain(error))
+        return Finding("runs", FAIL, f"cannot write to {root.absolute()}", explain_os_error(error))
     found = f"{root.absolute()} is writable, {free / GIB:.1f} GiB free"
     if free < 0.05 * GIB:
         return Finding("runs", FAIL, found, "free some space or choose another folder with --root")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from srl.api.status import RunStatus, WorkerStatus
 from srl.base.statistics import Mean
-from srl.storage.run_listing import Listed, moment
+from srl.storage.run_listing import ListedRun, format_time
 from srl.terminal.formatting import count, duration, figure, percent, rate, relative_path
 from srl.terminal.frame import STATES, stacked
 
@@ -43,7 +43,7 @@ def sweep_table(statuses: Mapping[int, RunStatus], returns: Mean) -> RenderableT
     return Group(table, Text(), Text(f"return {figure(returns.value)}{interval}", "bold"))
 
 
-def list_of_runs(runs: Sequence[Listed]) -> Text:
+def list_of_runs(runs: Sequence[ListedRun]) -> Text:
     """Return one line per run, neither truncated nor wrapped, so that it can be searched and copied."""
     headings = ("RUN", "STATE", "STEPS", "RETURN", "LAST", "PATH")
     rows = [
@@ -52,7 +52,7 @@ def list_of_runs(runs: Sequence[Listed]) -> Text:
             each.state,
             count(each.steps),
             figure(each.return_mean),
-            moment(each.when),
+            format_time(each.when),
             relative_path(Path(each.path)),
         )
         for each in runs

@@ -76,7 +76,7 @@ class Overtaken:
 
 def test_parameters_are_kept_only_if_it_was_they_that_were_scored(tmp_path: Path) -> None:
     run = create(tmp_path, "run")
-    writer = BackgroundWriter(beside=False)
+    writer = BackgroundWriter(threaded=False)
     judge = BestCheckpoint(run, {}, {"policy": cast(Any, Overtaken())}, MetricSinks([]), print, writer)
     status = EvaluationStatus(1, 64, {"policy": 1}, 2, 10.0, None, 5.0, 10.0, 64)
     judge.note(status, 1.0)

@@ -1,4 +1,4 @@
-"""Who writes does it beside those who wait for nothing, in order, and hides no error."""
+"""The background writer runs jobs in order and raises their errors."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ import pytest
 from srl.storage.background_writer import BackgroundWriter
 
 
-def test_a_slow_disk_holds_nobody_up() -> None:
-    scribe, gate, written = BackgroundWriter(beside=True), threading.Event(), list[int]()
+def test_a_slow_disk_does_not_block_the_caller() -> None:
+    writer, gate, written = BackgroundWriter(threaded=True), threading.Event(), list[int]()
 
     def slow() -> None:
         gate.wait(60.0)
         written.append(1)
 
-    scribe.begin(slow)
-    scribe.begin(lambda: written.append(2))
-    assert scribe.busy
+    writer.submit(slow)
+    writer.submit(lambda: written.append(2))
+    assert writer.busy
     assert written == []
     gate.set()
-    scribe.finish()
+    writer.finish()
     assert written == [1, 2]
-    assert not scribe.busy
-    scribe.close()
+    assert not writer.busy
+    writer.close()
 
 
-def test_without_a_thread_all_is_written_when_it_returns() -> None:
-    scribe, written = BackgroundWriter(beside=False), list[int]()
-    scribe.begin(lambda: written.append(1))
+def test_without_a_thread_a_job_is_done_when_submit_returns() -> None:
+    writer, written = BackgroundWriter(threaded=False), list[int]()
+    writer.submit(lambda: written.append(1))
     assert written == [1]
-    assert not scribe.busy
+    assert not writer.busy
 
 
-def test_what_goes_wrong_unforeseen_is_raised() -> None:
-    scribe = BackgroundWriter(beside=True)
-    scribe.begin(lambda: [][0])
+def test_an_unexpected_error_of_a_job_is_raised() -> None:
+    writer = BackgroundWriter(threaded=True)
+    writer.submit(lambda: [][0])
     with pytest.raises(IndexError):
-        scribe.finish()
-    scribe.close()
+        writer.finish()
+    writer.close()

@@ -1,4 +1,4 @@
-"""Checkpoints are whole or not there, and a harmed one is never taken for a good one."""
+"""Checkpoints are complete or absent, and a damaged one is never used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from srl.base.tree import Array
 from srl.storage.checkpoints import (
     CheckpointError,
-    Keep,
+    Retention,
     best,
     checkpoints,
     last_good,
@@ -37,7 +37,7 @@ ARRAYS: dict[str, Array] = {
 }
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_arrays_and_facts_round_trip(tmp_path: Path) -> None:
     path = write(tmp_path / "checkpoints", 128, ARRAYS, {"version": 7, "loss": float("inf")})
     assert path.name == "0001-step-128"
     assert step_of(path) == 128
@@ -51,33 +51,33 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         assert arrays[key].flags.writeable
 
 
-def test_the_last_ones_are_kept_and_the_newest_is_the_last_written(tmp_path: Path) -> None:
+def test_the_last_checkpoints_are_kept_and_the_newest_is_the_last_written(tmp_path: Path) -> None:
     for step in (10, 20, 30, 40, 15):
         write(tmp_path, step, ARRAYS, {})
     assert [step_of(path) for path in checkpoints(tmp_path)] == [30, 40, 15]
     assert latest(tmp_path) == last_good(tmp_path) == tmp_path / "0005-step-15"
-    write(tmp_path, 15, ARRAYS, {}, keep=Keep(1))
+    write(tmp_path, 15, ARRAYS, {}, retention=Retention(1))
     assert [path.name for path in tmp_path.iterdir()] == ["0006-step-15"]
     assert latest(tmp_path / "elsewhere") is None
 
 
-def test_the_best_and_one_for_every_so_many_steps_are_kept_too(tmp_path: Path) -> None:
+def test_the_best_and_one_per_number_of_steps_are_kept_too(tmp_path: Path) -> None:
     for step, score in ((10, 1.0), (20, 9.0), (35, 2.0), (48, float("nan")), (52, 3.0), (70, None), (90, 4.0)):
-        write(tmp_path, step, {}, {"score": score}, Keep(last=2, every=25))
+        write(tmp_path, step, {}, {"score": score}, Retention(last=2, every=25))
     assert [step_of(path) for path in checkpoints(tmp_path)] == [20, 35, 52, 70, 90]
     assert best(tmp_path) == tmp_path / "0002-step-20"
-    write(tmp_path, 95, {}, {"score": 9.0}, Keep(last=1))
+    write(tmp_path, 95, {}, {"score": 9.0}, Retention(last=1))
     assert [step_of(path) for path in checkpoints(tmp_path)] == [95]  # of equal ones the newest is the best
     assert best(tmp_path / "elsewhere") is None
 
 
 @pytest.mark.parametrize(("options", "text"), [({"last": 0}, "keep_last=0"), ({"every": -1}, "keep_every=-1")])
-def test_what_cannot_be_kept_is_refused(options: dict[str, int], text: str) -> None:
+def test_invalid_retention_is_refused(options: dict[str, int], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        Keep(**options)
+        Retention(**options)
 
 
-def test_what_workers_held_lies_in_a_file_of_its_own(tmp_path: Path) -> None:
+def test_the_state_of_workers_is_stored_in_a_separate_file(tmp_path: Path) -> None:
     path = write(tmp_path, 1, ARRAYS, {}, workers={"actors/0/block": np.ones(3, np.float32)})
     assert read(path)[0].keys() == ARRAYS.keys()
     workers = read_workers(path)
@@ -92,14 +92,14 @@ def test_what_workers_held_lies_in_a_file_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["arrays.safetensors", "facts.json", "manifest.json"])
-def test_any_flipped_bit_is_found_and_the_last_good_one_offered(tmp_path: Path, name: str) -> None:
+def test_a_flipped_bit_is_detected_and_the_last_good_checkpoint_suggested(tmp_path: Path, name: str) -> None:
     good = write(tmp_path, 1, ARRAYS, {"a": 1})
     path = write(tmp_path, 2, ARRAYS, {"a": 1})
     content = (path / name).read_bytes()
     for position in range(0, len(content), max(1, len(content) // 150)):
-        harmed = bytearray(content)
-        harmed[position] ^= 1 << (position % 8)
-        (path / name).write_bytes(harmed)
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << (position % 8)
+        (path / name).write_bytes(damaged)
         with pytest.raises(
             CheckpointError, match=f"{re.escape(str(path))} .*the last good one is {re.escape(str(good))}"
         ):
@@ -110,11 +110,11 @@ def test_any_flipped_bit_is_found_and_the_last_good_one_offered(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", ["arrays.safetensors", "facts.json", "manifest.json"])
-def test_a_truncated_or_missing_file_is_found_and_named(tmp_path: Path, name: str) -> None:
+def test_a_truncated_or_missing_file_is_detected_and_named(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, 1, ARRAYS, {"a": 1})
     size = (path / name).stat().st_size
-    for keep in (size - 1, size // 2, 0):
-        os.truncate(path / name, keep)
+    for remaining in (size - 1, size // 2, 0):
+        os.truncate(path / name, remaining)
         with pytest.raises(CheckpointError, match=f"{name} .*there is no good one"):
             read(path)
     (path / name).unlink()
@@ -122,7 +122,7 @@ def test_a_truncated_or_missing_file_is_found_and_named(tmp_path: Path, name: st
         read(path)
 
 
-def test_foreign_things_are_not_taken_for_checkpoints(tmp_path: Path) -> None:
+def test_other_files_are_not_taken_for_checkpoints(tmp_path: Path) -> None:
     good = write(tmp_path, 1, ARRAYS, {})
     foreign = tmp_path / "0009-step-9"
     foreign.mkdir()
@@ -138,7 +138,7 @@ def test_foreign_things_are_not_taken_for_checkpoints(tmp_path: Path) -> None:
         read(foreign)
 
 
-def test_leftovers_of_a_dead_writer_are_ignored_and_swept(tmp_path: Path) -> None:
+def test_leftovers_of_a_dead_writer_are_ignored_and_removed(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     stale = tmp_path / f".writing-{dead.pid}-0001-step-1"
@@ -152,37 +152,37 @@ def test_leftovers_of_a_dead_writer_are_ignored_and_swept(tmp_path: Path) -> Non
     assert living.exists()
 
 
-def test_only_numbers_can_be_kept(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'names' of object is not possible"):
+def test_only_numbers_can_be_stored(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'names' has the dtype object"):
         write(tmp_path, 1, {"names": np.array(["a", None])}, {})
     assert not list(tmp_path.iterdir())
 
 
-def assert_former_is_untouched(root: Path, former: Path, error: str) -> None:
-    assert "former ones are untouched" in error
-    assert str(former) in error
-    assert [path.name for path in root.iterdir()] == [former.name]
-    read(former)
+def assert_earlier_is_untouched(root: Path, earlier: Path, error: str) -> None:
+    assert "earlier ones are untouched" in error
+    assert str(earlier) in error
+    assert [path.name for path in root.iterdir()] == [earlier.name]
+    read(earlier)
 
 
-def test_a_full_disk_leaves_the_former_checkpoints(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_earlier_checkpoints(tmp_path: Path) -> None:
     root = tmp_path / "small"
     root.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(root)], capture_output=True)
     if mounted.returncode != 0:
         pytest.skip("mounting a small file system needs root; the next test covers the same path")
     try:
-        former = write(root, 1, ARRAYS, {})
+        earlier = write(root, 1, ARRAYS, {})
         with pytest.raises(CheckpointError, match="the disk is full; free some space") as caught:
             write(root, 2, {"big": np.zeros(10**6)}, {})
-        assert_former_is_untouched(root, former, str(caught.value))
+        assert_earlier_is_untouched(root, earlier, str(caught.value))
         write(root, 3, ARRAYS, {})
     finally:
         subprocess.run(["umount", str(root)], check=True)
 
 
-def test_a_file_that_may_not_grow_leaves_the_former_checkpoints(tmp_path: Path) -> None:
-    former = write(tmp_path, 1, ARRAYS, {})
+def test_a_file_that_may_not_grow_leaves_the_earlier_checkpoints(tmp_path: Path) -> None:
+    earlier = write(tmp_path, 1, ARRAYS, {})
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
@@ -192,7 +192,7 @@ def test_a_file_that_may_not_grow_leaves_the_former_checkpoints(tmp_path: Path) 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
-    assert_former_is_untouched(tmp_path, former, str(caught.value))
+    assert_earlier_is_untouched(tmp_path, earlier, str(caught.value))
 
 
 WRITER = """
@@ -200,16 +200,16 @@ import sys
 from pathlib import Path
 import numpy as np
 from srl.base.tree import Array
-from srl.storage.checkpoints import Keep, write
+from srl.storage.checkpoints import Retention, write
 print("ready", flush=True)
 for step in range(1, 10**6):
-    write(Path(sys.argv[1]), step, {"a": np.full(300_000, step, np.float32)}, {"step": step}, keep=Keep(2))
+    write(Path(sys.argv[1]), step, {"a": np.full(300_000, step, np.float32)}, {"step": step}, retention=Retention(2))
     print(step, flush=True)
 """
 
 
 @pytest.mark.parametrize("written", range(4))
-def test_a_kill_in_the_middle_of_writing_leaves_whole_checkpoints_only(tmp_path: Path, written: int) -> None:
+def test_a_writer_killed_while_writing_leaves_complete_checkpoints_only(tmp_path: Path, written: int) -> None:
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert writer.stdout is not None
     with writer, writer.stdout:

@@ -1,4 +1,4 @@
-"""Curves from metrics files, groups of seeds, and their averages, by hand."""
+"""Curves from metrics files, groups of seeds, and their averages, compared with values computed by hand."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def rows(*values: float) -> list[dict[str, Any]]:
     return [{"step": 10 * i, "time/elapsed": float(i), "episodes/return_mean": v} for i, v in enumerate(values)]
 
 
-def test_a_curve_is_read_over_steps_and_time_also_over_a_resume(tmp_path: Path) -> None:
+def test_a_curve_covers_steps_and_time_of_a_resumed_run(tmp_path: Path) -> None:
     records = [*rows(1.0, 2.0, 3.0), {"step": 30, "time/elapsed": 0.5, "episodes/return_mean": 4.0}, {"step": 35}]
     run = make(tmp_path, "a", records)
     with open(run.metrics, "a") as file:
-        file.write('{"step": 40, "epi')  # being written
+        file.write('{"step": 40, "epi')  # still being written
     curve = read_curve(run, "return")
     assert curve.steps.tolist() == [0, 10, 20, 30]
     assert curve.seconds.tolist() == [0, 1, 2, 2.5]
     assert curve.values.tolist() == [1, 2, 3, 4]
 
 
-def test_the_steps_that_a_killed_run_made_twice_are_drawn_once(tmp_path: Path) -> None:
-    """It was killed at step 40 and went on from a checkpoint at 20; an evaluation stood at 30, and one comes later."""
+def test_steps_that_a_killed_run_repeated_are_drawn_once(tmp_path: Path) -> None:
+    """The run was killed at step 40 and resumed from step 20. One evaluation is at step 30, and one comes later."""
     evaluated = [
         {"step": step, "time/elapsed": 9.0, "eval/return_mean": value} for step, value in ((10, 1.0), (30, 2.0))
     ]
@@ -52,14 +52,14 @@ def test_the_steps_that_a_killed_run_made_twice_are_drawn_once(tmp_path: Path) -
     assert (scores.steps.tolist(), scores.values.tolist()) == ([10, 30], [1, 3])
 
 
-def test_evaluations_stand_at_the_step_of_the_version_that_was_evaluated(tmp_path: Path) -> None:
+def test_an_evaluation_has_the_step_of_the_evaluated_version(tmp_path: Path) -> None:
     evaluated = {"step": 5, "time/elapsed": 2.5, "eval/return_mean": 7.0}
     assert read_curve(make(tmp_path, "a", [*rows(1, 2, 3), evaluated]), "eval").steps.tolist() == [5]
 
 
-def test_an_unknown_figure_names_the_nearest(tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_metric_names_the_nearest(tmp_path: Path) -> None:
     run = make(tmp_path, "a", rows(1.0))
-    with pytest.raises(ValueError, match="no figures 'retrun'; did you mean 'return'"):
+    with pytest.raises(ValueError, match="no metric 'retrun'; did you mean 'return'"):
         read_curve(run, "retrun")
     run.metrics.unlink()
     with pytest.raises(ValueError, match="no metrics yet"):
@@ -75,17 +75,17 @@ def test_the_mean_over_seeds_has_students_interval() -> None:
     assert average(curves[:1], "time").interval.tolist() == [0.0, 0.0]
 
 
-def test_curves_are_averaged_where_all_are_known() -> None:
+def test_curves_are_averaged_over_their_common_range() -> None:
     early = Curve(np.array([0.0, 10.0]), np.array([0.0, 1.0]), np.array([0.0, 10.0]))
     late = Curve(np.array([5.0, 20.0]), np.array([2.0, 3.0]), np.array([5.0, 20.0]))
     band = average([early, late], "steps")
     assert (band.x[0], band.x[-1]) == (5.0, 10.0)
     assert band.mean == pytest.approx(band.x)
-    apart = average([early, late], "time")  # nothing in common: drawn out
+    apart = average([early, late], "time")  # no common range: extended
     assert (apart.x[0], apart.x[-1], apart.mean[-1]) == (0.0, 3.0, 15.0)
 
 
-def test_runs_that_differ_in_their_seed_only_form_a_group(tmp_path: Path) -> None:
+def test_runs_that_differ_only_in_their_seed_form_a_group(tmp_path: Path) -> None:
     runs = [make(tmp_path, f"a{seed}", [], seed=seed, max_lag=1) for seed in range(2)]
     other = make(tmp_path, "b", [], seed=0, max_lag=0)
     groups = group_runs([("", run) for run in [runs[0], other, runs[1], runs[0]]])
@@ -96,8 +96,8 @@ def test_runs_that_differ_in_their_seed_only_form_a_group(tmp_path: Path) -> Non
     assert (labeled.label, len(labeled.runs)) == ("mine", 2)
 
 
-def test_runs_in_different_environments_are_told_apart_by_these_alone(tmp_path: Path) -> None:
-    """Their recipes and steps differ too, of course."""
+def test_runs_in_different_environments_are_labeled_by_these_alone(tmp_path: Path) -> None:
+    """Their recipes and steps differ, too."""
     runs = [make(tmp_path, f"{i}", [], recipe=f"r{i % 2}", steps=i) for i in range(3)]
     for run, environment in zip(runs, ("CartPole-v1", "HalfCheetah-v5", "HalfCheetah-v5"), strict=True):
         run.write_config({**run.read_facts(), "environment": environment})

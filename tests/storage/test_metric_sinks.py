@@ -1,4 +1,4 @@
-"""Metrics are kept as whole records, can be read by others, and never stop a run."""
+"""Metrics are written as complete records that others can read, and never stop a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_each_line_is_an_object_and_nan_is_null(tmp_path: Path) -> None:
     sink.close()
 
 
-def test_a_resumed_run_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_after_the_last_complete_line(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     path.write_text('{"step": 1}\n{"step": 2, "lo')
     sink = JsonLinesSink(path)
@@ -57,13 +57,15 @@ def test_tensorboard_reads_what_was_written_and_torch_is_not_imported(tmp_path: 
     [file] = tmp_path.iterdir()
     events = list(EventFileLoader(str(file)).Load())
     assert events[0].file_version == "brain.Event:2"
-    told = [(e.step, e.wall_time, v.tag, v.tensor.float_val[0]) for e in events for v in e.summary.value]
-    assert (10, 100.0, "loss", 0.5) in told
-    assert (20, 101.0, "loss", 0.25) in told
-    assert (10, 100.0, "huge", math.inf) in told
+    written = [(e.step, e.wall_time, v.tag, v.tensor.float_val[0]) for e in events for v in e.summary.value]
+    assert (10, 100.0, "loss", 0.5) in written
+    assert (20, 101.0, "loss", 0.25) in written
+    assert (10, 100.0, "huge", math.inf) in written
 
 
 class BrokenSink:
+    name, hint = "broken", ""
+
     def __init__(self) -> None:
         self.broken = True
         self.steps: list[int] = []
@@ -78,7 +80,7 @@ class BrokenSink:
             raise OSError(28, "No space left on device")
 
 
-def test_a_failing_sink_warns_once_is_tried_again_and_counted() -> None:
+def test_a_failing_sink_causes_one_warning_and_is_retried() -> None:
     clock, broken, sound, warnings = ManualClock(), BrokenSink(), BrokenSink(), list[str]()
     sound.broken = False
     sinks = MetricSinks([broken, sound], retry_seconds=30, clock=clock, warn=warnings.append)
@@ -96,7 +98,7 @@ def test_a_failing_sink_warns_once_is_tried_again_and_counted() -> None:
     assert broken.steps == [4, 5]
     assert sound.steps == [1, 2, 3, 4, 5]
     assert len(warnings) == 1
-    assert "BrokenSink cannot write (the disk is full" in warnings[0]
+    assert "broken cannot write (the disk is full" in warnings[0]
     broken.broken = True
     sinks.close()
     assert sinks.failures == 3
@@ -112,7 +114,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(root)], check=True)
 
 
-def test_a_full_disk_leaves_whole_records_and_writing_goes_on_when_there_is_room(small_disk: Path) -> None:
+def test_a_full_disk_leaves_complete_records_and_writing_continues_once_there_is_space(small_disk: Path) -> None:
     run = create(small_disk, "run")
     warnings = list[str]()
     sinks = sinks_of(run, retry_seconds=0, warn=warnings.append)
@@ -122,11 +124,11 @@ def test_a_full_disk_leaves_whole_records_and_writing_goes_on_when_there_is_room
         sinks.write(step, {"a_metric_with_a_long_name": 1.0})
     assert sinks.failures > 0
     assert len(warnings) in (1, 2)
-    whole = lines(run.metrics)
+    complete = lines(run.metrics)
     filler.unlink()
     sinks.write(1000, {"loss": 1.0})
     sinks.close()
-    assert lines(run.metrics)[:-1] == whole
+    assert lines(run.metrics)[:-1] == complete
     assert lines(run.metrics)[-1]["step"] == 1000
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 

@@ -1,4 +1,4 @@
-"""Run directories: names, where things lie, how runs are found, and what the errors say."""
+"""Run directories: names, files, lookup of runs, and error messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def make(root: Path, name: str, at: int) -> RunDirectory:
     return run
 
 
-def test_a_new_run_has_its_folders_and_keeps_config_and_status(tmp_path: Path) -> None:
+def test_a_new_run_has_its_folders_and_stores_config_and_status(tmp_path: Path) -> None:
     run = create(tmp_path / "runs", "first")
     assert sorted(path.name for path in run.path.iterdir()) == ["checkpoints", "logs", "tensorboard"]
     run.write_config(CONFIG)
@@ -50,7 +50,7 @@ def test_a_new_run_has_its_folders_and_keeps_config_and_status(tmp_path: Path) -
     assert not list(run.path.glob(".*"))
 
 
-def test_default_names_are_valid_and_tell_what_ran_when() -> None:
+def test_default_names_are_valid_and_contain_environment_algorithm_seed_and_time() -> None:
     assert default_name("CartPole-v1", "ppo", 3, WALL) == "CartPole-v1-ppo-3-20260131-235958"
     assert default_name("ALE/Pong-v5", "ppo", 3, WALL) == "ALE-Pong-v5-ppo-3-20260131-235958"
     for environment in ("my.module:make", "../../etc", "x" * 200, "/", "日本"):
@@ -64,41 +64,41 @@ def test_names_that_leave_the_root_or_confuse_are_refused(tmp_path: Path, name: 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_that_exists_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+def test_the_error_for_an_existing_directory_says_what_to_do(tmp_path: Path) -> None:
     run = create(tmp_path, "mine")
     with pytest.raises(RunDirectoryError, match=r"mine exists; choose another --name$"):
         create(tmp_path, "mine")
     run.write_config(CONFIG)
-    with pytest.raises(RunDirectoryError, match=r"mine exists; .* or remove it: it has no checkpoint to go on from$"):
+    with pytest.raises(RunDirectoryError, match=r"mine exists; .* or remove it: it has no checkpoint to resume from$"):
         create(tmp_path, "mine")
     (run.checkpoints / "0001-step-64").mkdir()
     with pytest.raises(RunDirectoryError, match=r"mine exists; choose another --name, .*`srl resume mine`"):
         create(tmp_path, "mine")
 
 
-def test_a_run_that_ended_before_it_learned_anything_is_neither_latest_nor_in_the_way(tmp_path: Path) -> None:
-    trained, barren = make(tmp_path, "trained", 100), make(tmp_path, "barren", 200)
+def test_a_run_that_ended_before_its_first_update_is_not_latest_and_is_replaced(tmp_path: Path) -> None:
+    trained, empty = make(tmp_path, "trained", 100), make(tmp_path, "empty", 200)
     trained.write_status(RunStatus("trained", "CartPole-v1", "ppo", str(trained.path), state="finished", updates=3))
-    assert find("latest", tmp_path) == barren  # it may be going on
-    barren.write_status(RunStatus("barren", "CartPole-v1", "ppo", str(barren.path), state="failed"))
+    assert find("latest", tmp_path) == empty  # it may be running
+    empty.write_status(RunStatus("empty", "CartPole-v1", "ppo", str(empty.path), state="failed"))
     assert find("latest", tmp_path) == trained
-    assert find("latest", tmp_path, barren=True) == barren  # its logs are what one wants to see
-    (barren.logs / "actors-0.log").write_text("")
-    assert not list(create(tmp_path, "barren").logs.iterdir())
+    assert find("latest", tmp_path, include_empty=True) == empty  # to see its logs
+    (empty.logs / "actors-0.log").write_text("")
+    assert not list(create(tmp_path, "empty").logs.iterdir())
     with pytest.raises(RunDirectoryError, match="trained exists"):
         create(tmp_path, "trained")
 
 
-def test_runs_of_one_second_get_names_of_their_own(tmp_path: Path) -> None:
+def test_runs_of_the_same_second_get_different_names(tmp_path: Path) -> None:
     names = {create_default(tmp_path, "CartPole-v1", "ppo", 1, WALL).name for _ in range(3)}
     assert len(names) == 3
 
 
 def test_a_root_that_is_a_file_or_read_only_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunDirectoryError, match=r"a file of that name stands there; choose another place with --root"):
+    with pytest.raises(RunDirectoryError, match=r"a file of that name exists; choose another place with --root"):
         create_default(tmp_path / "file", "e", "a", 1, WALL)
-    with pytest.raises(RunDirectoryError, match="cannot make /proc/srl/run"):
+    with pytest.raises(RunDirectoryError, match="cannot create /proc/srl/run"):
         create(Path("/proc/srl"), "run")
 
 
@@ -113,7 +113,7 @@ def test_runs_are_found_by_name_prefix_path_and_latest(tmp_path: Path) -> None:
     assert find(new.path, tmp_path / "elsewhere") == new
 
 
-def test_a_name_goes_before_the_names_it_begins(tmp_path: Path) -> None:
+def test_a_full_name_is_preferred_to_longer_names(tmp_path: Path) -> None:
     short, _ = make(tmp_path, "a", 1), make(tmp_path, "ab", 2)
     assert find("a", tmp_path) == short
 
@@ -134,7 +134,7 @@ def test_a_run_that_is_not_found_is_a_clear_error(tmp_path: Path, what: str, mes
         find(what, tmp_path)
 
 
-def test_without_any_runs_the_first_command_is_offered(tmp_path: Path) -> None:
+def test_without_any_runs_the_first_command_is_suggested(tmp_path: Path) -> None:
     for what in ("latest", "x"):
         with pytest.raises(RunDirectoryError, match="srl train CartPole-v1"):
             find(what, tmp_path / "runs")
@@ -147,14 +147,14 @@ def test_a_damaged_config_or_status_says_so(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="not readable as JSON"):
         run.read_config()
     run.config.write_text("[]")
-    with pytest.raises(RunDirectoryError, match=r"config\.json holds no options of a run, but a list"):
+    with pytest.raises(RunDirectoryError, match=r"config\.json must contain the options of a run, found a list"):
         run.read_config()
     run.config.write_text('{"environment": "CartPole-v1", "options": {"algo": "sb3-ppo"}}')
-    with pytest.raises(RunDirectoryError, match=r"not written by a run of srl, .*: it has no 'lanes'"):
+    with pytest.raises(RunDirectoryError, match=r"not written by a run of SRL, .*: it has no 'lanes'"):
         run.read_config()
     assert run.read_facts()["environment"] == "CartPole-v1"
     run.config.write_text(json.dumps({**CONFIG, "options": {"algo": "sb3-ppo"}}))
-    with pytest.raises(RunDirectoryError, match=r"its 'options' can not be read"):
+    with pytest.raises(RunDirectoryError, match=r"its 'options' cannot be read"):
         run.read_config()
-    with pytest.raises(RunDirectoryError, match="holds no status"):
+    with pytest.raises(RunDirectoryError, match="is not the status of a run"):
         run.read_status()

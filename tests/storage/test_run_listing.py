@@ -1,4 +1,4 @@
-"""The list of all runs: how each ended, or that nobody knows."""
+"""The list of all runs contains the state of each."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def make(root: Path, name: str, at: int) -> RunDirectory:
     return run
 
 
-def test_runs_are_listed_with_how_they_ended_the_newest_last(tmp_path: Path) -> None:
-    going_on = make(tmp_path, "going-on", 400)
+def test_runs_are_listed_with_their_states_newest_last(tmp_path: Path) -> None:
+    running = make(tmp_path, "running", 400)
     ended = make(tmp_path, "ended", 100)
     ended.write_status(RunStatus("ended", "CartPole-v1", "ppo", "", state="stopped", steps=64, return_mean=21.5))
     os.utime(ended.status, (300, 300))
@@ -30,25 +30,25 @@ def test_runs_are_listed_with_how_they_ended_the_newest_last(tmp_path: Path) -> 
     queued = make(tmp_path, "queued", 500)
     (queued.path / "cluster").mkdir()
     (queued.path / "cluster" / "job").write_text("17")
-    taken_back, gone_on = make(tmp_path, "taken-back", 600), make(tmp_path, "gone-on", 700)
-    for run in (taken_back, gone_on):
+    canceled, ran_later = make(tmp_path, "canceled", 600), make(tmp_path, "ran-later", 700)
+    for run in (canceled, ran_later):
         (run.path / "cluster").mkdir()
         outcome = run.path / "cluster" / "outcome.json"
         outcome.write_text('{"state": "stopped", "reason": "srl stop"}')
         os.utime(outcome, (650, 650))
-    gone_on.metrics.write_text('{"step": 5}\n')
-    os.utime(gone_on.metrics, (800, 800))
+    ran_later.metrics.write_text('{"step": 5}\n')
+    os.utime(ran_later.metrics, (800, 800))
     (tmp_path / "foreign").mkdir()
 
-    with going_on.held():
+    with running.locked():
         runs = list_runs(tmp_path)
     assert [(run.run, run.state, run.steps, run.return_mean, run.when) for run in runs] == [
         ("killed", "killed", 20, 10.0, 200),
         ("ended", "stopped", 64, 21.5, 300),
-        ("going-on", "running", 0, None, 400),
+        ("running", "running", 0, None, 400),
         ("queued", "submitted", 0, None, 500),
-        ("taken-back", "stopped", 0, None, 600),
-        ("gone-on", "killed", 5, None, 800),
+        ("canceled", "stopped", 0, None, 600),
+        ("ran-later", "killed", 5, None, 800),
     ]
     assert runs[0].path == str(killed.path)
     assert list_runs(tmp_path / "nowhere") == []

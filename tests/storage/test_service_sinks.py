@@ -1,4 +1,4 @@
-"""Sinks of others: slow, broken or absent, they never hold up a run; the real libraries are tried offline."""
+"""Sinks for services never block a run, be they slow, broken or absent; the real libraries are tested offline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from srl.storage.service_sinks import BackgroundSink, check_sinks, sinks_of
 
 
 class Listing:
-    """What a user's own sink may look like."""
+    """A sink as a user may write it."""
 
     def __init__(self, run: RunDirectory) -> None:
         self._file = run.path / "own.txt"
@@ -30,7 +30,7 @@ class Listing:
             file.write("closed\n")
 
 
-def test_a_sink_of_ones_own_is_named_like_everything_else(tmp_path: Path) -> None:
+def test_a_users_sink_is_given_by_its_path_and_name(tmp_path: Path) -> None:
     run = create(tmp_path, "run")
     name = f"{__file__}:Listing"
     check_sinks((name,))
@@ -55,12 +55,12 @@ class Slow:
     def close(self) -> None: ...
 
 
-def test_a_service_that_does_not_answer_costs_figures_and_no_time() -> None:
+def test_a_service_that_does_not_respond_loses_metrics_but_takes_no_time() -> None:
     slow = Slow()
     sink = BackgroundSink(lambda: slow, "slow", close_seconds=0.01)
     for step in range(5000):
         sink.write(step, {}, 0.0)
-    with pytest.raises(TimeoutError, match="did not take the last figures"):
+    with pytest.raises(TimeoutError, match="did not accept the last metrics"):
         sink.close()
     slow.go.set()
     sink = BackgroundSink(lambda: slow, "slow")
@@ -69,7 +69,7 @@ def test_a_service_that_does_not_answer_costs_figures_and_no_time() -> None:
     assert slow.steps[-1] == 9
 
 
-def test_an_error_in_the_thread_comes_out_of_a_later_write() -> None:
+def test_a_later_write_raises_an_error_of_the_thread() -> None:
     def broken() -> Slow:
         raise ConnectionError("no server")
 
@@ -79,20 +79,18 @@ def test_an_error_in_the_thread_comes_out_of_a_later_write() -> None:
         sink.close()
 
 
-def test_a_service_that_refuses_is_named_with_what_to_do_about_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_warning_about_a_service_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(run: RunDirectory) -> Slow:
         raise PermissionError("no key")
 
     monkeypatch.setattr("srl.storage.service_sinks.WandbSink", refuse)
-    told: list[str] = []
-    sinks = sinks_of(create(tmp_path, "run"), ("wandb",), warn=told.append)
+    warnings: list[str] = []
+    sinks = sinks_of(create(tmp_path, "run"), ("wandb",), warn=warnings.append)
     sinks.write(1, {})
     sinks.close()
-    assert len(told) == 1
-    assert "wandb cannot write (no key" in told[0]
-    assert "WANDB_MODE=offline" in told[0]
+    assert len(warnings) == 1
+    assert "wandb cannot write (no key" in warnings[0]
+    assert "WANDB_MODE=offline" in warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -102,12 +100,12 @@ def test_a_service_that_refuses_is_named_with_what_to_do_about_it(
         ("nowhere:Sink", ValueError, "no module 'nowhere'"),
     ],
 )
-def test_a_sink_that_cannot_be_is_refused(name: str, error: type[Exception], text: str) -> None:
+def test_an_unknown_sink_is_refused(name: str, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         check_sinks((name,))
 
 
-def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r'pip install "srl\[wandb\]"'):
         check_sinks(("tensorboard", "wandb"))
@@ -139,7 +137,7 @@ def use(tmp_path: Path, name: str, **settings: str) -> None:
 
 
 @pytest.mark.slow
-def test_mlflow_keeps_the_figures_of_a_run_and_of_its_resumption(tmp_path: Path) -> None:
+def test_mlflow_stores_the_metrics_of_a_run_and_of_its_resumption(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     store = {"MLFLOW_TRACKING_URI": f"file:{tmp_path}/store", "MLFLOW_ALLOW_FILE_STORE": "true"}
     use(tmp_path, "mlflow", **store)
@@ -149,7 +147,7 @@ def test_mlflow_keeps_the_figures_of_a_run_and_of_its_resumption(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_wandb_keeps_the_figures_of_a_run_offline(tmp_path: Path) -> None:
+def test_wandb_stores_the_metrics_of_a_run_offline(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     use(tmp_path, "wandb", WANDB_MODE="offline")
     runs = [path.name for path in (tmp_path / "run" / "wandb").glob("offline-run-*")]

@@ -1,4 +1,4 @@
-"""What a journal of updates proves, and what it does not let pass."""
+"""The journal contains each update once, and its check detects errors."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ def entry(update: int, rank: int = 0, **changes: Any) -> UpdateRecord:
 GOOD = [entry(1), entry(1, rank=1), entry(2), entry(2, rank=1), entry(3)]
 
 
-def test_what_is_told_again_stands_in_it_once_also_after_a_change_of_controllers(tmp_path: Path) -> None:
+def test_a_repeated_report_is_written_once_even_after_a_change_of_controllers(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
     for line in [*GOOD, GOOD[-1]]:
@@ -31,17 +31,17 @@ def test_what_is_told_again_stands_in_it_once_also_after_a_change_of_controllers
     assert check(read(path), max_lag=1) == []
 
 
-def test_half_a_line_of_who_died_while_writing_is_not_read_and_is_written_again(tmp_path: Path) -> None:
+def test_a_partial_line_of_a_dead_controller_is_not_read_and_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     Journal(path).add(entry(1))
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole[:10])
+    line = path.read_bytes()
+    path.write_bytes(line + line[:10])
     assert list(read(path)) == [entry(1)]
     Journal(path).add(entry(2))
     assert list(read(path)) == [entry(1), entry(2)]
 
 
-def test_a_long_journal_is_known_by_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_reports_are_recognized_in_a_long_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "journal.jsonl"
     first = Journal(path)
     for update in range(1, 10):
@@ -56,7 +56,7 @@ def test_a_long_journal_is_known_by_its_end(tmp_path: Path, monkeypatch: pytest.
 @dataclass
 class Case:
     line: UpdateRecord
-    says: str
+    message: str
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ class Case:
     [
         Case(entry(5), "follows update 3"),
         Case(entry(3), "follows update 3"),
-        Case(entry(3, digest="other"), "was made twice"),
-        Case(entry(4, parent="d2"), "does not begin with the parameters that update 3 made"),
+        Case(entry(3, digest="other"), "was computed twice"),
+        Case(entry(4, parent="d2"), "does not start from the parameters of update 3"),
         Case(entry(4, samples=["actors/0.0:2"]), "learned again from block actors/0.0:2 of update 2"),
         Case(entry(4, samples=["actors/0.0:4", "actors/0.0:4"]), "learned 2 times from block actors/0.0:4"),
         Case(entry(2, rank=2, samples=["actors/1.0:2"]), "learned from block actors/1.0:2, as rank 1 did"),
@@ -73,8 +73,8 @@ class Case:
         Case(entry(4, lag=2), "2 versions behind, 1 are allowed"),
         Case(entry(3, rank=1, digest="other"), "ranks differ"),
     ],
-    ids=lambda case: case.says,
+    ids=lambda case: case.message,
 )
-def test_what_must_not_happen_is_found(case: Case) -> None:
-    wrong = check([*GOOD, case.line], max_lag=1)
-    assert any(case.says in text for text in wrong), wrong
+def test_errors_are_detected(case: Case) -> None:
+    errors = check([*GOOD, case.line], max_lag=1)
+    assert any(case.message in text for text in errors), errors

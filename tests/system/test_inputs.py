@@ -128,7 +128,7 @@ def test_an_environment_that_always_kills_its_actor_ends_the_run(terminal: Termi
     assert "error         actors/0 died" in ended.out
     assert "srl resume" not in ended.text  # it has learned nothing
     run = RunDirectory(terminal.root / "run")
-    assert run.is_barren
+    assert run.ended_without_update
     assert not list(create(terminal.root, "run").logs.iterdir())  # the name is free
 
 

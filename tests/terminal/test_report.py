@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from srl.api.status import RunStatus, WorkerStatus
-from srl.storage.run_listing import Listed
+from srl.storage.run_listing import ListedRun
 from srl.terminal.report import final_report, print_report
 from srl.terminal.tables import list_of_runs, ps_table
 from srl.terminal.view import watching
@@ -132,8 +132,8 @@ def test_a_list_of_runs_is_neither_truncated_nor_wrapped(monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     when = time.mktime((2026, 1, 31, 23, 59, 58, 0, 0, -1))
     runs = [
-        Listed("a" * 64, "finished", 1_000_448, 312.41, when, str(tmp_path / "runs" / ("a" * 64))),
-        Listed("b", "killed", 0, None, when + 60, str(tmp_path / "runs" / "b")),
+        ListedRun("a" * 64, "finished", 1_000_448, 312.41, when, str(tmp_path / "runs" / ("a" * 64))),
+        ListedRun("b", "killed", 0, None, when + 60, str(tmp_path / "runs" / "b")),
     ]
     console = Console(width=40, record=True, file=io.StringIO())
     console.print(list_of_runs(runs), soft_wrap=True)

@@ -10,7 +10,7 @@ from srl.api.parameters import ParameterStore
 from srl.api.status import EvaluationStatus
 from srl.storage import checkpoints
 from srl.storage.background_writer import BackgroundWriter
-from srl.storage.checkpoints import Keep
+from srl.storage.checkpoints import Retention
 from srl.storage.metric_sinks import MetricSinks
 from srl.storage.run_directory import RunDirectory
 from srl.workers.evaluator import EVALUATED
@@ -60,12 +60,12 @@ class BestCheckpoint:
 
         def write() -> None:
             try:
-                checkpoints.write(self._folder, evaluation.step, arrays, facts, keep=Keep(1))
+                checkpoints.write(self._folder, evaluation.step, arrays, facts, retention=Retention(1))
             except checkpoints.CheckpointError as error:
                 self._best = former
                 self._tell(f"the best parameters were not written: {error}")
 
-        self._scribe.begin(write)
+        self._scribe.submit(write)
 
 
 def _score_of(folder: Any) -> float:

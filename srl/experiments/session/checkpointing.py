@@ -19,7 +19,7 @@ from srl.base.snapshot import Snapshot
 from srl.base.state import NotResumable, NotYet, State
 from srl.storage import checkpoints
 from srl.storage.background_writer import BackgroundWriter
-from srl.storage.checkpoints import Keep
+from srl.storage.checkpoints import Retention
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Saver:
         root: Path,
         commits: Mapping[str, Snapshot],
         scheduler: Scheduler,
-        keep: Keep,
+        retention: Retention,
         seconds: float,
         why_not_exact: str,
         tell: Callable[[str], None],
@@ -100,7 +100,7 @@ class Saver:
         self._root = root
         self._commits = commits
         self._scheduler = scheduler if scheduler.inline else None
-        self._keep = keep
+        self._retention = retention
         self._seconds = seconds
         self._why_not = why_not_exact
         self._tell = tell
@@ -168,12 +168,12 @@ class Saver:
 
         def write() -> None:
             try:
-                checkpoints.write(self._root, step, arrays, facts, self._keep, workers)
+                checkpoints.write(self._root, step, arrays, facts, self._retention, workers)
             except checkpoints.CheckpointError as error:
                 self._saved_updates = former
                 self._tell(f"no checkpoint was written: {error}")
 
-        self._scribe.begin(write)
+        self._scribe.submit(write)
 
     def _workers(self) -> State | None:
         if self._scheduler is None or self._why_not:

@@ -35,7 +35,7 @@ from srl.schedulers.local.runtime_dir import make_runtime
 from srl.schedulers.local.scheduler import ProcessScheduler
 from srl.schedulers.local.zygote_launch import PRELOAD
 from srl.storage.background_writer import BackgroundWriter
-from srl.storage.checkpoints import Keep
+from srl.storage.checkpoints import Retention
 from srl.storage.run_directory import RunDirectory
 from srl.storage.service_sinks import sinks_of
 from srl.storage.update_journal import Journal
@@ -108,8 +108,8 @@ class Session:
                 on_learned=Journal(run.journal).add,
             )
             undo.pop_all()
-        self._scribe = BackgroundWriter(beside=not scheduler.inline)
-        keep = Keep(options.keep_last, keep_every(options))
+        self._scribe = BackgroundWriter(threaded=not scheduler.inline)
+        keep = Retention(options.keep_last, keep_every(options))
         self._saver = Saver(
             experiment,
             run.checkpoints,
@@ -151,7 +151,7 @@ class Session:
     def run(self) -> Outcome:
         with self._signals():
             try:
-                self._run.forget_status()
+                self._run.clear_status()
                 self._begin()
                 while self._controller.tick():
                     self._yield_to_heirs()

@@ -260,7 +260,7 @@ def _held(run: RunDirectory) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(run.held())
+                stack.enter_context(run.locked())
                 break
             except RunDirectoryError:
                 if time.monotonic() > deadline:

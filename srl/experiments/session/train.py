@@ -156,7 +156,7 @@ def launch(
         with _taken_back(run):
             job = _submit(run, prepared)
         return _follow(run, job, on_status)
-    with run.held():
+    with run.locked():
         with _taken_back(run):
             session = _session(run, prepared, on_status, began)
         return _finished(session.run())
@@ -233,7 +233,7 @@ def attach(run: RunDirectory, on_status: Callable[[RunStatus], None] | None = No
             f"{run.name} left nothing to attach to: only the workers of a run with --scheduler hosts outlive its "
             f"controller. Go on from its last checkpoint: srl resume {run.name}"
         ) from error
-    with run.held():
+    with run.locked():
         prepared = _as_written(run.read_config())
         spare = None
         with contextlib.suppress(checkpoints.CheckpointError):  # most likely nobody needs it
@@ -264,7 +264,7 @@ def resume(
     if changes.get("scheduler", config["options"]["fields"].get("scheduler")) == "slurm":
         # The job itself will hold the directory.
         return _resume(found, config, by_name(changes), on_status, began)
-    with found.held():
+    with found.locked():
         return _resume(found, config, by_name(changes), on_status, began)
 
 
