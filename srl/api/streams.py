@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from srl.api.block import Block
 from srl.api.status import StreamStatus
 from srl.base.tree import Array
+
+
+@dataclass(frozen=True)
+class StreamEnd:
+    """One end of a stream, as the config of a worker describes it."""
+
+    stream: str
+    kind: Literal["push", "request", "parameters"]
+    side: Literal["source", "target"]
+    """A source sends blocks, asks for decisions or publishes parameters; a target receives, answers or pulls."""
+    where: Literal["inline", "host", "tcp"] = "host"
+    """`inline`: both ends are in one worker. `host`: shared memory on one host, TCP between hosts. `tcp`: TCP only."""
 
 
 @dataclass

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
 from srl.api.names import NameService
 from srl.api.parameters import ParameterStore
+from srl.api.streams import StreamEnd
 from srl.api.trainer import TrainerGroup
 from srl.api.transport import Channel, Listener, Message
 from srl.base.meter import Meter
@@ -129,3 +130,7 @@ class WorkerConfig(ABC):
         """Return the sizes that matter for speed, by the names of the options: `lanes` and `ring` of an actor,
         `horizon` and `batch` (and `num_minibatches`) of a trainer."""
         return {}
+
+    def ends(self) -> Sequence[StreamEnd]:
+        """Return the ends of streams that this worker holds, from which `Experiment.edges` is made."""
+        return ()

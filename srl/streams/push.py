@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from srl.api.block import BlockSpec
+from srl.api.streams import StreamEnd
 from srl.api.worker import Context
 from srl.streams.push_consumer import Consumer
 from srl.streams.push_producer import Producer
@@ -57,6 +58,9 @@ class PushStream:
         as the capacity goes; then there is still a batch for that one, so that they never wait for each other."""
         batch = self.batch_blocks * self.consumers
         return batch + self.capacity if self.route == "broadcast" else max(self.capacity, batch)
+
+    def end(self, side: Literal["source", "target"]) -> StreamEnd:
+        return StreamEnd(self.name, "push", side, "tcp" if self.remote else "host")
 
     def tap(
         self,

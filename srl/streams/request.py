@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Literal, Union
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from srl.api.block import STATE, BlockSpec
 from srl.api.parameters import ParameterStore
 from srl.api.policy import Policy
 from srl.api.status import StreamStatus
-from srl.api.streams import Answer, Cell, RequestBatch
+from srl.api.streams import Answer, Cell, RequestBatch, StreamEnd
 from srl.api.transport import Channel, ChannelClosed, Message
 from srl.api.worker import Context
 from srl.base.meter import Counter, Meter, Phase
@@ -73,6 +73,9 @@ class RequestStream:
     @property
     def prefix(self) -> str:
         return f"request/{self.name}/"
+
+    def end(self, side: Literal["source", "target"]) -> StreamEnd:
+        return StreamEnd(self.name, "request", side, "tcp" if self.remote else "host")
 
     def client(self, context: Context, arena: Arena) -> Client:
         return Client(self, context, arena)

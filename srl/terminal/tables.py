@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from srl.api.experiment import Experiment
 from srl.api.status import RunStatus, WorkerStatus
 from srl.base.statistics import Mean
 from srl.storage.run_listing import ListedRun, format_time
@@ -66,6 +67,22 @@ def list_of_runs(runs: Sequence[ListedRun]) -> Text:
             text.append(cell.rstrip() if heading == "PATH" else f"{cell}  ", style)
         text.append("\n" if number < len(rows) else "")
     return text
+
+
+def graph_table(experiment: Experiment) -> Text:
+    """Return one line per edge of the graph: source group, stream, target group."""
+    size = {group.name: f"{group.name} ×{group.count}" for group in experiment.groups}
+    kinds = {"push": "samples of", "request": "decisions of", "parameters": "parameters of"}
+    how = {"inline": " (inside each worker)", "host": "", "tcp": " (over TCP)"}
+    edges = experiment.edges()
+    streams = [f"{kinds[edge.kind]} {edge.stream}" for edge in edges]
+    left = max((len(size[edge.source]) for edge in edges), default=0)
+    middle = max(map(len, streams), default=0)
+    lines = [
+        f"{size[edge.source]:<{left}}  {stream:<{middle}}  ──▶  {size[edge.target]}{how[edge.where]}"
+        for edge, stream in zip(edges, streams, strict=True)
+    ]
+    return Text("\n".join(lines), no_wrap=True)
 
 
 def _runs(runs: Sequence[RunStatus]) -> Table:

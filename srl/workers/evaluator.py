@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from srl.api.control import Evaluated
 from srl.api.lanes import LanesConfig
+from srl.api.streams import StreamEnd
 from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
@@ -40,6 +41,9 @@ class EvaluatorConfig(WorkerConfig):
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
             raise ValueError(f"an evaluator's share of a core is in (0, 1], found {self.share}")
+
+    def ends(self) -> list[StreamEnd]:
+        return [StreamEnd(role.policy, "parameters", "target") for role in self.roles]
 
     def build(self, context: Context) -> Evaluator:
         return Evaluator(self, context)

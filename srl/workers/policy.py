@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Space
-from srl.api.streams import Answer, RequestBatch
+from srl.api.streams import Answer, RequestBatch, StreamEnd
 from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
@@ -30,6 +30,9 @@ class PolicyWorkerConfig(WorkerConfig):
     in_flight: int = 1
     """Batches under way at the same time. More than one helps where the answer takes long and computes elsewhere: a
     busy or distant accelerator. Then the policy's `act` must allow calls from several threads."""
+
+    def ends(self) -> list[StreamEnd]:
+        return [self.requests.end("target"), StreamEnd(self.policy, "parameters", "target")]
 
     def build(self, context: Context) -> PolicyWorker:
         return PolicyWorker(self, context)

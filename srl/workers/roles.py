@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LaneSpec
 from srl.api.spaces import Space
+from srl.api.streams import StreamEnd
 from srl.streams.push import PushStream
 from srl.streams.request import RequestStream
 
@@ -27,6 +28,15 @@ class Role:
     aligned: bool = True
     frozen: bool = False
     """The policy does not learn: its lanes play and are not recorded."""
+
+    def ends(self) -> list[StreamEnd]:
+        """Return the ends of streams that an actor with this role holds."""
+        samples = [] if self.frozen else [self.samples.end("source")]
+        if self.inference is not None:
+            return [*samples, self.inference.end("source")]
+        name = self.policy
+        inline = [StreamEnd(name, "request", "source", "inline"), StreamEnd(name, "request", "target", "inline")]
+        return [*samples, *inline, StreamEnd(name, "parameters", "target")]
 
 
 def assign_teams(spec: LaneSpec, patterns: tuple[str, ...]) -> list[list[int]]:

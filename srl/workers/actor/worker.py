@@ -12,6 +12,7 @@ from functools import partial
 
 from srl.api.control import Episodes, Notice
 from srl.api.lanes import LanesConfig, LaneSpec
+from srl.api.streams import StreamEnd
 from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.errors import last_line
 from srl.base.meter import Counter
@@ -45,6 +46,9 @@ class ActorConfig(WorkerConfig):
 
     def sizes(self) -> dict[str, int]:
         return {"lanes": self.copies, "ring": self.ring}
+
+    def ends(self) -> list[StreamEnd]:
+        return [end for role in self.roles for end in role.ends()]
 
     def build(self, context: Context) -> Actor:
         return Actor(self, context)

@@ -11,6 +11,7 @@ import numpy as np
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.control import Done, Figures, Notice
 from srl.api.spaces import Space
+from srl.api.streams import StreamEnd
 from srl.api.trainer import TrainerGroup
 from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.meter import Counter, Phase
@@ -68,6 +69,9 @@ class TrainerWorkerConfig(WorkerConfig):
             "batch": self.samples.batch,
             "num_minibatches": num_minibatches,
         }
+
+    def ends(self) -> list[StreamEnd]:
+        return [self.samples.end("target")]
 
     def build(self, context: Context) -> TrainerWorker:
         return TrainerWorker(self, context)

@@ -1,0 +1,85 @@
+"""The edges of a graph: which group sends to which, over which stream."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from support import PURSUIT
+
+from srl.api.experiment import Edge, Experiment
+from srl.experiments.graph.prepare import prepare
+from srl.experiments.session.train import make_options
+from srl.terminal.tables import graph_table
+from srl.workers.trainer.worker import TrainerWorkerConfig
+
+GAME = PURSUIT
+SAMPLES = Edge("actors", "trainers", "policy", "push", "host")
+PARAMETERS = Edge("trainers", "actors", "policy", "parameters", "host")
+
+
+def experiment(env: str = "CartPole-v1", **options: Any) -> Experiment:
+    found: Experiment = prepare(env, make_options(**options), frozenset(options)).experiment
+    return found
+
+
+@pytest.mark.parametrize(
+    ("options", "edges"),
+    [
+        ({"inference": "inline"}, {SAMPLES, PARAMETERS, Edge("actors", "actors", "policy", "request", "inline")}),
+        (
+            {"inference": "host"},
+            {
+                SAMPLES,
+                Edge("actors", "policies", "policy", "request", "host"),
+                Edge("trainers", "policies", "policy", "parameters", "host"),
+            },
+        ),
+        (
+            {"inference": "remote"},
+            {
+                Edge("actors", "trainers", "policy", "push", "tcp"),
+                Edge("actors", "policies", "policy", "request", "tcp"),
+                Edge("trainers", "policies", "policy", "parameters", "host"),
+            },
+        ),
+        (
+            {"inference": "inline", "eval_every": 1000},
+            {
+                SAMPLES,
+                PARAMETERS,
+                Edge("actors", "actors", "policy", "request", "inline"),
+                Edge("trainers", "evaluators", "policy", "parameters", "host"),
+            },
+        ),
+    ],
+)
+def test_edges_of_the_standard_graph(options: dict[str, Any], edges: set[Edge]) -> None:
+    found = experiment(**options).edges()
+    assert set(found) == edges
+    assert len(found) == len(edges)
+
+
+def test_every_policy_has_its_own_edges() -> None:
+    found = experiment(GAME, roles=("chaser_*=chasers", "runner_*=runners"), inference="host").edges()
+    for policy in ("chasers", "runners"):
+        assert {edge for edge in found if edge.stream == policy} == {
+            Edge("actors", f"trainers-{policy}", policy, "push", "host"),
+            Edge("actors", f"policies-{policy}", policy, "request", "host"),
+            Edge(f"trainers-{policy}", f"policies-{policy}", policy, "parameters", "host"),
+        }
+    assert {edge.stream for edge in found} == {"chasers", "runners"}
+
+
+def test_another_consumer_of_the_samples_is_an_edge() -> None:
+    graph = experiment(inference="inline")
+    trainers = next(group for group in graph.groups if isinstance(group.config, TrainerWorkerConfig))
+    extended = dataclasses.replace(graph, groups=(*graph.groups, dataclasses.replace(trainers, name="others")))
+    assert Edge("actors", "others", "policy", "push", "host") in extended.edges()
+
+
+def test_the_graph_can_be_printed() -> None:
+    lines = graph_table(experiment(inference="inline", actors=3)).plain.splitlines()
+    assert "actors ×3    samples of policy     ──▶  trainers ×1" in lines
+    assert "trainers ×1  parameters of policy  ──▶  actors ×3" in lines
