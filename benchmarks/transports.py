@@ -26,11 +26,11 @@ import numpy as np
 
 from srl.api.transport import Channel, ChannelClosed, Message
 from srl.base.wire import Buffer, Codec
+from srl.transports.endpoints import Refusals
 from srl.transports.handshake import KEY_BYTES, SessionKeys
 from srl.transports.host import HostTransport
-from srl.transports.records import LENGTH, TAG_BYTES, Session
-from srl.transports.refusals import Refusals
 from srl.transports.tcp_channel import TcpChannel
+from srl.transports.tcp_records import LENGTH, TAG_BYTES, AuthenticatedSeal, RecordSeals
 
 Connect = Callable[[], tuple[Channel, Channel]]
 RAW = "raw socket"
@@ -42,8 +42,8 @@ class Ping(Message, frozen=True):
     worker: str = "actor/12"
 
 
-class PlainSeal:
-    """No protection at all: what TCP alone costs. Lives here so that no run can choose it."""
+class PlainSeal(AuthenticatedSeal):
+    """No protection, to measure the cost of TCP alone. Defined here so that no run can choose it."""
 
     def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         return [LENGTH.pack(sum(map(len, buffers))), *buffers, bytes(TAG_BYTES)]
@@ -94,9 +94,9 @@ def tcp(line: Line, kind: str) -> tuple[Channel, Channel]:
 
     def channel(sock: socket.socket, outgoing: bytes, incoming: bytes) -> TcpChannel:
         sock.setblocking(False)
-        plain = Session(PlainSeal(), PlainSeal())
-        session = plain if kind == "plain" else Session.of(SessionKeys(outgoing, incoming, kind == "encrypted"))
-        return TcpChannel(sock, Codec(Ping), kind, Refusals(), session)
+        plain = RecordSeals(PlainSeal(outgoing), PlainSeal(incoming))
+        seals = plain if kind == "plain" else RecordSeals.of(SessionKeys(outgoing, incoming, kind == "encrypted"))
+        return TcpChannel(sock, Codec(Ping), kind, Refusals(), seals)
 
     return channel(near, *keys), channel(far, *keys[::-1])
 

@@ -64,7 +64,7 @@ class LightAgent:
     """One host and its workers, as its controller sees them."""
 
     def __init__(self, address: str, secret: bytes, number: int, cpus: float) -> None:
-        transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, patience=10.0)
+        transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, connect_wait=10.0)
         self._name = f"host{number:04}"
         self.channel = transport.connect(f"{PREFIX}{address}", Messages)
         self.channel.send(Join(self._name, own_version(), time.monotonic_ns(), cpus, 0.0, 0))

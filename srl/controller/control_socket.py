@@ -141,7 +141,7 @@ def ask(runtime: Path, message: Message) -> Message | None:
         address = (runtime / ADDRESS).read_text()
         transport: Transport = HostTransport(runtime)
         if address.startswith("tcp:"):
-            transport = TcpTransport(read_secret(runtime / SECRET), CONTROL, encrypt=True, patience=REACH_SECONDS)
+            transport = TcpTransport(read_secret(runtime / SECRET), CONTROL, encrypt=True, connect_wait=REACH_SECONDS)
         channel = transport.connect(address, Messages)
     except (OSError, ChannelClosed):
         return None

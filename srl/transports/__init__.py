@@ -1,1 +1,1 @@
-"""Ways for messages and arrays to travel: in process, within a host, over TCP."""
+"""Transports for messages and arrays: within a process, between processes of a host, between hosts."""

@@ -1,16 +1,20 @@
-"""Who may talk: a mutual proof that both ends hold the run's secret, without I/O, and the keys that follow from it.
+"""The handshake of a TCP connection: mutual proof that both ends hold the run's secret, and keys for the session.
 
-The client sends a public key that was made for this connection, the server answers with its own and a proof, the
-client sends its proof. Each proof is an HMAC over everything said so far, the run and who speaks, so it is worth
-nothing in another session, run or direction. The session's keys need the secret and one of the private keys, which are
-forgotten at once: who learns the secret later cannot read what he recorded before.
+The client sends a public key that was made for this connection. The server answers with its own public key and a proof;
+the client sends its proof. Each proof is an HMAC over all messages so far, the run and the speaker's role, so it is
+worthless in another connection, run or direction. The session keys depend on the secret and on one of the private keys,
+which are discarded at once: an attacker who learns the secret later cannot decrypt recorded traffic.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import os
+import select
+import socket
 import struct
+import time
 from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -25,15 +29,20 @@ PROOF_BYTES = hashlib.sha256().digest_size
 HELLO = struct.Struct(f"<4sBB{PUBLIC_BYTES}s")  # magic, version, encrypted or not, public key
 MAGIC = b"SRLH"
 ANSWER_BYTES = HELLO.size + PROOF_BYTES
+CLOSED = "closed the connection during the handshake: it may hold another secret, run or protocol, or have stopped"
 
 
 class HandshakeError(ConnectionError):
-    """The other end is not one of ours."""
+    """The other end did not prove that it belongs to the run."""
+
+
+class ConnectFailed(HandshakeError):
+    """TCP could not connect: the host is unreachable, or nothing listens there."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """What both ends must agree on before a word is exchanged. The secret never shows in a repr."""
+    """Values on which both ends must agree. The secret never appears in a repr."""
 
     secret: bytes = field(repr=False)
     run: str
@@ -49,7 +58,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class SessionKeys:
-    """One key per direction, seen from one end; they live as long as the connection."""
+    """One key per direction, as seen from one end, for the lifetime of the connection."""
 
     outgoing: bytes = field(repr=False)
     incoming: bytes = field(repr=False)
@@ -57,7 +66,8 @@ class SessionKeys:
 
 
 class ClientHandshake:
-    """Send `hello`, feed the `wanted` bytes of the answer, send what `feed` returns; then `keys` are there."""
+    """The client's side, without I/O: send `hello`, feed the `wanted` bytes of the answer, send the result of `feed`.
+    Then `keys` are set."""
 
     wanted = ANSWER_BYTES
 
@@ -70,7 +80,7 @@ class ClientHandshake:
 
     def feed(self, answer: bytes) -> bytes:
         hello, proof = answer[: HELLO.size], answer[HELLO.size :]
-        of_server = _public_of(hello, self._credentials)
+        of_server = _public_key(hello, self._credentials)
         _check(proof, _proof(self._credentials, b"server", self._public, of_server))
         to_server, to_client = _keys(
             self._credentials, _shared(self._private, of_server), salt=self._public + of_server
@@ -80,7 +90,7 @@ class ClientHandshake:
 
 
 class ServerHandshake:
-    """Feed the `wanted` bytes and send what `feed` returns, until `keys` are there."""
+    """The server's side, without I/O: feed the `wanted` bytes and send the result of `feed`, until `keys` are set."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -92,7 +102,7 @@ class ServerHandshake:
 
     def feed(self, data: bytes) -> bytes:
         if self._of_client is None:
-            self._of_client = _public_of(data, self._credentials)
+            self._of_client = _public_key(data, self._credentials)
             self.wanted = PROOF_BYTES
             proof = _proof(self._credentials, b"server", self._of_client, self._public)
             return _hello(self._credentials, self._public) + proof
@@ -104,38 +114,116 @@ class ServerHandshake:
         return b""
 
 
+class SocketHandshake:
+    """A handshake over a non-blocking socket, for either end. It reads only the bytes that the handshake wants: at most
+    70 from a client, 102 from a server."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        handshake: ClientHandshake | ServerHandshake,
+        timeout: float,
+        connect_timeout: float | None = None,
+    ) -> None:
+        """`connect_timeout`: number of seconds that TCP may still take to connect; None if it is connected."""
+        self.socket = sock
+        self.deadline = time.monotonic() + timeout
+        self._connect_deadline = None if connect_timeout is None else time.monotonic() + connect_timeout
+        self._handshake = handshake
+        self._read = b""
+        if self._connect_deadline is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        if isinstance(self._handshake, ClientHandshake):
+            self._send(self._handshake.hello)
+
+    def _connected(self) -> bool:
+        if self._connect_deadline is None:
+            return True
+        if not is_connected(self.socket, 0.0):
+            if time.monotonic() > self._connect_deadline:
+                raise ConnectFailed("cannot be reached: connecting timed out")
+            return False
+        self._connect_deadline = None
+        self._begin()
+        return True
+
+    def progress(self) -> SessionKeys | None:
+        """Continue without blocking. Return the keys once both ends have proved themselves. Raises HandshakeError, also
+        after the deadline."""
+        if not self._connected():
+            return None
+        while self._handshake.keys is None:
+            try:
+                data = self.socket.recv(self._handshake.wanted - len(self._read))
+            except BlockingIOError:
+                if time.monotonic() > self.deadline:
+                    raise HandshakeError("did not finish the handshake in time") from None
+                return None
+            except OSError as error:
+                raise HandshakeError(f"{CLOSED} ({error})") from error
+            if not data:
+                raise HandshakeError(CLOSED)
+            self._read += data
+            if len(self._read) == self._handshake.wanted:
+                self._send(self._handshake.feed(self._read))
+                self._read = b""
+        return self._handshake.keys
+
+    def _send(self, data: bytes) -> None:
+        try:
+            # A message this short always fits into the buffer of a new connection.
+            if data and self.socket.send(data) != len(data):
+                raise HandshakeError("accepts no data")
+        except OSError as error:
+            raise HandshakeError(f"{CLOSED} ({error})") from error
+
+
+def is_connected(sock: socket.socket, timeout: float) -> bool:
+    """Wait up to `timeout` seconds for a connect in progress to complete. Raises ConnectFailed if it failed."""
+    poller = select.poll()
+    poller.register(sock, select.POLLOUT)
+    if not poller.poll(timeout * 1000):
+        return False
+    failure = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if failure:
+        raise ConnectFailed(f"cannot be reached: {os.strerror(failure)}")
+    return True
+
+
 def _hello(credentials: Credentials, public: bytes) -> bytes:
     return HELLO.pack(MAGIC, PROTOCOL_VERSION, credentials.encrypt, public)
 
 
-def _public_of(hello: bytes, credentials: Credentials) -> bytes:
+def _public_key(hello: bytes, credentials: Credentials) -> bytes:
     magic, version, encrypt, public = HELLO.unpack(hello)
     if magic != MAGIC:
-        raise HandshakeError("speaks another protocol")
+        raise HandshakeError("uses another protocol")
     if version != PROTOCOL_VERSION:
-        raise HandshakeError(f"speaks version {version} of the protocol, wanted {PROTOCOL_VERSION}")
+        raise HandshakeError(f"uses version {version} of the protocol, expected {PROTOCOL_VERSION}")
     if encrypt != credentials.encrypt:
-        raise HandshakeError(f"wants encryption {bool(encrypt)}, this run has {credentials.encrypt}")
+        raise HandshakeError(f"has encryption {bool(encrypt)}, this run has {credentials.encrypt}")
     return bytes(public)
 
 
 def _proof(credentials: Credentials, speaker: bytes, of_client: bytes, of_server: bytes) -> bytes:
     key = hashlib.sha256(b"srl handshake" + credentials.secret).digest()
-    said = HELLO.pack(MAGIC, PROTOCOL_VERSION, credentials.encrypt, of_client) + of_server
-    return hmac.digest(key, speaker + said + credentials.run.encode(), "sha256")
+    transcript = HELLO.pack(MAGIC, PROTOCOL_VERSION, credentials.encrypt, of_client) + of_server
+    return hmac.digest(key, speaker + transcript + credentials.run.encode(), "sha256")
 
 
-def _check(proof: bytes, wanted: bytes) -> None:
-    if not hmac.compare_digest(proof, wanted):
+def _check(proof: bytes, expected: bytes) -> None:
+    if not hmac.compare_digest(proof, expected):
         raise HandshakeError("holds another secret or belongs to another run")
 
 
 def _shared(private: X25519PrivateKey, public: bytes) -> bytes:
-    """What only the two ends of this connection can work out. Asked for after the other end has proved itself."""
+    """Compute the value that only the two ends of this connection know, after the other end has proved itself."""
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:
-        raise HandshakeError("sent a public key that is none") from error
+        raise HandshakeError("sent an invalid public key") from error
 
 
 def _keys(credentials: Credentials, shared: bytes, salt: bytes) -> tuple[bytes, bytes]:

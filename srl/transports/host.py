@@ -1,4 +1,4 @@
-"""The transport between processes of one host: SEQPACKET sockets that also hand over shared memory."""
+"""The transport between processes of one host: SEQPACKET sockets, which can also pass shared memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 
 from srl.api.transport import ChannelClosed
 from srl.base.wire import Codec
-from srl.transports.packets import PacketChannel
-from srl.transports.refusals import Refusals
+from srl.transports.endpoints import Refusals
+from srl.transports.host_channel import HostChannel
 
 PREFIX = "unix:"
-MAX_PATH_BYTES = 107  # of sockaddr_un, which ends in a zero
+MAX_PATH_BYTES = 107  # of sockaddr_un, which ends with a zero byte
 BACKLOG = 1024
 CONNECT_TIMEOUT = 3.0
 SEND_BUFFER_BYTES = 2**20
@@ -35,7 +35,7 @@ class HostListener:
         self._user = user
         self._refusals = refusals
 
-    def accept(self) -> PacketChannel | None:
+    def accept(self) -> HostChannel | None:
         while True:
             try:
                 sock, _ = self._socket.accept()
@@ -60,16 +60,16 @@ class HostListener:
             return
         self._socket.close()
         with _locked(self._path.parent):
-            # Another listener may have taken the name over; only our own socket file goes.
+            # Another listener may have taken over the name; remove only the socket file of this one.
             if self._path.exists() and self._path.stat().st_ino == self._inode:
                 self._path.unlink()
 
 
 class HostTransport:
-    """Sockets in a directory of the run that only its user may enter (created if missing)."""
+    """Sockets in a directory that only its user can enter (created if missing)."""
 
     def __init__(self, directory: Path, *, user: int | None = None, codec: Callable[[type], Codec] = Codec) -> None:
-        """`user` is the uid that peers must have: by default our own."""
+        """`user`: uid that peers must have (default: that of this process)."""
         self.refusals = Refusals()
         self._directory = directory.absolute()
         self._user = os.getuid() if user is None else user
@@ -78,11 +78,11 @@ class HostTransport:
         status = self._directory.stat()
         if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise PermissionError(
-                f"{self._directory} must be ours alone: wanted mode 700, found {status.st_mode & 0o777:o}"
+                f"{self._directory} must belong to this user alone: expected mode 700, found {status.st_mode & 0o777:o}"
             )
 
     def listen(self, name: str, messages: type) -> HostListener:
-        """A name is taken over if the process that listened under it is gone."""
+        """Listen under `name`. A name whose listener died is taken over."""
         path = self._directory / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.sock"
         if len(os.fsencode(path)) > MAX_PATH_BYTES:
             raise ValueError(
@@ -102,39 +102,39 @@ class HostTransport:
             sock.close()
             raise
 
-    def connect(self, address: str, messages: type) -> PacketChannel:
+    def connect(self, address: str, messages: type) -> HostChannel:
         if not address.startswith(PREFIX):
-            raise ValueError(f"wanted an address like {PREFIX}/directory/name, found {address!r}")
+            raise ValueError(f"expected an address like {PREFIX}/directory/name, found {address!r}")
         sock = _socket()
         try:
             sock.connect(address.removeprefix(PREFIX))
         except OSError as error:
             sock.close()
-            raise ChannelClosed(f"nobody listens at {address}: {error}") from error
+            raise ChannelClosed(f"nothing listens at {address}: {error}") from error
         process, user = _peer_of(sock)
         if user != self._user:
             sock.close()
             self.refusals.add("user", f"{address} is served by user {user}")
-            raise ChannelClosed(f"{address} is served by user {user} (process {process}), wanted user {self._user}")
+            raise ChannelClosed(f"{address} is served by user {user} (process {process}), expected user {self._user}")
         return _channel(sock, self._codec(messages), address, self.refusals)
 
 
 def _socket() -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # A full backlog makes connect wait; the kernel takes the bound of that wait from the send timeout.
+    # A full backlog makes connect wait; the send timeout limits that wait.
     timeout = struct.pack("ll", int(CONNECT_TIMEOUT), 0)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
     return sock
 
 
-def _channel(sock: socket.socket, codec: Codec, peer: str, refusals: Refusals) -> PacketChannel:
+def _channel(sock: socket.socket, codec: Codec, peer: str, refusals: Refusals) -> HostChannel:
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-    return PacketChannel(sock, codec, peer, refusals)
+    return HostChannel(sock, codec, peer, refusals)
 
 
 def _peer_of(sock: socket.socket) -> tuple[int, int]:
-    """Process and user at the other end, as the kernel knows them."""
+    """Return the process and user at the other end, as reported by the kernel."""
     credentials = struct.Struct("3i")
     process, user, _ = credentials.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))
     return process, user
@@ -146,17 +146,17 @@ def _is_served(path: Path) -> bool:
             probe.connect(os.fspath(path))
         except ConnectionRefusedError:
             return False
-        except BlockingIOError:  # alive, and its backlog is full
+        except BlockingIOError:  # alive, but its backlog is full
             return True
         return True
 
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """One process at a time replaces or removes socket files; held for microseconds."""
+    """Let one process at a time replace or remove socket files; held for microseconds."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:  # the run's directory was removed under us: nothing left to guard
+    except FileNotFoundError:  # the run's directory was removed meanwhile: nothing to protect
         yield
         return
     try:

@@ -1,4 +1,4 @@
-"""The in-process transport: channels are pairs of queues, for runs in which all workers share one process."""
+"""The transport within a process: pairs of queues, for runs whose workers share one process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from srl.base.shared_memory import Memory
 from srl.base.state import NotYet
 from srl.base.tree import Array
 from srl.base.wire import Codec, DecodeError
-from srl.transports.refusals import Refusals
+from srl.transports.endpoints import Refusals
 
 PREFIX = "inproc:"
 
 
 class InprocChannel:
-    """One end. Messages pass the codec as everywhere else, so that an inline run refuses what a cluster would."""
+    """One end. Messages pass the codec as in every transport, so that an inline run refuses what a cluster would."""
 
     shares_memory = True
 
@@ -31,7 +31,7 @@ class InprocChannel:
 
     @classmethod
     def pair(cls, near: Codec, far: Codec, name: str, refusals: Refusals) -> tuple[InprocChannel, InprocChannel]:
-        """The connecting and the accepted end."""
+        """Return the connecting and the accepted end."""
         one, other = cls(near, f"{PREFIX}{name}", refusals), cls(far, f"{PREFIX}client of {name}", refusals)
         one._other, other._other = other, one
         return one, other
@@ -40,14 +40,14 @@ class InprocChannel:
         frame = bytearray().join(self._codec.encode(message, arrays))
         if self._closed or self._other is None or self._other._closed:
             raise ChannelClosed(f"{self.peer} is closed")
-        # The receiver gets a mapping of its own, as from every transport, and may close it.
+        # The receiver gets its own mapping, as from every transport, and may close it.
         given = None if memory is None else Memory.from_fd(os.dup(memory.fd))
         self._other._inbox.append((frame, given))
 
     def receive(self) -> tuple[Message, list[Array], Memory | None] | None:
         if self._closed or self._other is None:
             raise ChannelClosed(f"{self.peer} is closed")
-        ended = self._other._closed  # read before the inbox: what is sent before a close must not be lost
+        ended = self._other._closed  # read before the inbox: a message sent before a close must not be lost
         if not self._inbox:
             if ended:
                 raise ChannelClosed(f"{self.peer} is closed")
@@ -58,17 +58,17 @@ class InprocChannel:
         except DecodeError as error:
             self.close()
             self._refusals.add("frame", f"{self.peer}: {error}")
-            raise ChannelClosed(f"{self.peer} broke the rules: {error}") from error
+            raise ChannelClosed(f"{self.peer} violated the protocol: {error}") from error
         return message, arrays, memory
 
     def unread(self) -> list[bytes]:
-        """What has arrived and was not received yet, as frames."""
+        """Return the frames that have arrived and were not received yet. Raises NotYet while memory is being passed."""
         if any(memory is not None for _, memory in self._inbox):
-            raise NotYet(f"{self.peer} is just being met")
+            raise NotYet(f"the connection to {self.peer} is still being set up")
         return [bytes(frame) for frame, _ in self._inbox]
 
     def put_back(self, frames: Sequence[bytes]) -> None:
-        """Have these frames, and no others, waiting to be received."""
+        """Replace the frames that wait to be received."""
         self._inbox = deque((bytearray(frame), None) for frame in frames)
 
     def flush(self) -> bool:
@@ -111,7 +111,7 @@ class InprocListener:
 
 
 class InprocTransport:
-    """All listeners and channels of one process; names live in this object, not in a global."""
+    """All listeners and channels of one process. Names belong to this object; there is no global table."""
 
     def __init__(self, codec: Callable[[type], Codec] = Codec) -> None:
         self.refusals = Refusals()
@@ -126,15 +126,15 @@ class InprocTransport:
 
     def connect(self, address: str, messages: type) -> InprocChannel:
         if not address.startswith(PREFIX):
-            raise ValueError(f"wanted an address like {PREFIX}name, found {address!r}")
+            raise ValueError(f"expected an address like {PREFIX}name, found {address!r}")
         listener = self._listeners.get(address.removeprefix(PREFIX))
         if listener is None:
-            raise ChannelClosed(f"nobody listens at {address}; open are {sorted(self._listeners)}")
+            raise ChannelClosed(f"nothing listens at {address}; open are {sorted(self._listeners)}")
         near, far = InprocChannel.pair(self._codec(messages), listener.codec, listener.name, self.refusals)
         listener.offer(far)
         return near
 
     def forget(self, listener: InprocListener) -> None:
-        """Called by a listener that closes."""
+        """Remove a listener; called when it closes."""
         if self._listeners.get(listener.name) is listener:
             del self._listeners[listener.name]

@@ -1,4 +1,4 @@
-"""The transport between hosts: raw TCP, authenticated before anything is parsed, tagged or encrypted afterwards."""
+"""The transport between hosts: TCP, authenticated before anything is parsed, then with tags or encryption."""
 
 from __future__ import annotations
 
@@ -12,25 +12,33 @@ from collections.abc import Callable
 
 from srl.api.transport import ChannelClosed
 from srl.base.wire import Codec
-from srl.transports.handshake import ClientHandshake, Credentials, HandshakeError, ServerHandshake
-from srl.transports.handshake_io import Greeting, is_connected
-from srl.transports.refusals import Refusals
+from srl.transports.endpoints import Refusals
+from srl.transports.handshake import (
+    ClientHandshake,
+    Credentials,
+    HandshakeError,
+    ServerHandshake,
+    SocketHandshake,
+    is_connected,
+)
 from srl.transports.tcp_channel import TcpChannel
+from srl.transports.tcp_records import RecordSeals
 
 PREFIX = "tcp:"
 BACKLOG = 1024
 CONNECT_TIMEOUT = 3.0
 ANSWER_TIMEOUT = 30.0
-"""How long a client waits for the server's answer, which may be late because the server is in a long update."""
-STRANGER_TIMEOUT = 3.0
-"""How long a server waits for a client to prove itself."""
-MAX_STRANGERS = 128
-"""Connections that have not proved themselves. The oldest goes when one more comes: honest peers take milliseconds."""
+"""Seconds that a client waits for the server's answer, which is late if the server is in a long update."""
+PROOF_TIMEOUT = 3.0
+"""Seconds that a server waits for a client to prove itself."""
+MAX_UNPROVEN = 128
+"""Largest number of connections that have not proved themselves. One more closes the oldest: a member of the run proves
+itself within milliseconds."""
 MAX_ACCEPTS = 64
 
 
 class TcpListener:
-    """`fileno` also wakes for handshakes on their way; call `accept` until it returns None."""
+    """Listener whose `fileno` also wakes for handshakes in progress; call `accept` until it returns None."""
 
     def __init__(
         self, sock: socket.socket, address: str, codec: Codec, credentials: Credentials, refusals: Refusals
@@ -40,7 +48,7 @@ class TcpListener:
         self._codec = codec
         self._credentials = credentials
         self._refusals = refusals
-        self._strangers: dict[int, tuple[Greeting, str]] = {}  # by descriptor, oldest first
+        self._unproven: dict[int, tuple[SocketHandshake, str]] = {}  # by descriptor, oldest first
         self._ready: deque[TcpChannel] = deque()
         self._poll = select.epoll()
         self._poll.register(sock, select.EPOLLIN)
@@ -49,13 +57,13 @@ class TcpListener:
         if not self._ready:
             for descriptor, _ in self._poll.poll(0):
                 if descriptor == self._socket.fileno():
-                    self._accept_strangers()
-                elif descriptor in self._strangers:  # not one that had to make room just now
-                    self._greet(descriptor)
+                    self._accept_connections()
+                elif descriptor in self._unproven:  # it may just have been closed to make room
+                    self._continue(descriptor)
             self._expire()
         return self._ready.popleft() if self._ready else None
 
-    def _accept_strangers(self) -> None:
+    def _accept_connections(self) -> None:
         for _ in range(MAX_ACCEPTS):
             try:
                 sock, address = self._socket.accept()
@@ -65,39 +73,41 @@ class TcpListener:
                     self._refuse_oldest("no descriptors left")
                 return
             sock.setblocking(False)
-            if len(self._strangers) >= MAX_STRANGERS:
-                self._refuse_oldest("too many strangers")
-            greeting = Greeting(sock, ServerHandshake(self._credentials), STRANGER_TIMEOUT)
-            self._strangers[sock.fileno()] = greeting, f"{PREFIX}{address[0]}:{address[1]}"
+            if len(self._unproven) >= MAX_UNPROVEN:
+                self._refuse_oldest("too many unproven connections")
+            handshake = SocketHandshake(sock, ServerHandshake(self._credentials), PROOF_TIMEOUT)
+            self._unproven[sock.fileno()] = handshake, f"{PREFIX}{address[0]}:{address[1]}"
             self._poll.register(sock, select.EPOLLIN)
-            self._greet(sock.fileno())
+            self._continue(sock.fileno())
 
-    def _greet(self, descriptor: int) -> None:
-        greeting, peer = self._strangers[descriptor]
+    def _continue(self, descriptor: int) -> None:
+        handshake, peer = self._unproven[descriptor]
         try:
-            session = greeting.progress()
+            keys = handshake.progress()
         except HandshakeError as error:
             self._refuse(descriptor, str(error))
             return
-        if session is not None:
+        if keys is not None:
             self._poll.unregister(descriptor)
-            del self._strangers[descriptor]
-            self._ready.append(TcpChannel(greeting.socket, self._codec, peer, self._refusals, session))
+            del self._unproven[descriptor]
+            channel = TcpChannel(handshake.socket, self._codec, peer, self._refusals, RecordSeals.of(keys))
+            self._ready.append(channel)
 
     def _expire(self) -> None:
-        """After those with news were heard: who answered in time is not refused because we were busy."""
+        """Refuse late handshakes. Called after reading, so that a peer that answered in time is not refused because
+        this process was busy."""
         now = time.monotonic()
-        for descriptor in [key for key, (greeting, _) in self._strangers.items() if greeting.deadline < now]:
+        for descriptor in [key for key, (handshake, _) in self._unproven.items() if handshake.deadline < now]:
             self._refuse(descriptor, "did not finish the handshake in time")
 
     def _refuse_oldest(self, detail: str) -> None:
-        if self._strangers:
-            self._refuse(next(iter(self._strangers)), detail)
+        if self._unproven:
+            self._refuse(next(iter(self._unproven)), detail)
 
     def _refuse(self, descriptor: int, detail: str) -> None:
-        greeting, peer = self._strangers.pop(descriptor)
+        handshake, peer = self._unproven.pop(descriptor)
         self._poll.unregister(descriptor)
-        greeting.socket.close()
+        handshake.socket.close()
         self._refusals.add("handshake", f"{peer} {detail}")
 
     def fileno(self) -> int:
@@ -106,9 +116,9 @@ class TcpListener:
     def close(self) -> None:
         self._socket.close()
         self._poll.close()
-        for greeting, _ in self._strangers.values():
-            greeting.socket.close()
-        self._strangers.clear()
+        for handshake, _ in self._unproven.values():
+            handshake.socket.close()
+        self._unproven.clear()
         while self._ready:
             self._ready.popleft().close()
 
@@ -126,19 +136,22 @@ class TcpTransport:
         *,
         encrypt: bool = False,
         codec: Callable[[type], Codec] = Codec,
-        patience: float = 0.1,
+        connect_wait: float = 0.1,
         connect_timeout: float = CONNECT_TIMEOUT,
     ) -> None:
-        """`advertise` is the host name under which others reach `bind_host`, if it is not the same."""
+        """`advertise`: host name under which others reach `bind_host`, if it differs. `connect_wait`: seconds that
+        `connect` blocks for the other host to answer."""
         if advertise is None and bind_host in ("", "0.0.0.0", "::"):
-            raise ValueError(f"{bind_host!r} means every interface; say with `advertise` where others reach this host")
+            raise ValueError(
+                f"{bind_host!r} means every interface; set `advertise` to the address at which others reach this host"
+            )
         self.refusals = Refusals()
         self._credentials = Credentials(secret, run, encrypt)
         self._bind_host = bind_host
         self._port = port
         self._advertise = advertise or bind_host
         self._codec = codec
-        self._patience = patience
+        self._connect_wait = connect_wait
         self._connect_timeout = connect_timeout
 
     def listen(self, name: str, messages: type) -> TcpListener:
@@ -156,41 +169,42 @@ class TcpTransport:
             return f"port {self._port} of {self._bind_host} is in use; choose another, or 0 for any free one"
         if error.errno == errno.EACCES:
             return f"port {self._port} is reserved; choose one above 1023, or 0 for any free one"
-        return f"{self._bind_host} is no address of this host ({error.strerror}); choose one that `ip address` shows"
+        return (
+            f"{self._bind_host} is not an address of this host ({error.strerror}); choose one that `ip address` shows"
+        )
 
     def connect(self, address: str, messages: type) -> TcpChannel:
-        """Waits `patience` seconds for the other host to answer; a longer way (`connect_timeout` at most) and the
-        handshake go on in the channel: what fails there, and what the other end refuses, its methods raise as
-        ChannelClosed."""
+        """Connect, and wait `connect_wait` seconds for the other host to answer. A slower connect (up to
+        `connect_timeout`) and the handshake continue in the channel, whose methods raise ChannelClosed if they fail."""
         host, separator, port = address.removeprefix(PREFIX).rpartition(":")
         if not address.startswith(PREFIX) or not separator or not port.isdecimal():
-            raise ValueError(f"wanted an address like {PREFIX}host:port, found {address!r}")
+            raise ValueError(f"expected an address like {PREFIX}host:port, found {address!r}")
         sock, connected = self._dial(address, host, int(port))
         try:
             timeout = None if connected else self._connect_timeout
-            greeting = Greeting(sock, ClientHandshake(self._credentials), ANSWER_TIMEOUT, timeout)
-            return TcpChannel(sock, self._codec(messages), address, self.refusals, greeting)
+            handshake = SocketHandshake(sock, ClientHandshake(self._credentials), ANSWER_TIMEOUT, timeout)
+            return TcpChannel(sock, self._codec(messages), address, self.refusals, handshake)
         except HandshakeError as error:
             sock.close()
             raise ChannelClosed(f"{address} {error}") from error
 
     def _dial(self, address: str, host: str, port: int) -> tuple[socket.socket, bool]:
-        """A socket, and whether TCP is up already: a host that does not answer must not hold up a worker."""
+        """Return a socket, and whether TCP is connected: a host that does not answer must not block a worker."""
         try:
-            family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             sock = socket.socket(family, kind, protocol)
         except (OSError, OverflowError) as error:
-            raise ChannelClosed(f"nobody listens at {address}: {error}") from error
+            raise ChannelClosed(f"nothing listens at {address}: {error}") from error
         try:
             sock.setblocking(False)
-            failure = sock.connect_ex(where)
+            failure = sock.connect_ex(target)
             if failure not in (0, errno.EINPROGRESS):
                 raise HandshakeError(os.strerror(failure))
-            connected = is_connected(sock, self._patience)
-            if connected and sock.getsockname() == sock.getpeername():  # which may be gone again already: OSError
-                # A free port of our own range can be dialled from itself: TCP's simultaneous open, not a listener.
-                raise HandshakeError("the connection came back to itself")
+            connected = is_connected(sock, self._connect_wait)
+            if connected and sock.getsockname() == sock.getpeername():  # raises OSError if it is closed again already
+                # A free local port can connect to itself: TCP's simultaneous open, not a listener.
+                raise HandshakeError("the socket connected to itself")
             return sock, connected
         except (OSError, OverflowError) as error:
             sock.close()
-            raise ChannelClosed(f"nobody listens at {address}: {error}") from error
+            raise ChannelClosed(f"nothing listens at {address}: {error}") from error

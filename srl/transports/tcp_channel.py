@@ -1,10 +1,12 @@
-"""One end of a TCP connection: records in, records out, and a handshake before the first of them."""
+"""One end of a TCP connection: a handshake, then records in both directions."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import socket
+import struct
+import time
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -16,37 +18,69 @@ from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 from srl.base.wire import ALIGNMENT, Buffer, Codec, DecodeError
 from srl.base.wire import PREFIX as FRAME_PREFIX
-from srl.transports.handshake import HandshakeError
-from srl.transports.handshake_io import Greeting, Unreachable
-from srl.transports.liveness import Liveness
-from srl.transports.records import LENGTH, TAG_BYTES, Session
-from srl.transports.refusals import Refusals
+from srl.transports.endpoints import Refusals
+from srl.transports.handshake import ConnectFailed, HandshakeError, SocketHandshake
+from srl.transports.tcp_records import LENGTH, TAG_BYTES, RecordSeals
 
 STAGING_BYTES = 2**14
 MAX_STAGING_BYTES = 2**20
 MAX_IOVECS = 512
 MAX_DRAINS = 256
 UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+DEAD_AFTER = 10.0
+CHECK_INTERVAL = 1.0
+MIN_UNANSWERED = 3
+TCP_INFO = struct.Struct("<2x2B52xI")  # of struct tcp_info: retransmits, probes, milliseconds since the last ack
+
+
+class Liveness:
+    """Detection of a dead host, which cannot close its connections.
+
+    Keepalive covers an idle connection; `check` covers one whose data is no longer acknowledged. TCP_USER_TIMEOUT would
+    do that in the kernel, but it also drops a peer that is alive and too busy to read: its window is closed, and the
+    kernel counts that time as well. `check` therefore asks the kernel when the last acknowledgment came.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._next_check = time.monotonic() + CHECK_INTERVAL
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 4)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, MIN_UNANSWERED)
+
+    def check(self, peer: str) -> None:
+        """Raise PeerSilent if the peer's host is dead. Asks the kernel at most once per second."""
+        now = time.monotonic()
+        if now < self._next_check:
+            return
+        self._next_check = now + CHECK_INTERVAL
+        info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
+        num_retransmits, num_probes, silent_ms = TCP_INFO.unpack(info)
+        if max(num_retransmits, num_probes) >= MIN_UNANSWERED and silent_ms > DEAD_AFTER * 1000:
+            raise PeerSilent(f"{peer} has not answered for {silent_ms / 1000:.0f} s; its host is gone")
 
 
 class TcpChannel:
-    """Drain `receive` until it returns None before waiting on `fileno`: several messages may have come in one read.
+    """A channel over TCP. Call `receive` until it returns None before waiting on `fileno`: one read may have brought
+    several messages.
 
-    A client's channel starts with a `greeting` instead of a session: any of send, flush and receive moves it on, and
-    what is sent meanwhile waits in clear in our own memory. So two workers may connect to each other at the same time.
+    The channel of a client starts with a handshake instead of seals. Each call of send, flush and receive continues it,
+    and messages sent meanwhile wait in this process. So two workers may connect to each other at the same time.
     """
 
     shares_memory = False
 
     def __init__(
-        self, sock: socket.socket, codec: Codec, peer: str, refusals: Refusals, session: Session | Greeting
+        self, sock: socket.socket, codec: Codec, peer: str, refusals: Refusals, start: RecordSeals | SocketHandshake
     ) -> None:
         self.peer = peer
         self._socket = sock
         self._codec = codec
         self._refusals = refusals
-        self._session = session if isinstance(session, Session) else None
-        self._greeting = session if isinstance(session, Greeting) else None
+        self._seals = start if isinstance(start, RecordSeals) else None
+        self._handshake = start if isinstance(start, SocketHandshake) else None
         self._unsealed: deque[bytes] = deque()
         self._liveness = Liveness(sock)
         self._refused: str | None = None
@@ -62,11 +96,11 @@ class TcpChannel:
             raise ValueError("memory cannot be shared over TCP; send the arrays themselves (see `shares_memory`)")
         buffers = self._codec.encode(message, arrays)
         self._check_open()
-        session = self._session or self._greet()
-        if session is None:
+        seals = self._seals or self._continue_handshake()
+        if seals is None:
             self._unsealed.append(b"".join(buffers))
             return
-        record = session.outgoing.seal(buffers)
+        record = seals.outgoing.seal(buffers)
         num_sent = self._write(record) if self.flush() else 0
         for buffer in record:
             if num_sent < len(buffer):
@@ -75,7 +109,7 @@ class TcpChannel:
 
     def flush(self) -> bool:
         self._check_open()
-        if self._session is None and self._greet() is None:
+        if self._seals is None and self._continue_handshake() is None:
             return False
         while self._pending:
             num_sent = self._write(list(islice(self._pending, MAX_IOVECS)))
@@ -98,36 +132,39 @@ class TcpChannel:
 
     def receive(self) -> tuple[Message, list[Array], Memory | None] | None:
         self._check_open()
-        session = self._session or self._greet()
-        if session is None:
+        seals = self._seals or self._continue_handshake()
+        if seals is None:
             return None
         try:
             record = self._next_record()
             if record is None:
                 self._liveness.check(self.peer)
                 return None
-            message, arrays = self._codec.decode(session.incoming.open(record))
+            message, arrays = self._codec.decode(seals.incoming.open(record))
         except DecodeError as error:
-            self.refuse("frame", str(error))
-            raise ChannelClosed(f"{self.peer} broke the rules: {error}") from error
+            self._refuse("frame", str(error))
+            raise ChannelClosed(f"{self.peer} violated the protocol: {error}") from error
         return message, arrays, None
 
-    def _greet(self) -> Session | None:
-        assert self._greeting is not None
+    def _continue_handshake(self) -> RecordSeals | None:
+        assert self._handshake is not None
         try:
-            self._session = self._greeting.progress()
-        except Unreachable as error:
+            keys = self._handshake.progress()
+        except ConnectFailed as error:
             raise PeerSilent(f"{self.peer} {error}") from error
         except HandshakeError as error:
-            self.refuse("handshake", str(error))
+            self._refuse("handshake", str(error))
             raise ChannelClosed(f"{self.peer} {error}") from error
-        while self._session and self._unsealed:
-            record = self._session.outgoing.seal([self._unsealed.popleft()])
+        if keys is None:
+            return None
+        self._seals = RecordSeals.of(keys)
+        while self._unsealed:
+            record = self._seals.outgoing.seal([self._unsealed.popleft()])
             self._pending.append(memoryview(b"".join(record)))
-        return self._session
+        return self._seals
 
     def _next_record(self) -> memoryview | None:
-        """The next whole record in memory of its own, or None if it is not here yet."""
+        """Return the next complete record in a buffer of its own, or None if it has not arrived yet."""
         while True:
             if self._large is None:
                 record = self._take_staged()
@@ -146,13 +183,13 @@ class TcpChannel:
             return None
         (length,) = LENGTH.unpack_from(self._staging, self._start)
         if not FRAME_PREFIX.size <= length <= self._codec.max_bytes:
-            raise DecodeError(f"a frame of {length} bytes; the bound is {self._codec.max_bytes}")
+            raise DecodeError(f"a frame of {length} bytes; the limit is {self._codec.max_bytes}")
         size = LENGTH.size + length + TAG_BYTES
         if num_staged < size <= len(self._staging):
             self._make_room(size)
             return None
         if num_staged == size == len(self._staging):
-            return self._renew_staging(size)  # as large as the one before: it was read straight into its place
+            return self._renew_staging(size)  # as large as the one before: it was read directly into its final buffer
         record = _record_buffer(size)
         num_taken = min(size, num_staged)
         record[:num_taken] = self._staging[self._start : self._start + num_taken]
@@ -164,14 +201,15 @@ class TcpChannel:
         return None
 
     def _renew_staging(self, size: int) -> memoryview:
-        """The next record is likely as large as this one: have room for exactly that. Returns the former staging."""
-        former = self._staging
+        """Replace the staging buffer by one for a record of `size` bytes, because the next record is likely as large.
+        Return the old buffer."""
+        old = self._staging
         self._staging = _record_buffer(min(max(size, STAGING_BYTES), MAX_STAGING_BYTES))
         self._start = self._end = 0
-        return former
+        return old
 
     def _make_room(self, size: int) -> None:
-        """Move what is staged to the front if a record of `size` bytes would not fit behind it."""
+        """Move the staged bytes to the front if a record of `size` bytes would not fit behind them."""
         if self._start == self._end:
             self._start = self._end = 0
         elif self._start + size > len(self._staging):
@@ -180,7 +218,7 @@ class TcpChannel:
             self._start, self._end = 0, len(staged)
 
     def _fill(self) -> bool:
-        """Read once: into the staging, or the rest of a large record straight into its place."""
+        """Read once: into the staging buffer, or the rest of a large record directly into its own buffer."""
         try:
             if self._large is None:
                 num_read = self._socket.recv_into(self._staging[self._end :])
@@ -200,8 +238,8 @@ class TcpChannel:
         kind = PeerSilent if error.errno in UNREACHABLE else ChannelClosed
         return kind(f"{self.peer} is gone: {error}")
 
-    def refuse(self, reason: str, detail: str) -> None:
-        """Stop talking to a peer that broke the rules; the owner closes the channel."""
+    def _refuse(self, reason: str, detail: str) -> None:
+        """Shut the connection to a peer that violated the protocol; the owner closes the channel."""
         self._refused = detail
         self._refusals.add(reason, f"{self.peer}: {detail}")
         with contextlib.suppress(OSError):
@@ -209,13 +247,13 @@ class TcpChannel:
 
     def _check_open(self) -> None:
         if self._refused is not None:
-            raise ChannelClosed(f"{self.peer} broke the rules: {self._refused}")
+            raise ChannelClosed(f"{self.peer} violated the protocol: {self._refused}")
         if self._socket.fileno() < 0:
             raise ChannelClosed(f"the channel to {self.peer} was closed here")
 
     @property
     def local_host(self) -> str:
-        """The address of this host as the other end sees it."""
+        """Address of this host as the other end sees it."""
         return str(self._socket.getsockname()[0])
 
     def fileno(self) -> int:
@@ -226,7 +264,7 @@ class TcpChannel:
             return
         with contextlib.suppress(ChannelClosed, OSError):
             self.flush()
-            # With unread bytes the kernel would reset the connection and drop what is still on its way to the peer.
+            # With unread bytes the kernel would reset the connection and drop data that the peer has not received yet.
             for _ in range(MAX_DRAINS):
                 if self._socket.recv_into(self._staging) == 0:
                     break
@@ -235,7 +273,8 @@ class TcpChannel:
 
 
 def _record_buffer(size: int) -> memoryview:
-    """Room for one record whose frame starts aligned. Not zeroed: its pages are taken by bytes that really come."""
+    """Allocate a buffer for one record whose frame starts aligned. It is not zeroed, so that only received bytes take
+    pages."""
     offset = ALIGNMENT - LENGTH.size
     buffer: Array = np.empty(offset + size, np.uint8)
     return buffer.data[offset:]

@@ -14,7 +14,7 @@ from srl.api.transport import Channel, Listener, Message, Transport
 from srl.api.worker import Place
 from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
-from srl.transports.dual import EitherListener, nearest_way
+from srl.transports.endpoints import DualListener, address_from
 from srl.workers.doorbells import Doorbells
 from srl.workers.trainer.rendezvous import interface_of, meet
 
@@ -54,14 +54,14 @@ class WorkerContext:
             listener = self._over_tcp().listen(full, messages)
         elif self.host:
             near, far = self.local.listen(full, messages), self._over_tcp().listen(full, messages)
-            listener = EitherListener(self.host, near, far)
+            listener = DualListener(self.host, near, far)
         else:
             listener = self.local.listen(full, messages)
         self.names.register(name, listener.address)
         return listener
 
     def connect(self, address: str, messages: Any) -> Channel:
-        address = nearest_way(address, self.host)
+        address = address_from(self.host, address)
         transport = self._over_tcp() if address.startswith("tcp:") else self.local
         return transport.connect(address, messages)
 

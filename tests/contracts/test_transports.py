@@ -1,4 +1,4 @@
-"""What every transport promises, checked over all of them."""
+"""The transport contract, checked for every transport."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Other(Message, frozen=True):
 
 @dataclass
 class Pair:
-    """A listener with one connection; what is opened through it is closed with it."""
+    """A listener and its connections, which are closed with it."""
 
     transport: Transport
     listener: Listener
@@ -67,7 +67,7 @@ def until(attempt: Callable[[], Result | None], timeout: float = 60.0) -> Result
         result = attempt()
         if result is not None:
             return result
-    raise TimeoutError("nothing came")
+    raise TimeoutError("timed out")
 
 
 def get(channel: Channel, sender: Channel | None = None) -> Received:
@@ -107,7 +107,7 @@ def pair(transport: Transport) -> Iterator[Pair]:
     gc.collect()
 
 
-def test_parts_follow_the_contract(pair: Pair) -> None:
+def test_classes_implement_the_contract(pair: Pair) -> None:
     near, far = pair.connect()
     assert isinstance(pair.transport, Transport)
     assert isinstance(pair.listener, Listener)
@@ -116,7 +116,7 @@ def test_parts_follow_the_contract(pair: Pair) -> None:
     assert near.peer == pair.listener.address
 
 
-def test_nothing_comes_from_nothing(pair: Pair) -> None:
+def test_nothing_is_received_before_something_is_sent(pair: Pair) -> None:
     assert pair.listener.accept() is None
     near, far = pair.connect()
     assert near.receive() is None
@@ -133,7 +133,7 @@ def test_messages_keep_their_order_in_both_directions(pair: Pair) -> None:
     assert [get(near)[0] for _ in range(100)] == [Text(str(number)) for number in range(100)]
 
 
-def test_arrays_arrive_as_the_receivers_own(pair: Pair) -> None:
+def test_received_arrays_belong_to_the_receiver(pair: Pair) -> None:
     near, far = pair.connect()
     sent = np.arange(6, dtype=np.float32).reshape(2, 3)
     near.send(Count(1), [sent, np.array(True), np.zeros((0, 4), np.int16), sent.T])
@@ -146,12 +146,12 @@ def test_arrays_arrive_as_the_receivers_own(pair: Pair) -> None:
     assert third.shape == (0, 4)
     assert third.dtype == np.int16
     assert fourth.tolist() == [[0, 3], [1, 4], [2, 5]]
-    first[0, 0] = 7  # writable, and nobody else sees it
+    first[0, 0] = 7  # writable, and not shared
     assert sent[0, 0] == -1
 
 
 @pytest.mark.parametrize("num_bytes", [2**15, 2**16 - 200, 2**16, 2**18 + 1, 5 * 2**20])
-def test_arrays_of_any_size_arrive_whole(pair: Pair, num_bytes: int) -> None:
+def test_arrays_of_any_size_arrive_complete(pair: Pair, num_bytes: int) -> None:
     near, far = pair.connect()
     sent = np.random.default_rng(num_bytes).integers(0, 256, num_bytes, dtype=np.uint8)
     for number in range(3):
@@ -172,7 +172,7 @@ def test_a_thousand_arrays_fit_into_one_message(pair: Pair) -> None:
         assert [array.tolist() for array in arrays] == [[number] * size for number in range(1000)]
 
 
-def test_what_the_kernel_does_not_take_waits_in_order(pair: Pair) -> None:
+def test_messages_beyond_the_kernel_buffers_wait_in_order(pair: Pair) -> None:
     near, far = pair.connect()
     sizes = [(number * 7919) % 40_000 for number in range(600)]
     waiting = False
@@ -203,7 +203,7 @@ def test_messages_sent_before_the_other_side_accepts_are_kept(pair: Pair) -> Non
     assert [get(far, near)[0] for _ in range(10)] == [Count(number) for number in range(10)]
 
 
-def test_several_clients_are_told_apart(pair: Pair) -> None:
+def test_several_clients_have_separate_channels(pair: Pair) -> None:
     channels = [pair.connect() for _ in range(5)]
     for number, (near, _) in enumerate(channels):
         near.send(Count(number))
@@ -232,7 +232,7 @@ def test_memory_is_shared_where_the_channel_says_so(pair: Pair) -> None:
         one.close()
 
 
-def test_close_is_seen_after_everything_was_received(pair: Pair) -> None:
+def test_a_close_is_reported_after_everything_was_received(pair: Pair) -> None:
     near, far = pair.connect()
     far.send(Count(-1))  # never read by the other side
     near.send(Count(1))
@@ -246,7 +246,7 @@ def test_close_is_seen_after_everything_was_received(pair: Pair) -> None:
         far.receive()
 
 
-def test_sending_to_a_closed_channel_is_noticed(pair: Pair) -> None:
+def test_sending_to_a_closed_peer_raises(pair: Pair) -> None:
     near, far = pair.connect()
     far.close()
 
@@ -260,7 +260,7 @@ def test_sending_to_a_closed_channel_is_noticed(pair: Pair) -> None:
     until(attempt)
 
 
-def test_a_closed_channel_says_so_and_may_be_closed_again(pair: Pair) -> None:
+def test_a_closed_channel_raises_and_may_be_closed_again(pair: Pair) -> None:
     near, _ = pair.connect()
     near.close()
     near.close()
@@ -272,13 +272,13 @@ def test_a_closed_channel_says_so_and_may_be_closed_again(pair: Pair) -> None:
         near.flush()
 
 
-def test_nobody_listens_at_a_closed_listener(pair: Pair) -> None:
+def test_connecting_to_a_closed_listener_raises(pair: Pair) -> None:
     pair.listener.close()
     with pytest.raises(ChannelClosed):
         pair.transport.connect(pair.listener.address, Count)
 
 
-def test_closing_the_listener_closes_who_was_not_accepted(pair: Pair) -> None:
+def test_closing_the_listener_closes_pending_connections(pair: Pair) -> None:
     near = pair.transport.connect(pair.listener.address, Count)
     pair.opened.append(near)
     pair.listener.close()
@@ -300,7 +300,7 @@ def test_a_name_is_free_again_when_its_listener_closes(pair: Pair) -> None:
     assert get(far)[0] == Count(1)
 
 
-def test_a_sender_cannot_send_what_its_channel_does_not_carry(pair: Pair) -> None:
+def test_sending_an_unsupported_type_raises(pair: Pair) -> None:
     near, far = pair.connect()
     with pytest.raises(TypeError, match="Count, Text; found Other"):
         near.send(Other(1))
@@ -310,11 +310,11 @@ def test_a_sender_cannot_send_what_its_channel_does_not_carry(pair: Pair) -> Non
     assert get(far)[0] == Count(2)
 
 
-def test_a_message_of_another_union_closes_the_channel_of_its_sender_only(pair: Pair) -> None:
+def test_a_message_of_another_union_closes_only_the_channel_of_its_sender(pair: Pair) -> None:
     honest, honest_far = pair.connect()
     wrong, wrong_far = pair.connect(Other)
     wrong.send(Other(1))
-    assert "broke the rules" in str(closed(wrong_far))
+    assert "violated the protocol" in str(closed(wrong_far))
     assert pair.transport.refusals.counts == {"frame": 1}  # type: ignore[attr-defined]
     with pytest.raises(ChannelClosed):
         wrong_far.send(Count(1))
@@ -323,6 +323,6 @@ def test_a_message_of_another_union_closes_the_channel_of_its_sender_only(pair: 
     assert get(honest_far, honest)[0] == Count(3)
 
 
-def test_addresses_of_another_transport_are_refused_with_the_wanted_form(pair: Pair) -> None:
-    with pytest.raises(ValueError, match="wanted an address like"):
-        pair.transport.connect("carrier-pigeon:5", Count)
+def test_the_error_for_an_address_of_another_transport_shows_the_expected_form(pair: Pair) -> None:
+    with pytest.raises(ValueError, match="expected an address like"):
+        pair.transport.connect("unknown:5", Count)

@@ -1,4 +1,4 @@
-"""Sockets of one host: who may come in, what may come in, and what a dead listener leaves behind."""
+"""Sockets of one host: refused peers, refused packets, and sockets of dead listeners."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from srl.api.transport import ChannelClosed, Message
 from srl.base.shared_memory import Memory
 from srl.base.wire import Codec
 from srl.transports.host import HostTransport
-from srl.transports.packets import INDIRECT, INDIRECT_MARK, PacketChannel
+from srl.transports.host_channel import INDIRECT, INDIRECT_MARK, HostChannel
 
 
 class Count(Message, frozen=True):
@@ -32,8 +32,8 @@ def transport(tmp_path: Path) -> HostTransport:
 
 
 @pytest.fixture
-def member(transport: HostTransport) -> Iterator[tuple[socket.socket, PacketChannel]]:
-    """A process of the same user that speaks in packets of its own making, and the channel it speaks to."""
+def member(transport: HostTransport) -> Iterator[tuple[socket.socket, HostChannel]]:
+    """A raw socket of the same user, and the channel at its other end."""
     listener = transport.listen("server", Count)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sock.connect(listener.address.removeprefix("unix:"))
@@ -49,21 +49,21 @@ def num_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_the_directory_is_for_its_user_only(tmp_path: Path) -> None:
+def test_only_its_user_can_enter_the_directory(tmp_path: Path) -> None:
     HostTransport(tmp_path / "new")
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o755)
-    with pytest.raises(PermissionError, match="wanted mode 700, found 755"):
+    with pytest.raises(PermissionError, match="expected mode 700, found 755"):
         HostTransport(tmp_path / "open")
 
 
-def test_a_path_that_is_too_long_says_what_to_do(tmp_path: Path) -> None:
+def test_the_error_for_a_long_path_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="give the run a shorter directory"):
         HostTransport(tmp_path / ("x" * 100)).listen("server", Count)
 
 
-def test_names_may_be_long_and_hold_any_characters(transport: HostTransport, tmp_path: Path) -> None:
+def test_names_may_be_long_and_contain_any_characters(transport: HostTransport, tmp_path: Path) -> None:
     names = ["a" * 500, "../../escape", "a/b", "a\0b", "ünïcode"]
     listeners = [transport.listen(name, Count) for name in names]
     assert len({listener.address for listener in listeners}) == len(names)
@@ -82,7 +82,7 @@ def test_a_dead_listener_is_replaced_and_a_live_one_is_not(transport: HostTransp
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as crashed:
         crashed.bind(path)  # closed without unlinking, as the kernel does for a killed process
     assert Path(path).exists()
-    with pytest.raises(ChannelClosed, match="nobody listens"):
+    with pytest.raises(ChannelClosed, match="nothing listens"):
         transport.connect(dead.address, Count)
     alive = transport.listen("server", Count)
     channel = transport.connect(alive.address, Count)
@@ -116,8 +116,8 @@ def test_peers_of_another_user_are_refused_on_both_sides(transport: HostTranspor
         INDIRECT.pack(INDIRECT_MARK, 2**63),
     ],
 )
-def test_packets_that_break_the_rules_close_the_channel(
-    transport: HostTransport, member: tuple[socket.socket, PacketChannel], packet: bytes
+def test_invalid_packets_close_the_channel(
+    transport: HostTransport, member: tuple[socket.socket, HostChannel], packet: bytes
 ) -> None:
     sock, channel = member
     sock.send(FRAME)
@@ -126,20 +126,20 @@ def test_packets_that_break_the_rules_close_the_channel(
     assert received is not None
     assert received[0] == Count(1)
     for _ in range(2):
-        with pytest.raises(ChannelClosed, match="broke the rules"):
+        with pytest.raises(ChannelClosed, match="violated the protocol"):
             channel.receive()
     assert transport.refusals.counts == {"frame": 1}
     assert sock.recv(10) == b""
 
 
-def test_descriptors_nobody_asked_for_are_closed(
-    transport: HostTransport, member: tuple[socket.socket, PacketChannel], tmp_path: Path
+def test_unexpected_descriptors_are_closed(
+    transport: HostTransport, member: tuple[socket.socket, HostChannel], tmp_path: Path
 ) -> None:
     sock, channel = member
     memory = Memory.create("test", 4096)
     before = num_descriptors()
     socket.send_fds(sock, [FRAME], [memory.fd, memory.fd])
-    with pytest.raises(ChannelClosed, match="nobody asked for"):
+    with pytest.raises(ChannelClosed, match="unexpected descriptor"):
         channel.receive()
     assert num_descriptors() <= before
     memory.close()
@@ -152,8 +152,8 @@ def readable_pipe() -> int:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "file", "empty", "short"])
-def test_descriptors_that_are_not_what_they_should_be_are_closed(
-    member: tuple[socket.socket, PacketChannel], tmp_path: Path, kind: str
+def test_descriptors_of_the_wrong_kind_are_closed(
+    member: tuple[socket.socket, HostChannel], tmp_path: Path, kind: str
 ) -> None:
     sock, channel = member
     (tmp_path / "file").write_bytes(bytes(100_000))
@@ -167,7 +167,7 @@ def test_descriptors_that_are_not_what_they_should_be_are_closed(
     before = num_descriptors()
     packet = FRAME if kind == "empty" else INDIRECT.pack(INDIRECT_MARK, 100_000)
     socket.send_fds(sock, [packet], [descriptor])
-    with pytest.raises(ChannelClosed, match="broke the rules"):
+    with pytest.raises(ChannelClosed, match="violated the protocol"):
         channel.receive()
     assert num_descriptors() == before
     os.close(descriptor)
@@ -186,7 +186,7 @@ def test_large_messages_leave_no_descriptors_behind(transport: HostTransport) ->
         assert received is not None
         kept.append(received[1][0])
     assert num_descriptors() == before
-    for number in range(2000):  # more than the kernel takes, so that some are still ours
+    for number in range(2000):  # more than the kernel takes, so that some still wait here
         near.send(Count(number), [np.zeros(100)], None)
     memory = Memory.create("test", 4096)
     near.send(Count(1), [np.zeros(50_000)], memory)

@@ -1,4 +1,4 @@
-"""Strangers on a TCP port: they never reach the decoder, and honest peers do not notice them."""
+"""Attacks on a TCP port: their data never reaches the decoder, and honest peers are not affected."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from srl.transports.handshake import (
     HandshakeError,
     ServerHandshake,
 )
-from srl.transports.records import LENGTH, TAG_BYTES, Session
 from srl.transports.tcp import TcpListener, TcpTransport
 from srl.transports.tcp_channel import TcpChannel
+from srl.transports.tcp_records import LENGTH, TAG_BYTES, RecordSeals
 
 Result = TypeVar("Result")
 SECRET = bytes(range(32))
@@ -37,7 +37,7 @@ class Count(Message, frozen=True):
 
 
 class CountingCodec(Codec):
-    """Knows how many frames came as far as the decoder."""
+    """Counts the frames that reach the decoder."""
 
     num_decoded = 0
 
@@ -53,11 +53,11 @@ def until(attempt: Callable[[], Result | None], *wait_on: int, timeout: float = 
         if result is not None:
             return result
         select.select(wait_on, [], [], 0.01)
-    raise TimeoutError("nothing came")
+    raise TimeoutError("timed out")
 
 
 class Server:
-    """A listener with one honest client, who must be served whatever the others do."""
+    """A listener with one honest client, which must be served whatever the attackers do."""
 
     def __init__(self, encrypt: bool) -> None:
         CountingCodec.num_decoded = 0
@@ -91,14 +91,14 @@ class Server:
         return channel
 
     def dial(self) -> socket.socket:
-        """A connection of a stranger, who speaks in bytes."""
+        """Open a raw connection, without a handshake."""
         host, port = self.listener.address.removeprefix("tcp:").split(":")
-        stranger = socket.create_connection((host, int(port)), 3.0)
-        self.opened.append(stranger)
-        return stranger
+        attacker = socket.create_connection((host, int(port)), 3.0)
+        self.opened.append(attacker)
+        return attacker
 
-    def break_in(self) -> tuple[socket.socket, Session, TcpChannel]:
-        """A member of the run who has passed the handshake and then breaks the rules."""
+    def break_in(self) -> tuple[socket.socket, RecordSeals, TcpChannel]:
+        """Open a raw connection and complete the handshake, to violate the protocol afterwards."""
         member = self.dial()
         handshake = ClientHandshake(self.credentials)
         member.sendall(handshake.hello)
@@ -108,24 +108,24 @@ class Server:
         member.sendall(proof)
         self.recorded = handshake.hello + proof
         assert handshake.keys is not None
-        return member, Session.of(handshake.keys), self.accept()
+        return member, RecordSeals.of(handshake.keys), self.accept()
 
-    def hangs_up_on(self, stranger: socket.socket, *more: TcpChannel) -> bool:
-        """True once the server has closed the stranger's connection without accepting it."""
-        stranger.setblocking(False)
+    def hangs_up_on(self, attacker: socket.socket, *more: TcpChannel) -> bool:
+        """Return True once the server has closed the connection without accepting it."""
+        attacker.setblocking(False)
 
         def attempt() -> bool | None:
             assert self.listener.accept() is None
             for channel in more:
                 channel.flush()
             try:
-                return True if stranger.recv(4096) == b"" else None
+                return True if attacker.recv(4096) == b"" else None
             except BlockingIOError:
                 return None
             except ConnectionResetError:
                 return True
 
-        return until(attempt, self.listener.fileno(), stranger.fileno())
+        return until(attempt, self.listener.fileno(), attacker.fileno())
 
     def check_honest(self) -> None:
         self.honest.send(Count(7))
@@ -170,9 +170,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     [(bytes(32), "run", False), (SECRET, "other", False), (SECRET, "run", True), (SECRET + b"x", "run", False)],
     ids=["other secret", "other run", "other encryption", "longer secret"],
 )
-def test_a_stranger_is_refused_and_told_so(server: Server, secret: bytes, run: str, flip: bool) -> None:
-    stranger = TcpTransport(secret, run, encrypt=server.credentials.encrypt ^ flip)
-    channel = stranger.connect(server.listener.address, Count)
+def test_other_credentials_are_refused_with_a_message(
+    server: Server, secret: bytes, run: str, flip: bool
+) -> None:
+    attacker = TcpTransport(secret, run, encrypt=server.credentials.encrypt ^ flip)
+    channel = attacker.connect(server.listener.address, Count)
     server.opened.append(channel)
 
     def attempt() -> str | None:
@@ -202,45 +204,45 @@ def test_a_stranger_is_refused_and_told_so(server: Server, secret: bytes, run: s
     ],
 )
 def test_garbage_instead_of_a_hello_is_refused(server: Server, data: bytes) -> None:
-    stranger = server.dial()
-    stranger.sendall(data)
-    assert server.hangs_up_on(stranger)
+    attacker = server.dial()
+    attacker.sendall(data)
+    assert server.hangs_up_on(attacker)
     assert server.refused == {"handshake": 1}
     assert server.num_decoded_of_others == 0
     server.check_honest()
 
 
 def test_a_hello_with_a_wrong_proof_is_refused(server: Server) -> None:
-    stranger = server.dial()
-    stranger.sendall(ClientHandshake(server.credentials).hello + bytes(32))
-    assert server.hangs_up_on(stranger)
+    attacker = server.dial()
+    attacker.sendall(ClientHandshake(server.credentials).hello + bytes(32))
+    assert server.hangs_up_on(attacker)
     assert server.refused == {"handshake": 1}
 
 
-def test_the_servers_own_proof_does_not_serve_as_the_clients(server: Server) -> None:
-    stranger = server.dial()
-    stranger.sendall(ClientHandshake(server.credentials).hello)
-    until(lambda: server.listener.accept() or readable(stranger), server.listener.fileno())
-    answer = stranger.recv(ANSWER_BYTES, socket.MSG_WAITALL)
-    stranger.sendall(answer[HELLO.size :])
-    assert server.hangs_up_on(stranger)
+def test_the_proof_of_the_server_is_not_accepted_from_a_client(server: Server) -> None:
+    attacker = server.dial()
+    attacker.sendall(ClientHandshake(server.credentials).hello)
+    until(lambda: server.listener.accept() or readable(attacker), server.listener.fileno())
+    answer = attacker.recv(ANSWER_BYTES, socket.MSG_WAITALL)
+    attacker.sendall(answer[HELLO.size :])
+    assert server.hangs_up_on(attacker)
     assert server.refused == {"handshake": 1}
 
 
-def test_a_recorded_session_cannot_be_played_again(server: Server) -> None:
-    member, session, channel = server.break_in()
-    record = join(session.outgoing.seal(Codec(Count).encode(Count(1))))
+def test_a_recorded_connection_cannot_be_replayed(server: Server) -> None:
+    member, seals, channel = server.break_in()
+    record = join(seals.outgoing.seal(Codec(Count).encode(Count(1))))
     member.sendall(record)
     assert until(channel.receive, channel.fileno())[0] == Count(1)
-    stranger = server.dial()
-    stranger.sendall(server.recorded + record)
-    assert server.hangs_up_on(stranger)
+    attacker = server.dial()
+    attacker.sendall(server.recorded + record)
+    assert server.hangs_up_on(attacker)
     assert server.num_decoded_of_others == 1
     server.check_honest()
 
 
-def test_a_silent_stranger_is_dropped_at_the_deadline(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "STRANGER_TIMEOUT", 0.05)
+def test_a_silent_connection_is_closed_at_the_deadline(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp, "PROOF_TIMEOUT", 0.05)
     silent, half = server.dial(), server.dial()
     half.sendall(ClientHandshake(server.credentials).hello[:10])
     assert server.hangs_up_on(silent)
@@ -249,8 +251,8 @@ def test_a_silent_stranger_is_dropped_at_the_deadline(server: Server, monkeypatc
     server.check_honest()
 
 
-def test_a_crowd_of_silent_strangers_does_not_keep_an_honest_client_out(server: Server) -> None:
-    crowd = [server.dial() for _ in range(tcp.MAX_STRANGERS + 50)]
+def test_many_silent_connections_do_not_keep_an_honest_client_out(server: Server) -> None:
+    crowd = [server.dial() for _ in range(tcp.MAX_UNPROVEN + 50)]
     late = server.transport.connect(server.listener.address, Count)
     server.opened.append(late)
     late.send(Count(3))
@@ -262,23 +264,23 @@ def test_a_crowd_of_silent_strangers_does_not_keep_an_honest_client_out(server: 
 
     assert until(attempt)[0] == Count(3)
     assert server.refused["handshake"] >= 50
-    assert len(crowd) - server.refused["handshake"] <= tcp.MAX_STRANGERS
+    assert len(crowd) - server.refused["handshake"] <= tcp.MAX_UNPROVEN
     server.check_honest()
 
 
-def test_a_stranger_who_speaks_while_he_makes_room_for_another_harms_nobody(server: Server) -> None:
-    crowd = [server.dial() for _ in range(tcp.MAX_STRANGERS)]
-    for _ in range(tcp.MAX_STRANGERS // tcp.MAX_ACCEPTS):
+def test_data_on_a_connection_that_is_closed_to_make_room_is_ignored(server: Server) -> None:
+    crowd = [server.dial() for _ in range(tcp.MAX_UNPROVEN)]
+    for _ in range(tcp.MAX_UNPROVEN // tcp.MAX_ACCEPTS):
         assert server.listener.accept() is None
     server.dial()
-    crowd[0].send(b"x")  # news of both come with one look, the new one's first
+    crowd[0].send(b"x")  # one poll reports both, the new connection first
     assert server.listener.accept() is None
     assert server.refused["handshake"] >= 1
     server.check_honest()
 
 
-def test_keys_are_those_of_one_connection_and_need_more_than_the_secret() -> None:
-    """Who recorded all that was said, and later learns the secret, could repeat every step that needs nothing else."""
+def test_keys_differ_between_connections_and_need_more_than_the_secret() -> None:
+    """An attacker who recorded a connection and learns the secret later cannot derive its keys."""
     seen = set()
     for _ in range(2):
         credentials = Credentials(SECRET, "run", encrypt=True)
@@ -296,12 +298,12 @@ def test_keys_are_those_of_one_connection_and_need_more_than_the_secret() -> Non
     assert len(seen) == 8
 
 
-def test_a_member_with_a_public_key_that_is_none_is_refused() -> None:
+def test_an_invalid_public_key_is_refused() -> None:
     credentials = Credentials(SECRET, "run")
     member, server = ClientHandshake(credentials), ServerHandshake(credentials)
     member._public = bytes(32)
     answer = server.feed(HELLO.pack(b"SRLH", PROTOCOL_VERSION, 0, bytes(32)))
-    with pytest.raises(HandshakeError, match="none"):
+    with pytest.raises(HandshakeError, match="invalid public key"):
         server.feed(member.feed(answer))
 
 
@@ -312,7 +314,7 @@ def test_a_client_refuses_a_server_that_cannot_prove_itself() -> None:
         channel.send(Count(1))
         connection, _ = impostor.accept()
         hello = connection.recv(HELLO.size, socket.MSG_WAITALL)
-        connection.sendall(hello + bytes(32))  # the client's own words, and no proof
+        connection.sendall(hello + bytes(32))  # the client's own hello, and no valid proof
         assert "secret" in refusal(channel)
         assert connection.recv(100) == b"", "nothing may be sent to an impostor"
         assert transport.refusals.counts == {"handshake": 1}
@@ -327,11 +329,11 @@ def flipped(record: bytes, place: int) -> bytes:
 
 
 @pytest.mark.parametrize("place", [LENGTH.size, LENGTH.size + 20, -TAG_BYTES - 1, -TAG_BYTES, -1])
-def test_a_flipped_bit_is_noticed_before_the_decoder(server: Server, place: int) -> None:
-    member, session, channel = server.break_in()
-    record = join(session.outgoing.seal(Codec(Count).encode(Count(1), [np.zeros(3)])))
+def test_a_flipped_bit_is_detected_before_decoding(server: Server, place: int) -> None:
+    member, seals, channel = server.break_in()
+    record = join(seals.outgoing.seal(Codec(Count).encode(Count(1), [np.zeros(3)])))
     member.sendall(flipped(record, place))
-    assert "broke the rules" in refusal(channel)
+    assert "violated the protocol" in refusal(channel)
     assert server.refused == {"frame": 1}
     assert server.num_decoded_of_others == 0
     server.check_honest()
@@ -342,9 +344,9 @@ def test_replayed_moved_and_dropped_records_are_refused(server: Server, size: in
     codec = Codec(Count)
     orders = {"replayed": [0, 0], "moved": [1, 0], "dropped": [0, 2]}
     for num_refused, order in enumerate(orders.values(), 1):
-        member, session, channel = server.break_in()
+        member, seals, channel = server.break_in()
         records = [
-            join(session.outgoing.seal(codec.encode(Count(number), [np.zeros(size, np.uint8)]))) for number in range(3)
+            join(seals.outgoing.seal(codec.encode(Count(number), [np.zeros(size, np.uint8)]))) for number in range(3)
         ]
         member.setblocking(False)
         left = b"".join(records[number] for number in order)
@@ -362,30 +364,30 @@ def test_replayed_moved_and_dropped_records_are_refused(server: Server, size: in
 
 
 def test_a_record_of_the_other_direction_is_refused(server: Server) -> None:
-    member, session, channel = server.break_in()
+    member, seals, channel = server.break_in()
     channel.send(Count(5))
     until(lambda: readable(member), member.fileno())
     member.sendall(member.recv(4096))
-    assert "broke the rules" in refusal(channel)
+    assert "violated the protocol" in refusal(channel)
     assert server.num_decoded_of_others == 0
-    assert session.incoming is not session.outgoing
+    assert seals.incoming is not seals.outgoing
 
 
 @pytest.mark.parametrize("claim", [0, 15, 256 * 2**20 + 1, 2**31, 2**32, 2**63, 2**64 - 1])
-def test_claims_of_length_out_of_bounds_are_refused_at_once(server: Server, claim: int) -> None:
+def test_lengths_out_of_range_are_refused_at_once(server: Server, claim: int) -> None:
     member, _, channel = server.break_in()
     member.sendall(LENGTH.pack(claim))
-    assert "bound" in refusal(channel)
+    assert "limit" in refusal(channel)
     assert server.refused == {"frame": 1}
     assert server.num_decoded_of_others == 0
     server.check_honest()
 
 
-def test_half_a_record_waits_and_ends_with_its_sender(server: Server) -> None:
+def test_half_a_record_waits_until_its_sender_closes(server: Server) -> None:
     codec = Codec(Count)
     for size in (10, 300_000):
-        member, session, channel = server.break_in()
-        record = join(session.outgoing.seal(codec.encode(Count(1), [np.zeros(size, np.uint8)])))
+        member, seals, channel = server.break_in()
+        record = join(seals.outgoing.seal(codec.encode(Count(1), [np.zeros(size, np.uint8)])))
         member.sendall(record[: len(record) // 2])
         assert channel.receive() is None
         member.close()
@@ -395,11 +397,11 @@ def test_half_a_record_waits_and_ends_with_its_sender(server: Server) -> None:
     server.check_honest()
 
 
-def test_a_record_may_come_byte_by_byte(server: Server) -> None:
-    member, session, channel = server.break_in()
+def test_a_record_may_arrive_byte_by_byte(server: Server) -> None:
+    member, seals, channel = server.break_in()
     member.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for number in range(2):
-        for value in join(session.outgoing.seal(Codec(Count).encode(Count(number)))):
+        for value in join(seals.outgoing.seal(Codec(Count).encode(Count(number)))):
             assert channel.receive() is None
             member.sendall(bytes((value,)))
             until(lambda: readable(member) or readable_channel(channel), channel.fileno())
@@ -445,14 +447,14 @@ def test_two_workers_may_connect_to_each_other_before_either_accepts() -> None:
         listener.close()
 
 
-def test_a_port_in_use_is_named_with_what_to_do() -> None:
+def test_the_error_for_a_port_in_use_says_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(OSError, match=f"port {port} of 127.0.0.1 is in use; choose another, or 0"):
             TcpTransport(SECRET, "run", port=port).listen("server", Count)
 
 
-def test_a_transport_needs_a_secret_and_an_address_others_can_use() -> None:
+def test_a_transport_needs_a_secret_and_a_reachable_address() -> None:
     with pytest.raises(ValueError, match="secret needs at least 16 bytes"):
         TcpTransport(b"", "run")
     with pytest.raises(ValueError, match="advertise"):
@@ -460,7 +462,7 @@ def test_a_transport_needs_a_secret_and_an_address_others_can_use() -> None:
     assert "secret" not in repr(Credentials(SECRET, "run"))
 
 
-def test_only_the_loopback_is_bound_unless_told_otherwise() -> None:
+def test_only_the_loopback_is_bound_by_default() -> None:
     listener = TcpTransport(SECRET, "run").listen("server", Count)
     assert listener.address.startswith("tcp:127.0.0.1:")
     listener.close()

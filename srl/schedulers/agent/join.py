@@ -71,7 +71,7 @@ def _num_gpus() -> int:
 def join(address: str, secret: bytes, offer: Offer, reach: float = REACH_SECONDS) -> Agent:
     """Become an agent of the run whose controller listens at `address` (`host:port`). Raises JoinError."""
     where = f"{PREFIX}{address.removeprefix(PREFIX)}"
-    transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, patience=reach, connect_timeout=reach)
+    transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, connect_wait=reach, connect_timeout=reach)
     try:
         channel = transport.connect(where, Messages)
     except ChannelClosed as error:
@@ -89,7 +89,7 @@ def join(address: str, secret: bytes, offer: Offer, reach: float = REACH_SECONDS
             raise JoinError(message.text)
         if not isinstance(message, Welcome):
             raise JoinError(f"{address} does not behave as a controller")
-        again = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, patience=REDIAL_PATIENCE)
+        again = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, connect_wait=REDIAL_PATIENCE)
         return Agent(channel, message, channel.local_host, offer.join, lambda: again.connect(where, Messages))
     except PeerSilent as error:
         channel.close()

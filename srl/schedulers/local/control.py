@@ -8,8 +8,8 @@ from typing import Any, Union
 from srl.api.control import FromWorker, ToWorker
 from srl.api.transport import Channel
 from srl.base.wire import Codec
-from srl.transports.packets import PacketChannel
-from srl.transports.refusals import Refusals
+from srl.transports.endpoints import Refusals
+from srl.transports.host_channel import HostChannel
 
 Messages: Any = Union[FromWorker, ToWorker]
 
@@ -17,4 +17,4 @@ Messages: Any = Union[FromWorker, ToWorker]
 def control_channel(sock: socket.socket, peer: str) -> Channel:
     """One end of a socket pair as a channel for control messages."""
     sock.setblocking(False)
-    return PacketChannel(sock, Codec(Messages), peer, Refusals())
+    return HostChannel(sock, Codec(Messages), peer, Refusals())

@@ -1,3 +1,5 @@
+"""Listeners that are reachable in two ways."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -6,7 +8,7 @@ import pytest
 
 from srl.api.transport import Channel, Message
 from srl.testing.contexts import until
-from srl.transports.dual import EitherListener, nearest_way
+from srl.transports.endpoints import DualListener, address_from
 from srl.transports.host import HostTransport
 from srl.transports.tcp import TcpTransport
 
@@ -16,14 +18,12 @@ class Hello(Message, frozen=True):
 
 
 @pytest.mark.parametrize(("host", "shares"), [("a", True), ("b", False)])
-def test_an_endpoint_is_reached_by_memory_from_its_host_and_by_tcp_from_others(
-    tmp_path: Path, host: str, shares: bool
-) -> None:
+def test_workers_of_the_same_host_share_memory_and_others_use_tcp(tmp_path: Path, host: str, shares: bool) -> None:
     near = HostTransport(tmp_path / "s")
     far = TcpTransport(b"a secret of thirty-two bytes ...", "run")
-    listener = EitherListener("a", near.listen("x", Hello), far.listen("x", Hello))
-    way = nearest_way(listener.address, host)
-    channel = (near if way.startswith("unix:") else far).connect(way, Hello)
+    listener = DualListener("a", near.listen("x", Hello), far.listen("x", Hello))
+    address = address_from(host, listener.address)
+    channel = (near if address.startswith("unix:") else far).connect(address, Hello)
     channel.send(Hello(7))
     assert channel.shares_memory is shares
     accepted: Channel = until(listener.accept, lambda: channel.flush())
@@ -33,5 +33,5 @@ def test_an_endpoint_is_reached_by_memory_from_its_host_and_by_tcp_from_others(
         closing.close()
 
 
-def test_a_plain_address_is_its_own_way() -> None:
-    assert nearest_way("tcp:h:1", "a") == "tcp:h:1"
+def test_a_single_address_is_returned_as_it_is() -> None:
+    assert address_from("a", "tcp:h:1") == "tcp:h:1"

@@ -1,4 +1,4 @@
-"""A channel over a SEQPACKET socket: one packet per message, large frames and shared memory as descriptors."""
+"""A channel over a SEQPACKET socket: one packet per message; large frames and shared memory as file descriptors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from srl.api.transport import ChannelClosed, Message
 from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 from srl.base.wire import Buffer, Codec, DecodeError
-from srl.transports.refusals import Refusals
+from srl.transports.endpoints import Refusals
 
 MAX_PACKET_BYTES = 2**16
-"""Larger frames travel in a memfd of their own: the kernel takes no packet larger than its send buffer."""
+"""Larger frames are sent as a memfd: the kernel takes no packet larger than its send buffer."""
 MAX_IOVECS = 512
 INDIRECT = struct.Struct("<8sQ")  # marks a packet whose frame, of the given length, is in the first descriptor
 INDIRECT_MARK = b"SRLFRAME"
@@ -35,14 +35,14 @@ GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
 
 @dataclass
 class _Packet:
-    """What one sendmsg takes, with the descriptors that we own until it is sent."""
+    """Data of one sendmsg, with descriptors that this process owns until it is sent."""
 
     buffers: list[Buffer]
     descriptors: list[int] = field(default_factory=list)
 
     def fit(self) -> None:
-        """Move a frame too large for a packet into a memfd. The other end reads it and does not map it: descriptors
-        never pile up there, and what was checked cannot change afterwards."""
+        """Move a frame that is too large for a packet into a memfd. The other end reads it instead of mapping it, so
+        that descriptors do not accumulate and checked data cannot change afterwards."""
         size = len(self.buffers[0]) if len(self.buffers) == 1 else sum(map(len, self.buffers))
         if size <= MAX_PACKET_BYTES:
             if len(self.buffers) > MAX_IOVECS:
@@ -53,11 +53,11 @@ class _Packet:
         for start in range(0, len(self.buffers), MAX_IOVECS):
             part = self.buffers[start : start + MAX_IOVECS]
             if os.writev(descriptor, part) != sum(map(len, part)):
-                raise MemoryError(f"no room for a frame of {size} bytes")
+                raise MemoryError(f"not enough memory for a frame of {size} bytes")
         self.buffers = [INDIRECT.pack(INDIRECT_MARK, size)]
 
     def keep(self) -> None:
-        """Make the buffers our own, to be sent later."""
+        """Copy the buffers, to send them later."""
         self.buffers = [b"".join(self.buffers)]
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class _Packet:
             os.close(self.descriptors.pop())
 
 
-class PacketChannel:
+class HostChannel:
     shares_memory = True
 
     def __init__(self, sock: socket.socket, codec: Codec, peer: str, refusals: Refusals) -> None:
@@ -122,18 +122,18 @@ class PacketChannel:
         size, descriptors, flags = received
         try:
             if flags & TRUNCATED:
-                raise DecodeError("packet larger than agreed")
+                raise DecodeError("the packet is larger than allowed")
             frame = self._frame(size, descriptors)
             message, arrays = self._codec.decode(frame)
             if len(descriptors) > 1:
-                raise DecodeError("a descriptor nobody asked for")
+                raise DecodeError("unexpected descriptor")
             memory = _shared(descriptors.pop()) if descriptors else None
         except DecodeError as error:
             self._refused = str(error)
             self._refusals.add("frame", f"{self.peer}: {error}")
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
-            raise ChannelClosed(f"{self.peer} broke the rules: {error}") from error
+            raise ChannelClosed(f"{self.peer} violated the protocol: {error}") from error
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -146,7 +146,7 @@ class PacketChannel:
             except BlockingIOError:
                 return None
             except ConnectionResetError:
-                # The other end closed before it read all of ours; the kernel says so once, ahead of what it sent us.
+                # The other end closed before it read everything. The kernel reports that once, before the data it sent.
                 continue
             except OSError as error:
                 raise ChannelClosed(f"{self.peer} is gone: {error}") from error
@@ -160,14 +160,14 @@ class PacketChannel:
             return self._packet[:size]
         _, length = INDIRECT.unpack_from(self._packet)
         if not descriptors or not MAX_PACKET_BYTES < length <= self._codec.max_bytes:
-            raise DecodeError(f"no frame of {length} bytes came with the packet that announces it")
-        return _read_whole(descriptors.pop(0), length)
+            raise DecodeError(f"the packet announces a frame of {length} bytes that did not come with it")
+        return _read_frame(descriptors.pop(0), length)
 
     def _check_open(self) -> None:
         if self._socket.fileno() < 0:
             raise ChannelClosed(f"the channel to {self.peer} was closed here")
         if self._refused:
-            raise ChannelClosed(f"{self.peer} broke the rules: {self._refused}")
+            raise ChannelClosed(f"{self.peer} violated the protocol: {self._refused}")
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -187,17 +187,17 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     ]
 
 
-def _read_whole(descriptor: int, length: int) -> Buffer:
+def _read_frame(descriptor: int, length: int) -> Buffer:
     try:
         _check_memory(descriptor)
         if os.fstat(descriptor).st_size != length:
-            raise DecodeError(f"wanted a frame of {length} bytes, found {os.fstat(descriptor).st_size}")
-        frame = np.empty(length, np.uint8)  # not zeroed, so its pages come with the bytes that fill them
+            raise DecodeError(f"expected a frame of {length} bytes, found {os.fstat(descriptor).st_size}")
+        frame = np.empty(length, np.uint8)  # not zeroed: pages are allocated as they are filled
         if os.preadv(descriptor, [frame.data], 0) != length:
-            raise DecodeError("the frame shrank while it was read")
+            raise DecodeError("the frame shrank while being read")
         return frame.data
     except OSError as error:
-        raise DecodeError(f"frame cannot be read: {error}") from error
+        raise DecodeError(f"cannot read the frame: {error}") from error
     finally:
         os.close(descriptor)
 
@@ -208,9 +208,9 @@ def _shared(descriptor: int) -> Memory:
         return Memory.from_fd(descriptor)
     except (OSError, ValueError) as error:
         os.close(descriptor)
-        raise DecodeError(f"descriptor is no shared memory: {error}") from error
+        raise DecodeError(f"the descriptor is not shared memory: {error}") from error
 
 
 def _check_memory(descriptor: int) -> None:
-    """Raises OSError for anything but a memfd: a pipe or device could block, a file could be anyone's."""
+    """Raise OSError for anything but a memfd: a pipe or device could block, a file could belong to any user."""
     fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)

@@ -1,11 +1,10 @@
-"""Records: frames on a byte stream, each with its length and a tag that makes it genuine, whole and in its turn."""
+"""Records of a TCP connection: frames with a length and an authentication tag, in a fixed order."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -19,26 +18,17 @@ from srl.transports.handshake import SessionKeys
 
 LENGTH = struct.Struct("<Q")
 TAG_BYTES = 16
-BLOCK_BYTES = 16  # of AES: by so much an output buffer must be larger than what goes in
+BLOCK_BYTES = 16  # of AES: the output buffer must be larger than the input by this much
 MAX_SCRATCH_BYTES = 2**23
 STREAM_BYTES = 2**18
-"""From here on a cipher fed piece by piece is cheaper than one copy into a contiguous buffer."""
-
-
-class Seal(Protocol):
-    """One direction of one connection; seals or opens records strictly in order."""
-
-    def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """The whole record: length, frame, tag. Valid until the next call."""
-
-    def open(self, record: memoryview) -> memoryview:
-        """The frame of a whole record, in place where possible. Raises DecodeError if the tag is not right."""
+"""Above this size, a cipher that is fed piece by piece is cheaper than a copy into one contiguous buffer."""
 
 
 class AuthenticatedSeal:
-    """Frames in clear with a GMAC tag: AES-GCM of nothing, with length and frame as associated data.
+    """Seal of one direction of a connection: frames in clear with a GMAC tag.
 
-    The nonce is the number of the record in its direction, so a record that was dropped, doubled or moved is refused.
+    The tag is AES-GCM of an empty message, with length and frame as associated data. The nonce is the number of the
+    record in its direction, so a record that was dropped, duplicated or moved is refused.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -47,6 +37,7 @@ class AuthenticatedSeal:
         self._sequence = 0
 
     def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """Return the record as buffers: length, frame, tag. They are valid until the next call."""
         size = sum(map(len, buffers))
         length = LENGTH.pack(size)
         if size < STREAM_BYTES:
@@ -59,10 +50,11 @@ class AuthenticatedSeal:
         return [length, *buffers, encryptor.tag]
 
     def open(self, record: memoryview) -> memoryview:
+        """Return the frame of a complete record, in place where possible. Raises DecodeError if the tag is wrong."""
         try:
             self._one_shot.decrypt(self._next_nonce(), record[-TAG_BYTES:], record[:-TAG_BYTES])
         except InvalidTag as error:
-            raise DecodeError("a record that was altered, replayed, moved or not sent by our peer") from error
+            raise DecodeError("the record was altered, replayed, moved or not sent by this peer") from error
         return record[LENGTH.size : -TAG_BYTES]
 
     def _next_nonce(self) -> bytes:
@@ -72,64 +64,64 @@ class AuthenticatedSeal:
 
 
 class EncryptedSeal(AuthenticatedSeal):
-    """The same with the frame encrypted; only the length is in clear."""
+    """Seal that also encrypts the frame; only the length is in clear."""
 
     def __init__(self, key: bytes) -> None:
         super().__init__(key)
-        self._scratch: memoryview | None = None  # fresh pages for each large record would cost more than the cipher
+        self._scratch: memoryview | None = None  # new pages for each large record would cost more than the cipher
 
     def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         size = sum(map(len, buffers))
         length = LENGTH.pack(size)
         if size < STREAM_BYTES:
             frame = buffers[0] if len(buffers) == 1 else b"".join(buffers)
-            sealed = self._room(STREAM_BYTES + TAG_BYTES)[: size + TAG_BYTES]
+            sealed = self._buffer(STREAM_BYTES + TAG_BYTES)[: size + TAG_BYTES]
             self._one_shot.encrypt_into(self._next_nonce(), frame, length, sealed)
             return [length, sealed]
         encryptor = Cipher(self._algorithm, GCM(self._next_nonce())).encryptor()
         encryptor.authenticate_additional_data(length)
-        sealed = self._room(size + BLOCK_BYTES)
+        sealed = self._buffer(size + BLOCK_BYTES)
         end = 0
         for buffer in buffers:
             end += encryptor.update_into(buffer, sealed[end:])
         encryptor.finalize()
         return [length, sealed[:end], encryptor.tag]
 
-    def _room(self, size: int) -> memoryview:
+    def _buffer(self, size: int) -> memoryview:
         if self._scratch is not None and size <= len(self._scratch):
             return self._scratch
-        room: memoryview = np.empty(size, np.uint8).data
+        buffer: memoryview = np.empty(size, np.uint8).data
         if size <= MAX_SCRATCH_BYTES:
-            self._scratch = room
-        return room
+            self._scratch = buffer
+        return buffer
 
     def open(self, record: memoryview) -> memoryview:
         length, sealed, tag = record[: LENGTH.size], record[LENGTH.size : -TAG_BYTES], record[-TAG_BYTES:]
         nonce = self._next_nonce()
         try:
             if len(sealed) < STREAM_BYTES:
-                # The receiver's own: it may write into its arrays.
+                # A new buffer: the receiver may write into its arrays.
                 frame: memoryview = np.empty(len(sealed), np.uint8).data
                 self._one_shot.decrypt_into(nonce, record[LENGTH.size :], length, frame)
                 return frame
             decryptor = Cipher(self._algorithm, GCM(nonce, bytes(tag))).decryptor()
             decryptor.authenticate_additional_data(length)
-            # In place: the record is ours alone, and its tag gives the cipher the room it wants behind the frame.
+            # In place: nothing else uses the record, and its tag is the space that the cipher needs behind the frame.
             decryptor.update_into(sealed, record[LENGTH.size :])
             decryptor.finalize()
         except InvalidTag as error:
-            raise DecodeError("a record that was altered, replayed, moved or not sent by our peer") from error
+            raise DecodeError("the record was altered, replayed, moved or not sent by this peer") from error
         return sealed
 
 
 @dataclass(frozen=True)
-class Session:
-    """The seals of an authenticated connection."""
+class RecordSeals:
+    """The seals of both directions of a connection."""
 
-    outgoing: Seal
-    incoming: Seal
+    outgoing: AuthenticatedSeal
+    incoming: AuthenticatedSeal
 
     @classmethod
-    def of(cls, keys: SessionKeys) -> Session:
+    def of(cls, keys: SessionKeys) -> RecordSeals:
         kind = EncryptedSeal if keys.encrypt else AuthenticatedSeal
         return cls(kind(keys.outgoing), kind(keys.incoming))
