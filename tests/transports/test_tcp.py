@@ -170,9 +170,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     [(bytes(32), "run", False), (SECRET, "other", False), (SECRET, "run", True), (SECRET + b"x", "run", False)],
     ids=["other secret", "other run", "other encryption", "longer secret"],
 )
-def test_other_credentials_are_refused_with_a_message(
-    server: Server, secret: bytes, run: str, flip: bool
-) -> None:
+def test_other_credentials_are_refused_with_a_message(server: Server, secret: bytes, run: str, flip: bool) -> None:
     attacker = TcpTransport(secret, run, encrypt=server.credentials.encrypt ^ flip)
     channel = attacker.connect(server.listener.address, Count)
     server.opened.append(channel)
