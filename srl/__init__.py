@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from srl.algorithms.impala import ImpalaConfig as ImpalaConfig
     from srl.algorithms.mappo import IPPOConfig as IPPOConfig
     from srl.algorithms.mappo import MAPPOConfig as MAPPOConfig
+    from srl.algorithms.ppg import PPGConfig as PPGConfig
     from srl.algorithms.ppo.config import PPOConfig as PPOConfig
-    from srl.algorithms.ppo.ppg import PPGConfig as PPGConfig
     from srl.api.experiment import Experiment as Experiment
     from srl.environments.registry import lanes_config as lanes_config
     from srl.experiments.graph.rewire import rewired as rewired
@@ -36,7 +36,7 @@ _PLACES = {
     "IPPOConfig": "srl.algorithms.mappo",
     "ImpalaConfig": "srl.algorithms.impala",
     "MAPPOConfig": "srl.algorithms.mappo",
-    "PPGConfig": "srl.algorithms.ppo.ppg",
+    "PPGConfig": "srl.algorithms.ppg",
     "PPOConfig": "srl.algorithms.ppo.config",
     "Run": "srl.experiments.session.train",
     "RunFailed": "srl.experiments.session.session",

@@ -1,13 +1,14 @@
-"""What all algorithms with an actor-critic share: the options of the network, and the policy that runs it.
+"""Base of actor-critic algorithms: options of the network, of normalization and of the optimizer, and the policy.
 
-torch is imported only when something is built, so that naming an algorithm on a command line or in a controller costs
-nothing.
+torch is imported only when something is built, so that naming an algorithm on a command line or in a controller stays
+fast.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.policy import Policy
@@ -22,25 +23,52 @@ if TYPE_CHECKING:
 
     from srl.networks.distributions.discrete import Distribution
 
+Schedule: TypeAlias = Literal["constant", "linear", "cosine"]
+
+
+def scheduled(schedule: Schedule, start: float, final: float, progress: float) -> float:
+    """Value of a coefficient at `progress` in [0, 1] of the run: `start` at 0, `final` at 1, unless it is constant."""
+    if schedule == "constant":
+        return start
+    passed = progress if schedule == "linear" else 0.5 * (1.0 - math.cos(math.pi * progress))
+    return start + (final - start) * passed
+
 
 @dataclass(frozen=True)
 class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
-    """The base of an algorithm's config; what is left to it is `build_trainer`."""
+    """Base class of an actor-critic algorithm's config. Subclasses implement `build_trainer`."""
 
     normalize_observation: bool = False
-    """Scale what is seen in numbers (no pictures, choices, or whole numbers between -1 and 1) to mean 0 and deviation 1
-    over all that was seen so far. The statistics are parameters of the policy; only training changes them. Of entities
-    and scans, each column is one feature. A network of your own gets whole numbers as they are."""
+    """Scale numeric observations to mean 0 and deviation 1, by statistics of all observations so far. Images, choices,
+    and integers between -1 and 1 stay as they are. The statistics are parameters of the policy that only training
+    changes. Each column of entities and scans is one feature. A custom network gets integers as they are."""
     observation_clip: float = 10.0
-    """Normalized observations are kept within so many deviations of the mean."""
+    """Largest distance of a normalized observation from the mean, in deviations."""
     normalize_return: Literal["none", "running", "popart"] = "none"
-    """Let the critic learn values of mean 0 and deviation 1, whatever the size of the rewards: `running` by the
-    statistics of all returns so far, `popart` by those of the last million or so, its last layer changing along so that
-    no value jumps."""
+    """Let the critic learn values of mean 0 and deviation 1, whatever the size of the rewards. `running`: by the
+    statistics of all returns so far. `popart`: by those of about the last million, and the critic's last layer changes
+    along so that no value jumps."""
+    learning_rate: float = 5e-4
+    """Step size of Adam at the start of the run."""
+    learning_rate_schedule: Schedule = "linear"
+    """How the learning rate changes to `learning_rate_final` over the run."""
+    learning_rate_final: float = 0.0
+    """Learning rate at the end of the run, unless the schedule is constant."""
+    max_grad_norm: float = 0.5
+    """Largest norm of the gradient; larger gradients are scaled down to it."""
+    adam_eps: float = 1e-5
+    """Constant added to the denominator of Adam."""
+    weight_decay: float = 0.0
+    """L2 penalty: share of every weight that is added to its gradient."""
     device: str = "auto"
-    """Where trainers and policy workers compute: `auto` (cuda if torch sees one, else mps, else cpu), or a torch device
+    """Device of trainers and policy workers: `auto` (cuda if torch sees one, else mps, else cpu), or a torch device
     such as `cpu`, `cuda`, `cuda:1`. With `auto` and `cuda`, policy workers take the first GPU, and each of several
-    trainers its own as long as there are enough. Actors that decide themselves (inline inference) do so on the CPU."""
+    trainers its own as long as there are enough. Inline inference in actors always runs on the CPU."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_positive("learning_rate", "max_grad_norm", "adam_eps")
+        self._check_not_negative("learning_rate_final", "weight_decay")
 
     def check(self, observation: Space, action: Space) -> None:
         check_action_space(action, self)
@@ -49,7 +77,7 @@ class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
             from srl.algorithms.training.devices import resolve_device
 
             resolve_device(self.device)
-        if self.network:  # only then torch is imported in the controller: the user's own code may hold mistakes
+        if self.network:  # The user's code may hold mistakes: only then the controller imports torch.
             from srl.networks.flat import FlatParameters
 
             network, _ = self.build_network(observation, action, seed=0)

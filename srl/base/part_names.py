@@ -17,7 +17,7 @@ PARTS = {
     "train-options": "srl.experiments.options.train_options:TrainOptions",
     # Algorithms
     "ppo": "srl.algorithms.ppo.config:PPOConfig",
-    "ppg": "srl.algorithms.ppo.ppg:PPGConfig",
+    "ppg": "srl.algorithms.ppg:PPGConfig",
     "a2c": "srl.algorithms.a2c:A2CConfig",
     "impala": "srl.algorithms.impala:ImpalaConfig",
     "ippo": "srl.algorithms.mappo:IPPOConfig",

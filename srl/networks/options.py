@@ -64,9 +64,8 @@ class NetworkOptions:
     def __post_init__(self) -> None:
         if not self.hidden_sizes or min(self.hidden_sizes) < 1:
             raise ValueError(f"hidden_sizes must be positive, at least one; found {self.hidden_sizes}")
-        for name in ("memory_size", "chunk", "entity_size", "attention_heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
+        self._check_counts("memory_size", "chunk", "entity_size", "attention_heads")
+        self._check_not_negative("burn_in")
         if not 0.0 < self.initial_std < math.inf:
             raise ValueError(f"initial_std must be a positive number, found {self.initial_std}")
         least, largest = map(math.exp, STATE_LOG_STD)
@@ -75,13 +74,31 @@ class NetworkOptions:
                 f"initial_std must be between {least:.2g} and {largest:.2g}, the limits of a standard deviation that "
                 f"the network puts out; found {self.initial_std}"
             )
-        if self.burn_in < 0:
-            raise ValueError(f"burn_in must be 0 or more, found {self.burn_in}")
         if self.entities and self.entity_size % self.attention_heads:
             raise ValueError(
                 f"entity_size must be a multiple of attention_heads; found {self.entity_size} and "
                 f"{self.attention_heads}"
             )
+
+    def _check_range(self, *names: str) -> None:
+        for name in names:
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} must be in [0, 1], found {getattr(self, name)}")
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            if getattr(self, name) is not None and not getattr(self, name) > 0.0:
+                raise ValueError(f"{name} must be positive, found {getattr(self, name)}")
+
+    def _check_not_negative(self, *names: str) -> None:
+        for name in names:
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be 0 or more, found {getattr(self, name)}")
+
+    def _check_counts(self, *names: str) -> None:
+        for name in names:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
 
     @property
     def separate(self) -> bool:

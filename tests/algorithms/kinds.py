@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from srl.algorithms.a2c import A2CConfig
+from srl.algorithms.actor_critic import ActorCriticConfig
 from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.mappo import MAPPOConfig
+from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.config import PPOConfig
-from srl.algorithms.ppo.learning import LearningConfig
-from srl.algorithms.ppo.ppg import PPGConfig
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 SMALL: dict[str, Any] = {"hidden_sizes": (5, 4), "memory_size": 4, "num_minibatches": 1, "learning_rate": 0.02}
@@ -24,7 +24,7 @@ def masked(choices: int) -> Dict:
     return Dict({"seen": FOUR, "action_mask": MultiDiscrete((2,) * choices)})
 
 
-KINDS: dict[str, tuple[LearningConfig, Space, Space]] = {
+KINDS: dict[str, tuple[ActorCriticConfig, Space, Space]] = {
     "ppo": (PPOConfig(**SMALL), FOUR, THREE_ARMS),
     "value clip": (PPOConfig(**SMALL, value_clip=0.05), FOUR, THREE_ARMS),
     "dual clip": (PPOConfig(**SMALL, dual_clip=1.1), FOUR, THREE_ARMS),

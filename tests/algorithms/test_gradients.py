@@ -12,11 +12,11 @@ from kinds import KINDS
 from torch import Tensor, nn
 from trajectories import random_trajectory
 
+from srl.algorithms.actor_critic import ActorCriticConfig
+from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.batch import PPOBatch
 from srl.algorithms.ppo.estimates import Estimates, estimate, evaluate_anew
-from srl.algorithms.ppo.learning import LearningConfig
 from srl.algorithms.ppo.loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
-from srl.algorithms.ppo.ppg import PPGConfig
 from srl.algorithms.ppo.ppg_phase import auxiliary_coefficients
 from srl.algorithms.ppo.trainer import PPOTrainer
 from srl.algorithms.training.devices import CPU
@@ -63,7 +63,7 @@ def in_double(network: nn.Module) -> Tensor:
     return gradients
 
 
-def loss_of(config: LearningConfig, observation: Space, action: Space) -> tuple[nn.Module, Loss]:
+def loss_of(config: ActorCriticConfig, observation: Space, action: Space) -> tuple[nn.Module, Loss]:
     """The trainer makes one update, so that its statistics are true and the batch is old; then its network and that
     batch go to double precision."""
     trainer = config.build_trainer(observation, action, 0)
@@ -101,7 +101,7 @@ def loss_of(config: LearningConfig, observation: Space, action: Space) -> tuple[
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_the_gradient_of_every_loss_is_that_of_finite_differences(
-    kind: tuple[LearningConfig, Space, Space], monkeypatch: pytest.MonkeyPatch
+    kind: tuple[ActorCriticConfig, Space, Space], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network, loss = loss_of(*kind)
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)  # encoders make float32 of what they are given

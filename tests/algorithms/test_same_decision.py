@@ -7,9 +7,9 @@ import pytest
 from kinds import KINDS
 from trajectories import random_trajectory
 
+from srl.algorithms.actor_critic import ActorCriticConfig
 from srl.algorithms.ppo.batch import PPOBatch
 from srl.algorithms.ppo.estimates import estimate, evaluate_anew
-from srl.algorithms.ppo.learning import LearningConfig
 from srl.algorithms.ppo.loss import ppo_gradient
 from srl.algorithms.ppo.trainer import PPOTrainer
 from srl.algorithms.training.devices import CPU
@@ -18,7 +18,7 @@ from srl.api.spaces import Space
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_training_finds_the_log_prob_and_value_of_acting(kind: tuple[LearningConfig, Space, Space]) -> None:
+def test_training_finds_the_log_prob_and_value_of_acting(kind: tuple[ActorCriticConfig, Space, Space]) -> None:
     """After an update, so that normalizers have statistics; sample by sample, as the loss sees them."""
     trainer = kind[0].build_trainer(*kind[1:], 3)
     assert isinstance(trainer, PPOTrainer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from srl.algorithms.training.schedules import scheduled
+from srl.algorithms.actor_critic import scheduled
 
 
 def test_schedules_by_hand() -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.batch import PPOBatch
 from srl.algorithms.ppo.estimates import Estimates, evaluate_anew
 from srl.algorithms.ppo.loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
-from srl.algorithms.ppo.ppg import PPGConfig
 from srl.algorithms.training.devices import fetch
 from srl.algorithms.training.finite import NotFiniteError
 from srl.algorithms.training.learner import Learner

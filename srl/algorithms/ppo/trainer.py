@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from srl.algorithms.actor_critic import scheduled
 from srl.algorithms.ppo.batch import PPOBatch
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppo.estimates import estimate, evaluate_anew
@@ -19,7 +20,6 @@ from srl.algorithms.ppo.ppg_phase import AuxiliaryPhase
 from srl.algorithms.training.devices import fetch
 from srl.algorithms.training.finite import NotFiniteError
 from srl.algorithms.training.learner import Learner
-from srl.algorithms.training.schedules import scheduled
 from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
 from srl.base.state import State
 from srl.base.tree import Array

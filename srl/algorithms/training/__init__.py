@@ -1,1 +1,1 @@
-"""What trainers of every family share: the optimizer, data-parallel ranks, devices, normalizers and schedules."""
+"""What trainers of all families share: the optimizer, data-parallel ranks, devices and normalizers."""

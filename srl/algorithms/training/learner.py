@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from srl.algorithms.ppo.learning import LearningConfig
+from srl.algorithms.actor_critic import ActorCriticConfig
 from srl.algorithms.training.adam import FlatAdam
 from srl.algorithms.training.devices import fetch, move, place, resolve_device
 from srl.algorithms.training.finite import NotFiniteError
@@ -27,7 +27,7 @@ class Learner:
     `kept` are further arrays that belong to the state: they are changed in place, and not taken back.
     """
 
-    def __init__(self, network: nn.Module, config: LearningConfig, kept: Mapping[str, Array]) -> None:
+    def __init__(self, network: nn.Module, config: ActorCriticConfig, kept: Mapping[str, Array]) -> None:
         self._config = config
         self._network = network.train()
         self._kept = kept

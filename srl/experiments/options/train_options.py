@@ -9,8 +9,8 @@ from typing import Any, Literal
 from srl.algorithms.a2c import A2CConfig
 from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.mappo import IPPOConfig, MAPPOConfig
+from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.config import PPOConfig
-from srl.algorithms.ppo.ppg import PPGConfig
 from srl.api.lanes import LONGEST_EPISODE
 from srl.base.errors import nearest
 from srl.experiments.recipes.recipe import AUTO

@@ -1,4 +1,4 @@
-"""PPG (Cobbe et al. 2021): PPO with phases in which the policy's layers learn to predict values, too."""
+"""PPG (Cobbe et al. 2021): PPO with auxiliary phases in which the policy's layers also learn to predict values."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from srl.api.trainer import Trainer
 
 @dataclass(frozen=True)
 class PPGConfig(PPOConfig):
-    """Phasic policy gradient, with one network: PPO whose critic learns on the actor's layers without changing them,
-    and every `auxiliary_every` updates a phase over the batches since the last one, in which it does change them while
-    the decisions are kept. These batches stay in the trainer's memory; checkpoints have them only with the inline
-    scheduler."""
+    """Phasic policy gradient with one network. Between phases it is PPO whose critic learns on the actor's layers
+    without changing them. Every `auxiliary_every` updates, a phase over the batches since the last one does change
+    them, while the decisions are kept. These batches stay in the trainer's memory; checkpoints hold them only with the
+    inline scheduler."""
 
     towers: Literal["auto", "shared", "separate"] = "shared"
-    """Actor and critic have all but their last layers in common; that is the point."""
+    """Must be `shared`: actor and critic have all but their last layers in common."""
     epochs: int = 2
-    """Passes over each batch, outside of the auxiliary phase."""
+    """Passes over each batch, outside the auxiliary phase."""
     auxiliary_every: int = 16
     """Updates between two auxiliary phases."""
     auxiliary_epochs: int = 6
-    """Passes over the batches of all these updates in an auxiliary phase."""
+    """Passes of an auxiliary phase over the batches since the last one."""
     clone_coefficient: float = 1.0
     """Weight of the divergence from the policy before the phase."""
 
@@ -34,7 +34,7 @@ class PPGConfig(PPOConfig):
         self._check_not_negative("clone_coefficient")
         if self.towers != "shared":
             raise ValueError(
-                f"ppg lets actor and critic share their layers: towers must be shared, found {self.towers}"
+                f"towers must be 'shared' for ppg, whose actor and critic share layers; found {self.towers!r}"
             )
 
     def check(self, observation: Space, action: Space) -> None:

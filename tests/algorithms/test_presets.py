@@ -11,17 +11,17 @@ from kinds import KINDS
 from trajectories import random_trajectory
 
 from srl.algorithms.a2c import A2CConfig
+from srl.algorithms.actor_critic import ActorCriticConfig
 from srl.algorithms.impala import ImpalaConfig
+from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppo.estimates import Fresh, estimate
-from srl.algorithms.ppo.learning import LearningConfig
-from srl.algorithms.ppo.ppg import PPGConfig
 from srl.api.spaces import Box, Discrete, Space
 from srl.api.trainer import Trainer, Trajectory
 from srl.base.tree import Array, leaves
 
 OBSERVATION, ACTION = Box((4,)), Discrete(3)
-CONFIGS: list[LearningConfig] = [
+CONFIGS: list[ActorCriticConfig] = [
     A2CConfig(),
     ImpalaConfig(),
     ImpalaConfig(normalize_observation=True, normalize_return="popart"),
@@ -40,7 +40,7 @@ def plain_trainer(seed: int = 0) -> Trainer:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
-def test_a_restored_trainer_goes_on_bit_by_bit(config: LearningConfig) -> None:
+def test_a_restored_trainer_goes_on_bit_by_bit(config: ActorCriticConfig) -> None:
     batches = [batch_for(plain_trainer(seed), seed=seed) for seed in range(4)]
     trainer, other = (config.build_trainer(OBSERVATION, ACTION, seed) for seed in (1, 77))
     for batch in batches[:2]:
@@ -56,7 +56,7 @@ def test_a_restored_trainer_goes_on_bit_by_bit(config: LearningConfig) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_number_that_is_not_finite_never_reaches_the_weights(kind: tuple[LearningConfig, Space, Space]) -> None:
+def test_a_number_that_is_not_finite_never_reaches_the_weights(kind: tuple[ActorCriticConfig, Space, Space]) -> None:
     trainer = kind[0].build_trainer(*kind[1:], 1)
     batch = random_trajectory(*kind, trainer, rows=9, lanes=6, seed=1)
     assert not trainer.step(batch, 0.0).skipped
@@ -71,7 +71,7 @@ def test_a_number_that_is_not_finite_never_reaches_the_weights(kind: tuple[Learn
         array[t, lane] = kept
 
 
-def stepped(config: LearningConfig, batch: Trajectory) -> Array:
+def stepped(config: ActorCriticConfig, batch: Trajectory) -> Array:
     trainer = config.build_trainer(OBSERVATION, ACTION, 0)
     assert not trainer.step(batch, 0.0).skipped
     return trainer.parameters().copy()
@@ -80,8 +80,8 @@ def stepped(config: LearningConfig, batch: Trajectory) -> Array:
 def test_a2c_on_its_own_data_is_the_plain_policy_gradient() -> None:
     batch = batch_for(plain_trainer())
     config = A2CConfig()
-    plain = dataclasses.replace(config.as_ppo(), surrogate="plain")
-    assert config.as_ppo().surrogate == "clip"
+    plain = dataclasses.replace(config, surrogate="plain")
+    assert config.surrogate == "clip"
     np.testing.assert_allclose(stepped(config, batch), stepped(plain, batch), atol=1e-6)
 
 
@@ -111,9 +111,9 @@ def test_a_correction_weighs_old_samples_and_counts_ratios_from_the_present_poli
 
 
 def test_impala_is_vtrace_and_the_plain_policy_gradient_once() -> None:
-    ppo = ImpalaConfig(gamma=0.5, c_clip=2.0).as_ppo()
-    assert (ppo.correction, ppo.surrogate, ppo.epochs) == ("vtrace", "plain", 1)
-    assert (ppo.gamma, ppo.c_clip, ppo.normalize_advantage) == (0.5, 2.0, "none")
+    impala = ImpalaConfig()
+    assert (impala.correction, impala.surrogate, impala.epochs) == ("vtrace", "plain", 1)
+    assert impala.normalize_advantage == "none"
 
 
 def test_a_large_divergence_ends_the_update_early() -> None:
@@ -178,7 +178,7 @@ def test_clip_and_entropy_follow_their_schedules() -> None:
         (ImpalaConfig, {"num_minibatches": 0}),
     ],
 )
-def test_impossible_options_are_refused_by_name(kind: type[LearningConfig], options: dict[str, float]) -> None:
+def test_impossible_options_are_refused_by_name(kind: type[ActorCriticConfig], options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         kind(**options)  # type: ignore[arg-type]
 
