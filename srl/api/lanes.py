@@ -148,6 +148,19 @@ class LanesConfig(ABC):
         """Return the config of an environment that also shows the state of the whole game, for a central critic."""
         return self
 
+    def can_repeat_actions(self) -> bool:
+        """Return whether one decision can last several steps of the environment."""
+        return False
+
+    def with_action_repeat(self, times: int) -> LanesConfig:
+        """Return the config of the environment with one decision every `times` steps; ValueError if it cannot."""
+        if times == 1:
+            return self
+        raise ValueError(
+            f"action_repeat needs a plain Gymnasium environment, and {self.environment_name()} does not run as one; "
+            "use --env-arg frameskip=... for Atari games, --env-arg frame_skip=... for MuJoCo tasks"
+        )
+
     def with_spec(self, spec: LaneSpec) -> LanesConfig:
         """Return the config completed with what a first look at one copy revealed, so that actors need not look."""
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -47,6 +48,12 @@ class Tracer(gymnasium.Env[Array, int]):  # type: ignore[misc]
         self.t += 1
         ended = self.t >= self.length
         return self._observe(), float(self.t), ended and not self.truncate, ended and self.truncate, {"action": action}
+
+    def save_state(self) -> dict[str, Array]:
+        return {"counters": np.array([self.seed, self.episode, self.t])}
+
+    def restore_state(self, state: Mapping[str, Array]) -> None:
+        self.seed, self.episode, self.t = state["counters"].tolist()
 
     def _observe(self) -> Array:
         return np.array([self.seed, self.episode, self.t], self.observation_space.dtype)

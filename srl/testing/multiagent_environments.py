@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
+from srl.base.state import pack, unpack
 from srl.base.tree import Array
 from srl.testing.environments import SEED_MODULUS
 
@@ -93,8 +94,21 @@ class DyingTeam(ParallelEnv[str, Array, int]):  # type: ignore[misc]
         truncations = {agent: ended[agent] and self.truncate for agent in acted}
         return observations, rewards, terminations, truncations, {agent: {} for agent in acted}
 
+    def save_state(self) -> dict[str, Array]:
+        return {"counters": pack([self.seed, self.episode, self.t, self.agents])}
+
+    def restore_state(self, state: Mapping[str, Array]) -> None:
+        self.seed, self.episode, self.t, self.agents = unpack(state["counters"])
+
     def _observe(self, agent: str) -> Array:
         return np.array([self.seed, self.episode, self.t, self.possible_agents.index(agent)], np.float32)
+
+
+CHANGING = (
+    *("agents", "moves", "rewards", "_cumulative_rewards", "terminations", "truncations", "infos"),
+    *("agent_selection", "_skip_agent_selection"),
+)
+"""Attributes that an AEC environment changes from step to step."""
 
 
 class TurnBased(AECEnv[str, Any, int]):  # type: ignore[misc]
@@ -199,6 +213,13 @@ class TurnGame(TurnBased):
         if agent == self.agent_selection:
             mask[self.t % 2] = 1
         return {"observation": board, "action_mask": mask}
+
+    def save_state(self) -> dict[str, Array]:
+        return {"attributes": pack({name: vars(self).get(name) for name in (*CHANGING, "seed", "episode", "t")})}
+
+    def restore_state(self, state: Mapping[str, Array]) -> None:
+        for name, value in unpack(state["attributes"]).items():
+            setattr(self, name, value)
 
     def _after(self, mover: str) -> str:
         """The next agent in turn that still lives, or the mover if none does."""

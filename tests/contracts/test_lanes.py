@@ -3,7 +3,9 @@
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -11,11 +13,14 @@ import srl
 from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import Box, Discrete
 from srl.base.state import NotResumable
+from srl.base.tree import leaves
+from srl.environments.adapters.action_repeat import RepeatAction
 from srl.environments.registry import lanes_config
 from srl.testing.env_checks.findings import report
 from srl.testing.env_checks.lanes import check_lanes, sample
 
 TESTING = "srl.testing.environments"
+HERE = str(Path(__file__))
 ADAPTERS = {
     "gymnasium": (f"{TESTING}:tracer", {"length": 3}, None),
     "gymnasium truncated": (f"{TESTING}:constant_reward", {"length": 3}, None),
@@ -85,6 +90,98 @@ def test_runs_with_one_seed_are_equal(config: LanesConfig):
         runs.append(record(lanes, seed=5))
         lanes.close()
     assert all(np.array_equal(one, other) for one, other in zip(*runs, strict=True))
+
+
+RESUMABLE = {
+    "CartPole-v1": {},
+    "Pendulum-v1": {},
+    "Acrobot-v1": {},
+    "MountainCar-v0": {},
+    "MountainCarContinuous-v0": {},
+    "FrozenLake-v1": {},
+    "CliffWalkingSlippery-v1": {},
+    "Taxi-v4": {"is_rainy": True, "fickle_passenger": True},
+    "Blackjack-v1": {},
+    "HalfCheetah-v5": {},
+    "Ant-v5": {},
+    f"{TESTING}:tracer": {},
+    f"pettingzoo:{TESTING}:turn_game": {"num_agents": 3, "length": 9, "deaths": (0, 2, 0)},
+    f"pettingzoo:{TESTING}:dying_team": {"deaths": (2, 4, 3)},
+    f"{HERE}:single_cartpole": {},
+    f"{HERE}:repeated_pendulum": {},
+}
+
+
+def single_cartpole() -> gymnasium.Env:
+    return gymnasium.make("CartPole-v1")
+
+
+def repeated_pendulum() -> gymnasium.Env:
+    return RepeatAction(gymnasium.make("Pendulum-v1", max_episode_steps=40), 3)
+
+
+@pytest.mark.parametrize("name", RESUMABLE)
+def test_restored_lanes_continue_exactly(name: str) -> None:
+    if name.endswith("-v5"):
+        pytest.importorskip("mujoco")
+    if name.startswith("pettingzoo"):
+        pytest.importorskip("pettingzoo")
+    config = lanes_config(name, **RESUMABLE[name])
+    rng = np.random.default_rng(0)
+
+    def actions(lanes: Lanes, arrivals: tuple[Arrival, ...]) -> tuple[Any, ...]:
+        return tuple(
+            sample(rng, team.action, lanes.spec.num_lanes(index), arrival.observation)
+            for index, (team, arrival) in enumerate(zip(lanes.spec.teams, arrivals, strict=True))
+        )
+
+    one, other = config.build(3), config.build(3)
+    arrivals = one.reset(4)
+    for _ in range(33):
+        arrivals = one.step(actions(one, arrivals))
+    other.restore({key: array.copy() for key, array in one.state().items()})
+    for step in range(250):
+        chosen = actions(one, arrivals)
+        arrivals = one.step(chosen)
+        for left, right in zip(arrivals, other.step(chosen), strict=True):
+            for mark in ("observation", "reward", "terminated", "truncated", "acting", "first"):
+                pairs = zip(leaves(getattr(left, mark)), leaves(getattr(right, mark)), strict=True)
+                assert all(np.array_equal(a, b) for (_, a), (_, b) in pairs), (step, mark)
+    one.close()
+    other.close()
+
+
+class Unsaved(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+class UnableToSave(Unsaved):
+    def save_state(self) -> dict[str, np.ndarray]:
+        return {"broken": 1 / 0}
+
+    def restore_state(self, state: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        (Unsaved, "Unsaved cannot be saved in the middle of an episode; it would need methods `save_state`"),
+        (UnableToSave, "save_state of UnableToSave failed: ZeroDivisionError"),
+    ],
+)
+def test_an_environment_that_cannot_be_saved_is_named(environment: type, reason: str) -> None:
+    lanes = lanes_config(environment).build(2)
+    lanes.reset(0)
+    with pytest.raises(NotResumable, match=reason):
+        lanes.state()
+    lanes.close()
 
 
 class MinimalLanes(Lanes):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import srl
-from srl.environments.adapters.action_repeat import repeated
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.registry import lanes_config
 
@@ -15,7 +14,7 @@ TRACER = "srl.testing.environments:tracer"
 
 @pytest.mark.parametrize("truncate", [False, True])
 def test_rewards_add_up_and_an_episode_ends_in_the_middle_of_a_decision(truncate: bool) -> None:
-    lanes = repeated(lanes_config(TRACER, length=5, truncate=truncate), 3).build(2)
+    lanes = lanes_config(TRACER, length=5, truncate=truncate).with_action_repeat(3).build(2)
     lanes.reset(0)
     rows = []
     for _ in range(5):
@@ -41,7 +40,7 @@ def test_rewards_add_up_and_an_episode_ends_in_the_middle_of_a_decision(truncate
     ],
 )
 def test_a_time_limit_counts_steps_and_not_decisions(config: GymnasiumConfig) -> None:
-    lanes = repeated(config, 3).build(1)
+    lanes = config.with_action_repeat(3).build(1)
     lanes.reset(0)
     action = np.zeros((1, 1), np.float32) if "Pendulum" in config.name else np.zeros(1, np.int64)
     assert [bool(lanes.step((action,))[0].truncated[0]) for _ in range(4)] == [False, True, False, False]
@@ -49,8 +48,8 @@ def test_a_time_limit_counts_steps_and_not_decisions(config: GymnasiumConfig) ->
 
 
 def test_environments_that_are_not_run_one_by_one_are_refused() -> None:
-    with pytest.raises(ValueError, match="CartPole-v1 is not run as one"):
-        repeated(lanes_config("CartPole-v1"), 2)
+    with pytest.raises(ValueError, match="CartPole-v1 does not run as one"):
+        lanes_config("CartPole-v1").with_action_repeat(2)
     with pytest.raises(ValueError, match="action_repeat must be at least 1, found 0"):
         srl.train("Pendulum-v1", action_repeat=0)
 

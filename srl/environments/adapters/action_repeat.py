@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import gymnasium
-
-from srl.api.lanes import LanesConfig
-from srl.environments.adapters.gymnasium import GymnasiumConfig
 
 
 class RepeatAction(gymnasium.Wrapper):  # type: ignore[misc]
@@ -31,19 +27,3 @@ class RepeatAction(gymnasium.Wrapper):  # type: ignore[misc]
             if terminated or truncated:
                 break
         return observation, total, terminated, truncated, info
-
-
-def can_repeat(environment: LanesConfig) -> bool:
-    return isinstance(environment, GymnasiumConfig)
-
-
-def repeated(environment: LanesConfig, times: int) -> LanesConfig:
-    """The config of the same environment, decided upon every `times` steps; ValueError where that cannot be done."""
-    if times == 1:
-        return environment
-    if not isinstance(environment, GymnasiumConfig):  # as can_repeat says
-        raise ValueError(
-            f"action_repeat needs a plain Gymnasium environment, and {environment.environment_name()} does not run as "
-            "one; use --env-arg frameskip=... for Atari games, --env-arg frame_skip=... for MuJoCo tasks"
-        )
-    return replace(environment, action_repeat=times)

@@ -15,9 +15,10 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import Dict, choice_sizes
-from srl.base.state import State
+from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
-from srl.environments.adapters.capture import capture
+from srl.environments.adapters.action_repeat import RepeatAction
+from srl.environments.adapters.environment_state import environment_state, restore_environment
 from srl.environments.adapters.finite import all_finite, broken_lanes
 from srl.environments.adapters.images import picture
 from srl.environments.adapters.masks import (
@@ -30,13 +31,10 @@ from srl.environments.adapters.masks import (
     may_have_mask,
     with_mask,
 )
-from srl.environments.adapters.reinstate import reinstate
 from srl.environments.adapters.seeds import copy_seeds
 from srl.environments.errors import EnvironmentBroken, one_more_failure
 from srl.environments.locate import locate
 from srl.environments.spaces import from_gymnasium, lane_decoder, observation_buffers, observation_leaves
-
-"""A copy that broke so often without one good step between is beyond repair."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +62,15 @@ class GymnasiumConfig(LanesConfig):
     def with_spec(self, spec: LaneSpec) -> GymnasiumConfig:
         return self if self.info_mask is not None else replace(self, info_mask=has_mask(spec))
 
+    def can_repeat_actions(self) -> bool:
+        return True
+
+    def with_action_repeat(self, times: int) -> GymnasiumConfig:
+        return replace(self, action_repeat=times)
+
     def build(self, num_copies: int) -> Lanes:
         if self.located and (game := self._multi_agent()) is not None:
-            from srl.environments.adapters.action_repeat import repeated
-
-            return repeated(game, self.action_repeat).build(num_copies)
+            return game.with_action_repeat(self.action_repeat).build(num_copies)
         return GymnasiumLanes(self.name, self.make, num_copies, self._limit, self.info_mask, self.mask_key)
 
     def _multi_agent(self) -> LanesConfig | None:
@@ -102,8 +104,6 @@ class GymnasiumConfig(LanesConfig):
         environment = self._make()
         if self.action_repeat == 1:
             return environment
-        from srl.environments.adapters.action_repeat import RepeatAction
-
         limit = self.max_episode_steps  # in steps, not in decisions
         return RepeatAction(environment if limit is None else TimeLimit(environment, limit), self.action_repeat)
 
@@ -227,10 +227,21 @@ class GymnasiumLanes(Lanes):
         return self._arrival(failures)
 
     def state(self) -> State:
-        return capture(self)
+        state = {
+            "ended": self._ended.copy(),
+            "elapsed": self._elapsed.copy(),
+            "counters": pack([self._seeds.following, self._seed, self._episodes, self._failures_in_a_row]),
+        }
+        for copy, environment in enumerate(self._bare):
+            state |= under(f"copy/{copy}", environment_state(environment))
+        return state
 
     def restore(self, state: State) -> None:
-        reinstate(self, state)
+        self._ended, self._elapsed = state["ended"].copy(), state["elapsed"].copy()
+        self._seeds.following, self._seed, self._episodes, self._failures_in_a_row = unpack(state["counters"])
+        for copy, environment in enumerate(self._bare):
+            environment.reset(seed=self._seed[copy])
+            restore_environment(environment, part(state, f"copy/{copy}"))
 
     def render(self) -> Array:
         """The present picture of the first copy."""

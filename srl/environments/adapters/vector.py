@@ -18,10 +18,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import choice_sizes
-from srl.base.state import State
+from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree
 from srl.environments.adapters.autoreset import FACTS, WAITING, flags, next_step
-from srl.environments.adapters.capture import capture
+from srl.environments.adapters.environment_state import environment_state, restore_environment
 from srl.environments.adapters.finite import all_finite, broken_lanes, finite_check
 from srl.environments.adapters.masks import (
     MASK_KEY,
@@ -33,7 +33,6 @@ from srl.environments.adapters.masks import (
     may_have_mask,
     with_mask,
 )
-from srl.environments.adapters.reinstate import reinstate
 from srl.environments.adapters.seeds import copy_seeds
 from srl.environments.errors import EnvironmentBroken, one_more_failure
 from srl.environments.locate import Factory, locate, parameters_of
@@ -213,10 +212,17 @@ class VectorLanes(Lanes):
             self._ended = self._ended | waiting
 
     def state(self) -> State:
-        return capture(self)
+        return {
+            "ended": self._ended.copy(),
+            "counters": pack([self._seeds.following, self._seed, self._steps, self._failures_in_a_row]),
+            **under("environment", environment_state(self._environment)),
+        }
 
     def restore(self, state: State) -> None:
-        reinstate(self, state)
+        self._ended = state["ended"].copy()
+        self._seeds.following, self._seed, self._steps, self._failures_in_a_row = unpack(state["counters"])
+        self._environment.reset(seed=self._seed)
+        restore_environment(self._environment, part(state, "environment"))
 
     def close(self) -> None:
         if self._environment is not None:

@@ -47,6 +47,13 @@ class TurnGame:
             raise
         self._receive(environment)
 
+    def state(self) -> Any:
+        return [self._turn, list(self._carried.items())]
+
+    def restore(self, state: Any) -> None:
+        self._turn, carried = state
+        self._carried = dict(carried)
+
     def _receive(self, environment: Any) -> None:
         """Let the dead leave, as AEC demands, then give the row to the agent whose turn it is."""
         for _ in range(len(self._rows) + 1):

@@ -11,17 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from srl.api.lanes import Arrival, Lanes, LaneSpec
-from srl.base.state import State
+from srl.base.state import State, generator_state, pack, part, restore_generator, under, unpack
 from srl.base.tree import Array, Tree
-from srl.environments.adapters.capture import capture
+from srl.environments.adapters.environment_state import environment_state, restore_environment
 from srl.environments.adapters.images import picture
 from srl.environments.adapters.masks import MASK_KEY
-from srl.environments.adapters.reinstate import reinstate
 from srl.environments.adapters.seeds import copy_seeds
 from srl.environments.errors import EnvironmentBroken, one_more_failure
 from srl.environments.pettingzoo.rows import Rows, make_rows
-
-"""A copy that broke so often without one good step between is beyond repair."""
 
 
 class Game(Protocol):
@@ -32,6 +29,11 @@ class Game(Protocol):
 
     def advance(self, environment: Any, actions: Sequence[Array]) -> None:
         """One step; `actions` are native ones, [copies, ...] for each team."""
+
+    def state(self) -> Any:
+        """Return, as plain data, what the game must know besides its environment."""
+
+    def restore(self, state: Any) -> None: ...
 
     @property
     def over(self) -> bool:
@@ -78,10 +80,24 @@ class PettingZooLanes(Lanes):
         return self._arrivals([self._step(copy, native) for copy in range(self.spec.num_copies)])
 
     def state(self) -> State:
-        return capture(self)
+        counters = [self._seeds, self._steps, self._failures_in_a_row, [game.state() for game in self._games]]
+        state = {"counters": pack(counters)}
+        for copy, environment in enumerate(self._environments):
+            state |= under(f"copy/{copy}", environment_state(environment))
+            state[f"generator/{copy}"] = generator_state(self._generators[copy])
+        for team, rows in enumerate(self._rows):
+            state |= under(f"rows/{team}", rows.state())
+        return state
 
     def restore(self, state: State) -> None:
-        reinstate(self, state)
+        self._seeds, self._steps, self._failures_in_a_row, games = unpack(state["counters"])
+        for copy, environment in enumerate(self._environments):
+            environment.reset(seed=self._seeds[copy])
+            restore_environment(environment, part(state, f"copy/{copy}"))
+            restore_generator(self._generators[copy], state[f"generator/{copy}"])
+            self._games[copy].restore(games[copy])
+        for team, rows in enumerate(self._rows):
+            rows.restore(part(state, f"rows/{team}"))
 
     def render(self) -> Array:
         """The present picture of the first copy."""

@@ -52,6 +52,13 @@ class ParallelGame:
         if len(present) > len(self._alive):
             self._join(environment, observations, infos)
 
+    def state(self) -> Any:
+        return [self._alive, sorted(self._ended)]
+
+    def restore(self, state: Any) -> None:
+        self._alive, ended = state
+        self._ended = set(ended)
+
     def _join(self, environment: Any, observations: Any, infos: Any) -> None:
         present = set(environment.agents)
         for team, rows in enumerate(self._rows):

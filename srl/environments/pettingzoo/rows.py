@@ -10,6 +10,7 @@ import numpy as np
 
 from srl.api.lanes import Arrival, TeamSpec
 from srl.api.spaces import choice_sizes
+from srl.base.state import State
 from srl.base.tree import Tree, leaves, map_tree
 from srl.environments.adapters.masks import OBSERVATION, asked, from_info, mask_check, may_have_mask, with_mask
 from srl.environments.spaces import from_gymnasium, lane_decoder, observation_buffers, observation_encoder
@@ -100,6 +101,14 @@ class Rows:
         if not math.isfinite(number):
             raise AgentFault(f"agent {self.agent!r}: reward is {number}")
         return number
+
+    def state(self) -> State:
+        """The observations, which a row keeps until its agent is shown another one."""
+        return {f"observation/{path}": array.copy() for path, array in self._leaves.items()}
+
+    def restore(self, state: State) -> None:
+        for path, array in self._leaves.items():
+            array[...] = state[f"observation/{path}"]
 
     def arrival(self, failed: bool, failures: tuple[str, ...]) -> Arrival:
         return Arrival(

@@ -33,7 +33,6 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     """Look at the environment, and take its recipe for the options whose names are not among `given`; None: a recipe
     has said its word in them already, or shall not. Everything that can be wrong is found here, before a directory is
     made or a process started."""
-    from srl.environments.adapters.action_repeat import can_repeat, repeated
     from srl.environments.registry import lanes_config
 
     options = anchored(options)
@@ -52,10 +51,10 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
         recipe = recipe_for(environment, probed.spec, options.recipe)
         options = apply(recipe, options, given, probed.spec)
         environment, options = apply_to_environment(recipe, environment, options)
-        if recipe is not None and "action_repeat" not in given and not can_repeat(environment):
+        if recipe is not None and "action_repeat" not in given and not environment.can_repeat_actions():
             options = replace(options, action_repeat=1)  # the recipe may ask for more, the user did not
         line = told(recipe, options)
-    environment = repeated(environment, options.action_repeat)
+    environment = environment.with_action_repeat(options.action_repeat)
     if options.team_reward:
         environment = team_reward(environment, probed.spec, role_patterns(probed.spec, options.roles))
     experiment = standard_experiment(title, environment, probed, options)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from srl.api.lanes import LanesConfig, LaneSpec
+from srl.api.lanes import Lanes, LanesConfig, LaneSpec
 from srl.base.config import from_data, to_data
-from srl.experiments.graph.repeating import why_not_resumable
+from srl.base.state import NotResumable
 from srl.experiments.graph.trial import in_child, may_fork
 from srl.results.random_actions import has_masks, some_actions
 
@@ -34,7 +34,7 @@ class Probed:
 def probe(environment: LanesConfig, seed: int, timeout: float = 60.0, resumable: bool = False) -> Probed:
     """Build a few copies and step them for a moment with random actions, away from this process where possible.
 
-    With `resumable` they are also saved, restored in other copies, and both stepped side by side.
+    With `resumable` the probe also finds out whether the copies can be saved in the middle of an episode.
     """
     if not may_fork():
         return _probe(environment, seed, resumable)
@@ -64,7 +64,14 @@ def _probe(environment: LanesConfig, seed: int, resumable: bool) -> Probed:
             if masked:
                 actions = some_actions(spec, generator, arrivals)
         step_us = (time.perf_counter() - began) / steps * 1e6
-        why_not = why_not_resumable(environment, seed) if resumable else ""
-        return Probed(replace(spec, num_copies=1), step_us, why_not)
+        return Probed(replace(spec, num_copies=1), step_us, _why_not_resumable(lanes) if resumable else "")
     finally:
         lanes.close()
+
+
+def _why_not_resumable(lanes: Lanes) -> str:
+    try:
+        lanes.state()
+    except NotResumable as error:
+        return f"{lanes.spec.environment}: {error}"
+    return ""

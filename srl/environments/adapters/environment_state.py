@@ -1,0 +1,134 @@
+"""The state of one environment in the middle of an episode, for exact resume.
+
+Gymnasium has no method for it. Its classic-control and toy-text environments are listed here with the attributes that
+change from step to step. Other environments implement the two methods of :class:`ResumableEnvironment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import gymnasium
+import numpy as np
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from srl.base.state import NotResumable, State, generator_state, pack, part, plain, restore_generator, under, unpack
+from srl.base.tree import Array
+from srl.environments.adapters.action_repeat import RepeatAction
+
+ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
+    "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv": ("state", "steps", "prev_done"),
+    "gymnasium.envs.classic_control.cartpole:CartPoleEnv": ("state", "steps_beyond_terminated"),
+    "gymnasium.envs.classic_control.pendulum:PendulumEnv": ("state",),
+    "gymnasium.envs.classic_control.acrobot:AcrobotEnv": ("state",),
+    "gymnasium.envs.classic_control.mountain_car:MountainCarEnv": ("state",),
+    "gymnasium.envs.classic_control.continuous_mountain_car:Continuous_MountainCarEnv": ("state",),
+    "gymnasium.envs.toy_text.frozen_lake:FrozenLakeEnv": ("s",),
+    "gymnasium.envs.toy_text.cliffwalking:CliffWalkingEnv": ("s",),
+    "gymnasium.envs.toy_text.taxi:TaxiEnv": ("s", "fickle_step"),
+    "gymnasium.envs.toy_text.blackjack:BlackjackEnv": ("player", "dealer"),
+}
+"""What changes from step to step in Gymnasium's own environments, besides their random generator."""
+WRAPPERS: Mapping[type, tuple[str, ...]] = {
+    TimeLimit: ("_elapsed_steps",),
+    OrderEnforcing: (),
+    PassiveEnvChecker: (),
+    RepeatAction: (),
+}
+"""The same of wrappers; an environment inside of another wrapper cannot be saved."""
+GENERATOR = "np_random"
+JSON = ".json"
+
+
+@runtime_checkable
+class ResumableEnvironment(Protocol):
+    """A Gymnasium or PettingZoo environment that can be saved in the middle of an episode.
+
+    The generator `np_random` of a Gymnasium environment is saved and restored by the adapter.
+    """
+
+    def save_state(self) -> Mapping[str, Array]:
+        """Return everything that determines the rest of the episode, given the same actions."""
+
+    def restore_state(self, state: Mapping[str, Array]) -> None:
+        """Continue from a saved state. The environment was just made with the same options and reset."""
+
+
+def environment_state(environment: Any) -> State:
+    """Return the state of a Gymnasium or PettingZoo environment; raise NotResumable where that is not possible."""
+    *wrappers, inner = _layers(environment)
+    names = _attributes(inner)
+    try:
+        own = inner.save_state() if names is None else _encoded(inner, names)
+        state = under("own", {key: np.array(value) for key, value in own.items()})
+    except Exception as error:
+        raise NotResumable(f"save_state of {type(inner).__name__} failed: {error!r}") from error
+    for number, wrapper in enumerate(wrappers):
+        state |= under(f"wrapper/{number}", _encoded(wrapper, WRAPPERS[type(wrapper)]))
+    if (generator := _generator(inner)) is not None:
+        state[GENERATOR] = generator_state(generator)
+    return state
+
+
+def restore_environment(environment: Any, state: State) -> None:
+    """Put a saved state into an environment that was just made and reset."""
+    *wrappers, inner = _layers(environment)
+    own = part(state, "own")
+    if _attributes(inner) is None:
+        inner.restore_state(own)
+    else:
+        _decode(inner, own)
+    for number, wrapper in enumerate(wrappers):
+        _decode(wrapper, part(state, f"wrapper/{number}"))
+    if (generator := _generator(inner)) is not None and GENERATOR in state:
+        restore_generator(generator, state[GENERATOR])
+
+
+def _attributes(environment: Any) -> tuple[str, ...] | None:
+    """The attributes to save; None for an environment that saves itself."""
+    kind = type(environment)
+    if (names := ATTRIBUTES.get(f"{kind.__module__}:{kind.__qualname__}")) is not None:
+        return names
+    if isinstance(environment, ResumableEnvironment):
+        return None
+    raise NotResumable(
+        f"{kind.__name__} cannot be saved in the middle of an episode; it would need methods `save_state` and "
+        "`restore_state`"
+    )
+
+
+def _layers(environment: Any) -> list[Any]:
+    """The known wrappers around an environment, then the environment."""
+    layers = [environment]
+    while type(layers[-1]) in WRAPPERS:
+        layers.append(layers[-1].env)
+    return layers
+
+
+def _generator(environment: Any) -> np.random.Generator | None:
+    """The generator of a Gymnasium environment; PettingZoo seeds every episode instead."""
+    if not isinstance(environment, (gymnasium.Env, gymnasium.vector.VectorEnv)):
+        return None
+    return environment.np_random if isinstance(environment.np_random, np.random.Generator) else None
+
+
+def _encoded(owner: Any, names: tuple[str, ...]) -> dict[str, Array]:
+    """Attributes that are arrays or numpy numbers as they are, others as JSON under a name that ends in `.json`."""
+    state: dict[str, Array] = {}
+    for name in names:
+        value = vars(owner).get(name)
+        if isinstance(value, (np.ndarray, np.generic)):
+            state[name] = np.array(value)
+        else:
+            items = [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+            state[f"{name}{JSON}"] = pack(items)
+    return state
+
+
+def _decode(owner: Any, state: State) -> None:
+    for key, value in state.items():
+        if key.endswith(JSON):
+            setattr(owner, key.removesuffix(JSON), unpack(value))
+        else:
+            setattr(owner, key, value.copy() if value.ndim else value[()])
