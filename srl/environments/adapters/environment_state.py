@@ -13,7 +13,8 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from srl.base.state import NotResumable, State, generator_state, pack, part, plain, restore_generator, under, unpack
+from srl.base.seeding import generator_state, plain, restore_generator
+from srl.base.state import NotResumable, State, pack, part, under, unpack
 from srl.base.tree import Array
 from srl.environments.adapters.action_repeat import RepeatAction
 

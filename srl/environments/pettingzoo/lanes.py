@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from srl.api.lanes import Arrival, Lanes, LaneSpec
-from srl.base.state import State, generator_state, pack, part, restore_generator, under, unpack
+from srl.base.seeding import generator_state, restore_generator
+from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree
 from srl.environments.adapters.environment_state import environment_state, restore_environment
 from srl.environments.adapters.images import picture
