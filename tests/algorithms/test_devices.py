@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from far_device import ImplicitCopy, far_device
-from trajectories import random_trajectory
+from support.simulated_device import ImplicitCopy, far_device
+from support.trajectories import random_trajectory
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.training import learner

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from kinds import KINDS
+from support.algorithm_kinds import KINDS
+from support.trajectories import random_trajectory
 from torch import Tensor, nn
-from trajectories import random_trajectory
 
 from srl.algorithms.actor_critic import ActorCriticConfig
 from srl.algorithms.ppg import PPGConfig

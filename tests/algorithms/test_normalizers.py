@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.trajectories import random_trajectory
 from torch import nn
-from trajectories import random_trajectory
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.training.normalizers import Normalizers

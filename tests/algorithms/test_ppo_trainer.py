@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trajectories import random_trajectory
+from support.trajectories import random_trajectory
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kinds import KINDS
-from trajectories import random_trajectory
+from support.algorithm_kinds import KINDS
+from support.trajectories import random_trajectory
 
 from srl.algorithms.a2c import A2CConfig
 from srl.algorithms.actor_critic import ActorCriticConfig

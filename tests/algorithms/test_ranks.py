@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import rank_process
 from support.namespaces import hosts
-from trajectories import lanes_of, random_trajectory
+from support.trajectories import lanes_of, random_trajectory
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.api.spaces import Box, Discrete
@@ -34,7 +35,7 @@ CONFIG = PPOConfig(
 )
 
 
-RANK = Path(__file__).with_name("rank.py")
+RANK = rank_process.__file__
 
 
 def run_two(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kinds import KINDS
-from trajectories import random_trajectory
+from support.algorithm_kinds import KINDS
+from support.trajectories import random_trajectory
 
 from srl.algorithms.actor_critic import ActorCriticConfig
 from srl.algorithms.ppo.batch import PPOBatch

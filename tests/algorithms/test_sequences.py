@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from trajectories import random_trajectory
+from support.trajectories import random_trajectory
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppo.estimates import evaluate_anew

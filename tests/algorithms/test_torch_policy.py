@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from trajectories import random_trajectory
+from support.trajectories import random_trajectory
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.api.algorithm import AlgorithmConfig

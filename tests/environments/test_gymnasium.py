@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tracers
+from support import tracers
 
 from srl.api.lanes import Arrival, Lanes
 from srl.environments.adapters.gymnasium import GymnasiumLanes
@@ -68,7 +68,7 @@ def test_gymnasiums_wrappers_are_gone_and_the_time_limit_is_kept():
 
 
 def test_a_time_limit_around_the_users_environment_is_kept():
-    lanes = lanes_config("tracers:echo_limited").build(1)
+    lanes = lanes_config("support.tracers:echo_limited").build(1)
     lanes.reset(0)
     assert [bool(step(lanes, 1).truncated[0]) for _ in range(6)] == [False, False, False, True, False, False]
 
@@ -90,7 +90,7 @@ def test_observations_are_those_of_the_bare_environment():
 
 
 def test_box_actions_are_clipped_to_the_bounds_of_the_environment():
-    lanes = lanes_config("tracers:echo_box").build(2)
+    lanes = lanes_config("support.tracers:echo_box").build(2)
     lanes.reset(0)
     (arrival,) = lanes.step((np.array([[-9.0, -9.0], [0.5, 9.0]], np.float32),))
     assert arrival.observation["action"].tolist() == [[-1.0, 0.0], [0.5, 2.0]]
@@ -98,7 +98,7 @@ def test_box_actions_are_clipped_to_the_bounds_of_the_environment():
 
 
 def test_choices_are_counted_from_where_the_environment_counts():
-    lanes = lanes_config("tracers:echo_discrete").build(3)
+    lanes = lanes_config("support.tracers:echo_discrete").build(3)
     lanes.reset(0)
     (arrival,) = lanes.step((np.arange(3),))
     assert arrival.observation["action"].tolist() == [[-1], [0], [1]]
@@ -107,7 +107,7 @@ def test_choices_are_counted_from_where_the_environment_counts():
 
 
 def test_a_grid_of_choices_is_flat_to_us_and_a_grid_to_the_environment():
-    lanes = lanes_config("tracers:echo_grid").build(1)
+    lanes = lanes_config("support.tracers:echo_grid").build(1)
     lanes.reset(0)
     assert lanes.spec.teams[0].action.nvec == (2, 3, 4, 5)
     (arrival,) = lanes.step((np.array([[1, 2, 3, 4]]),))
@@ -170,10 +170,10 @@ def test_an_environment_that_breaks_at_every_first_step_is_given_up():
 
 
 def test_an_environment_that_cannot_be_made_says_why():
-    with pytest.raises(EnvironmentBroken, match=r"tracers:unmakeable could not be made.*no simulator here"):
+    with pytest.raises(EnvironmentBroken, match=r"support.tracers:unmakeable could not be made.*no simulator here"):
         lanes_config(tracers.unmakeable).build(1)
     with pytest.raises(EnvironmentBroken, match="returned int, not a gymnasium"):
-        lanes_config("tracers:not_an_environment").build(1)
+        lanes_config("support.tracers:not_an_environment").build(1)
 
 
 def test_nothing_leaks_over_an_episodes_end():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from support import masked_games
 
 import srl
 from srl.algorithms.ppo.config import PPOConfig
@@ -174,7 +175,7 @@ def test_taxi_is_masked_by_its_infos() -> None:
     lanes.close()
 
 
-GAMES = f"pettingzoo:{Path(__file__).with_name('masked_games.py')}"
+GAMES = f"pettingzoo:{masked_games.__file__}"
 
 
 @pytest.mark.parametrize("game", ["TogetherInfos", "InTurnInfos"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
-import tracers
+from support import tracers
 
 from srl.base.importing import name_of
 from srl.environments.adapters.gymnasium import GymnasiumConfig
@@ -57,8 +57,8 @@ def several(num_copies: int, length: int = 2):
         ("HalfCheetah-v5", MujocoConfig),
         ("HalfCheetah-v4", GymnasiumConfig),
         ("HalfCheetah", MujocoConfig),
-        ("tracers:next_step", VectorConfig),
-        ("tracers:echo_box", GymnasiumConfig),
+        ("support.tracers:next_step", VectorConfig),
+        ("support.tracers:echo_box", GymnasiumConfig),
         ("srl.testing.environments:Tracer", GymnasiumConfig),
     ],
 )
@@ -68,7 +68,9 @@ def test_the_best_adapter_is_chosen(name, kind):
     assert type(lanes_config(name)) is kind
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1", "HalfCheetah-v5", "ALE/Pong-v5", "tracers:next_step"])
+@pytest.mark.parametrize(
+    "name", ["CartPole-v1", "Acrobot-v1", "HalfCheetah-v5", "ALE/Pong-v5", "support.tracers:next_step"]
+)
 def test_a_config_survives_the_way_through_json(name):
     if "Cheetah" in name or "ALE" in name:
         pytest.importorskip("mujoco")
@@ -82,13 +84,13 @@ def test_a_config_survives_the_way_through_json(name):
 
 
 def test_functions_are_named_where_workers_find_them():
-    assert lanes_config(tracers.echo_box).name == "tracers:echo_box"
-    assert lanes_config(several, length=3) == LanesFunctionConfig("test_ids:several", {"length": 3})
+    assert lanes_config(tracers.echo_box).name == "support.tracers:echo_box"
+    assert lanes_config(several, length=3) == LanesFunctionConfig("test_registry:several", {"length": 3})
     assert lanes_config(several).build(3).spec.num_copies == 3
 
 
 def test_an_environment_that_only_this_process_has_registered_is_named_by_its_entry_point():
-    gymnasium.register("Mine-v0", entry_point="tracers:echo_discrete", max_episode_steps=2)
+    gymnasium.register("Mine-v0", entry_point="support.tracers:echo_discrete", max_episode_steps=2)
     try:
         config = lanes_config("Mine-v0")
     finally:
@@ -140,7 +142,7 @@ def test_a_function_of_the_script_that_runs_is_named_by_its_path(tmp_path):
         ("nosuchmodule:make", "no module 'nosuchmodule'"),
         ("nosuchmodule:Env-v0", "no module 'nosuchmodule'"),
         ("/no/such/file.py:make", "no file /no/such/file.py"),
-        ("tracers:number", "tracers:number is int, not a function"),
+        ("support.tracers:number", "support.tracers:number is int, not a function"),
     ],
 )
 def test_wrong_names_are_told_with_the_nearest_right_one(name, said):

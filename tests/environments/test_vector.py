@@ -11,7 +11,7 @@ from srl.environments.registry import lanes_config
 
 @pytest.mark.parametrize("mode", ["next_step", "disabled", "chosen"])
 def test_nothing_is_lost_or_leaks_over_an_episodes_end(mode):
-    lanes = lanes_config(f"tracers:{mode}").build(3)
+    lanes = lanes_config(f"support.tracers:{mode}").build(3)
     (arrival,) = lanes.reset(0)
     assert assert_consecutive(lanes, arrival, 40, lengths=3) == 30
     lanes.close()
@@ -21,14 +21,14 @@ def test_nothing_is_lost_or_leaks_over_an_episodes_end(mode):
     ("mode", "steps", "begins_at"), [("NEXT_STEP", 30, 0), ("DISABLED", 30, 0), ("SAME_STEP", 39, 1)]
 )
 def test_ends_that_are_whole_numbers_are_ends(mode, steps, begins_at):
-    lanes = lanes_config("tracers:whole_flags", mode=mode).build(3)
+    lanes = lanes_config("support.tracers:whole_flags", mode=mode).build(3)
     (arrival,) = lanes.reset(0)
     assert assert_consecutive(lanes, arrival, 40, lengths=3, begins_at=begins_at) == steps
     lanes.close()
 
 
 def test_same_step_costs_the_first_step_of_each_later_episode_and_counts_it():
-    lanes = lanes_config("tracers:same_step").build(3)
+    lanes = lanes_config("support.tracers:same_step").build(3)
     (arrival,) = lanes.reset(0)
     assert (arrival.observation[:, 2] == 0).all()
     assert assert_consecutive(lanes, arrival, 40, lengths=3, begins_at=1) == 39
@@ -42,7 +42,7 @@ def test_same_step_costs_the_first_step_of_each_later_episode_and_counts_it():
 
 
 def test_same_step_refuses_episodes_of_one_step():
-    lanes = lanes_config("tracers:same_step", length=1).build(2)
+    lanes = lanes_config("support.tracers:same_step", length=1).build(2)
     lanes.reset(0)
     arrival = step(lanes)
     assert arrival.terminated.all()
@@ -58,7 +58,7 @@ def test_same_step_refuses_episodes_of_one_step():
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 def test_truncation_is_not_termination(mode):
-    lanes = lanes_config(f"tracers:{mode}", truncate=True).build(2)
+    lanes = lanes_config(f"support.tracers:{mode}", truncate=True).build(2)
     lanes.reset(0)
     step(lanes)
     step(lanes)
@@ -98,7 +98,7 @@ def test_the_time_limit_of_cartpole_is_a_truncation():
     ("fault", "said"), [("raise", "the vector is broken"), ("nan", "lane 1: observation is not finite")]
 )
 def test_a_vector_environment_that_breaks_is_replaced_whole(fault, said):
-    lanes = lanes_config("tracers:BreakingVector", fault=fault).build(3)
+    lanes = lanes_config("support.tracers:BreakingVector", fault=fault).build(3)
     lanes.reset(0)
     for _ in range(3):
         assert step(lanes).failed is None

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trained import untrained
+from support import varied
+from support.trained_runs import untrained
 
 import srl
 from srl.algorithms.ppo.config import PPOConfig
@@ -70,7 +71,7 @@ def test_a_policy_acts_without_srl(tmp_path: Path, capsys: pytest.CaptureFixture
     assert act_alone(run.path / "policy.onnx", observations).tolist() == wanted.tolist()
 
 
-VARIED = f"{Path(__file__).parents[1] / 'experiments' / 'varied.py'}:Varied"
+VARIED = f"{varied.__file__}:Varied"
 ALL_AT_ONCE = ({"observation": "parts", "action": "hybrid", "masked": True}, {"memory": "lstm"})
 FEW = [
     ({"observation": "vector", "action": "discrete", "masked": True}, {}),

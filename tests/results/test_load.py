@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from trained import untrained
+from support.trained_runs import untrained
 
 import srl
 from srl.cli.main import main

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from trained import untrained
+from support.trained_runs import untrained
 
 import srl
 from srl.base.config import from_data, to_data

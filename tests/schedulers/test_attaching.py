@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from idle_worker import IdleConfig
-from played_agents import SECRET, PlayedHosts, hello
+from support.fake_agents import SECRET, PlayedHosts, hello
+from support.idle_worker import IdleConfig
 from support.waiting import PATIENCE
 
 from srl.api.experiment import Resources

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from played_controller import WELCOME, Line, line_to
+from support.fake_controller import WELCOME, Line, line_to
 
 from srl.api.control import Notice, Ready
 from srl.api.transport import ChannelClosed, PeerSilent

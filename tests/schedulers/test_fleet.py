@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import pytest
-from played_agents import SECRET, Played, hello
+from support.fake_agents import SECRET, Played, hello
 
 from srl.api.control import Notice
 from srl.api.transport import Channel, ChannelClosed

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from idle_worker import IdleConfig, TellingConfig
-from played_agents import Nobody
+from support.fake_agents import Nobody
+from support.idle_worker import IdleConfig, TellingConfig
 
 from srl.api.control import Notice, Ready
 from srl.api.experiment import Resources
@@ -34,7 +34,7 @@ def agents() -> list[psutil.Process]:
 def test_an_agent_that_was_killed_is_started_again_and_workers_find_their_place_there(tmp_path: Path) -> None:
     secret, memory = secrets.token_bytes(32), RunMemory.create(["policy"])
     listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
-    path = (str(Path(__file__).parent),)
+    path = (str(Path(__file__).parents[1]),)
     hosting = Hosting("test", secrets.token_bytes(32), path=path, keep_up=lambda store: None)
     engine = ManualEngine(tmp_path / "agent.log")
     scheduler = HostsScheduler(hosting, memory, listener, secret, engine, 1, tmp_path)

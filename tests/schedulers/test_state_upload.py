@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from played_controller import WELCOME, Line, line_to
+from support.fake_controller import WELCOME, Line, line_to
 
 from srl.api.transport import ChannelClosed
 from srl.base.tree import Array

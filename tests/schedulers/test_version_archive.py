@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from played_agents import SECRET, PlayedHosts, hello
+from support.fake_agents import SECRET, PlayedHosts, hello
 
 from srl.base.tree import Array
 from srl.populations.pool import Pool, PoolConfig, refill

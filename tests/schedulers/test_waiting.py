@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from idle_worker import IdleConfig
-from played_agents import SECRET, PlayedHosts, hello
+from support.fake_agents import SECRET, PlayedHosts, hello
+from support.idle_worker import IdleConfig
 
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, HostEvent

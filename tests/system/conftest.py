@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from terminals import Terminal, wait_until_gone
+from support.terminals import Terminal, wait_until_gone
 
 
 @pytest.fixture

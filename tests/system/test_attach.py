@@ -6,7 +6,7 @@ import signal
 
 import psutil
 import pytest
-from terminals import GENTLE, Command, Terminal, kill, wait_for, wait_until_gone, worker
+from support.terminals import GENTLE, Command, Terminal, kill, wait_for, wait_until_gone, worker
 
 from srl.storage.update_journal import check, read
 

@@ -2,7 +2,7 @@
 
 import json
 
-from terminals import Terminal
+from support.terminals import Terminal
 
 
 def test_light_workers_register_and_report(terminal: Terminal) -> None:

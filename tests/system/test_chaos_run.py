@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from terminals import SLEEPY, Terminal
+from support.terminals import SLEEPY, Terminal
 
 RUN = (*SLEEPY, "--actors", "2", "--steps", "1000000000", "--inference", "remote", "--journal")
 

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminals import Terminal
+from support import faulty_environments
+from support.terminals import Terminal
 
 import srl
 from srl.storage import checkpoints
 
-BROKEN = str(Path(__file__).with_name("broken.py"))
+BROKEN = faulty_environments.__file__
 GAMES = "pettingzoo:srl.testing.environments"
 
 

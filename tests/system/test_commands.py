@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from terminals import GENTLE, Terminal, wait_for, worker
+from support.terminals import GENTLE, Terminal, wait_for, worker
 
 from srl.cli.main import main
 from srl.storage import checkpoints

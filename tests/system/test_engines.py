@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from support.engines import FEATURE, ray, slurm
 from support.namespaces import Hosts, hosts
+from support.terminals import SRL, Command, Terminal, kill, worker
 from support.waiting import wait_for
-from terminals import SRL, Command, Terminal, kill, worker
 
 from srl.storage import checkpoints
 from srl.storage.update_journal import check, read

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from terminals import GENTLE, Command, Terminal, kill, wait_for, wait_until_gone, worker
+from support import faulty_environments
+from support.terminals import GENTLE, Command, Terminal, kill, wait_for, wait_until_gone, worker
 
-BROKEN = str(Path(__file__).with_name("broken.py"))
+BROKEN = faulty_environments.__file__
 LONG = ("--steps", "1000000000")
 
 

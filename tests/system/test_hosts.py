@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from terminals import GENTLE, Terminal, wait_for, worker
+from support.terminals import GENTLE, Terminal, wait_for, worker
 
 LONG = ("--steps", "1000000000")
 

@@ -9,14 +9,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from terminals import GENTLE, Ended, Terminal, wait_for, worker
+from support import faulty_environments
+from support.terminals import GENTLE, Ended, Terminal, wait_for, worker
 
 import srl
 from srl.cli.main import main
 from srl.storage import checkpoints
 from srl.storage.run_directory import RunDirectory, create
 
-BROKEN = str(Path(__file__).with_name("broken.py"))
+BROKEN = faulty_environments.__file__
 SMALL = ("--lanes", "4", "--horizon", "16", "--actors", "1", "--recipe", "none", "--ppo.num-minibatches", "1")
 
 

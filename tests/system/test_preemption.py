@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from terminals import GENTLE, Terminal, kill, wait_for, worker
+from support.terminals import GENTLE, Terminal, kill, wait_for, worker
 
 LONG = ("--steps", "1000000000", "--journal")
 EVALUATE = ("--eval-every", "100", "--eval-episodes", "1", "--eval-share", "0.5")

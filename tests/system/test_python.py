@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from terminals import PATIENCE, Ended, Terminal
+from support.terminals import PATIENCE, Ended, Terminal
 
 import srl
 

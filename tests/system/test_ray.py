@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.terminals import Terminal
 from support.waiting import wait_for
-from terminals import Terminal
 
 from srl.api.experiment import Resources, WorkerGroup
 from srl.experiments.options.train_options import TrainOptions

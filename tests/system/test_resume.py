@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from terminals import Terminal, wait_for
+from support.terminals import Terminal, wait_for
 
 import srl
 from srl.cli.main import main

@@ -6,9 +6,9 @@ import json
 import os
 from pathlib import Path
 
-import fake_slurm
 import pytest
-from terminals import Terminal, wait_for
+from support import fake_slurm
+from support.terminals import Terminal, wait_for
 
 from srl.cli.main import main
 from srl.storage import checkpoints

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from terminals import GENTLE, Terminal, kill, worker
+from support.terminals import GENTLE, Terminal, kill, worker
 
 from srl.storage.update_journal import check, read
 

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from staged import LEFT, RIGHT, STILL, Stage
+from support.hide_and_seek_scenes import LEFT, RIGHT, STILL, Stage
 
 from srl.environments.hide_and_seek.physics.layout import LONG_X
 from srl.environments.registry import lanes_config

@@ -1,7 +1,7 @@
 import mujoco
 import numpy as np
 import pytest
-from staged import DOWN, LEFT, RIGHT, STILL, UP, Stage
+from support.hide_and_seek_scenes import DOWN, LEFT, RIGHT, STILL, UP, Stage
 
 from srl.environments.hide_and_seek.physics.layout import CUBE, LONG_X, LONG_Y, draw_layout
 from srl.environments.hide_and_seek.physics.random_draws import Dice

@@ -1,7 +1,7 @@
 import mujoco
 import numpy as np
 import pytest
-from staged import DOWN, LEFT, RIGHT, UP, Stage
+from support.hide_and_seek_scenes import DOWN, LEFT, RIGHT, UP, Stage
 
 from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
 from srl.environments.hide_and_seek.perception.rays import LIDAR_RANGE, NUM_RAYS

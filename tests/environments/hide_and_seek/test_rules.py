@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from staged import LEFT, RIGHT, STILL, UP, Stage
+from support.hide_and_seek_scenes import LEFT, RIGHT, STILL, UP, Stage
 
 PULL, LOCK = (5, 5, 5, 1, 0), (5, 5, 5, 0, 1)
 

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from staged import DOWN, LEFT, RIGHT, STILL, Stage
+from support.hide_and_seek_scenes import DOWN, LEFT, RIGHT, STILL, Stage
 
 from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
 from srl.environments.hide_and_seek.rules.stages import STAGES, stages

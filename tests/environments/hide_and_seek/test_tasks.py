@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from staged import LEFT, RIGHT, STILL, Stage
+from support.hide_and_seek_scenes import LEFT, RIGHT, STILL, Stage
 
 LOCK = (5, 5, 5, 0, 1)
 

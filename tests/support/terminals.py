@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from support.waiting import PATIENCE, wait_for
 
 SRL = str(Path(sys.executable).parent / "srl")

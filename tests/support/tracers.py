@@ -1,4 +1,4 @@
-"""Vector environments and factories for the tests of this folder; each is named as `tracers:function`."""
+"""Vector environments and factories for the tests of this folder; each is named as `support.tracers:function`."""
 
 from __future__ import annotations
 
