@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -115,7 +114,7 @@ def compared(windows: Windows, rate: Callable[[Window], float]) -> Mean:
 
 def measure(workload: str, every: int, share: float, seconds: float, count: int) -> dict[str, object]:
     env, options = options_for(BenchOptions(workload=workload))
-    options = replace(options, eval_every=every, eval_share=share)
+    options = options.replace(eval_every=every, eval_share=share)
     windows = Windows(3.0, seconds, count)
     with tempfile.TemporaryDirectory(prefix="srl-bench-") as root:
         start(env, options, "bench", Path(root), windows, time.time())

@@ -154,7 +154,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     recipe = {one.name: one for one in RECIPES}[arguments.recipe]
-    config = apply(recipe, TrainOptions(), ()).ppo
+    config = apply(recipe, TrainOptions(), ()).algorithm
     game = f"hide-and-seek/{arguments.game}"
     before = raw_costs(game, config, arguments.worlds, arguments.horizon)
     if arguments.costs_only:

@@ -15,6 +15,12 @@ from srl.base.importing import load_object, name_of
 PARTS = {
     # Options of a run
     "train-options": "srl.experiments.options.train_options:TrainOptions",
+    "run-options": "srl.experiments.options.sections:RunOptions",
+    "worker-options": "srl.experiments.options.sections:WorkerOptions",
+    "agent-options": "srl.experiments.options.sections:AgentOptions",
+    "evaluation-options": "srl.experiments.options.sections:EvaluationOptions",
+    "checkpoint-options": "srl.experiments.options.sections:CheckpointOptions",
+    "cluster-options": "srl.experiments.options.sections:ClusterOptions",
     # Algorithms
     "ppo": "srl.algorithms.ppo.config:PPOConfig",
     "ppg": "srl.algorithms.ppg:PPGConfig",

@@ -94,11 +94,11 @@ def ring(options: BenchOptions) -> dict[str, Any]:
 
 def _rate(size: int, seconds: float) -> float:
     from srl.bench.throughput import ENDLESS, Window
-    from srl.experiments.options.train_options import TrainOptions
+    from srl.experiments.options.keywords import make_options
     from srl.experiments.session.train import start
 
     window = Window(warmup=1.0, seconds=seconds)
-    run_options = TrainOptions(
+    run_options = make_options(
         algo="srl.bench.ring:DistantConfig",
         steps=ENDLESS,
         inference="host",

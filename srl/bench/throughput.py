@@ -14,6 +14,7 @@ import psutil
 from srl.algorithms.ppo.config import PPOConfig
 from srl.api.status import RunStatus
 from srl.bench.options import BenchOptions
+from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.train import start
 
@@ -67,7 +68,7 @@ def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
         "checkpoint_seconds": float(ENDLESS),
     }
     if known is None:
-        options = TrainOptions(actors=settings.actors, lanes=settings.lanes, ppo=PPOConfig(epochs=1), **shared)
+        options = make_options(actors=settings.actors, lanes=settings.lanes, algorithm=PPOConfig(epochs=1), **shared)
         return settings.workload, options
     actors = settings.actors or known.actors
     # A request costs the same for twice the lanes.
@@ -78,8 +79,8 @@ def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
     ppo = PPOConfig(
         epochs=1, num_minibatches=known.num_minibatches, learning_rate=2.5e-4, entropy_coefficient=known.entropy
     )
-    return known.env, TrainOptions(
-        actors=actors, lanes=lanes, horizon=horizon, batch=known.batch, ppo=ppo, env_args=known.env_args, **shared
+    return known.env, make_options(
+        actors=actors, lanes=lanes, horizon=horizon, batch=known.batch, algorithm=ppo, env_args=known.env_args, **shared
     )
 
 
@@ -137,7 +138,7 @@ def throughput(settings: BenchOptions) -> dict[str, Any]:
 
 def _told(options: TrainOptions) -> dict[str, Any]:
     names = ("inference", "actors", "lanes", "ring", "horizon", "batch", "trainers", "max_lag")
-    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    return {name: options.value(name) for name in names if options.value(name) is not None}
 
 
 def _busy(status: RunStatus) -> dict[str, float]:

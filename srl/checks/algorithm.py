@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -20,10 +20,11 @@ from srl.api.spaces import Dict
 from srl.base.tree import Array, Tree, leaves, map_tree
 from srl.environments.adapters.masks import MASK_KEY, OBSERVATION
 from srl.environments.registry import lanes_config
-from srl.experiments.options.named import algorithm_of, anchored
-from srl.experiments.options.train_options import ALGORITHMS, TrainOptions
+from srl.experiments.options.algorithms import with_absolute_paths, with_settings
+from srl.experiments.options.keywords import make_options
+from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.session import RunFailed
-from srl.experiments.session.train import Run, make_options, start
+from srl.experiments.session.train import Run, start
 from srl.results.load import evaluate, load
 from srl.testing.probe_cases import DISCOUNT, PLACE, ProbeCase, choose_cases
 
@@ -81,7 +82,9 @@ def check_algo(
     if not effort > 0.0:
         raise ValueError(f"effort must be positive, found {effort}")
     cases = choose_cases(tuple(probes))
-    chosen = anchored(make_options(**{**options, "algo": algo, "seed": seed, "scheduler": "inline", "sinks": ()}))
+    chosen = with_absolute_paths(
+        make_options(**{**options, "algo": algo, "seed": seed, "scheduler": "inline", "sinks": ()})
+    )
     results: list[ProbeResult] = []
     with TemporaryDirectory(prefix="srl-check-") as root:
         for case in cases:
@@ -137,7 +140,7 @@ class _Trial:
     @property
     def _global_keys(self) -> tuple[str, ...]:
         """Parts of the observation that only the critic sees."""
-        return algorithm_of(self._options).global_observation_keys()
+        return self._options.algorithm.global_observation_keys()
 
     def _environment(self) -> tuple[str, dict[str, Any]]:
         """The probe's name and options; where the critic sees parts of its own, a probe that has them."""
@@ -153,7 +156,7 @@ class _Trial:
 
     def _prepare(self, team: TeamSpec) -> tuple[dict[str, Any], str]:
         """How the algorithm's config is changed for this probe, and what to say about it. What the user set stays."""
-        config = algorithm_of(self._options)
+        config = self._options.algorithm
         defaults, values = _defaults(config), vars(config)
         changes: dict[str, Any] = {"learning_rate": self._case.learning_rate, "gamma": DISCOUNT}
         changes |= {name: most for name, most in AT_MOST.items() if values.get(name, 0) > most}
@@ -164,7 +167,7 @@ class _Trial:
         changes = {
             name: value for name, value in changes.items() if name in defaults and values[name] == defaults[name]
         }
-        fitted = algorithm_of(self._with(changes))
+        fitted = self._with(changes).algorithm
         try:
             fitted.check(team.observation, team.action)
         except ValueError as error:
@@ -185,7 +188,7 @@ class _Trial:
 
     def _examine(self, team: TeamSpec, options: TrainOptions, note: str, began: float) -> ProbeResult:
         case = self._case
-        wanted, found = self._wanted(algorithm_of(options)), {}
+        wanted, found = self._wanted(options.algorithm), {}
         try:
             found = self._found(self._train(options), team)
         except RunFailed as error:
@@ -252,16 +255,12 @@ class _Trial:
     def _with(self, changes: Mapping[str, Any]) -> TrainOptions:
         """The options of a training on this probe."""
         options = self._options
-        if options.algo in ALGORITHMS:
-            options = replace(options, **{options.algo: replace(getattr(options, options.algo), **changes)})
-        else:
-            options = replace(options, algo_args={**options.algo_args, **changes})
-        config = algorithm_of(options)
+        config = with_settings(options.algorithm, changes, options.algo)
         cost = config.update_cost()
         per_batch = cost.epochs * cost.minibatches
         updates = max(1, round(max(MIN_UPDATES, self._case.gradient_steps / per_batch) * self._effort))
-        return replace(
-            options,
+        return options.replace(
+            algorithm=config,
             env_args=self._environment()[1],
             steps=updates * LANES * HORIZON,
             lanes=LANES,

@@ -8,8 +8,8 @@ from typing import Any
 
 from tyro.conf import Positional, UseAppendAction
 
-from srl.experiments.options.arguments import parse_pairs
-from srl.experiments.options.train_options import ALGORITHMS, TrainOptions
+from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm
+from srl.experiments.options.keywords import parse_pairs
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,8 @@ class CheckAlgo:
         from srl.checks.algorithm import check_algo, has_failed
 
         options: dict[str, Any] = {name: getattr(self, name) for name in ALGORITHMS if hasattr(self, name)}
+        if self.algo_arg:
+            options["algorithm"] = parse_pairs(self.algo_arg)
         with _Telling(self.json) as telling:
             results = check_algo(
                 self.algo,
@@ -69,7 +71,6 @@ class CheckAlgo:
                 seed=self.seed,
                 effort=self.effort,
                 on_result=telling.hear,
-                algo_args=parse_pairs(self.algo_arg),
                 **options,
             )
         return 1 if has_failed(results) else 0
@@ -79,9 +80,9 @@ class CheckAlgo:
         """The command with the options of this algorithm, if it is one of ours."""
         if algorithm not in ALGORITHMS:
             return cls
-        kind = type(getattr(TrainOptions(), algorithm))
+        config: Any = build_algorithm(algorithm)
         named = {"__doc__": cls.__doc__}
-        own = [(algorithm, kind, field(default_factory=kind))]
+        own = [(algorithm, type(config), field(default=config))]
         return make_dataclass("CheckAlgo", own, bases=(cls,), frozen=True, namespace=named)
 
 

@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
@@ -23,15 +23,10 @@ from srl.cli.cluster import Agent, Chaos, Logs
 from srl.cli.control import Ps, Scale, Stop
 from srl.cli.league import League
 from srl.cli.results import Eval, Export, Plot, Record
-from srl.experiments.options.arguments import (
-    chosen_algorithm,
-    given_on,
-    given_values,
-    options_before,
-    parse_pairs,
-    spell_out,
-)
-from srl.experiments.options.train_options import ALGORITHMS, TrainOptions
+from srl.cli.words import chosen_algorithm, given_on, given_values, options_before, spell_out
+from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm
+from srl.experiments.options.keywords import parse_pairs
+from srl.experiments.options.train_options import SECTIONS, TrainOptions
 from srl.storage import ROOT
 
 if TYPE_CHECKING:
@@ -90,8 +85,12 @@ class Train:
         return _conduct_sweep(lambda observe: start_sweep(self.env, seeds, options, self.name, self.root, observe))
 
     def _options(self) -> TrainOptions:
-        pairs = {"env_args": parse_pairs(self.env_arg), "algo_args": parse_pairs(self.algo_arg)}
-        return TrainOptions(**{**vars(self.options), **pairs})  # not the parser's subclass of it: see _narrowed
+        options = TrainOptions(**vars(self.options))  # not the parser's subclass of it: see _narrowed
+        if options.algo not in ALGORITHMS:
+            options = options.replace(algorithm=build_algorithm(options.algo, parse_pairs(self.algo_arg)))
+        elif self.algo_arg:
+            raise ValueError(f"options of {options.algo} are given after its name: --algo.{min(self.algo_arg)}")
+        return options.replace(env_args=parse_pairs(self.env_arg))
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ class Submit(Train):
 
         if self.seeds is not None:
             raise ValueError("`srl submit` hands over one run; use --seeds with `srl train`, or submit each --seed")
-        prepared = self._prepare(replace(self._options(), scheduler="slurm"))
+        prepared = self._prepare(self._options().replace(scheduler="slurm"))
         print(prepared.recipe, file=sys.stderr)  # what follows may be a script for a file
         print(submit(prepared, self.name, self.root, self.dry_run))
         return 0
@@ -145,7 +144,7 @@ class Resume:
         found = find(self.run_name, self.root)
         changes = given_values(self.options, self.given)
         if self.algo_arg:
-            changes["algo_args"] = {**self.options.algo_args, **parse_pairs(self.algo_arg)}
+            changes["algorithm"] = parse_pairs(self.algo_arg)
         return _code_of(watched(lambda observe: resume(found, on_status=observe, began=_began(), **changes)))
 
 
@@ -202,11 +201,20 @@ def _narrowed(command: type[Any], words: Sequence[str], defaults: TrainOptions) 
     """`Train` and its like as parser and help should be: with the options of one algorithm, not of all; and knowing
     which of them are given."""
     algorithm = chosen_algorithm(words, defaults.algo)
-    others = [(name, getattr(defaults, name)) for name in ALGORITHMS if name != algorithm]
-    hidden: list[Any] = [(name, Annotated[type(own), Fixed, Suppress], field(default=own)) for name, own in others]
-    options = make_dataclass("TrainOptions", hidden, bases=(TrainOptions,), frozen=True)
+    sections: list[Any] = [
+        (name, Annotated[kind, arg(name="")], field(default=getattr(defaults, name))) for name, kind in SECTIONS.items()
+    ]
+    config: Any = defaults.algorithm
+    if algorithm != defaults.algo:
+        config = build_algorithm(algorithm) if algorithm in ALGORITHMS else None  # its file is loaded later
+    parsed: Any = Annotated[type(config), arg(name=algorithm)]
+    own = parsed if algorithm in ALGORITHMS else Annotated[Any, Fixed, Suppress]
+    options = make_dataclass(
+        "TrainOptions", [*sections, ("algorithm", own, field(default=config))], bases=(TrainOptions,), frozen=True
+    )
+    default = options(**{**vars(defaults), "algo": algorithm, "algorithm": config})
     narrowed: list[Any] = [
-        ("options", Annotated[options, arg(name="")], field(default=options(**vars(defaults)))),
+        ("options", Annotated[options, arg(name="")], field(default=default)),
         ("given", Annotated[frozenset[str], Fixed, Suppress], field(default=given_on(words))),
     ]
     named = {"__doc__": command.__doc__}

@@ -17,9 +17,10 @@ from srl.base.config import to_data
 from srl.base.files import replacing
 from srl.base.tree import Array, Tree, from_leaves, leaves
 from srl.networks.spaces.supported import split_mask
-from srl.results.load import SavedPolicy, find_checkpoint, load, read_policy
+from srl.results.load import load
 from srl.results.random_actions import random_actions
 from srl.storage import ROOT, checkpoints, run_directory
+from srl.storage.saved_policies import SavedPolicy, find_checkpoint, read_policy
 
 TOLERANCE = 1e-3
 TRIED = (1, 5)

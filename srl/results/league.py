@@ -15,9 +15,10 @@ from srl.api.policy import Policy
 from srl.base.config import from_data
 from srl.base.seeding import derive
 from srl.populations.versus import VersusLanes, versus_spec
-from srl.results.load import choose_checkpoint, load
+from srl.results.load import load
 from srl.results.opponents import RANDOM, opponent
 from srl.storage import ROOT, checkpoints, run_directory
+from srl.storage.saved_policies import choose_checkpoint
 from srl.workers.episode_player import Player
 
 MAX_COPIES = 16

@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LONGEST_EPISODE, LanesConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Dict, Space, array_spec
 from srl.base.config import from_data, to_data
-from srl.base.errors import nearest
 from srl.base.seeding import derive
 from srl.base.statistics import mean_of
-from srl.base.tree import Array, Tree, lane_of, leaves, map_tree
+from srl.base.tree import Tree, lane_of, leaves, map_tree
 from srl.results.native import decoded, encoded
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
+from srl.storage.saved_policies import choose_checkpoint, find_checkpoint, read_policy
 
 
 class TrainedPolicy:
@@ -139,67 +138,6 @@ def load_all(run: RunDirectory, described: Mapping[str, Any], checkpoint: Path, 
 
 
 @dataclass(frozen=True)
-class SavedPolicy:
-    """What a checkpoint knows of one policy: it can be used wherever it was copied to."""
-
-    name: str
-    algorithm: AlgorithmConfig
-    observation: Space
-    action: Space
-    parameters: Array
-    facts: Mapping[str, Any]
-
-    @property
-    def mask_key(self) -> str:
-        """The part of the observation that says which actions are allowed, if there is one of this name."""
-        return self.algorithm.action_mask_key()
-
-    @property
-    def global_keys(self) -> tuple[str, ...]:
-        """Parts of the observation that only the critic saw: nobody needs them to act."""
-        return self.algorithm.global_observation_keys()
-
-
-def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:
-    """The directory of the checkpoint that is meant by a run, or that is named itself."""
-    if checkpoints.is_checkpoint(Path(path)):
-        return Path(path)
-    return choose_checkpoint(run_directory.find(path, ROOT), checkpoint)
-
-
-def read_policy(source: Path, policy: str = "", or_only: bool = False) -> SavedPolicy:
-    """The policy of this name in a checkpoint; by default its first one, with `or_only` also the only one there is."""
-    arrays, facts = checkpoints.read(source)
-    described = checkpoints.policies_in(source, facts)
-    name = policy or next(iter(described))
-    if name not in described and or_only and len(described) == 1:
-        name = next(iter(described))
-    if name not in described:
-        others = f"; it has {', '.join(described)}"
-        raise ValueError(f"{source} has no policy {name!r}{nearest(name, described) or others}")
-    parts = {part: from_data(described[name][part]) for part in ("algorithm", "observation", "action")}
-    return SavedPolicy(name, **parts, parameters=arrays[f"{name}/parameters"], facts=facts["policies"][name])
-
-
-def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
-    """The checkpoint that is meant; ValueError names those there are."""
-    known = checkpoints.checkpoints(run.checkpoints)
-    if not known:
-        raise FileNotFoundError(f"{run.path} has no checkpoint yet")
-    if which == "latest":
-        return known[-1]
-    if which == "best":
-        return checkpoints.latest(run.checkpoints / checkpoints.BEST) or checkpoints.best(run.checkpoints) or known[-1]
-    if isinstance(which, Path) or not str(which).isdigit():
-        return Path(str(which))
-    steps = {checkpoints.step_of(path): path for path in known}
-    if int(which) not in steps:
-        kept = ", ".join(f"{step:,}" for step in steps)
-        raise ValueError(f"no checkpoint of step {int(which):,} is kept in {run.checkpoints}; there are {kept}")
-    return steps[int(which)]
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """Returns of whole episodes, with a 95 % interval of their mean."""
 
@@ -243,7 +181,7 @@ def evaluate(
     source = choose_checkpoint(run, checkpoint)
     policies = load_all(run, config["policies"], source, seed)
     options = from_data(config["options"])
-    played = play(environment, policies, options.roles, episodes, greedy, seed, max_steps)
+    played = play(environment, policies, options.agents.roles, episodes, greedy, seed, max_steps)
     return Evaluation(
         returns=tuple(value for one in played.values() for value in one.returns),
         lengths=tuple(value for one in played.values() for value in one.lengths),

@@ -18,8 +18,9 @@ from srl.base.config import from_data
 from srl.base.files import replacing
 from srl.base.tree import Array
 from srl.experiments.options.roles import role_patterns
-from srl.results.load import choose_checkpoint, load_all
+from srl.results.load import load_all
 from srl.storage import ROOT, run_directory
+from srl.storage.saved_policies import choose_checkpoint
 from srl.workers.episode_player import Player
 from srl.workers.process import one_thread
 
@@ -63,7 +64,9 @@ def record(
     with _without_window(), one_thread():
         lanes = environment.build_rendered()
         try:
-            player = Player(lanes, policies, role_patterns(lanes.spec, from_data(config["options"]).roles), greedy)
+            player = Player(
+                lanes, policies, role_patterns(lanes.spec, from_data(config["options"]).agents.roles), greedy
+            )
             frames = _frames(player, lanes, seed, episodes, max_frames)
             first = next(frames)  # what cannot be drawn shows itself here, before a file is touched
             count = _write(path, first, frames, fps)

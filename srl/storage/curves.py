@@ -129,7 +129,7 @@ def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
     keyed: dict[tuple[str, str], list[RunDirectory]] = {}
     facts: dict[tuple[str, str], dict[str, Any]] = {}
     for label, run in runs:
-        options = _flat_options(run.read_facts())
+        options = flat_options(run.read_facts())
         key = (label, "" if label else json.dumps(options, sort_keys=True))
         if run not in keyed.setdefault(key, []):
             keyed[key].append(run)
@@ -142,7 +142,7 @@ def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
     return groups
 
 
-def _flat_options(config: Mapping[str, Any]) -> dict[str, Any]:
+def flat_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the environment and every option by its dotted name."""
     flat: dict[str, Any] = {"environment": config.get("environment", "")}
 
@@ -155,7 +155,7 @@ def _flat_options(config: Mapping[str, Any]) -> dict[str, Any]:
             flat[place] = value
 
     walk(config.get("options", {}), "")
-    return {name: value for name, value in flat.items() if name not in IGNORED}
+    return {name: value for name, value in flat.items() if name.rpartition(".")[2] not in IGNORED}
 
 
 def _differing(facts: Sequence[Mapping[str, Any]]) -> list[str]:

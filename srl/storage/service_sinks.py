@@ -14,6 +14,7 @@ from typing import Any
 
 from srl.base.errors import nearest
 from srl.base.importing import load_object
+from srl.storage.curves import flat_options
 from srl.storage.metric_sinks import JsonLinesSink, MetricSinks, NamedSink, Sink, TensorboardSink
 from srl.storage.run_directory import RunDirectory
 
@@ -158,7 +159,7 @@ class MlflowSink:
         found = self._client.get_experiment_by_name(title)
         experiment = found.experiment_id if found is not None else self._client.create_experiment(title)
         created = self._client.create_run(experiment, run_name=name)
-        for option, value in config["options"].get("fields", {}).items():
+        for option, value in flat_options(config).items():
             self._client.log_param(created.info.run_id, option, json.dumps(value)[:500])
         return str(created.info.run_id)
 

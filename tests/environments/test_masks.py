@@ -16,7 +16,7 @@ from srl.api.spaces import Box, Dict, Discrete
 from srl.cli.main import main
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.prepare import prepare
-from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.options.keywords import make_options
 from srl.results.random_actions import some_actions
 
 HERE = f"{__file__}"
@@ -120,7 +120,7 @@ def test_masks_come_along_whatever_way_episodes_end(mode: str, where: str) -> No
 def test_a_mask_may_have_another_name(function: str, where: str) -> None:
     """As `srl train ... --ppo.mask-key legal` prepares it."""
     arguments = {"where": where, "key": "legal"}
-    options = TrainOptions(ppo=PPOConfig(mask_key="legal"), env_args=arguments, scheduler="inline")
+    options = make_options(algorithm=PPOConfig(mask_key="legal"), env_args=arguments, scheduler="inline")
     prepared = prepare(f"{HERE}:{function}", options, ())
     lanes = prepared.environment.build(2)
     assert set(lanes.spec.teams[0].observation.items) == {"observation", "legal"}

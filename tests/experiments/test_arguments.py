@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srl.cli.main import main
-from srl.experiments.options.arguments import chosen_algorithm, spell_out
+from srl.cli.words import chosen_algorithm, spell_out
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from support import PURSUIT
 
 from srl.api.experiment import Edge, Experiment
 from srl.experiments.graph.prepare import prepare
-from srl.experiments.session.train import make_options
+from srl.experiments.options.keywords import make_options
 from srl.terminal.tables import graph_table
 from srl.workers.trainer.worker import TrainerWorkerConfig
 

@@ -11,9 +11,10 @@ import pytest
 
 import srl
 from srl.base.config import from_data
+from srl.base.machine import num_cores
 from srl.cli.main import main
 from srl.environments.registry import lanes_config
-from srl.experiments.graph.standard import num_cores
+from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.recipes.apply import apply
 from srl.experiments.recipes.table import RECIPES
@@ -34,10 +35,14 @@ def trained(environment: str, root: Path, *words: str) -> Any:
 
 def test_the_quadrant_trains_and_what_it_learned_decides_and_is_filmed(tmp_path: Path) -> None:
     options = trained("hide-and-seek/quadrant", tmp_path, "--scale", "1e-9", "--env-arg", "picture_size=64")
-    assert options.recipe == "hide-and-seek-quadrant"
-    assert options.batch % (4 * 10) == 0, "made of whole blocks of 4 agents"
-    assert options.ppo.entities[1] == "box_obs:mask_ab_obs:mask_ab_obs_spoof"
-    assert (options.ppo.memory, options.ppo.chunk, options.ppo.normalize_return) == ("lstm", 10, "popart")
+    assert options.run.recipe == "hide-and-seek-quadrant"
+    assert options.workers.batch % (4 * 10) == 0, "made of whole blocks of 4 agents"
+    assert options.algorithm.entities[1] == "box_obs:mask_ab_obs:mask_ab_obs_spoof"
+    assert (options.algorithm.memory, options.algorithm.chunk, options.algorithm.normalize_return) == (
+        "lstm",
+        10,
+        "popart",
+    )
     lanes = lanes_config("hide-and-seek/quadrant").build(1)
     observation = {key: array[0] for key, array in lanes.reset(0)[0].observation.items()}
     lanes.close()
@@ -64,14 +69,14 @@ def test_each_agent_may_have_a_policy_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("game", ["large", "food", "blueprint"])
 def test_every_game_has_a_recipe_that_fits_its_observations(game: str, tmp_path: Path) -> None:
     options = trained(f"hide-and-seek/{game}", tmp_path, "--env-arg", "horizon=20", "--scale", "1e-9")
-    assert options.recipe.startswith("hide-and-seek")
-    assert options.ppo.entity_size == 8
-    assert options.ppo.gamma == 0.998
+    assert options.run.recipe.startswith("hide-and-seek")
+    assert options.algorithm.entity_size == 8
+    assert options.algorithm.gamma == 0.998
 
 
 def test_the_papers_policy_has_its_number_of_parameters() -> None:
     spec = lanes_config("hide-and-seek/reproduce").build(1).spec.teams[0]
-    config = apply(BY_NAME["hide-and-seek"], TrainOptions(), ()).ppo
+    config = apply(BY_NAME["hide-and-seek"], TrainOptions(), ()).algorithm
     network, _ = config.build_network(spec.observation, spec.action, seed=0)
     assert sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad) == 1_628_270
 
@@ -81,7 +86,7 @@ def test_one_number_scales_the_papers_batch() -> None:
     unit = 32 * 160 * 6
 
     def batch(**options: Any) -> int | None:
-        return apply(BY_NAME["hide-and-seek"], TrainOptions(**options), options, spec).batch
+        return apply(BY_NAME["hide-and-seek"], make_options(**options), options, spec).workers.batch
 
     assert batch(scale=1.0) == 21 * unit  # 640,000 to the nearest
     assert batch(scale=2.0) == 42 * unit

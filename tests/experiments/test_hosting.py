@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.options.keywords import make_options
 from srl.experiments.session.hosting import ClusterSite, warning
 from srl.schedulers.engines.manual import ManualEngine
 
@@ -23,7 +23,7 @@ from srl.schedulers.engines.manual import ManualEngine
 def test_who_is_careful_is_told_that_trainers_talk_in_the_open(
     trainers: int, host: str, encrypt: bool, warned: bool
 ) -> None:
-    options = TrainOptions(trainers=trainers, encrypt=encrypt)
+    options = make_options(trainers=trainers, encrypt=encrypt)
     ground = ClusterSite(ManualEngine(Path("agent.log")), b"", host)
     assert ("neither authenticated nor encrypted" in warning(options, ground)) is warned
     assert warning(options, None) == ""

@@ -14,7 +14,7 @@ from srl.api.spaces import Dict
 from srl.cli.main import main
 from srl.environments.pettingzoo.config import PettingZooConfig
 from srl.experiments.graph.prepare import prepare
-from srl.experiments.session.train import make_options
+from srl.experiments.options.keywords import make_options
 
 DYING = "pettingzoo:srl.testing.multiagent_environments:DyingTeam"
 TURNS = "pettingzoo:srl.testing.multiagent_environments:TurnGame"

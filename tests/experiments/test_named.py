@@ -14,9 +14,9 @@ from srl.api.worker import WorkerConfig
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.probe import probe
 from srl.experiments.graph.standard import standard_experiment
-from srl.experiments.options.named import algorithm_of, anchored, by_name, title_of
+from srl.experiments.options.algorithms import title_of, with_absolute_paths
+from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
-from srl.experiments.session.train import make_options
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,18 @@ HERE = str(Path(__file__).resolve())
 
 def test_a_built_in_algorithm_is_the_one_of_its_options() -> None:
     options = make_options(ppo={"gamma": 0.5})
-    assert algorithm_of(options) == PPOConfig(gamma=0.5)
+    assert options.algorithm == PPOConfig(gamma=0.5) == make_options(gamma=0.5).algorithm
     assert title_of(options.algo) == "ppo"
 
 
 def test_a_config_of_a_built_in_algorithm_may_be_given_itself() -> None:
-    options = make_options(algo=PPOConfig(gamma=0.5))
-    assert (options.algo, options.ppo) == ("ppo", PPOConfig(gamma=0.5))
+    for options in (make_options(algorithm=PPOConfig(gamma=0.5)), make_options(algo=PPOConfig(gamma=0.5))):
+        assert (options.algo, options.algorithm) == ("ppo", PPOConfig(gamma=0.5))
 
 
 def test_an_algorithm_of_a_file_is_found_by_name_and_gets_its_options() -> None:
-    options = make_options(algo=f"{HERE}:TwistedConfig", algo_args={"twist": 3.0})
-    algorithm = algorithm_of(options)
+    options = make_options(algo=f"{HERE}:TwistedConfig", algorithm={"twist": 3.0})
+    algorithm = options.algorithm
     assert type(algorithm).__name__ == "TwistedConfig"
     assert algorithm.twist == 3.0  # type: ignore[attr-defined]
     assert title_of(options.algo) == "twisted"
@@ -83,18 +83,18 @@ def test_an_unknown_algorithm_or_option_is_refused_with_the_nearest_name() -> No
     with pytest.raises(ValueError, match="did you mean 'ppo'"):
         make_options(algo="ppoo")
     with pytest.raises(ValueError, match="has no option 'twisst'; did you mean 'twist'"):
-        algorithm_of(make_options(algo=f"{HERE}:TwistedConfig", algo_args={"twisst": 3.0}))
-    with pytest.raises(ValueError, match=r"--ppo\.gamma"):
-        make_options(algo_args={"gamma": 0.9})
+        make_options(algo=f"{HERE}:TwistedConfig", algorithm={"twisst": 3.0})
+    with pytest.raises(ValueError, match="the algorithm is ppo"):
+        make_options(a2c={"gamma": 0.9})
 
 
 def test_a_class_that_is_no_algorithm_is_told_what_it_lacks() -> None:
     with pytest.raises(ValueError, match="it lacks build_policy, build_trainer, decision_spec"):
-        algorithm_of(make_options(algo=f"{HERE}:LazyConfig"))
+        make_options(algo=f"{HERE}:LazyConfig")
     with pytest.raises(ValueError, match=r"must inherit from srl\.api\.algorithm\.AlgorithmConfig"):
-        algorithm_of(make_options(algo=f"{HERE}:BystanderConfig"))
+        make_options(algo=f"{HERE}:BystanderConfig")
     with pytest.raises(ValueError, match="must be a frozen dataclass"):
-        algorithm_of(make_options(algo=f"{HERE}:with_bystander"))
+        make_options(algo=f"{HERE}:with_bystander")
 
 
 def test_a_graph_adds_workers_to_the_standard_one() -> None:
@@ -111,14 +111,14 @@ def test_a_graph_that_cannot_work_is_refused() -> None:
 
 
 def test_what_python_gives_as_objects_becomes_names() -> None:
-    named = by_name({"graph": with_bystander, "algo": TwistedConfig(twist=2.0), "steps": 5})
-    assert named["graph"].endswith(":with_bystander")
-    assert named["algo"].endswith(":TwistedConfig")
-    assert named["algo_args"]["twist"] == 2.0
-    assert named["steps"] == 5
+    options = make_options(graph=with_bystander, algorithm=TwistedConfig(twist=2.0), steps=5)
+    assert options.run.graph.endswith(":with_bystander")
+    assert options.algo.endswith(":TwistedConfig")
+    assert options.algorithm == TwistedConfig(twist=2.0)
+    assert options.run.steps == 5
 
 
 def test_files_are_named_by_their_whole_path_so_that_a_run_resumes_anywhere() -> None:
-    options = anchored(TrainOptions(algo="file.py:Config", graph="package.module:function"))
+    options = with_absolute_paths(TrainOptions(algo="file.py:Config").replace(graph="package.module:function"))
     assert options.algo == f"{Path('file.py').absolute()}:Config"
-    assert options.graph == "package.module:function"
+    assert options.run.graph == "package.module:function"

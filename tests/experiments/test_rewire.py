@@ -15,7 +15,7 @@ from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.probe import probe
 from srl.experiments.graph.standard import standard_experiment
-from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.options.keywords import make_options
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import Consumer
 
@@ -71,7 +71,7 @@ def with_the_newest_only(experiment: Experiment) -> Experiment:
 
 def standard() -> Experiment:
     environment = lanes_config("CartPole-v1")
-    options = TrainOptions(eval_every=1000)
+    options = make_options(eval_every=1000)
     return standard_experiment("CartPole-v1", environment, probe(environment, 0), options)
 
 

@@ -16,8 +16,8 @@ from srl.base.config import from_data
 from srl.cli.main import main
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.prepare import prepare
+from srl.experiments.options.keywords import make_options
 from srl.experiments.options.roles import role_options
-from srl.experiments.session.train import make_options
 from srl.storage import checkpoints
 
 GAME = PURSUIT
@@ -137,4 +137,4 @@ def test_a_frozen_policy_of_other_agents_is_refused(tmp_path: Path) -> None:
 def test_the_roles_are_kept_with_the_run(tmp_path: Path) -> None:
     run = trained(tmp_path, "run", ("chaser_*=chasers,gamma=0.9", "runner_*=runners"))
     options = from_data(json.loads((run.path / "config.json").read_text())["options"])
-    assert options.roles == ("chaser_*=chasers,gamma=0.9", "runner_*=runners")
+    assert options.agents.roles == ("chaser_*=chasers,gamma=0.9", "runner_*=runners")

@@ -1,16 +1,15 @@
-"""Sizes that a run chose for itself, when it goes on."""
+"""Sizes that a run chose, when it is resumed."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from srl.experiments.options.sizes import with_sizes
-from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.graph.sizes import with_sizes
+from srl.experiments.options.keywords import make_options
 
-BEFORE = TrainOptions(lanes=16)
+BEFORE = make_options(lanes=16)
 SIZES = {"actors": 7, "lanes": 16, "ring": 2, "horizon": 32, "batch": 7168}
 
 
@@ -32,9 +31,9 @@ SIZES = {"actors": 7, "lanes": 16, "ring": 2, "horizon": 32, "batch": 7168}
 def test_sizes_stay_unless_the_user_gives_something_they_depend_on(
     given: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
-    options = with_sizes(replace(BEFORE, **given), SIZES, BEFORE, given)
-    assert {name: getattr(options, name) for name in SIZES} == wanted
+    options = with_sizes(BEFORE.replace(**given), SIZES, BEFORE, given)
+    assert {name: options.value(name) for name in SIZES} == wanted
 
 
-def test_a_run_that_wrote_none_down_chooses_anew() -> None:
+def test_a_run_without_saved_sizes_chooses_them() -> None:
     assert with_sizes(BEFORE, {}, BEFORE) == BEFORE

@@ -12,7 +12,7 @@ from srl.base.config import from_data
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.probe import probe
 from srl.experiments.graph.standard import choose_sizes, standard_experiment
-from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.options.keywords import make_options
 from srl.testing.algorithms import CountingConfig
 from srl.workers.actor.worker import ActorConfig
 from srl.workers.policy import PolicyWorkerConfig
@@ -30,7 +30,7 @@ def test_trainers_and_policy_workers_use_the_device_and_actors_the_cpu(
     ppo = PPOConfig(device=device, gamma=0.5)
     seen: dict[str, set[str]] = {}
     for inference in ("inline", "host"):
-        options = TrainOptions(inference=inference, ppo=ppo)  # type: ignore[arg-type]
+        options = make_options(inference=inference, algorithm=ppo)
         experiment = standard_experiment("CartPole-v1", environment, probed, options)
         for group in experiment.groups:
             if isinstance(group.config, ActorConfig):
@@ -53,7 +53,7 @@ def test_how_fast_a_step_seems_decides_the_number_of_actors_but_not_of_runs_that
     probed = probe(lanes_config("CartPole-v1"), 0)
     fast, slow = replace(probed, step_us=1.0), replace(probed, step_us=1e6)
     actors = {
-        scheduler: [choose_sizes(TrainOptions(scheduler=scheduler), seen, 4, True).actors for seen in (fast, slow)]  # type: ignore[arg-type]
+        scheduler: [choose_sizes(make_options(scheduler=scheduler), seen, 4, True).actors for seen in (fast, slow)]
         for scheduler in ("processes", "inline")
     }
     assert actors == {"processes": [3, 4], "inline": [1, 1]}

@@ -10,6 +10,7 @@ import pytest
 import srl
 from srl.api.status import RunStatus
 from srl.cli.main import main
+from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session import sweep as module
 from srl.experiments.session.sweep import parse_seeds, resume_sweep, side_by_side
@@ -26,8 +27,8 @@ def test_seeds_are_a_number_or_a_list() -> None:
 
 def test_as_many_runs_go_on_at_once_as_there_are_cores_for() -> None:
     assert side_by_side(TrainOptions(), 5, 8) == 1  # by default a run takes all cores
-    assert side_by_side(TrainOptions(actors=1), 5, 8) == 4
-    assert side_by_side(TrainOptions(scheduler="inline"), 5, 8) == 5
+    assert side_by_side(make_options(actors=1), 5, 8) == 4
+    assert side_by_side(make_options(scheduler="inline"), 5, 8) == 5
 
 
 @pytest.mark.parametrize("cores", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -38,10 +39,12 @@ def test_a_sweep_trains_every_seed_and_tells_mean_and_interval(
     words = ["train", "CartPole-v1", "--seeds", "4,7", "--steps", "12000", "--scheduler", "inline", "--name", "mine"]
     assert main([*words, "--root", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert "95 % interval over 2 seeds" in shown
+    assert "95 % confidence interval over 2 seeds" in shown
     assert "srl plot" in shown
     seeds = [
-        json.loads((tmp_path / "mine" / f"mine-{seed}" / "config.json").read_text())["options"]["fields"]["seed"]
+        json.loads((tmp_path / "mine" / f"mine-{seed}" / "config.json").read_text())["options"]["fields"]["run"][
+            "fields"
+        ]["seed"]
         for seed in (4, 7)
     ]
     assert seeds == [4, 7]
@@ -51,7 +54,7 @@ def test_a_sweep_trains_every_seed_and_tells_mean_and_interval(
 
 
 def test_a_run_that_fails_is_named_and_ends_the_others(tmp_path: Path) -> None:
-    options = TrainOptions(scheduler="inline", batch=7)  # no whole blocks
+    options = make_options(scheduler="inline", batch=7)  # no whole blocks
     with pytest.raises(srl.RunFailed, match="seed 3 failed"):
         module._in_processes("CartPole-v1", [3], options, tmp_path, 2)
 
@@ -78,7 +81,9 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_was(tmp_path: Path, monke
     alone = srl.train("CartPole-v1", root=tmp_path, name="alone", seed=9, **options)
     (group,) = find_groups([tmp_path / "mine", alone.path])
     assert len(group.runs) == 4, "one of them was trained by itself"
-    assert {run.read_config()["options"]["fields"]["recipe"] for run in group.runs} == {"classic-control"}
+    assert {run.read_config()["options"]["fields"]["run"]["fields"]["recipe"] for run in group.runs} == {
+        "classic-control"
+    }
 
 
 def test_a_misspelled_environment_leaves_no_directory(tmp_path: Path) -> None:

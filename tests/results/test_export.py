@@ -20,7 +20,7 @@ from srl.algorithms.ppo.config import PPOConfig
 from srl.base.tree import leaves
 from srl.cli.main import main
 from srl.results.export import random_observations
-from srl.results.load import find_checkpoint, read_policy
+from srl.storage.saved_policies import find_checkpoint, read_policy
 
 pytest.importorskip("onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -10,9 +10,9 @@ from support.trained_runs import untrained
 
 import srl
 from srl.cli.main import main
-from srl.results.load import choose_checkpoint
 from srl.storage import checkpoints
 from srl.storage.run_directory import create
+from srl.storage.saved_policies import choose_checkpoint
 from srl.workers.episode_player import Player
 
 

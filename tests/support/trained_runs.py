@@ -10,7 +10,7 @@ import numpy as np
 from srl.api.spaces import Space
 from srl.base.config import to_data
 from srl.environments.registry import lanes_config
-from srl.experiments.graph.standard import algorithm_of
+from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
 from srl.storage import checkpoints
 from srl.storage.run_directory import RunDirectory, create
@@ -18,7 +18,7 @@ from srl.storage.run_directory import RunDirectory, create
 
 def untrained(root: Path, env: str, env_args: dict[str, Any] | None = None, **options: Any) -> RunDirectory:
     """A run whose policy has the parameters it began with, made a bit more decided."""
-    made = TrainOptions(**options)
+    made = make_options(**options)
     environment = lanes_config(env, **(env_args or {}))
     lanes = environment.build(1)
     team = lanes.spec.teams[0]
@@ -32,7 +32,7 @@ def untrained(root: Path, env: str, env_args: dict[str, Any] | None = None, **op
             "policies": (described := {"policy": describe(made, team.observation, team.action)}),
         }
     )
-    trainer = algorithm_of(made).on_cpu().build_trainer(team.observation, team.action, 0)
+    trainer = made.algorithm.on_cpu().build_trainer(team.observation, team.action, 0)
     parameters = trainer.parameters() + np.random.default_rng(0).normal(0, 0.1, trainer.parameters().shape)
     facts = {"policies": {"policy": {"version": 1, "steps": 64}}, "description": described}
     checkpoints.write(run.checkpoints, 64, {"policy/parameters": parameters.astype(np.float32)}, facts)
@@ -40,5 +40,5 @@ def untrained(root: Path, env: str, env_args: dict[str, Any] | None = None, **op
 
 
 def describe(options: TrainOptions, observation: Space, action: Space) -> dict[str, Any]:
-    algorithm = algorithm_of(options).on_cpu()
+    algorithm = options.algorithm.on_cpu()
     return {"algorithm": to_data(algorithm), "observation": to_data(observation), "action": to_data(action)}

@@ -14,7 +14,7 @@ from support.terminals import Terminal
 from support.waiting import wait_for
 
 from srl.api.experiment import Resources, WorkerGroup
-from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.options.keywords import make_options
 from srl.experiments.session.hosting import ground_of, hosts_scheduler
 from srl.schedulers.engines import ray as ray_engine
 from srl.schedulers.engines.ray import RayEngine, check_ray
@@ -153,10 +153,10 @@ def test_a_port_that_is_taken_or_wrong_leaves_no_connection_to_ray(monkeypatch: 
     monkeypatch.setattr(ray_engine, "_import_ray", lambda: played)
     groups = [WorkerGroup("actors", None, 1, Resources())]  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="wanted an address like"):
-        ground_of(TrainOptions(scheduler="ray", bind="10.0.0.1:x"), groups, Path())
+        ground_of(make_options(scheduler="ray", bind="10.0.0.1:x"), groups, Path())
     assert played.started == 0
     with socket.create_server(("127.0.0.2", 0)) as taken:
-        options = TrainOptions(scheduler="ray", bind=f"127.0.0.2:{taken.getsockname()[1]}")
+        options = make_options(scheduler="ray", bind=f"127.0.0.2:{taken.getsockname()[1]}")
         ground = ground_of(options, groups, Path())
         assert ground is not None
         with contextlib.closing(RunMemory.create(())) as memory, pytest.raises(OSError, match=r"127\.0\.0\.2"):

@@ -17,6 +17,7 @@ from support.terminals import Terminal, wait_for
 
 import srl
 from srl.cli.main import main
+from srl.experiments.options.algorithms import build_algorithm
 from srl.storage import checkpoints
 from srl.testing.algorithms import CountingConfig
 
@@ -83,7 +84,7 @@ def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(
     options |= {"root": tmp_path, "sinks": ()}
     algo = options.get("algo", "ppo")
     learning = {"epochs": 1, "num_minibatches": 1, "learning_rate_schedule": "constant", "hidden_sizes": (8,)}
-    known = {field.name for field in fields(getattr(srl.TrainOptions(), algo))}
+    known = {field.name for field in fields(build_algorithm(algo))}
     learning = {name: value for name, value in learning.items() if name in known}
     options = {"checkpoint_seconds": 1.0, **options, algo: {**learning, **options.get(algo, {})}}
     whole = srl.train(environment, name="whole", steps=230 * batch, **options)
@@ -128,7 +129,7 @@ def test_an_environment_that_cannot_be_saved_is_told_and_begins_anew(tmp_path: P
 
 def sizes_of(run: srl.Run) -> tuple[dict[str, int], dict[str, Any]]:
     config = json.loads((run.path / "config.json").read_text())
-    return config["sizes"], config["options"]["fields"]
+    return config["sizes"], config["options"]["fields"]["workers"]["fields"]
 
 
 def test_what_a_run_chose_for_itself_stays_and_what_is_given_wins(tmp_path: Path) -> None:
@@ -183,8 +184,8 @@ def test_options_on_the_command_line_change_the_run_and_all_others_stay(
     assert re.search(r"--a2c.gamma.*?default:\s*0\.9\b", capsys.readouterr().out, re.DOTALL), "the run's own"
     assert main([*words, "--steps", "512", "--algo.learning-rate", "1e-4"]) == 0
     options = json.loads((run.path / "config.json").read_text())["options"]["fields"]
-    changed = options["a2c"]["fields"]
-    assert (options["steps"], changed["learning_rate"], changed["gamma"]) == (512, 1e-4, 0.9)
+    changed, run_options = options["algorithm"]["fields"], options["run"]["fields"]
+    assert (run_options["steps"], changed["learning_rate"], changed["gamma"]) == (512, 1e-4, 0.9)
     assert main([*words, "--steps", "1024", "--a2c.hidden-sizes", "32"]) == 2
     assert "hidden_sizes was [64, 64], now [32]" in capsys.readouterr().err
 

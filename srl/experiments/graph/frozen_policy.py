@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from srl.api.worker import IDLE, Context, PollResult, WorkerConfig
-from srl.results.load import read_policy
+from srl.storage.saved_policies import read_policy
 
 
 @dataclass(frozen=True)

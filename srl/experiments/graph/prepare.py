@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig, LaneSpec
 from srl.experiments.graph.probe import Probed, probe
 from srl.experiments.graph.standard import standard_experiment
-from srl.experiments.options.named import algorithm_of, anchored
+from srl.experiments.options.algorithms import with_absolute_paths
 from srl.experiments.options.roles import role_patterns, with_checkpoints
 from srl.experiments.options.train_options import TrainOptions
-from srl.experiments.recipes.apply import apply, apply_to_environment, recipe_for, told
+from srl.experiments.recipes.apply import apply, apply_to_environment, recipe_for, summary
 from srl.storage.service_sinks import check_sinks
 from srl.workers.roles import assign_teams
 
@@ -35,11 +35,11 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     made or a process started."""
     from srl.environments.registry import lanes_config
 
-    options = anchored(options)
-    options = replace(options, roles=with_checkpoints(options.roles))
-    check_sinks(options.sinks)
-    environment = lanes_config(env, **options.env_args)
-    if mask_key := algorithm_of(options).action_mask_key():
+    options = with_absolute_paths(options)
+    options = options.replace(roles=with_checkpoints(options.agents.roles))
+    check_sinks(options.run.sinks)
+    environment = lanes_config(env, **options.run.env_args)
+    if mask_key := options.algorithm.action_mask_key():
         environment = environment.with_mask_key(mask_key)
     if options.algo == "mappo":
         environment = environment.with_global_state()
@@ -48,15 +48,15 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     environment = environment.with_spec(probed.spec)
     line = ""
     if given is not None:
-        recipe = recipe_for(environment, probed.spec, options.recipe)
+        recipe = recipe_for(environment, probed.spec, options.run.recipe)
         options = apply(recipe, options, given, probed.spec)
         environment, options = apply_to_environment(recipe, environment, options)
         if recipe is not None and "action_repeat" not in given and not environment.can_repeat_actions():
-            options = replace(options, action_repeat=1)  # the recipe may ask for more, the user did not
-        line = told(recipe, options)
-    environment = environment.with_action_repeat(options.action_repeat)
-    if options.team_reward:
-        environment = team_reward(environment, probed.spec, role_patterns(probed.spec, options.roles))
+            options = options.replace(action_repeat=1)  # the recipe may ask for more, the user did not
+        line = summary(recipe, options, given)
+    environment = environment.with_action_repeat(options.run.action_repeat)
+    if options.agents.team_reward:
+        environment = team_reward(environment, probed.spec, role_patterns(probed.spec, options.agents.roles))
     experiment = standard_experiment(title, environment, probed, options)
     return Prepared(options, environment, experiment, line, probed.why_not_resumable)
 
@@ -75,4 +75,5 @@ def team_reward(environment: LanesConfig, spec: LaneSpec, patterns: Mapping[str,
 
 
 def look_at(environment: LanesConfig, options: TrainOptions) -> Probed:
-    return probe(environment, options.seed, options.hang_timeout, resumable=options.scheduler == "inline")
+    workers = options.workers
+    return probe(environment, options.run.seed, workers.hang_timeout, resumable=workers.scheduler == "inline")

@@ -1,13 +1,41 @@
-"""Another stream in a graph that stands already."""
+"""Changes to the standard graph: by a user's function, and of a single stream."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-from srl.api.experiment import Experiment
+from srl.api.experiment import Experiment, WorkerGroup
+from srl.api.worker import WorkerConfig
+from srl.base.importing import load_object
 from srl.streams.push import PushStream
 from srl.streams.request import RequestStream
+
+
+def extend(experiment: Experiment, graph: str) -> Experiment:
+    """The experiment as changed by the user's function, which `graph` names; unchanged without a name."""
+    if not graph:
+        return experiment
+    extended = load_object(graph)(experiment)
+    if not isinstance(extended, Experiment):
+        raise ValueError(f"{graph} must return an srl.Experiment, found {type(extended).__name__}")
+    names = [group.name for group in extended.groups]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{graph}: two groups of workers are called {name!r}")
+    for group in extended.groups:
+        _check_group(group, graph)
+    return extended
+
+
+def _check_group(group: WorkerGroup, graph: str) -> None:
+    if group.count < 1:
+        raise ValueError(f"{graph}: group {group.name!r} needs at least one worker, found {group.count}")
+    if not dataclasses.is_dataclass(group.config) or not isinstance(group.config, WorkerConfig):
+        raise ValueError(
+            f"{graph}: the config of {group.name!r} must be a dataclass that inherits from "
+            f"srl.api.worker.WorkerConfig, found {type(group.config).__name__}"
+        )
 
 
 def rewired(experiment: Experiment, old: PushStream | RequestStream, new: PushStream | RequestStream) -> Experiment:

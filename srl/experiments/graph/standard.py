@@ -12,15 +12,18 @@ from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
 from srl.api.lanes import LanesConfig, TeamSpec
 from srl.api.spaces import array_spec
 from srl.base.config import to_data
+from srl.base.machine import num_cores
 from srl.base.tree import TreeSpec
 from srl.experiments.graph.frozen_policy import FrozenPolicyConfig
 from srl.experiments.graph.probe import Probed
 from srl.experiments.graph.resources import gpu_shares, wants_gpu, with_needs
-from srl.experiments.options.named import algorithm_of, extend, title_of
+from srl.experiments.graph.rewire import extend
+from srl.experiments.options.algorithms import title_of
 from srl.experiments.options.roles import RoleOptions, role_options
-from srl.experiments.options.train_options import CLUSTERS, TrainOptions
-from srl.experiments.session.past_versions import pool_of
+from srl.experiments.options.sections import CLUSTERS
+from srl.experiments.options.train_options import TrainOptions
 from srl.networks.spaces.images import has_image
+from srl.populations.pool import PoolConfig
 from srl.populations.self_play import SelfPlayConfig
 from srl.populations.versus import versus_spec
 from srl.streams.push import PushStream
@@ -49,10 +52,6 @@ class Sizes:
     batch: int | None
 
 
-def num_cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def has_accelerator() -> bool:
     """Without importing torch: does a driver show a device?"""
     return any(os.path.exists(path) for path in ("/dev/nvidia0", "/dev/kfd"))
@@ -62,24 +61,24 @@ def choose_sizes(options: TrainOptions, probed: Probed, cores: int, inline: bool
     """Light environments leave a core to the trainer; heavy ones take all of them. In one thread a second actor brings
     nothing, and a number that hung on how fast this machine is just now would keep runs from being repeated."""
     image = any(has_image(team.observation) for team in probed.spec.teams)
-    algorithm = algorithm_of(options)
+    algorithm, workers = options.algorithm, options.workers
     update_us = UPDATE_US["image" if image else "vector"] * algorithm.update_cost().epochs
     heavy = probed.step_us > update_us
     # In one thread more actors gain nothing, and runs that shall repeat cannot depend on a measurement.
-    chosen = 1 if options.scheduler == "inline" else cores if heavy else max(1, cores - 1)
-    actors = options.actors or chosen
-    ring = options.ring or (1 if inline else 2)
-    lanes = options.lanes or max(1, (algorithm.suggested_lanes() or (8 if image else 64)) // ring)
-    horizon = options.horizon or algorithm.suggested_horizon() or (128 if image else 32)
-    return Sizes(actors, lanes, ring, horizon, options.batch)
+    chosen = 1 if workers.scheduler == "inline" else cores if heavy else max(1, cores - 1)
+    actors = workers.actors or chosen
+    ring = workers.ring or (1 if inline else 2)
+    lanes = workers.lanes or max(1, (algorithm.suggested_lanes() or (8 if image else 64)) // ring)
+    horizon = workers.horizon or algorithm.suggested_horizon() or (128 if image else 32)
+    return Sizes(actors, lanes, ring, horizon, workers.batch)
 
 
 def choose_inference(options: TrainOptions) -> str:
     """A batch system's nodes are not this machine: there it is what was asked for that counts."""
-    if options.inference != "auto":
-        return options.inference
-    elsewhere = options.scheduler in ("ray", "slurm")
-    accelerated = wants_gpu(algorithm_of(options)) if elsewhere else has_accelerator()
+    if options.workers.inference != "auto":
+        return options.workers.inference
+    elsewhere = options.workers.scheduler in ("ray", "slurm")
+    accelerated = wants_gpu(options.algorithm) if elsewhere else has_accelerator()
     return "host" if accelerated else "inline"
 
 
@@ -87,26 +86,26 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
     """The graph for one environment. Raises ValueError for what cannot work, before anything is launched."""
     inference = choose_inference(options)
     sizes = choose_sizes(options, probed, num_cores(), inference == "inline")
-    spec = probed.spec if options.self_play == "none" else versus_spec(probed.spec)
+    spec = probed.spec if options.agents.self_play == "none" else versus_spec(probed.spec)
     named = role_options(spec, options)
     learning = [role.policy for role in named if role.frozen is None]
-    if options.scheduler in CLUSTERS and options.actors is None:
-        others = options.trainers + (options.policies if inference != "inline" else 0)
-        sizes = replace(sizes, actors=max(1, num_cores() * options.hosts - others * len(learning)))
+    if options.workers.scheduler in CLUSTERS and options.workers.actors is None:
+        others = options.workers.trainers + (options.workers.policies if inference != "inline" else 0)
+        sizes = replace(sizes, actors=max(1, num_cores() * options.cluster.hosts - others * len(learning)))
     teams = assign_teams(spec, tuple(role.agents for role in named))
     num_agents = [sum(len(spec.teams[m].agents) for m in members) for members in teams]
     num_learning = sum(number for role, number in zip(named, num_agents, strict=True) if role.frozen is None)
     roles: list[Role] = []
     groups: list[WorkerGroup] = []
     described: dict[str, Any] = {}
-    watched = RestartRule(hang_timeout=options.hang_timeout)
+    watched = RestartRule(hang_timeout=options.workers.hang_timeout)
     for own, members, agents in zip(named, teams, num_agents, strict=True):
         policy, algorithm = own.policy, own.algorithm
         light = algorithm.on_cpu()
         team = spec.teams[members[0]]
-        _check(own, team, here=options.scheduler not in CLUSTERS)
-        policies = options.policies if inference != "inline" else 0
-        trainer_gpu, policy_gpu = gpu_shares(algorithm, options.trainers, policies)
+        _check(own, team, here=options.workers.scheduler not in CLUSTERS)
+        policies = options.workers.policies if inference != "inline" else 0
+        trainer_gpu, policy_gpu = gpu_shares(algorithm, options.workers.trainers, policies)
         aligned = all(spec.teams[m].aligned for m in members)
         decision = algorithm.decision_spec(team.observation, team.action)
         if own.frozen is None:
@@ -117,9 +116,10 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
         requests = None
         if inference != "inline":
             requests = RequestStream(policy, samples.spec, remote=inference == "remote")
-            config = PolicyWorkerConfig(policy, algorithm, team.observation, team.action, requests, options.in_flight)
+            in_flight = options.workers.in_flight
+            config = PolicyWorkerConfig(policy, algorithm, team.observation, team.action, requests, in_flight)
             needs = Resources(gpu=policy_gpu)
-            groups.append(WorkerGroup(_group("policies", policy), config, options.policies, needs, watched))
+            groups.append(WorkerGroup(_group("policies", policy), config, options.workers.policies, needs, watched))
         frozen = own.frozen is not None
         roles.append(Role(policy, light, team.observation, team.action, samples, requests, own.agents, aligned, frozen))
         described[policy] = {
@@ -137,37 +137,45 @@ def standard_experiment(title: str, environment: LanesConfig, probed: Probed, op
             team.observation,
             team.action,
             samples,
-            math.ceil(options.steps * agents / num_learning),
-            options.seed,
-            options.trainers,
+            math.ceil(options.run.steps * agents / num_learning),
+            options.run.seed,
+            options.workers.trainers,
             alone=len(learning) == 1,
-            journal=options.journal,
+            journal=options.checkpoints.journal,
         )
         rule = replace(watched, together=True)
-        scalable = options.scheduler != "inline"  # several trainers need processes of their own
+        scalable = options.workers.scheduler != "inline"  # several trainers need processes of their own
         needs = Resources(gpu=trainer_gpu)
-        groups.append(WorkerGroup(_group("trainers", policy), trainer, options.trainers, needs, rule, scalable))
+        groups.append(WorkerGroup(_group("trainers", policy), trainer, options.workers.trainers, needs, rule, scalable))
     played = environment
-    if options.self_play != "none":
+    if options.agents.self_play != "none":
         played = _self_play(environment, roles[0], options)
-    actors = ActorConfig(played, spec, tuple(roles), sizes.lanes, sizes.ring, options.max_env_failures)
+    actors = ActorConfig(played, spec, tuple(roles), sizes.lanes, sizes.ring, options.workers.max_env_failures)
     # A trainer that has data goes before the actors, which then have to wait for its next version anyway.
     groups.append(WorkerGroup("actors", actors, sizes.actors, Resources(niceness=ACTOR_NICENESS), watched))
-    if options.eval_every:
+    if options.evaluation.eval_every:
         groups.append(_evaluators(environment, tuple(roles), options, watched))
     experiment = Experiment(
         name="run",
-        seed=options.seed,
+        seed=options.run.seed,
         groups=tuple(groups),
         policies=tuple(role.policy for role in named),
         learning=tuple(learning),
         environment=title,
         algorithm=title_of(options.algo),
-        target_steps=options.steps,
-        max_lag=options.max_lag,
+        target_steps=options.run.steps,
+        max_lag=options.workers.max_lag,
         description=described,
     )
-    return with_needs(extend(experiment, options.graph), options.resources)
+    return with_needs(extend(experiment, options.run.graph), options.cluster.resources)
+
+
+def pool_of(options: TrainOptions) -> PoolConfig | None:
+    """The pool of past versions to play against; None without self-play."""
+    agents = options.agents
+    if agents.self_play == "none":
+        return None
+    return PoolConfig(agents.self_play, agents.self_play_share, agents.self_play_every, agents.self_play_versions)
 
 
 def _self_play(environment: LanesConfig, role: Role, options: TrainOptions) -> SelfPlayConfig:
@@ -195,17 +203,17 @@ def _check(role: RoleOptions, team: TeamSpec, here: bool) -> None:
 def _evaluators(
     environment: LanesConfig, roles: tuple[Role, ...], options: TrainOptions, watched: RestartRule
 ) -> WorkerGroup:
-    batch = next(role.samples.batch for role in roles if not role.frozen)
+    batch, evaluation = next(role.samples.batch for role in roles if not role.frozen), options.evaluation
     config = EvaluatorConfig(
         environment,
         roles,
-        every=max(1, round(options.eval_every / batch)),
-        episodes=options.eval_episodes,
-        share=options.eval_share,
-        greedy=options.eval_greedy,
-        max_steps=options.eval_max_steps,
+        every=max(1, round(evaluation.eval_every / batch)),
+        episodes=evaluation.eval_episodes,
+        share=evaluation.eval_share,
+        greedy=evaluation.eval_greedy,
+        max_steps=evaluation.eval_max_steps,
     )
-    resources = Resources(cpu=options.eval_share, niceness=EVALUATOR_NICENESS)
+    resources = Resources(cpu=evaluation.eval_share, niceness=EVALUATOR_NICENESS)
     return WorkerGroup("evaluators", config, 1, resources, replace(watched, vital=False), scalable=False)
 
 
@@ -226,23 +234,24 @@ def _sample_stream(
     spec = BlockSpec(sizes.horizon, lanes, array_spec(team.observation), decision)
     block = lanes * sizes.horizon
     # Actors that this machine has cores for do not count: what is learned shall not hang on the machine.
-    whole = sizes.batch or sizes.lanes * agents * sizes.horizon * sizes.ring * (options.actors or 1)
-    per_trainer = whole // options.trainers
+    whole = sizes.batch or sizes.lanes * agents * sizes.horizon * sizes.ring * (options.workers.actors or 1)
+    trainers = options.workers.trainers
+    per_trainer = whole // trainers
     if sizes.batch is None:
         per_trainer = max(block, per_trainer // block * block)
-    if per_trainer % block or per_trainer == 0 or whole % options.trainers:
-        unit = block * options.trainers
+    if per_trainer % block or per_trainer == 0 or whole % trainers:
+        unit = block * trainers
         nearest = max(1, round(whole / unit)) * unit
         raise ValueError(
             f"a batch of {whole} is not made of whole blocks: with {lanes} lanes x {sizes.horizon} steps"
-            f"{f' and {options.trainers} trainers' if options.trainers > 1 else ''} it must be a multiple of {unit}; "
+            f"{f' and {trainers} trainers' if trainers > 1 else ''} it must be a multiple of {unit}; "
             f"the nearest is --batch {nearest}"
         )
     return PushStream(
         policy,
         spec,
         batch_blocks=per_trainer // block,
-        max_lag=options.max_lag,
-        consumers=options.trainers,
-        remote=options.inference == "remote",
+        max_lag=options.workers.max_lag,
+        consumers=trainers,
+        remote=options.workers.inference == "remote",
     )

@@ -1,4 +1,4 @@
-"""How a user names roles: which agents play by which policy, and what is different about one of them."""
+"""Roles: which agents play by which policy, and the settings of each."""
 
 from __future__ import annotations
 
@@ -11,36 +11,39 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.lanes import LaneSpec, TeamSpec
 from srl.api.spaces import Space
 from srl.base.errors import nearest
-from srl.experiments.options.arguments import parse_pairs
-from srl.experiments.options.named import algorithm_of, anchored_name
-from srl.experiments.options.train_options import ALGORITHMS, TrainOptions
-from srl.results.load import find_checkpoint, read_policy
+from srl.experiments.options.algorithms import ALGORITHMS, absolute_name, build_algorithm
+from srl.experiments.options.keywords import parse_pairs
+from srl.experiments.options.train_options import TrainOptions
+from srl.storage.saved_policies import find_checkpoint, read_policy
 
 FROZEN, HORIZON, ALGO = "frozen", "horizon", "algo"
 
 
 @dataclass(frozen=True)
 class RoleOptions:
+    """One role of a run."""
+
     agents: str
+    """Pattern of the names of its agents."""
     policy: str
     algorithm: AlgorithmConfig
     horizon: int | None = None
-    """Steps in a block; None: the run's."""
+    """Steps in a block; None: as in the run."""
     frozen: Path | None = None
-    """The checkpoint whose policy plays here and does not learn."""
+    """Checkpoint of a policy that plays and does not learn."""
     trained_on: tuple[Space, ...] = ()
-    """Observation and action of a frozen policy."""
+    """Observation and action space of a frozen policy."""
 
 
 def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
-    """Pattern -> policy. Without a word from the user, agents with the same spaces share a policy."""
+    """The policy of each pattern of agents. By default, agents with the same spaces share a policy."""
     if roles:
         pairs = [role.partition(",")[0].partition("=") for role in roles]
         for role, (pattern, separator, policy) in zip(roles, pairs, strict=True):
             if not separator or not pattern or not policy:
                 raise ValueError(
-                    f"a role is written PATTERN=POLICY, e.g. 'seeker*=seekers', with ',NAME=VALUE' behind it for "
-                    f"settings of its own; found {role!r}"
+                    f"a role is written PATTERN=POLICY, e.g. 'seeker*=seekers', followed by settings as ',NAME=VALUE'; "
+                    f"found {role!r}"
                 )
         policies = [policy for _, _, policy in pairs]
         for policy in policies:
@@ -57,19 +60,19 @@ def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
 
 
 def role_options(spec: LaneSpec, options: TrainOptions) -> tuple[RoleOptions, ...]:
-    """Each role with its own settings: 'seeker*=seekers,horizon=40,gamma=0.9' or 'hider*=hiders,frozen=RUN'."""
-    patterns = role_patterns(spec, options.roles)
-    settings = {role.partition("=")[0]: role.partition(",")[2] for role in options.roles}
+    """Each role with its settings: 'seeker*=seekers,horizon=40,gamma=0.9' or 'hider*=hiders,frozen=RUN'."""
+    patterns = role_patterns(spec, options.agents.roles)
+    settings = {role.partition("=")[0]: role.partition(",")[2] for role in options.agents.roles}
     roles = tuple(_role(pattern, policy, settings.get(pattern, ""), options) for pattern, policy in patterns.items())
     if all(role.frozen for role in roles):
-        raise ValueError(f"all roles are frozen, so nothing would learn: {', '.join(options.roles)}")
+        raise ValueError(f"all roles are frozen, so nothing would learn: {', '.join(options.agents.roles)}")
     return roles
 
 
 def with_checkpoints(roles: tuple[str, ...]) -> tuple[str, ...]:
-    """The same roles, frozen policies named by the whole path of their checkpoints (`latest` may be another later), and
-    algorithms of one's own by that of their files."""
-    anchored = []
+    """The same roles with absolute paths: of the checkpoints of frozen policies, because `latest` may mean another one
+    later, and of the files of the user's algorithms."""
+    absolute = []
     for role in roles:
         named, _, settings = role.partition(",")
         own = parse_pairs(_split(settings))
@@ -78,9 +81,9 @@ def with_checkpoints(roles: tuple[str, ...]) -> tuple[str, ...]:
             role = f"{named},{FROZEN}={_checkpoint(str(source), f'role {named}')}"
         elif (algo := own.get(ALGO)) is not None:
             others = [part for part in _split(settings) if part.partition("=")[0] != ALGO]
-            role = ",".join((named, f"{ALGO}={anchored_name(str(algo))}", *others))
-        anchored.append(role)
-    return tuple(anchored)
+            role = ",".join((named, f"{ALGO}={absolute_name(str(algo))}", *others))
+        absolute.append(role)
+    return tuple(absolute)
 
 
 def _role(pattern: str, policy: str, settings: str, options: TrainOptions) -> RoleOptions:
@@ -91,20 +94,20 @@ def _role(pattern: str, policy: str, settings: str, options: TrainOptions) -> Ro
         return _frozen(pattern, policy, _checkpoint(str(frozen), where), where)
     horizon = own.pop(HORIZON, None)
     if horizon is not None and (not isinstance(horizon, int) or horizon < 1):
-        raise ValueError(f"{where}: horizon must be a whole number of at least 1, found {horizon!r}")
+        raise ValueError(f"{where}: horizon must be an integer of at least 1, found {horizon!r}")
     algo = own.pop(ALGO, None)
-    algorithm = algorithm_of(options) if algo is None else _algorithm(str(algo), options, where)
+    algorithm = options.algorithm if algo is None else _algorithm(str(algo), where)
     return RoleOptions(pattern, policy, _changed(algorithm, own, where), horizon)
 
 
-def _algorithm(algo: str, options: TrainOptions, where: str) -> AlgorithmConfig:
-    """A role's own: one of ours with the run's options for it, or one of the user's as it is."""
+def _algorithm(algo: str, where: str) -> AlgorithmConfig:
+    """A role's own algorithm, with its defaults."""
     if algo not in ALGORITHMS and ":" not in algo:
         raise ValueError(
-            f"{where}: no algorithm {algo!r}{nearest(algo, ALGORITHMS)}; one of your own is written path/file.py:Config"
+            f"{where}: no algorithm {algo!r}{nearest(algo, ALGORITHMS)}; your own is written path/file.py:Config"
         )
     try:
-        return algorithm_of(dataclasses.replace(options, algo=algo, algo_args={}))
+        return build_algorithm(algo)
     except (ImportError, TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from error
 
@@ -116,7 +119,7 @@ def _refuse_more(own: dict[str, Any], where: str) -> None:
 
 
 def _split(settings: str) -> list[str]:
-    """At the commas that are not within brackets: hidden_sizes=[64,64] is one setting."""
+    """Split at commas outside of brackets: hidden_sizes=[64,64] is one setting."""
     parts, depth = [""], 0
     for letter in settings:
         depth += (letter in "[{") - (letter in "]}")
@@ -143,7 +146,7 @@ def _changed(algorithm: AlgorithmConfig, own: dict[str, Any], where: str) -> Alg
 
 
 def _checkpoint(source: str, where: str) -> Path:
-    """The directory that RUN or RUN@CHECKPOINT means."""
+    """The directory of RUN or RUN@CHECKPOINT."""
     run, _, which = source.partition("@")
     try:
         return find_checkpoint(run, which or "latest").resolve()

@@ -1,44 +1,36 @@
-"""Which recipe an environment gets, and what it sets: everything that the user did not give."""
+"""Choosing a recipe for an environment, and applying it to the options that the user did not set."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from srl.api.lanes import LanesConfig, LaneSpec
 from srl.api.spaces import Box
-from srl.experiments.graph.standard import num_cores
+from srl.base.errors import nearest
+from srl.base.machine import num_cores
+from srl.experiments.options.algorithms import ALGORITHMS, with_settings
 from srl.experiments.options.roles import role_patterns
-from srl.experiments.options.train_options import ALGORITHMS, TrainOptions
-from srl.experiments.recipes.recipe import AUTO, NONE, Recipe, Setting
-from srl.experiments.recipes.table import RECIPES
+from srl.experiments.options.sections import AUTO, NONE
+from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.recipes.recipe import Recipe, Setting
+from srl.experiments.recipes.table import NAMES, RECIPES
 from srl.networks.spaces.images import has_image
 from srl.workers.roles import assign_teams
 
 SIZES = ("lanes", "horizon", "batch")
-ENV = "env"
+ALGO, ENV = "algo", "env"
 PPO_FAMILY = ("ppo", "ippo", "mappo")
 """Algorithms that learn by PPO's update, and take its sizes and rates."""
 
 
-def given_in(options: Mapping[str, Any]) -> frozenset[str]:
-    """The names of options that came as keywords: `lanes`, `ppo.gamma`. A whole config gives all of its fields."""
-    names: set[str] = set()
-    for name, value in options.items():
-        inner: Iterable[str] = ()
-        if isinstance(value, Mapping):
-            inner = value
-        elif dataclasses.is_dataclass(value):
-            inner = (field.name for field in dataclasses.fields(value))
-        names |= {name, *(f"{name}.{key}" for key in inner)}
-    return frozenset(names)
-
-
 def recipe_for(environment: LanesConfig, spec: LaneSpec, wanted: str = AUTO) -> Recipe | None:
-    """The recipe that is wanted by its name, or the first that fits; None for `none`."""
+    """The recipe of this name, or the first that fits the environment; None for `none`."""
+    if wanted not in NAMES:
+        raise ValueError(f"no recipe {wanted!r}{nearest(wanted, NAMES)}")
     if wanted == NONE:
         return None
     by_name = {recipe.name: recipe for recipe in RECIPES}
@@ -55,7 +47,7 @@ def recipe_for(environment: LanesConfig, spec: LaneSpec, wanted: str = AUTO) -> 
 
 
 def _known_as(environment: LanesConfig) -> list[str]:
-    """An environment's id and the entry points that Gymnasium knows for it; EnvPool's ids are the same or ALE's."""
+    """The id of an environment and its entry points in Gymnasium; EnvPool's ids are the same, or those of ALE."""
     import gymnasium
 
     name = environment.environment_name()
@@ -68,22 +60,22 @@ def _known_as(environment: LanesConfig) -> list[str]:
 def apply(
     recipe: Recipe | None, options: TrainOptions, given: Collection[str], spec: LaneSpec | None = None
 ) -> TrainOptions:
-    """The options with the recipe's values where nothing was given; `spec` is that of one copy of the environment."""
+    """The options with the recipe's values for those that are not among the names `given`. `spec` describes one copy of
+    the environment."""
     if recipe is None:
-        return dataclasses.replace(options, recipe=NONE)
-    own: dict[str, Any] = {}
-    learning: dict[str, Any] = {}
-    for setting in _settings(recipe, options):
-        owner, _, name = setting.option.rpartition(".")
-        if owner != ENV and f"{options.algo}.{name}" not in given and name not in given:
-            (learning if owner else own)[name] = setting.value
+        return options.replace(recipe=NONE)
+    values: dict[str, dict[str, Any]] = {ALGO: {}, ENV: {}, "": {}}
+    for setting in settings_for(recipe, options.algo):
+        if setting.option not in given:
+            owner, _, name = setting.option.rpartition(".")
+            values[owner][name] = setting.value
+    own = values[""]
     sharing = _sharing(spec, options) if spec else [1]
     if sum(sharing) > 1 and not recipe.patterns:
-        own.pop("batch", None)  # of one agent; several policies may share these: each takes what the actors fill
-    if learning:
-        own[options.algo] = dataclasses.replace(getattr(options, options.algo), **learning)
-    chosen = dataclasses.replace(options, recipe=recipe.name, **own)
-    scale = options.scale or (min(1.0, num_cores() / recipe.cores) if recipe.cores else 1.0)
+        own.pop("batch", None)  # it is for one agent; with several policies each takes what the actors fill
+    algorithm = with_settings(options.algorithm, values[ALGO], options.algo)
+    chosen = options.replace(recipe=recipe.name, algorithm=algorithm, **own)
+    scale = options.run.scale or (min(1.0, num_cores() / recipe.cores) if recipe.cores else 1.0)
     if "batch" in own and (scale != 1.0 or sum(sharing) > 1):
         return _scaled(chosen, scale, sharing)
     return _fitting(chosen, own, given)
@@ -92,61 +84,69 @@ def apply(
 def apply_to_environment(
     recipe: Recipe | None, environment: LanesConfig, options: TrainOptions
 ) -> tuple[LanesConfig, TrainOptions]:
-    """The environment and the options with what the recipe says of the environment, where this has such an option and
-    the user did not give it."""
+    """The environment and the options with the recipe's values for options of the environment, where it has them and
+    the user did not set them."""
     config: Any = environment
     known = [field.name for field in dataclasses.fields(config)] if dataclasses.is_dataclass(config) else []
     new: dict[str, Any] = {}
-    for setting in _settings(recipe, options) if recipe else ():
+    for setting in settings_for(recipe, options.algo) if recipe else ():
         owner, _, name = setting.option.rpartition(".")
-        if owner == ENV and name in known and name not in options.env_args:
+        if owner == ENV and name in known and name not in options.run.env_args:
             new[name] = setting.value
     if not new:
         return environment, options
-    return dataclasses.replace(config, **new), dataclasses.replace(options, env_args={**options.env_args, **new})
+    return dataclasses.replace(config, **new), options.replace(env_args={**options.run.env_args, **new})
+
+
+def settings_for(recipe: Recipe, algo: str) -> list[Setting]:
+    """The settings that concern an algorithm: none for the user's own, whose options are not known."""
+    if algo not in ALGORITHMS:
+        return []
+    return [*recipe.task, *(recipe.ppo if algo in PPO_FAMILY else ())]
+
+
+def settings_in_force(recipe: Recipe | None, options: TrainOptions, given: Collection[str]) -> list[Setting]:
+    """The settings of the recipe that the options have because of it."""
+    found = []
+    for setting in settings_for(recipe, options.algo) if recipe else ():
+        owner, _, name = setting.option.rpartition(".")
+        if owner == ENV:
+            value = options.run.env_args.get(name)
+        else:
+            value = getattr(options.algorithm, name) if owner == ALGO else options.value(name)
+        if setting.option not in given and value == setting.value:
+            found.append(setting)
+    return found
+
+
+def summary(recipe: Recipe | None, options: TrainOptions, given: Collection[str]) -> str:
+    """One line for people: the recipe and the values it set."""
+    if recipe is None:
+        return "recipe none: the defaults of the options"
+    in_force = settings_in_force(recipe, options, given)
+    values = ", ".join(f"{setting.option.rpartition('.')[2]} {setting.value}" for setting in in_force)
+    return f"recipe {recipe.name}{': ' if values else ''}{values} (--recipe none for the defaults)"
 
 
 def _sharing(spec: LaneSpec, options: TrainOptions) -> list[int]:
-    """How many agents share each policy."""
-    roles = assign_teams(spec, tuple(role_patterns(spec, options.roles)))
+    """Number of agents per policy."""
+    roles = assign_teams(spec, tuple(role_patterns(spec, options.agents.roles)))
     return [sum(len(spec.teams[team].agents) for team in teams) for teams in roles]
 
 
 def _scaled(options: TrainOptions, scale: float, sharing: Sequence[int]) -> TrainOptions:
-    """With the batch times `scale`, to the nearest that is made of whole blocks of every policy."""
-    assert options.batch is not None
-    unit = (options.lanes or 1) * (options.horizon or 1) * math.lcm(*sharing) * options.trainers
-    return dataclasses.replace(options, batch=max(1, round(options.batch * scale / unit)) * unit)
-
-
-def _settings(recipe: Recipe, options: TrainOptions) -> list[Setting]:
-    """What concerns the algorithm: nothing for one of the user's own, whose options we do not know."""
-    if options.algo not in ALGORITHMS:
-        return []
-    return [*recipe.task, *(recipe.ppo if options.algo in PPO_FAMILY else ())]
+    """The options with a batch times `scale`, rounded to whole blocks of every policy."""
+    workers = options.workers
+    assert workers.batch is not None
+    unit = (workers.lanes or 1) * (workers.horizon or 1) * math.lcm(*sharing) * workers.trainers
+    return options.replace(batch=max(1, round(workers.batch * scale / unit)) * unit)
 
 
 def _fitting(options: TrainOptions, own: Mapping[str, Any], given: Collection[str]) -> TrainOptions:
-    """A batch is made of whole blocks: where the recipe's sizes do not go with the user's, the recipe gives way."""
-    lanes, horizon, batch = (getattr(options, name) for name in SIZES)
-    if None in (lanes, horizon, batch) or batch % (lanes * horizon * options.trainers) == 0:
+    """The options without those sizes of the recipe that contradict the user's: a batch consists of whole blocks."""
+    lanes, horizon, batch = (options.value(name) for name in SIZES)
+    if None in (lanes, horizon, batch) or batch % (lanes * horizon * options.workers.trainers) == 0:
         return options
     dropped = ("lanes", "horizon") if "batch" in given else ("batch",)
     left: dict[str, Any] = {name: None for name in dropped if name in own}
-    return dataclasses.replace(options, **left)
-
-
-def told(recipe: Recipe | None, options: TrainOptions) -> str:
-    """One line for the user: the recipe and what it set."""
-    if recipe is None:
-        return "recipe none: the options' own defaults"
-    set_to = []
-    for setting in _settings(recipe, options):
-        owner, _, name = setting.option.rpartition(".")
-        if owner == ENV:
-            value = options.env_args.get(name)
-        else:
-            value = getattr(getattr(options, options.algo) if owner else options, name)
-        if value == setting.value:
-            set_to.append(f"{name} {setting.value}")
-    return f"recipe {recipe.name}{': ' if set_to else ''}{', '.join(set_to)} (--recipe none for the defaults)"
+    return options.replace(**left)

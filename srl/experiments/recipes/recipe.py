@@ -1,32 +1,35 @@
-"""What a recipe is."""
+"""Recipe and setting: the form of the tables in this package."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-AUTO, NONE = "auto", "none"
-
 
 @dataclass(frozen=True)
 class Setting:
+    """A value for one option, with its reason."""
+
     option: str
-    """As `srl.train` knows it; of the algorithm if it begins with `algo.`; if with `env.`, of the environment, where
-    that has such an option."""
+    """Name of an option: `lanes`, `algo.gamma` for one of the algorithm, `env.episodic_life` for one of the environment
+    (skipped where the environment has no such option)."""
     value: Any
     why: str
 
 
 @dataclass(frozen=True)
 class Recipe:
+    """Options for a family of environments."""
+
     name: str
     about: str
     patterns: tuple[str, ...] = ()
-    """Ids or entry points, with `*` for any text. The first recipe that fits is taken."""
+    """Patterns of ids or entry points; the first recipe that matches is taken. Without any, the recipe is found by name
+    or by the environment's spaces."""
     task: tuple[Setting, ...] = ()
-    """What the environment asks of every algorithm."""
+    """Settings for every algorithm."""
     ppo: tuple[Setting, ...] = ()
-    """What PPO and its multi-agent relatives do with it; other algorithms want other sizes and steps."""
+    """Settings for PPO and its multi-agent variants only; other algorithms need other sizes and learning rates."""
     cores: int = 0
-    """The batch is meant for a machine with so many; with fewer it is smaller, unless `--scale` says how large. 0: the
-    same everywhere."""
+    """Number of cores that the batch is meant for. Machines with fewer take a smaller batch, unless `--scale` is given.
+    0: the same batch everywhere."""

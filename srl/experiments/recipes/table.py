@@ -7,9 +7,10 @@ settings of RL Zoo), fitted to SRL's lanes; docs/results.md says which of them h
 
 from __future__ import annotations
 
+from srl.experiments.options.sections import AUTO, NONE
 from srl.experiments.recipes.hide_and_seek import HIDE_AND_SEEK
 from srl.experiments.recipes.multi_agent import MULTI_AGENT
-from srl.experiments.recipes.recipe import AUTO, NONE, Recipe, Setting
+from srl.experiments.recipes.recipe import Recipe, Setting
 
 
 def _normalized(why: str) -> tuple[Setting, ...]:

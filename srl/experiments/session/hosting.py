@@ -12,8 +12,8 @@ from srl.api.experiment import WorkerGroup
 from srl.api.transport import Listener
 from srl.controller.control_socket import remote_listener
 from srl.controller.takeover import ControllerState
+from srl.experiments.graph.standard import pool_of
 from srl.experiments.options.train_options import TrainOptions
-from srl.experiments.session.past_versions import pool_of
 from srl.populations.pool import Pool
 from srl.schedulers.agent.secret import DEFAULT, find_or_make_secret
 from srl.schedulers.engines.base import Engine
@@ -57,28 +57,29 @@ def ground_of(
     options: TrainOptions, groups: Sequence[WorkerGroup], logs: Path, attach: ControllerState | None = None
 ) -> ClusterSite | None:
     """None: the run stays on this machine. `attach` is what a controller left whose place we take."""
-    if options.scheduler == "ray":
-        host, port = parse_address(options.bind)
-        engine = RayEngine(options.address, components(groups, options.hosts))
+    cluster = options.cluster
+    if options.workers.scheduler == "ray":
+        host, port = parse_address(cluster.bind)
+        engine = RayEngine(cluster.address, components(groups, cluster.hosts))
         host = engine.own_host if host == LOOPBACK else host
         return ClusterSite(engine, secrets.token_bytes(32), host, port)
-    if options.scheduler != "hosts":
+    if options.workers.scheduler != "hosts":
         return None
-    host, port = parse_address(attach.cluster.address if attach else options.bind)
-    secret = find_or_make_secret(options.secret_file or DEFAULT)
-    note = logs.with_name("agent.json") if options.headless > 0 else None
-    by_hand = ManualEngine(logs / "agent.log", secret_file=options.secret_file, note=note, attach=attach is not None)
+    host, port = parse_address(attach.cluster.address if attach else cluster.bind)
+    secret = find_or_make_secret(cluster.secret_file or DEFAULT)
+    note = logs.with_name("agent.json") if cluster.headless > 0 else None
+    by_hand = ManualEngine(logs / "agent.log", secret_file=cluster.secret_file, note=note, attach=attach is not None)
     return ClusterSite(
-        by_hand, secret, host, port, headless=options.headless, attach=attach.cluster.reports if attach else None
+        by_hand, secret, host, port, headless=cluster.headless, attach=attach.cluster.reports if attach else None
     )
 
 
 def hosts_scheduler(
     ground: ClusterSite, run: str, options: TrainOptions, memory: RunMemory, logs: Path, preload: tuple[str, ...]
 ) -> HostsScheduler:
-    path = tuple(entry for entry in sys.path if entry)
+    path, cluster = tuple(entry for entry in sys.path if entry), options.cluster
     hosting = Hosting(
-        run, secrets.token_bytes(32), preload, path, options.encrypt, ground.headless, _keep_up(options), ground.attach
+        run, secrets.token_bytes(32), preload, path, cluster.encrypt, ground.headless, _keep_up(options), ground.attach
     )
     transport = TcpTransport(ground.join_secret, AGENTS, ground.host, ground.port, encrypt=True, codec=codec)
     try:
@@ -87,7 +88,7 @@ def hosts_scheduler(
         ground.engine.close()  # it is connected to its cluster already
         raise
     return HostsScheduler(
-        hosting, memory, listener, ground.join_secret, ground.engine, options.hosts, logs, options.hosts_timeout
+        hosting, memory, listener, ground.join_secret, ground.engine, cluster.hosts, logs, cluster.hosts_timeout
     )
 
 
@@ -99,8 +100,8 @@ def _keep_up(options: TrainOptions) -> KeepUp | None:
 
 def warning(options: TrainOptions, ground: ClusterSite | None) -> str:
     """For those who took measures against others in their network; empty if there is nothing to fear."""
-    careful = ground is not None and (options.encrypt or not ground.host.startswith("127."))
-    return UNGUARDED if careful and options.trainers > 1 else ""
+    careful = ground is not None and (options.cluster.encrypt or not ground.host.startswith("127."))
+    return UNGUARDED if careful and options.workers.trainers > 1 else ""
 
 
 def open_door(ground: ClusterSite | None) -> Listener | None:

@@ -11,22 +11,15 @@ from srl.api.parameters import ParameterStore
 from srl.base.tree import Array
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.checkpointing import Restored
-from srl.populations.pool import PoolConfig, refill
+from srl.populations.pool import refill
 from srl.storage import checkpoints
-
-
-def pool_of(options: TrainOptions) -> PoolConfig | None:
-    """None: no self-play."""
-    if options.self_play == "none":
-        return None
-    return PoolConfig(options.self_play, options.self_play_share, options.self_play_every, options.self_play_versions)
 
 
 def keep_every(options: TrainOptions) -> int:
     """Steps between two checkpoints that are kept; in self-play enough for every opponent, unless it was said."""
-    if options.keep_every or options.self_play == "none":
-        return options.keep_every
-    return max(1, options.steps // options.self_play_versions)
+    if options.checkpoints.keep_every or options.agents.self_play == "none":
+        return options.checkpoints.keep_every
+    return max(1, options.run.steps // options.agents.self_play_versions)
 
 
 def find_opponents(

@@ -23,7 +23,7 @@ from srl.base import signals
 from srl.base.config import to_data
 from srl.controller.controller import Controller
 from srl.controller.takeover import ControllerState
-from srl.experiments.options.sizes import sizes_of
+from srl.experiments.graph.sizes import sizes_of
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.best_checkpoint import BestCheckpoint
 from srl.experiments.session.checkpointing import Restored, Saver
@@ -87,7 +87,7 @@ class Session:
         self._run = run
         self._options = options
         self._on_status = on_status or (lambda status: None)
-        self._sinks = sinks_of(run, options.sinks, warn=self._tell)
+        self._sinks = sinks_of(run, options.run.sinks, warn=self._tell)
         with ExitStack() as undo:
             self._memory = RunMemory.create(experiment.policies)
             undo.callback(self._memory.close)
@@ -109,14 +109,14 @@ class Session:
             )
             undo.pop_all()
         self._scribe = BackgroundWriter(threaded=not scheduler.inline)
-        keep = Retention(options.keep_last, keep_every(options))
+        keep = Retention(options.checkpoints.keep_last, keep_every(options))
         self._saver = Saver(
             experiment,
             run.checkpoints,
             self._memory.commits,
             scheduler,
             keep,
-            options.checkpoint_seconds,
+            options.checkpoints.checkpoint_seconds,
             why_not_exact,
             self._tell,
             self._scribe,
@@ -128,7 +128,7 @@ class Session:
         self._looked = 0.0
 
     def _make_scheduler(self, preload: tuple[str, ...]) -> Scheduler:
-        if self._options.scheduler == "inline":
+        if self._options.workers.scheduler == "inline":
             return InlineScheduler(self._memory)
         if self._ground is not None:
             return hosts_scheduler(self._ground, self._run.name, self._options, self._memory, self._run.logs, preload)
@@ -138,8 +138,8 @@ class Session:
     def restore(self, restored: Restored) -> None:
         """Begin where a checkpoint ended."""
         self._saver.restore(restored)
-        if self._options.self_play != "none":
-            size, stores = self._options.self_play_versions, dict(self._scheduler.parameters())
+        if self._options.agents.self_play != "none":
+            size, stores = self._options.agents.self_play_versions, dict(self._scheduler.parameters())
             find_opponents(self._run.checkpoints, restored, stores, size, self._tell)
         if self._attach is not None:
             return  # its controller left the figures; the checkpoint is for trainers that nobody brings back
@@ -211,7 +211,7 @@ class Session:
         gauges = self._controller.gauges
         for evaluation in gauges.drain_evaluations():
             self._judge.note(evaluation, status.elapsed)
-        goal = self._options.until_return
+        goal = self._options.run.until_return
         full = gauges.episodes - self._episodes_before >= (gauges.returns.maxlen or 0)
         if goal is not None and full and status.return_mean is not None and status.return_mean >= goal:
             self._controller.stop("finished", f"mean return {status.return_mean:.1f} reached {goal:g}")

@@ -57,9 +57,10 @@ PREDECESSOR_SECONDS = 60.0
 
 def script_of(run: RunDirectory, experiment: Experiment, options: TrainOptions) -> str:
     """The batch script of a run."""
-    parts = slurm.components(experiment.groups, options.hosts)
+    parts = slurm.components(experiment.groups, options.cluster.hosts)
     command = [sys.executable, "-m", "srl.experiments.session.slurm_run", str(run.path)]
-    return slurm.batch_script(run.name, parts, run.logs / LOG, command, options.partition, options.slurm_options)
+    cluster = options.cluster
+    return slurm.batch_script(run.name, parts, run.logs / LOG, command, cluster.partition, cluster.slurm_options)
 
 
 def submit(run: RunDirectory, experiment: Experiment, options: TrainOptions) -> str:
@@ -197,7 +198,7 @@ def conduct(path: Path) -> int:
         return _attempt(cluster) != attempt
 
     def ground(experiment: Experiment, options: TrainOptions) -> ClusterSite:
-        labels = [part.constraint for part in slurm.components(experiment.groups, options.hosts)]
+        labels = [part.constraint for part in slurm.components(experiment.groups, options.cluster.hosts)]
         nodes = nodes_of_job(os.environ, labels)
         engine = SlurmEngine(nodes, run.logs, cluster / SECRET)
         secret = find_or_make_secret(cluster / SECRET)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,15 @@ from srl.api.status import RunStatus
 from srl.base.config import from_data, to_data
 from srl.base.errors import last_line
 from srl.base.importing import name_of
+from srl.base.machine import num_cores
 from srl.base.signals import signal_on_parent_death
 from srl.base.statistics import Mean, mean_of
 from srl.experiments.graph.prepare import prepare
-from srl.experiments.graph.standard import num_cores
-from srl.experiments.options.named import by_name, title_of
+from srl.experiments.options.algorithms import title_of
+from srl.experiments.options.keywords import merged
 from srl.experiments.options.train_options import TrainOptions
-from srl.experiments.recipes.apply import given_in
 from srl.experiments.session.session import RunFailed
-from srl.experiments.session.train import Run, make_options, resume, start
+from srl.experiments.session.train import Run, resume, start
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
 
@@ -75,12 +75,12 @@ def parse_seeds(text: str | int | Sequence[int]) -> tuple[int, ...]:
 
 def side_by_side(options: TrainOptions, count: int, cores: int) -> int:
     """How many runs at a time: a run of processes needs a core for each actor and trainer, by default all cores."""
-    if options.scheduler == "inline":
+    if options.workers.scheduler == "inline":
         needed = 1
-    elif options.actors is None:
+    elif options.workers.actors is None:
         needed = cores
     else:
-        needed = options.actors + options.trainers
+        needed = options.workers.actors + options.workers.trainers
     return max(1, min(count, cores // needed))
 
 
@@ -95,7 +95,7 @@ def sweep(
 ) -> Sweep:
     """Train with several seeds (a number of them, or the seeds themselves); the rest is as for :func:`srl.train`."""
     numbers = parse_seeds(seeds)
-    prepared = prepare(env, make_options(**options), given_in(by_name(options)))
+    prepared = prepare(env, *merged(TrainOptions(), options))
     return start_sweep(env, numbers, prepared.options, name, Path(root), on_status)
 
 
@@ -135,7 +135,7 @@ def _train_all(
         _in_processes(env if isinstance(env, str) else name_of(env), missing, options, path, jobs)
     else:
         for seed in missing:
-            if _train(env, replace(options, seed=seed), members[seed], on_status).state != "finished":
+            if _train(env, options.replace(seed=seed), members[seed], on_status).state != "finished":
                 break
     statuses = {seed: _status_of(run) for seed, run in members.items()}
     known = {seed: status for seed, status in statuses.items() if status is not None}
@@ -167,7 +167,7 @@ def _in_processes(env: str, seeds: Sequence[int], options: TrainOptions, path: P
         while waiting or running:
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
-                running[seed] = _launch(env, replace(options, seed=seed), path, f"{path.name}-{seed}")
+                running[seed] = _launch(env, options.replace(seed=seed), path, f"{path.name}-{seed}")
             time.sleep(WATCH_SECONDS)
             for seed, process in list(running.items()):
                 code = process.poll()

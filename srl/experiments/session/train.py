@@ -17,16 +17,15 @@ import msgspec
 from srl.api.experiment import Experiment
 from srl.api.status import RunStatus
 from srl.base.config import from_data
-from srl.base.errors import nearest
 from srl.base.seeding import derive
 from srl.controller.takeover import ControllerState
 from srl.experiments.graph.prepare import Prepared, look_at, prepare
+from srl.experiments.graph.sizes import with_actors, with_sizes
 from srl.experiments.graph.standard import standard_experiment
-from srl.experiments.options.named import by_name, title_of
-from srl.experiments.options.sizes import with_actors, with_sizes
+from srl.experiments.options.algorithms import title_of
+from srl.experiments.options.keywords import merged
+from srl.experiments.options.sections import AUTO, NONE
 from srl.experiments.options.train_options import TrainOptions
-from srl.experiments.recipes.apply import given_in
-from srl.experiments.recipes.recipe import AUTO, NONE
 from srl.experiments.session import checkpointing
 from srl.experiments.session.checkpointing import Restored
 from srl.experiments.session.compatibility import check_compatible
@@ -58,24 +57,6 @@ class Run:
         return self.path.name
 
 
-def make_options(**options: Any) -> TrainOptions:
-    """TrainOptions from keywords. An algorithm's own options come as a dictionary, ``ppo={"gamma": 0.99}``; `algo` may
-    also be an algorithm's config itself, and `graph` a function."""
-    merged: TrainOptions = _merge(TrainOptions(), by_name(options), "")
-    return merged
-
-
-def _merge(config: Any, changes: Mapping[str, Any], place: str) -> Any:
-    known = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    merged: dict[str, Any] = {}
-    for name, value in changes.items():
-        if name not in known:
-            raise ValueError(f"no option {place}{name!r}{nearest(name, known)}")
-        nested = dataclasses.is_dataclass(known[name]) and isinstance(value, Mapping)
-        merged[name] = _merge(known[name], value, f"{name}.") if nested else value
-    return dataclasses.replace(config, **merged)
-
-
 def train(
     env: str | Callable[..., Any],
     *,
@@ -95,7 +76,7 @@ def train(
     ``if __name__ == "__main__":``.
     """
     _refuse_in_worker()
-    prepared = prepare(env, make_options(**options), given_in(by_name(options)))
+    prepared = prepare(env, *merged(TrainOptions(), options))
     if verbose and on_status is None:
         print(prepared.recipe)
         return watched(lambda observe: launch(prepared, name, Path(root), observe))
@@ -133,7 +114,7 @@ def start(
     began: float | None = None,
 ) -> Run:
     """Train with exactly these options: the recipe that they name has set what it sets."""
-    complete = dataclasses.replace(options, recipe=NONE) if options.recipe == AUTO else options
+    complete = options.replace(recipe=NONE) if options.run.recipe == AUTO else options
     return launch(prepare(env, complete, None), name, root, on_status, began)
 
 
@@ -147,12 +128,12 @@ def launch(
     """Train what is prepared."""
     began = time.time() if began is None else began
     options = prepared.options
-    if options.scheduler == "slurm":
-        check_slurm(options.partition)
-    elif options.scheduler == "ray":
-        check_ray(options.address)
+    if options.workers.scheduler == "slurm":
+        check_slurm(options.cluster.partition)
+    elif options.workers.scheduler == "ray":
+        check_ray(options.cluster.address)
     run = _directory(root, name, prepared, began)
-    if options.scheduler == "slurm":
+    if options.workers.scheduler == "slurm":
         with _taken_back(run):
             job = _submit(run, prepared)
         return _follow(run, job, on_status)
@@ -176,7 +157,7 @@ def submit(prepared: Prepared, name: str | None, root: Path, dry_run: bool = Fal
     """Hand a run over to Slurm and leave it there. Returns what to tell the user; with `dry_run` the script."""
     if dry_run:
         return script_of(RunDirectory(root.resolve() / (name or "NAME")), prepared.experiment, prepared.options)
-    check_slurm(prepared.options.partition)
+    check_slurm(prepared.options.cluster.partition)
     run = _directory(root, name, prepared, time.time())
     with _taken_back(run):
         job = _submit(run, prepared)
@@ -193,7 +174,7 @@ def _directory(root: Path, name: str | None, prepared: Prepared, began: float) -
     if name:
         return run_directory.create(root, name)
     title, options = prepared.experiment.environment, prepared.options
-    return run_directory.create_default(root, title, title_of(options.algo), options.seed, began)
+    return run_directory.create_default(root, title, title_of(options.algo), options.run.seed, began)
 
 
 def _submit(run: RunDirectory, prepared: Prepared) -> str:
@@ -261,11 +242,11 @@ def resume(
     if steps is not None:
         changes = {"until_return": None, "steps": steps, **changes}
     config = found.read_config()
-    if changes.get("scheduler", config["options"]["fields"].get("scheduler")) == "slurm":
+    if merged(from_data(config["options"]), changes)[0].workers.scheduler == "slurm":
         # The job itself will hold the directory.
-        return _resume(found, config, by_name(changes), on_status, began)
+        return _resume(found, config, changes, on_status, began)
     with found.locked():
-        return _resume(found, config, by_name(changes), on_status, began)
+        return _resume(found, config, changes, on_status, began)
 
 
 def _resume(
@@ -275,20 +256,20 @@ def _resume(
     on_status: Callable[[RunStatus], None] | None,
     began: float,
 ) -> Run:
-    options: TrainOptions = _merge(from_data(config["options"]), changes, "")
-    check_sinks(options.sinks)
+    options, given = merged(from_data(config["options"]), changes)
+    check_sinks(options.run.sinks)
     newest = checkpoints.latest(run.checkpoints)
     if newest is None:
         raise RunFailed(f"{run.path} has no checkpoint to go on from; start it anew with `srl train`")
     restored = checkpointing.read(newest)
-    if restored.steps >= options.steps:
+    if restored.steps >= options.run.steps:
         raise RunFailed(
-            f"{run.name} has {restored.steps:,} of {options.steps:,} steps already; ask for more: "
-            f"srl resume {run.name} --steps {2 * options.steps}"
+            f"{run.name} has {restored.steps:,} of {options.run.steps:,} steps already; ask for more: "
+            f"srl resume {run.name} --steps {2 * options.run.steps}"
         )
-    restored, prepared = _go_on(restored, _as_written(config, options, tuple(changes)))
-    if options.scheduler == "slurm":
-        check_slurm(options.partition)
+    restored, prepared = _go_on(restored, _as_written(config, options, given))
+    if options.workers.scheduler == "slurm":
+        check_slurm(options.cluster.partition)
         return _follow(run, _submit(run, prepared), on_status)
     return _finished(_session(run, prepared, on_status, began, restored).run())
 
@@ -304,9 +285,9 @@ def _as_written(
     probed = look_at(environment, options)
     sized = with_sizes(options, config.get("sizes", {}), before, given)
     # The number of actors that somebody asked for counts for the batch, one that was chosen does not.
-    asked = dataclasses.replace(sized, actors=options.actors)
+    asked = sized.replace(actors=options.workers.actors)
     experiment = standard_experiment(config["environment"], environment, probed, asked)
-    experiment = with_actors(experiment, sized.actors)
+    experiment = with_actors(experiment, sized.workers.actors)
     return Prepared(options, environment, experiment, "", probed.why_not_resumable)
 
 
@@ -314,10 +295,10 @@ def _go_on(restored: Restored, prepared: Prepared) -> tuple[Restored, Prepared]:
     """A checkpoint and an experiment as they fit together."""
     options, experiment = prepared.options, prepared.experiment
     check_compatible(restored.facts["description"], experiment.description, restored)
-    restored = checkpointing.for_graph(restored, experiment, options.scheduler)
+    restored = checkpointing.for_graph(restored, experiment, options.workers.scheduler)
     if restored.workers is None:
         # Seeds that were not used yet: nobody should live through the run's first episodes again.
-        experiment = dataclasses.replace(experiment, seed=derive(options.seed, "resumed", restored.version))
+        experiment = dataclasses.replace(experiment, seed=derive(options.run.seed, "resumed", restored.version))
     return restored, dataclasses.replace(prepared, experiment=experiment)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from srl.base.config import from_data
-from srl.experiments.options.train_options import ALGORITHMS, TrainOptions
+from srl.experiments.options.algorithms import ALGORITHMS
+from srl.experiments.options.train_options import SECTION_OF, TrainOptions
 from srl.storage import ROOT, run_directory
 
 PREFIX = "--algo."
@@ -37,7 +37,7 @@ def options_before(arguments: Sequence[str]) -> TrainOptions:
     The defaults where there is none such: the command itself will complain."""
     if arguments[:1] != [RESUME]:
         return TrainOptions()
-    from srl.experiments.options.sizes import with_sizes
+    from srl.experiments.graph.sizes import with_sizes
 
     words = list(arguments)
     for word in words:
@@ -98,36 +98,24 @@ def _is_number(word: str) -> bool:
 
 
 def given_on(words: Sequence[str]) -> frozenset[str]:
-    """The names of the options among them: `--ppo.no-normalize-observation` gives `ppo.normalize_observation`."""
+    """The names of the options among them: `--ppo.no-normalize-observation` gives `algo.normalize_observation`."""
     names: set[str] = set()
     for word in words:
         if word.startswith("--"):
             owner, dot, name = word[2:].partition("=")[0].replace("-", "_").rpartition(".")
-            names.add(owner + dot + name.removeprefix("no_"))
+            names.add(("algo" if owner in ALGORITHMS else owner) + dot + name.removeprefix("no_"))
     return frozenset(names)
 
 
 def given_values(options: TrainOptions, given: Collection[str]) -> dict[str, Any]:
-    """The options of these names as keywords for :func:`srl.resume`: ``{"steps": 5, "ppo": {"gamma": 0.9}}``."""
+    """The options of these names as keywords for :func:`srl.resume`: ``{"steps": 5, "algorithm": {"gamma": 0.9}}``."""
     values: dict[str, Any] = {}
     for name in sorted(given):
         owner, _, last = name.rpartition(".")
-        if owner in ALGORITHMS:
-            values.setdefault(owner, {})[last] = getattr(getattr(options, owner), last)
-        elif name in {field.name for field in fields(TrainOptions)}:
-            values[name] = getattr(options, name)
+        if owner == "algo":
+            values.setdefault("algorithm", {})[last] = getattr(options.algorithm, last)
+        elif name == "algo":
+            values[name] = options.algo
+        elif name in SECTION_OF:
+            values[name] = options.value(name)
     return values
-
-
-def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
-    """Options of an environment or algorithm, each written NAME=VALUE; values are JSON where they can be."""
-    parsed: dict[str, Any] = {}
-    for pair in pairs:
-        name, separator, text = pair.partition("=")
-        if not separator:
-            raise ValueError(f"an option of an environment or algorithm is written NAME=VALUE; found {pair!r}")
-        try:
-            parsed[name] = json.loads(text)
-        except json.JSONDecodeError:
-            parsed[name] = text
-    return parsed

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from srl.api.experiment import Experiment
-from srl.experiments.options.train_options import TrainOptions
+from srl.experiments.options.train_options import SECTION_OF, TrainOptions
 
 PLACE = {"scheduler", "hosts"}
 """Options that give a run other cores, for which the number of actors is chosen anew."""
@@ -36,11 +36,11 @@ def with_sizes(
 ) -> TrainOptions:
     """The options of a run that goes on, with the sizes it had where they leave one open. `given` are those that the
     user gave now: what he changes is not held to sizes that came of what was there `before`."""
-    changed = {name for name in given if getattr(options, name) != getattr(before, name)}
+    changed = {name for name in given if name in SECTION_OF and options.value(name) != before.value(name)}
     anew = {*given, *(["actors"] if changed & PLACE else []), *(["batch"] if changed & BLOCK else [])}
-    open_still = (name for name in CHOSEN if name in sizes and name not in anew and getattr(options, name) is None)
+    open_still = (name for name in CHOSEN if name in sizes and name not in anew and options.value(name) is None)
     kept: dict[str, Any] = {name: sizes[name] for name in open_still}
-    return replace(options, **kept)
+    return options.replace(**kept)
 
 
 def with_actors(experiment: Experiment, count: int | None) -> Experiment:

@@ -1,0 +1,213 @@
+"""The options of `srl train`, one class per concern. The help of the command line is made from the texts here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from srl.api.lanes import LONGEST_EPISODE
+
+AUTO, NONE = "auto", "none"
+"""Recipes by name: the one that fits the environment, and none at all."""
+CLUSTERS = ("hosts", "ray", "slurm")
+"""Schedulers whose workers run on several machines."""
+
+
+def _check_at_least_one(section: object, *names: str) -> None:
+    for name in names:
+        value = getattr(section, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, found {value}")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What is trained, and for how long."""
+
+    steps: int = 1_000_000
+    """Agent decisions to train on. Several policies share them in proportion to their numbers of agents; the run ends
+    when each has its share."""
+    until_return: float | None = None
+    """Mean return of the last 100 episodes at which the run ends early."""
+    seed: int = 0
+    """Seed of environments, networks and exploration."""
+    recipe: str = AUTO
+    """Tuned values for the options that you do not set. `auto`: the recipe of the environment's family, or one for its
+    spaces; `none`: the defaults shown here; or a recipe by name (`srl help recipes`)."""
+    scale: float | None = None
+    """Factor for the recipe's batch. Default: 1, except for recipes made for a cluster (hide-and-seek), where 1 is the
+    paper's batch and smaller machines take less."""
+    action_repeat: int = 1
+    """Environment steps per decision; their rewards are added up. For plain Gymnasium environments in which noise that
+    changes at every step gets nowhere. `steps`, `horizon` and `gamma` count decisions."""
+    sinks: tuple[str, ...] = ("tensorboard",)
+    """Destinations of metrics beside metrics.jsonl: `tensorboard`, `wandb`, `mlflow`, or your own function as
+    `package.module:function`. W&B and MLflow are configured by their own environment variables."""
+    graph: str = ""
+    """Function that changes the graph of workers, as `package.module:function` or `path/file.py:function`. It receives
+    the standard Experiment and returns the one to run."""
+    env_args: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the environment."""
+
+    def __post_init__(self) -> None:
+        _check_at_least_one(self, "steps", "action_repeat")
+        if self.scale is not None and not self.scale > 0.0:
+            raise ValueError(f"scale must be positive, found {self.scale}")
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Workers: where they run, how many there are, and how much data they exchange."""
+
+    scheduler: Literal["processes", "inline", "hosts", "ray", "slurm"] = "processes"
+    """Where workers run. `processes`: on all cores of this machine; `inline`: in one thread, repeatable bit for bit;
+    `hosts`: also on machines where `srl agent` was started; `ray`: on the nodes of a Ray cluster; `slurm`: in a job."""
+    inference: Literal["auto", "inline", "host", "remote"] = "auto"
+    """Where inference runs. `inline`: inside each actor; `host`: in policy workers, over shared memory; `remote`: in
+    policy workers, over TCP; `auto`: inline without an accelerator, else host."""
+    actors: int | None = None
+    """Number of processes that step environments. Default: chosen for this machine."""
+    lanes: int | None = None
+    """Environment copies that an actor steps together. Default: chosen for the environment."""
+    ring: int | None = None
+    """Groups of lanes per actor: while one waits for decisions, the others step. Default: 1 for inline inference, else
+    2."""
+    horizon: int | None = None
+    """Steps in a block, the rollout that a lane hands to the trainer. Default: chosen for the environment."""
+    batch: int | None = None
+    """Decisions per update; a multiple of lanes x horizon. Default: one block of every lane of one actor, or of all
+    actors if you set `actors`; the number of cores never changes it."""
+    trainers: int = 1
+    """Number of data-parallel trainers; each takes its share of the batch."""
+    policies: int = 1
+    """Number of policy workers, unless inference is inline."""
+    in_flight: int = 1
+    """Batches that a policy worker processes at a time; more than 1 suits an accelerator that is busy or far away."""
+    max_lag: int = 1
+    """Versions that the acting policy may be behind the update that learns from its data. 0: exactly synchronous."""
+    hang_timeout: float = 60.0
+    """Seconds in one environment step or one update after which a worker counts as stuck."""
+    max_env_failures: int = 10
+    """Environment failures per minute and actor at which the run ends."""
+
+    def __post_init__(self) -> None:
+        _check_at_least_one(self, "trainers", "policies", "in_flight", "actors", "lanes", "ring", "horizon", "batch")
+        if self.max_lag < 0:
+            raise ValueError(f"max_lag must be 0 (synchronous) or more, found {self.max_lag}")
+        if self.scheduler == "inline" and self.trainers > 1:
+            raise ValueError("several trainers need processes: use --scheduler processes")
+        if self.scheduler == "inline" and self.inference == "remote":
+            raise ValueError("remote inference needs processes: use --scheduler processes")
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Runs over several machines: `--scheduler hosts`, `ray` or `slurm`."""
+
+    hosts: int = 1
+    """Number of machines to wait for before the run starts, this one included with `hosts`. More may join later."""
+    hosts_timeout: float = 60.0
+    """Seconds to wait for them."""
+    bind: str = "127.0.0.1"
+    """Address of this machine at which agents join, as HOST or HOST:PORT."""
+    secret_file: str = ""
+    """File with the secret that agents need to join, created if it is missing. Default: ~/.srl/secret."""
+    encrypt: bool = False
+    """Encrypt traffic between hosts, which is always authenticated. The connections between trainers (gloo, NCCL) are
+    neither."""
+    headless: float = 600.0
+    """Seconds that agents and workers of `hosts` continue after this command is killed, for `srl attach` to find."""
+    address: str = ""
+    """Address of Ray's head as HOST:PORT. Default: the cluster that this machine belongs to."""
+    partition: str = ""
+    """Partition of Slurm. Default: the cluster's own."""
+    slurm_options: tuple[str, ...] = ()
+    """More options for `sbatch`, without dashes: time=4:00:00 account=me."""
+    resources: tuple[str, ...] = ()
+    """Resources of each worker of a group, as GROUP=NAME:AMOUNT,..., for example trainers=gpu:1,cpu:4
+    actors=cpu:2,memory_mb:500,node:fast. GROUP may be a pattern ('trainers*'). Default: one CPU, and with a `device` of
+    cuda one GPU per trainer, which policy workers share."""
+
+    def __post_init__(self) -> None:
+        _check_at_least_one(self, "hosts")
+
+
+@dataclass(frozen=True)
+class AgentOptions:
+    """Environments with several agents: which agents share a policy, and self-play."""
+
+    roles: tuple[str, ...] = ()
+    """Agents that share a policy, as PATTERN=POLICY, e.g. 'hider*=hiders' 'seeker*=seekers'. Settings of a role follow
+    after commas: 'seeker*=seekers,horizon=40', any option of its algorithm ('gamma=0.9'), another algorithm
+    ('algo=a2c'), or a policy that does not learn ('frozen=RUN' or 'frozen=RUN@CHECKPOINT'). Default: agents with the
+    same spaces share a policy."""
+    team_reward: bool = False
+    """Give each agent the mean reward of all agents that share its policy."""
+    self_play: Literal["none", "uniform", "prioritized"] = "none"
+    """Opponents of the one policy that plays all sides: its newest version and past ones, drawn with equal chances
+    (`uniform`) or by how hard they are to beat (`prioritized`). One agent of each copy learns. `none`: all agents
+    learn."""
+    self_play_share: float = 0.5
+    """Share of games against past versions, in [0, 1]."""
+    self_play_every: int = 20
+    """Updates between two versions that are kept as opponents."""
+    self_play_versions: int = 12
+    """Number of past versions to keep as opponents, spread over the run, from 1 to 16."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.self_play_share <= 1.0:
+            raise ValueError(f"self_play_share is a share of games, in [0, 1]; found {self.self_play_share}")
+        if self.self_play_every < 1 or not 1 <= self.self_play_versions <= 16:
+            raise ValueError(
+                f"self_play_every must be at least 1 and self_play_versions 1 to 16; found {self.self_play_every} and "
+                f"{self.self_play_versions}"
+            )
+        if self.self_play != "none" and self.roles:
+            raise ValueError("self-play has one policy for all agents; leave --roles out")
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Evaluation in the background while the run trains."""
+
+    eval_every: int = 0
+    """Steps between two evaluations; 0: none. An evaluator plays whole episodes with the newest parameters, and the
+    best checkpoint is kept (`--checkpoint best`)."""
+    eval_episodes: int = 10
+    """Number of episodes per evaluation."""
+    eval_share: float = 0.03
+    """Share of one core that evaluation may use, in (0, 1]."""
+    eval_greedy: bool = True
+    """Take the likeliest actions; otherwise they are sampled as in training."""
+    eval_max_steps: int = LONGEST_EPISODE
+    """Steps after which an episode is truncated, for environments whose episodes may never end."""
+
+    def __post_init__(self) -> None:
+        if self.eval_every < 0 or self.eval_episodes < 1 or self.eval_max_steps < 1:
+            raise ValueError(
+                f"eval_every must be 0 (no evaluation) or more, eval_episodes and eval_max_steps at least 1; found "
+                f"{self.eval_every}, {self.eval_episodes} and {self.eval_max_steps}"
+            )
+        if not 0.0 < self.eval_share <= 1.0:
+            raise ValueError(f"eval_share is a share of one core, in (0, 1]; found {self.eval_share}")
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """Checkpoints and the journal of a run."""
+
+    checkpoint_seconds: float = 30.0
+    """Seconds between two checkpoints."""
+    keep_last: int = 3
+    """Number of newest checkpoints to keep. The best one, by evaluation or else by mean return, is kept too."""
+    keep_every: int = 0
+    """Also keep one checkpoint every N steps; 0: none. In self-play the default keeps one per opponent, so that a
+    resumed run finds them."""
+    journal: bool = False
+    """Record every update with its inputs and its result, for `srl chaos` to check."""
+
+    def __post_init__(self) -> None:
+        _check_at_least_one(self, "keep_last")
+        if self.keep_every < 0:
+            raise ValueError(f"keep_every must be a number of steps, or 0 for none, found {self.keep_every}")

@@ -1,0 +1,78 @@
+"""Policies in checkpoints: which checkpoint is meant, and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from srl.api.algorithm import AlgorithmConfig
+from srl.api.spaces import Space
+from srl.base.config import from_data
+from srl.base.errors import nearest
+from srl.base.tree import Array
+from srl.storage import ROOT, checkpoints, run_directory
+from srl.storage.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class SavedPolicy:
+    """One policy of a checkpoint, which works wherever it is copied to."""
+
+    name: str
+    algorithm: AlgorithmConfig
+    observation: Space
+    action: Space
+    parameters: Array
+    facts: Mapping[str, Any]
+
+    @property
+    def mask_key(self) -> str:
+        """The part of the observation that says which actions are allowed, if there is one of this name."""
+        return self.algorithm.action_mask_key()
+
+    @property
+    def global_keys(self) -> tuple[str, ...]:
+        """Parts of the observation that only the critic saw: acting does not need them."""
+        return self.algorithm.global_observation_keys()
+
+
+def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:
+    """Return the directory of a checkpoint, given by a run and its name, or by its own path."""
+    if checkpoints.is_checkpoint(Path(path)):
+        return Path(path)
+    return choose_checkpoint(run_directory.find(path, ROOT), checkpoint)
+
+
+def read_policy(source: Path, policy: str = "", or_only: bool = False) -> SavedPolicy:
+    """Return the policy of this name in a checkpoint, by default the first. With `or_only`, a checkpoint with a single
+    policy matches any name."""
+    arrays, facts = checkpoints.read(source)
+    described = checkpoints.policies_in(source, facts)
+    name = policy or next(iter(described))
+    if name not in described and or_only and len(described) == 1:
+        name = next(iter(described))
+    if name not in described:
+        others = f"; it has {', '.join(described)}"
+        raise ValueError(f"{source} has no policy {name!r}{nearest(name, described) or others}")
+    parts = {part: from_data(described[name][part]) for part in ("algorithm", "observation", "action")}
+    return SavedPolicy(name, **parts, parameters=arrays[f"{name}/parameters"], facts=facts["policies"][name])
+
+
+def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
+    """Return the checkpoint that `which` names; the ValueError for an unknown step lists the kept ones."""
+    known = checkpoints.checkpoints(run.checkpoints)
+    if not known:
+        raise FileNotFoundError(f"{run.path} has no checkpoint yet")
+    if which == "latest":
+        return known[-1]
+    if which == "best":
+        return checkpoints.latest(run.checkpoints / checkpoints.BEST) or checkpoints.best(run.checkpoints) or known[-1]
+    if isinstance(which, Path) or not str(which).isdigit():
+        return Path(str(which))
+    steps = {checkpoints.step_of(path): path for path in known}
+    if int(which) not in steps:
+        kept = ", ".join(f"{step:,}" for step in steps)
+        raise ValueError(f"no checkpoint of step {int(which):,} is kept in {run.checkpoints}; there are {kept}")
+    return steps[int(which)]
