@@ -20,7 +20,7 @@ from srl.base.tree import Array, Tree
 from srl.checks import algorithm
 from srl.checks.algorithm import ProbeResult, has_failed
 from srl.cli.main import main
-from srl.experiments.options.train_options import ALGORITHMS
+from srl.experiments.options.algorithms import ALGORITHMS
 from srl.experiments.session.session import RunFailed
 from srl.testing import check_algo
 from srl.testing.algorithms import CountingConfig
