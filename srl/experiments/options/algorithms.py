@@ -10,8 +10,8 @@ from typing import Any
 from srl.algorithms.a2c import A2CConfig
 from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.mappo import IPPOConfig, MAPPOConfig
-from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppg import PPGConfig
+from srl.algorithms.ppo.config import PPOConfig
 from srl.api.algorithm import AlgorithmConfig
 from srl.base.errors import nearest
 from srl.base.importing import load_object, name_of
