@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from srl.base.part_names import PARTS
+from srl.base.object_names import PARTS
 
 PACKAGE = Path(__file__).parent.parent / "srl"
 
@@ -123,7 +123,7 @@ def test_nothing_unpickles_or_evaluates_data() -> None:
 
 
 def test_short_names_of_parts_point_to_existing_classes() -> None:
-    """Moving a class means to change its path in srl/base/part_names.py; saved runs keep working."""
+    """Moving a class means to change its path in srl/base/object_names.py; saved runs keep working."""
     defined = {
         f"{'.'.join(('srl', *path.relative_to(PACKAGE).with_suffix('').parts))}:{node.name}"
         for _, path, tree in modules()

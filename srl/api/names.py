@@ -1,4 +1,4 @@
-"""The name service: where endpoints are found. Entries carry leases, so that the dead disappear."""
+"""The name service: addresses of endpoints by name. The controller removes the entries of a worker that ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 @runtime_checkable
 class NameService(Protocol):
     def register(self, name: str, address: str) -> None:
-        """Publish an endpoint; the entry lives while its owner does. A later registration replaces an earlier one."""
+        """Publish an endpoint, for as long as this worker lives. A later registration replaces an earlier one."""
 
     def lookup(self, prefix: str) -> dict[str, str]:
-        """All live entries whose names start with `prefix`: name -> address. Local and cheap."""
+        """Return all entries whose names start with `prefix`: name -> address. Cheap: it reads a local copy."""

@@ -1,1 +1,1 @@
-"""Foundations without any reinforcement learning: trees, configuration, wire format, clocks, seeds."""
+"""Foundations without reinforcement learning: trees, configurations, the wire format, shared memory, clocks, seeds."""

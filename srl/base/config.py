@@ -1,6 +1,6 @@
 """Conversion of configurations (frozen dataclasses) to plain data for files and messages, and back.
 
-A dataclass becomes `{"type": NAME, "fields": {...}}`, where NAME is a short name of :mod:`srl.base.part_names` or
+A dataclass becomes `{"type": NAME, "fields": {...}}`, where NAME is a short name of :mod:`srl.base.object_names` or
 `package.module:Class`. A value that JSON cannot express becomes `{"type": "tuple" | "path" | "float" | "dict",
 "value": ...}`, unless the type hint of its field already says what it is. Nothing is ever unpickled.
 """
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from srl.base.errors import nearest
-from srl.base.part_names import load_part, part_name
+from srl.base.object_names import load_part, part_name
 
 NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 

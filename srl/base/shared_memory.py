@@ -1,4 +1,4 @@
-"""Memory that processes of one host can share, and that vanishes with the last of them: no name, no file."""
+"""Memory that processes of a host share. It has no name and no file, and is freed with its last process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from srl.base.tree import Array
 
 
 class Memory:
-    """A block of zeroed bytes in a memfd. Pages are taken when first touched, so a generous size costs nothing."""
+    """A block of zeroed bytes in a memfd. Pages are allocated when first written, so a generous size costs nothing."""
 
     def __init__(self, fd: int, nbytes: int) -> None:
         self.fd = fd
@@ -21,33 +21,33 @@ class Memory:
 
     @classmethod
     def create(cls, name: str, nbytes: int) -> Memory:
-        """New memory; `name` shows in /proc only. Raises MemoryError where the host has no room for it."""
+        """Allocate memory; `name` is only visible in /proc. Raises MemoryError if the host has too little."""
         fd = os.memfd_create(f"srl-{name}", os.MFD_CLOEXEC)
         try:
             os.ftruncate(fd, nbytes)
             return cls(fd, nbytes)
         except OSError as error:
             os.close(fd)
-            raise MemoryError(f"no room for {nbytes / 2**20:.0f} MB of shared memory ({name}): {error}") from error
+            raise MemoryError(f"cannot allocate {nbytes / 2**20:.0f} MB of shared memory ({name}): {error}") from error
 
     @classmethod
     def from_fd(cls, fd: int) -> Memory:
-        """Map memory received from another process; takes the descriptor over."""
+        """Map memory received from another process. The new object owns the descriptor."""
         return cls(fd, os.fstat(fd).st_size)
 
     def remap(self) -> None:
-        """See what another process added to it since; earlier views stay valid."""
+        """Map the memory again after another process has enlarged it; earlier views stay valid."""
         self.nbytes = os.fstat(self.fd).st_size
         self._map = mmap.mmap(self.fd, self.nbytes)
         self.bytes = np.frombuffer(self._map, np.uint8)
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> Array:
-        """A view; it keeps the mapping alive, also after `close`."""
+        """Return a view, which keeps the mapping alive even after `close`."""
         count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         return self.bytes[offset : offset + count].view(dtype).reshape(shape)
 
     def close(self) -> None:
-        """Give the descriptor back; the mapping goes when the last view does."""
+        """Close the descriptor; the mapping is freed with the last view."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -1,4 +1,4 @@
-"""Whole states in shared memory: a writer replaces them, readers on the host never see half of one."""
+"""Versioned states in shared memory: one process writes them, and readers on the host never see a partial one."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from srl.base.tree import Array
 HEADER_BYTES = 1 << 17
 LAYOUT_OFFSET = 1 << 12
 FACTS_BYTES = 1 << 18
-"""At most, for each slot; pages that are not written take no memory."""
+"""Largest size of the facts of a state; pages that are not written take no memory."""
 _MAGIC = 0x53524C534E4150
 _READY, _SLOT_BYTES, _LAYOUT_BYTES, _ACTIVE = 0, 1, 2, 3
-_SLOTS = 16  # for each slot: sequence (odd while it is written) and version
+_SLOTS = 16  # for each slot: sequence number (odd during a write) and version
 
 
 class Snapshot:
-    """States of one layout, each with a version and facts, in `num_slots` slots of a growing memory.
+    """States of one layout, each with a version and facts, in `num_slots` slots of shared memory.
 
-    A write goes to a slot that nobody reads and becomes visible by one store, so a writer that is killed in the middle
-    leaves the former state whole. `keep` are slots that may not be written (a tag points to them).
+    A write goes to an inactive slot and becomes visible by a single store, so a writer that is killed in the middle
+    leaves the previous state intact.
     """
 
     def __init__(self, memory: Memory, num_slots: int = 3) -> None:
         self._memory = memory
-        self._header = memory.bytes[:LAYOUT_OFFSET].data.cast("q")  # stays valid when the memory grows
+        self._header = memory.bytes[:LAYOUT_OFFSET].data.cast("q")  # stays valid if the memory grows
         self.num_slots = num_slots
         self._layout: dict[str, tuple[str, tuple[int, ...], int]] | None = None
 
@@ -44,34 +44,36 @@ class Snapshot:
 
     @property
     def version(self) -> int:
-        """Of the newest whole state; -1 before the first."""
+        """Version of the newest state; -1 before the first."""
         header = self._header
         active = int(header[_ACTIVE])
         return int(header[_SLOTS + 2 * (active - 1) + 1]) if active else -1
 
     @property
     def active_slot(self) -> int | None:
-        """Where the newest whole state lies."""
+        """Slot of the newest state."""
         active = int(self._header[_ACTIVE])
         return active - 1 if active else None
 
     def write(
         self, version: int, arrays: Mapping[str, Array], facts: Mapping[str, Any], keep: frozenset[int] = frozenset()
     ) -> int:
-        """Add a state and make it the newest; returns its slot."""
+        """Add a state and make it the newest. Return its slot. `keep`: slots that must not be overwritten."""
         if not self._header[_READY]:
             self._lay_out(arrays)
         layout = self._known_layout()
         _check_layout(arrays, layout)
         text = msgspec.json.encode(dict(facts))
         if len(text) > FACTS_BYTES - 8:
-            raise ValueError(f"facts of a state take {len(text)} bytes; at most {FACTS_BYTES - 8} fit")
+            raise ValueError(f"the facts of a state take {len(text)} bytes; the limit is {FACTS_BYTES - 8}")
         header = self._header
         active = int(header[_ACTIVE]) - 1
         free = [slot for slot in range(self.num_slots) if slot != active and slot not in keep]
-        slot = min(free, key=lambda s: int(header[_SLOTS + 2 * s + 1]))  # the oldest: a slow reader may hold the others
+        slot = min(
+            free, key=lambda s: int(header[_SLOTS + 2 * s + 1])
+        )  # the oldest: a slow reader may still read the others
         sequence = _SLOTS + 2 * slot
-        writing = int(header[sequence]) | 1  # odd also where a writer was killed in the middle of this slot
+        writing = int(header[sequence]) | 1  # also odd if a writer was killed in the middle of this slot
         header[sequence] = writing
         body = self._slot(slot)
         body[:8].view("int64")[0] = len(text)
@@ -84,7 +86,7 @@ class Snapshot:
         return slot
 
     def read(self, slot: int | None = None) -> tuple[int, dict[str, Array], dict[str, Any]] | None:
-        """A copy of the newest state (or of a kept slot): version, arrays, facts. None before the first."""
+        """Return a copy of the newest state (or of `slot`): version, arrays, facts. None before the first write."""
         while True:
             header = self._header
             if not header[_ACTIVE]:
@@ -111,7 +113,9 @@ class Snapshot:
             offset += -(-array.nbytes // 64) * 64
         text = msgspec.json.encode(layout)
         if len(text) > HEADER_BYTES // 2 - LAYOUT_OFFSET:
-            raise ValueError(f"a state of {len(layout)} arrays is too finely divided; join them")
+            raise ValueError(
+                f"the layout of {len(layout)} arrays does not fit into the header; concatenate some of them"
+            )
         os.ftruncate(self._memory.fd, HEADER_BYTES + self.num_slots * offset)
         header = self._header
         self._memory.bytes[LAYOUT_OFFSET : LAYOUT_OFFSET + len(text)] = np.frombuffer(text, np.uint8)
@@ -129,18 +133,20 @@ class Snapshot:
     def _slot(self, slot: int) -> Array:
         size = int(self._header[_SLOT_BYTES])
         end = HEADER_BYTES + (slot + 1) * size
-        if self._memory.nbytes < end:  # the writer laid it out after we mapped it
+        if self._memory.nbytes < end:  # the writer enlarged the memory after it was mapped here
             self._memory.remap()
         return self._memory.bytes[end - size : end]
 
 
 def _check_layout(arrays: Mapping[str, Array], layout: Mapping[str, tuple[str, tuple[int, ...], int]]) -> None:
     if set(arrays) != set(layout):
-        raise ValueError(f"a state of {sorted(arrays)}; it was one of {sorted(layout)} before")
+        raise ValueError(f"expected a state with the arrays {sorted(layout)}, found {sorted(arrays)}")
     for key, (dtype, shape, _) in layout.items():
         array = arrays[key]
         if array.shape != shape or array.dtype.name != dtype:
-            raise ValueError(f"state {key!r} is {array.dtype.name}{array.shape}; it was {dtype}{shape} before")
+            raise ValueError(
+                f"array {key!r} of a state: expected {dtype}{shape}, found {array.dtype.name}{array.shape}"
+            )
 
 
 def _nbytes(dtype: str, shape: tuple[int, ...]) -> int:

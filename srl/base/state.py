@@ -1,4 +1,4 @@
-"""States: all that a thing needs to go on exactly, as arrays by name. Parts nest by prefix, plain data is text."""
+"""States: named arrays from which an object continues exactly. Nested parts have prefixes; plain data is JSON text."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ State: TypeAlias = Mapping[str, Array]
 
 
 class NotResumable(RuntimeError):
-    """Something cannot be put into arrays, or a saved state does not fit; the message says where and what."""
+    """An object cannot be saved as arrays, or a saved state does not fit it; the message says which and why."""
 
 
 class NotYet(NotResumable):
-    """Something is just being built or met; a moment later it can be saved."""
+    """An object cannot be saved at this moment, because a part of it is still being built or connected; try again."""
 
 
 def under(prefix: str, state: State) -> dict[str, Array]:
-    """A part's state under its name."""
+    """Add `prefix/` to all names of a part's state."""
     return {f"{prefix}/{key}": value for key, value in state.items()}
 
 
 def part(state: State, prefix: str) -> dict[str, Array]:
-    """What :func:`under` put there."""
+    """Return the part of a state that :func:`under` named with `prefix`."""
     return {key.removeprefix(f"{prefix}/"): value for key, value in state.items() if key.startswith(f"{prefix}/")}
 
 
 def pack(value: Any) -> Array:
-    """Dictionaries with string keys, lists, strings, numbers (of any size, also not finite), booleans and None."""
+    """Encode plain data as text: dictionaries with string keys, lists, strings, numbers (any size, also not finite),
+    booleans and None."""
     return np.frombuffer(json.dumps(value).encode(), np.uint8).copy()
 
 

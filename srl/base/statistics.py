@@ -1,4 +1,4 @@
-"""Means and how far to trust them."""
+"""Means with confidence intervals."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 Z = 1.959963984540054
-"""Of the normal distribution, 95 % lie within so many deviations of the mean."""
+"""95 % of a normal distribution are within this many deviations of its mean."""
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean and half the width of its 95 % interval; infinite where a single value tells nothing about others."""
+    """A mean, and half the width of its 95 % confidence interval, which is infinite for a single value."""
 
     value: float
     interval: float
@@ -22,10 +22,10 @@ class Mean:
 
 
 def t_quantile(freedom: int) -> float:
-    """Student's t: 95 % lie within this many deviations. Few values need far more room than the normal's 1.96.
+    """Return the two-sided 95 % quantile of Student's t, which is far above the normal's 1.96 for few values.
 
-    Exact for one and two degrees of freedom, beyond that the Cornish-Fisher expansion around the normal quantile
-    (Abramowitz & Stegun 26.7.5), which is off by 0.003 at three and less beyond.
+    It is exact for one and two degrees of freedom. Above, it is the Cornish-Fisher expansion around the normal quantile
+    (Abramowitz & Stegun 26.7.5), with an error of 0.003 at three degrees and less beyond.
     """
     if freedom < 1:
         return math.inf
@@ -43,7 +43,7 @@ def t_quantile(freedom: int) -> float:
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """The mean of independent values, with the interval that Student's t gives it."""
+    """Return the mean of independent values with its interval by Student's t."""
     count = len(values)
     if count == 0:
         return Mean(math.nan, math.inf, 0)
@@ -52,7 +52,7 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 
 def spread(values: Sequence[float]) -> list[float]:
-    """Median, 95th percentile (a value that was met) and maximum; nothing of nothing."""
+    """Return median, 95th percentile (one of the values) and maximum; an empty list for no values."""
     if not values:
         return []
     return [float(np.median(values)), float(np.quantile(values, 0.95, method="closest_observation")), max(values)]

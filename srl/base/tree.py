@@ -1,4 +1,4 @@
-"""Trees: an array, or a dictionary of trees. The one shape in which data moves through SRL."""
+"""Trees: an array, or a dictionary of trees. All data in SRL has this form."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class ArraySpec:
 
 
 def joined(path: str, key: str) -> str:
-    """The path of a part, given that of the whole."""
+    """Return the path of the part `key` of the tree at `path`."""
     return f"{path}{SEPARATOR}{key}" if path else key
 
 
 def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every leaf with its path (`camera/left`), keys in sorted order; a bare leaf has the path ``""``."""
+    """Yield every leaf with its path (`camera/left`), in sorted order of the keys; a bare leaf has the path ``""``."""
     if isinstance(tree, Mapping):
         for key in sorted(tree):
             yield from leaves(tree[key], joined(prefix, key))
@@ -46,7 +46,7 @@ def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def from_leaves(items: Mapping[str, Any]) -> Any:
-    """The inverse of :func:`leaves`."""
+    """Build a tree from its leaves by path: the inverse of :func:`leaves`."""
     if "" in items:
         return items[""]
     root: dict[str, Any] = {}
@@ -60,14 +60,14 @@ def from_leaves(items: Mapping[str, Any]) -> Any:
 
 
 def map_tree(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """Apply `function` to each leaf, or to the leaves that stand at the same place of several trees."""
+    """Apply `function` to each leaf, or to the leaves with the same path in several trees."""
     if isinstance(tree, Mapping):
         return {key: map_tree(function, value, *(other[key] for other in others)) for key, value in tree.items()}
     return function(tree, *others)
 
 
 def assign(target: Tree, source: Tree) -> None:
-    """Copy every leaf of `source` into the same place of `target`."""
+    """Copy every leaf of `source` into the leaf of `target` with the same path."""
     if isinstance(target, Mapping):
         for key, value in target.items():
             assign(value, source[key])
@@ -76,7 +76,7 @@ def assign(target: Tree, source: Tree) -> None:
 
 
 def lane_of(batch: Any, lane: int) -> Any:
-    """One of a batch of native values: arrays, and dictionaries and tuples of them."""
+    """Return the value of one lane from a batch: an array, or a dictionary or tuple of batches."""
     if isinstance(batch, Mapping):
         return {key: lane_of(part, lane) for key, part in batch.items()}
     return tuple(lane_of(part, lane) for part in batch) if isinstance(batch, tuple) else batch[lane]

@@ -1,4 +1,4 @@
-"""The wire format: one frame is a fixed prefix, a typed msgpack header and the raw bytes of its arrays."""
+"""The wire format: a frame is a fixed prefix, a typed msgpack header and the raw bytes of its arrays."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MAX_HEADER_BYTES = 2**20
 MAX_ARRAYS = 1024
 MAX_DIMENSIONS = 8
 ALIGNMENT = 64
-MAX_REMEMBERED = 128
-MAX_REMEMBERED_BYTES = 4096
-"""Layouts that a codec keeps, and how long their descriptors may be."""
+MAX_CACHED_LAYOUTS = 128
+MAX_CACHED_HEADER_BYTES = 4096
+"""Number of layouts that a codec caches, and the largest size of their descriptors."""
 
 MAGIC = b"SR"
 VERSION = 1
@@ -35,7 +35,7 @@ _PADDING = [bytes(size) for size in range(ALIGNMENT)]
 
 
 class DecodeError(ValueError):
-    """A frame that is not one of ours. Nothing in it can be trusted; the sender broke the rules."""
+    """A frame does not follow the format, so nothing in it can be trusted."""
 
 
 class _Descriptor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -44,22 +44,23 @@ class _Descriptor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """Where the arrays of a frame lie behind its header."""
+    """Positions of the arrays of a frame behind its header."""
 
     header: msgspec.Raw
-    """Their descriptors, encoded."""
+    """Encoded descriptors of the arrays."""
     arrays: tuple[tuple[tuple[int, ...], np.dtype[Any], int], ...]
-    """Shape, dtype and offset."""
+    """Shape, dtype and offset of each array."""
     gaps: tuple[bytes, ...]
-    """What stands before each array, so that it begins aligned."""
+    """Padding before each array, so that it starts aligned."""
     num_bytes: int
 
 
 class Codec:
-    """Frames of one kind of channel. `messages` is a Struct type or a union of tagged ones; nothing else passes.
+    """Encoder and decoder of one kind of channel. `messages` is a Struct type or a union of tagged ones; all other
+    types are refused.
 
-    Messages of a stream carry arrays of the same shapes again and again: how these lie in a frame is worked out and
-    checked once.
+    Successive messages of a stream usually carry arrays of the same shapes, so the codec computes and checks their
+    layout once and caches it.
     """
 
     def __init__(self, messages: Any, max_bytes: int = MAX_BYTES) -> None:
@@ -75,7 +76,7 @@ class Codec:
         self._received: dict[bytes, _Layout] = {}
 
     def encode(self, message: msgspec.Struct, arrays: Sequence[Array] = ()) -> list[Buffer]:
-        """The frame as buffers to be sent one after the other. Those of contiguous arrays are views, not copies."""
+        """Return the frame as buffers to be sent in order. Those of contiguous arrays are views, not copies."""
         if type(message) not in self.types:
             names = sorted(kind.__name__ for kind in self.types)
             raise TypeError(f"this channel carries {', '.join(names)}; found {type(message).__name__}")
@@ -87,7 +88,7 @@ class Codec:
         layout = self._sent.get(tuple([(array.dtype, array.shape) for array in arrays]))
         if layout is None:
             arrays = [_native(array) for array in arrays]
-            layout = self._lay_out_ours(arrays)
+            layout = self._outgoing_layout(arrays)
         self._encoder.encode_into((message, layout.header), frame, PREFIX.size)
         num_header_bytes = len(frame) - PREFIX.size
         frame += _PADDING[-len(frame) % ALIGNMENT]
@@ -100,18 +101,18 @@ class Codec:
                 buffers.append(_bytes_of(array))
         return buffers
 
-    def _lay_out_ours(self, arrays: Sequence[Array]) -> _Layout:
+    def _outgoing_layout(self, arrays: Sequence[Array]) -> _Layout:
         if len(arrays) > MAX_ARRAYS:
             raise ValueError(f"a message carries at most {MAX_ARRAYS} arrays, found {len(arrays)}; stack some of them")
         descriptors = tuple(_Descriptor(_CODES[array.dtype], array.shape) for array in arrays)
         layout = _lay_out(descriptors, self._encoder.encode(descriptors))
-        _remember(self._sent, tuple([(array.dtype, array.shape) for array in arrays]), layout)
+        _cache(self._sent, tuple([(array.dtype, array.shape) for array in arrays]), layout)
         return layout
 
     def _write_prefix(self, frame: bytearray, num_header_bytes: int, num_payload_bytes: int) -> None:
         if num_header_bytes > MAX_HEADER_BYTES:
             raise ValueError(
-                f"a message has at most {MAX_HEADER_BYTES} bytes beside its arrays, found {num_header_bytes}"
+                f"a message may have {MAX_HEADER_BYTES} bytes besides its arrays, found {num_header_bytes}"
             )
         if len(frame) + num_payload_bytes > self.max_bytes:
             raise ValueError(
@@ -120,7 +121,7 @@ class Codec:
         PREFIX.pack_into(frame, 0, MAGIC, VERSION, 0, num_header_bytes, num_payload_bytes)
 
     def decode(self, frame: Buffer) -> tuple[Any, list[Array]]:
-        """The message and its arrays, which are views of `frame`. Raises DecodeError and nothing else."""
+        """Return the message and its arrays, which are views of `frame`. The only error is DecodeError."""
         size = len(frame)
         if size < PREFIX.size:
             raise DecodeError(f"a frame has at least {PREFIX.size} bytes, found {size}")
@@ -128,44 +129,44 @@ class Codec:
             raise DecodeError(f"a frame has at most {self.max_bytes} bytes, found {size}")
         magic, version, flags, num_header_bytes, num_payload_bytes = PREFIX.unpack_from(frame)
         if magic != MAGIC or version != VERSION or flags:
-            raise DecodeError(f"wanted a frame of format {VERSION}, found {magic!r} {version} with flags {flags}")
+            raise DecodeError(f"expected a frame of format {VERSION}, found {magic!r} {version} with flags {flags}")
         end = PREFIX.size + num_header_bytes
         if num_header_bytes > MAX_HEADER_BYTES or end > size:
-            raise DecodeError(f"header of {num_header_bytes} bytes in a frame of {size}")
+            raise DecodeError(f"the frame of {size} bytes announces a header of {num_header_bytes}")
         try:
             message, descriptors = self._decoder.decode(memoryview(frame)[PREFIX.size : end])
             header = bytes(descriptors)
-            layout = self._received.get(header) or self._lay_out_theirs(header)
+            layout = self._received.get(header) or self._incoming_layout(header)
         except DecodeError:
             raise
         except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
-            raise DecodeError(f"refused header: {error}") from error
+            raise DecodeError(f"invalid header: {error}") from error
         if not layout.arrays:
             if num_payload_bytes or end != size:
-                raise DecodeError(f"{size - end} bytes behind a message without arrays")
+                raise DecodeError(f"found {size - end} bytes behind a message without arrays")
             return message, []
         start = end + -end % ALIGNMENT
         if layout.num_bytes != num_payload_bytes or start + num_payload_bytes != size:
-            raise DecodeError(f"wanted a frame of {start + layout.num_bytes} bytes, found {size}")
+            raise DecodeError(f"expected a frame of {start + layout.num_bytes} bytes, found {size}")
         arrays = []
         for shape, dtype, offset in layout.arrays:
             array: Array = np.ndarray(shape, dtype, frame, start + offset)
             if dtype is _BOOL and array.size and array.view(np.uint8).max() > 1:
-                raise DecodeError("a bool that is neither 0 nor 1")
+                raise DecodeError("found a bool that is neither 0 nor 1")
             arrays.append(array)
         return message, arrays
 
-    def _lay_out_theirs(self, header: bytes) -> _Layout:
+    def _incoming_layout(self, header: bytes) -> _Layout:
         descriptors = self._descriptors.decode(header)
         for descriptor in descriptors:
-            # The bound also holds with the zeros left out: numpy refuses such shapes although they need no bytes.
+            # The limit also applies with zeros left out: numpy refuses such shapes although they take no bytes.
             extent = DTYPES[descriptor.dtype].itemsize
             for length in descriptor.shape:
                 extent *= length or 1
             if extent > self.max_bytes:
-                raise DecodeError(f"array of shape {descriptor.shape} passes the bound of {self.max_bytes} bytes")
+                raise DecodeError(f"an array of shape {descriptor.shape} exceeds the limit of {self.max_bytes} bytes")
         layout = _lay_out(descriptors, header)
-        _remember(self._received, header, layout)
+        _cache(self._received, header, layout)
         return layout
 
 
@@ -183,16 +184,16 @@ def _lay_out(descriptors: tuple[_Descriptor, ...], header: bytes) -> _Layout:
 _Key = TypeVar("_Key", bytes, tuple[Any, ...])
 
 
-def _remember(layouts: dict[_Key, _Layout], key: _Key, layout: _Layout) -> None:
-    """Keep the last of them: shapes that change with every message cost what they always cost, and no memory."""
-    if len(layout.header) <= MAX_REMEMBERED_BYTES:
-        if len(layouts) >= MAX_REMEMBERED:
+def _cache(layouts: dict[_Key, _Layout], key: _Key, layout: _Layout) -> None:
+    """Cache a layout. The cache is bounded, so that shapes that change with every message do not take memory."""
+    if len(layout.header) <= MAX_CACHED_HEADER_BYTES:
+        if len(layouts) >= MAX_CACHED_LAYOUTS:
             layouts.clear()
         layouts[key] = layout
 
 
 def _native(array: Array) -> Array:
-    """The array in native byte order (little-endian on all hosts we run on)."""
+    """Return the array in native byte order (little-endian on all supported hosts)."""
     if array.dtype not in _CODES:
         native = array.dtype.newbyteorder("=")
         if native not in _CODES:
@@ -204,7 +205,7 @@ def _native(array: Array) -> Array:
 
 
 def _bytes_of(array: Array) -> memoryview:
-    """As it goes on the wire: row-major."""
+    """Return the bytes in row-major order."""
     try:
         return array.data.cast("B")
     except TypeError:

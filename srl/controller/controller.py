@@ -73,7 +73,7 @@ class Controller:
         self._groups = {group.name: group for group in experiment.groups}
         self._histories = {group.name: History(group.restart) for group in experiment.groups}
         self._slots: dict[tuple[str, int], Slot] = {}
-        self._names = NameTable(self._clock)
+        self._names = NameTable()
         self._names_changed = False
         self._newcomers: list[Place] = []
         self.gauges = Gauges(experiment, path)
@@ -209,7 +209,6 @@ class Controller:
 
     def _said(self, slot: Slot, event: WorkerMessage) -> None:
         message = event.message
-        self._names.renew(slot.place.name)
         if isinstance(message, (Episodes, Evaluated, Figures)):
             self.gauges.hear(message)
         elif isinstance(message, UpdateRecord):
@@ -306,7 +305,7 @@ class Controller:
 
     def _tell_names(self) -> None:
         told, self._newcomers = self._newcomers, []
-        if self._names.expire() or self._names_changed:
+        if self._names_changed:
             self._names_changed = False
             # Also those who are being built: trainers of several hosts meet before they are ready.
             told = [slot.place for slot in self._all() if slot.state in ("starting", "running")]
@@ -314,9 +313,6 @@ class Controller:
             self._scheduler.send(told, Names(self._names.lookup("")))
 
     def _find_stuck(self) -> None:
-        for slot in self._all():
-            if slot.state == "running":
-                self._names.renew(slot.place.name)
         for slot, what in stuck(self._all(), self._scheduler, self._groups, self._guard, self._clock):
             self.tell(f"{slot.place.name} is {what}; replacing it")
             self._scheduler.kill(slot.place)

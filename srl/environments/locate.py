@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from srl.base.errors import nearest
-from srl.base.part_names import load_part
+from srl.base.object_names import load_part
 
 Factory = Callable[..., Any]
 

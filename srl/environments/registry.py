@@ -15,7 +15,7 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from srl.api.lanes import Lanes, LanesConfig
-from srl.base.importing import name_of
+from srl.base.object_names import name_of
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.adapters.vector import VectorConfig
 from srl.environments.locate import check_options, locate, parameters_of

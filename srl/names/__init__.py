@@ -1,1 +1,1 @@
-"""Where endpoints are found."""
+"""The name service: addresses of endpoints by name."""

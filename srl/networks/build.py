@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from srl.api.spaces import Space, array_spec
-from srl.base.importing import load_object
+from srl.base.object_names import load_object
 from srl.base.tree import map_tree
 from srl.networks.actor_critic import (
     EncodedActorCritic,

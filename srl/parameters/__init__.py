@@ -1,1 +1,1 @@
-"""Versions of policies, one copy per host."""
+"""Parameters of policies, by version: one copy per host."""

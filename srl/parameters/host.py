@@ -1,4 +1,4 @@
-"""Parameters in memory shared by a host's workers: one copy, whatever their number."""
+"""Parameters in shared memory: one copy for all workers of a host."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from srl.base.tree import Array
 
 MAX_TAGS = 24
 MAX_NOTES = 200
-_BOOK_OFFSET = HEADER_BYTES // 2
+_INDEX_OFFSET = HEADER_BYTES // 2
 
 
 class HostParameterStore:
-    """Newest versions rotate through three slots; each tag pins one more. Tags and notes lie in a small book beside."""
+    """Parameter store in shared memory. The newest versions rotate through three slots, and each tag pins one more.
+    Tags and notes are stored as JSON in an index in the header."""
 
     def __init__(self, memory: Memory, bell: int = -1) -> None:
-        """`bell` is an eventfd that rings with every push."""
+        """`bell`: eventfd that every push signals."""
         self._bell = bell
         self._snapshot = Snapshot(memory, num_slots=3 + MAX_TAGS)
 
@@ -43,11 +44,11 @@ class HostParameterStore:
     def push(self, version: int, parameters: Array, tags: tuple[str, ...] = ()) -> None:
         if version <= self.version:
             raise ValueError(f"version {version} is not newer than {self.version}; versions only grow")
-        with self._edit() as book:
-            pinned = frozenset(slot for slot, _ in book["tags"].values())
+        with self._edit() as index:
+            pinned = frozenset(slot for slot, _ in index["tags"].values())
             slot = self._snapshot.write(version, {"parameters": parameters}, {}, keep=pinned)
             for name in tags:
-                self._pin(book, name, slot, version)
+                self._pin(index, name, slot, version)
         if self._bell >= 0:
             os.eventfd_write(self._bell, 1)
 
@@ -61,90 +62,91 @@ class HostParameterStore:
 
     def _pull_tagged(self, tag: str, newer_than: int) -> tuple[int, Array] | None:
         while True:
-            tags = self._book()["tags"]
+            tags = self._index()["tags"]
             if tag not in tags:
                 raise KeyError(f"no version is tagged {tag!r}; tags are {sorted(tags)}")
             slot, version = tags[tag]
             if version <= newer_than:
                 return None
             found = self._snapshot.read(slot)
-            if found is not None and found[0] == version:  # else the tag was moved, and its slot written, meanwhile
+            if found is not None and found[0] == version:  # otherwise the tag was moved meanwhile
                 return version, found[1]["parameters"]
 
     def versions(self) -> dict[str, int]:
-        tagged = {name: version for name, (_, version) in self._book()["tags"].items()}
+        tagged = {name: version for name, (_, version) in self._index()["tags"].items()}
         return {**tagged, "latest": self.version} if self.version >= 0 else tagged
 
     def tag(self, name: str, source: str = "latest") -> None:
-        with self._edit() as book:
+        with self._edit() as index:
             if source != "latest":
-                if source not in book["tags"]:
-                    raise KeyError(f"no version is tagged {source!r}; tags are {sorted(book['tags'])}")
-                self._pin(book, name, *book["tags"][source])
+                if source not in index["tags"]:
+                    raise KeyError(f"no version is tagged {source!r}; tags are {sorted(index['tags'])}")
+                self._pin(index, name, *index["tags"][source])
                 return
             newest = self._snapshot.active_slot
             if newest is None:
-                raise KeyError("nothing was published yet, so nothing can be tagged")
-            self._pin(book, name, newest, self.version)
+                raise KeyError("nothing was published yet, so there is nothing to tag")
+            self._pin(index, name, newest, self.version)
 
     def note(self, version: int, facts: Mapping[str, float]) -> None:
-        with self._edit() as book:
-            notes = book["notes"]
+        with self._edit() as index:
+            notes = index["notes"]
             notes.setdefault(str(version), {}).update(facts)
             for oldest in sorted(notes, key=int)[:-MAX_NOTES]:
                 del notes[oldest]
 
     def notes(self) -> dict[int, dict[str, float]]:
-        return {int(version): facts for version, facts in self._book()["notes"].items()}
+        return {int(version): facts for version, facts in self._index()["notes"].items()}
 
     @staticmethod
-    def _pin(book: dict[str, Any], name: str, slot: int, version: int) -> None:
+    def _pin(index: dict[str, Any], name: str, slot: int, version: int) -> None:
         if name == "latest":
-            raise ValueError("'latest' is no tag of its own: it always is the newest version")
-        if name not in book["tags"] and len(book["tags"]) >= MAX_TAGS:
-            raise ValueError(f"at most {MAX_TAGS} tags; there are {sorted(book['tags'])}")
-        book["tags"][name] = (slot, version)
+            raise ValueError("'latest' cannot be set: it is always the newest version")
+        if name not in index["tags"] and len(index["tags"]) >= MAX_TAGS:
+            raise ValueError(f"a store has at most {MAX_TAGS} tags; there are {sorted(index['tags'])}")
+        index["tags"][name] = (slot, version)
 
-    def _book(self) -> dict[str, Any]:
+    def _index(self) -> dict[str, Any]:
         with self._locked(fcntl.LOCK_SH):
-            return self._read_book()
+            return self._read_index()
 
     @contextmanager
     def _edit(self) -> Iterator[dict[str, Any]]:
-        """Change the book while no other process does."""
+        """Lock the index, and write the changes that are made to it within the context."""
         with self._locked(fcntl.LOCK_EX):
-            book = self._read_book()
-            before = msgspec.json.encode(book)
-            yield book
-            text = msgspec.json.encode(book)
+            index = self._read_index()
+            before = msgspec.json.encode(index)
+            yield index
+            text = msgspec.json.encode(index)
             if text == before:
                 return
-            chosen, pages = self._pages()
-            other = 1 - int(chosen[0])
+            valid, pages = self._pages()
+            other = 1 - int(valid[0])
             if len(text) > len(pages[other]) - 8:
-                raise ValueError("too many notes about versions")
+                raise ValueError("the notes about versions do not fit into the index")
             pages[other][8 : 8 + len(text)] = np.frombuffer(text, np.uint8)
             pages[other][:8].view("int64")[0] = len(text)
-            chosen[0] = other
+            valid[0] = other
 
-    def _read_book(self) -> dict[str, Any]:
-        chosen, pages = self._pages()
-        page = pages[int(chosen[0])]
+    def _read_index(self) -> dict[str, Any]:
+        valid, pages = self._pages()
+        page = pages[int(valid[0])]
         size = int(page[:8].view("int64")[0])
         if size == 0:
             return {"tags": {}, "notes": {}}
-        book: dict[str, Any] = msgspec.json.decode(page[8 : 8 + size].tobytes())
-        return book
+        index: dict[str, Any] = msgspec.json.decode(page[8 : 8 + size].tobytes())
+        return index
 
     def _pages(self) -> tuple[Array, tuple[Array, Array]]:
-        """Which page counts, and both: who is killed while he writes the other one leaves this one whole."""
-        area = self._snapshot.memory.bytes[_BOOK_OFFSET:HEADER_BYTES]
+        """Return the number of the valid page and both pages. A process that is killed while it writes the other page
+        leaves the valid one intact."""
+        area = self._snapshot.memory.bytes[_INDEX_OFFSET:HEADER_BYTES]
         middle = len(area) // 2
         return area[:8].view("int64"), (area[64:middle], area[middle:])
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
-        """A lock that the kernel takes back from a process that dies."""
+        """Hold a lock that the kernel releases if the process dies."""
         fd = self._snapshot.memory.fd
         fcntl.lockf(fd, how)
         try:

@@ -1,4 +1,4 @@
-"""Parameters between hosts: each takes them from one other and hands them to a few, however many workers it has."""
+"""Distribution of parameters between hosts: each host receives them from one other and sends them to a few."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ RETRY_SECONDS = 0.5
 
 
 class Subscribe(Message, frozen=True):
-    """Below: tell me of versions newer than this."""
+    """From a receiver: send versions newer than this."""
 
     policy: str
     version: int
 
 
 class Newest(Message, frozen=True):
-    """Above: here are parameters; they follow."""
+    """From a sender: the attached parameters are this version."""
 
     policy: str
     version: int
 
 
-class Took(Message, frozen=True):
-    """Below: I have them; send what is newest by now."""
+class Received(Message, frozen=True):
+    """From a receiver: this version has arrived; send the newest one."""
 
     policy: str
     version: int
 
 
-Messages: Any = Union[Subscribe, Newest, Took]
+Messages: Any = Union[Subscribe, Newest, Received]
 
 
 @dataclass
-class _Below:
-    """A host that takes versions from us."""
+class _Receiver:
+    """A host that receives versions from this one."""
 
     channel: Channel
     has: dict[str, int] = field(default_factory=dict)
@@ -48,8 +48,8 @@ class _Below:
 
 
 @dataclass
-class _Above:
-    """The host that we take one policy's versions from."""
+class _Source:
+    """The host from which this one receives the versions of a policy."""
 
     address: str
     channel: Channel | None = None
@@ -57,8 +57,8 @@ class _Above:
 
 
 class ParameterRelay:
-    """One for each host. A version is sent only after the former one was taken: a slow host skips versions and
-    delays nobody. `on_new` is called when versions came from another host."""
+    """The relay of one host. It sends a version only after the previous one has arrived, so a slow host skips versions
+    and does not delay the others. `on_new` is called when versions have arrived from another host."""
 
     def __init__(
         self,
@@ -74,98 +74,98 @@ class ParameterRelay:
         self._listener = transport.listen("parameters", Messages)
         self.address = self._listener.address
         self._watch(self._listener)
-        self._below: list[_Below] = []
-        self._above: dict[str, _Above] = {}
+        self._receivers: list[_Receiver] = []
+        self._sources: dict[str, _Source] = {}
         self._newest: dict[str, tuple[int, Array]] = {}
 
     def follow(self, policy: str, address: str) -> None:
-        """Take a policy's versions from there; empty: they are made on this host."""
-        known = self._above.get(policy)
+        """Receive a policy's versions from `address`; empty if its trainer is on this host."""
+        known = self._sources.get(policy)
         if known is not None and known.address == address:
             return
         if known is not None and known.channel is not None:
             known.channel.close()
-        self._above.pop(policy, None)
+        self._sources.pop(policy, None)
         if address:
-            self._above[policy] = _Above(address)
+            self._sources[policy] = _Source(address)
 
     def offer(self, policy: str, version: int, parameters: Array) -> None:
-        """Hand a version on; the array must not change any more."""
+        """Send a version to all receivers; the array must not change afterwards."""
         if policy not in self._newest or self._newest[policy][0] < version:
             self._newest[policy] = (version, parameters)
-            for below in list(self._below):
-                self._send(below, policy)
+            for receiver in list(self._receivers):
+                self._send(receiver, policy)
 
-    def _send(self, below: _Below, policy: str) -> None:
+    def _send(self, receiver: _Receiver, policy: str) -> None:
         version, parameters = self._newest.get(policy, (-1, None))
-        if parameters is None or policy in below.under_way or below.has.get(policy, version) >= version:
+        if parameters is None or policy in receiver.under_way or receiver.has.get(policy, version) >= version:
             return
         try:
-            below.channel.send(Newest(policy, version), [parameters])
-            below.under_way.add(policy)
+            receiver.channel.send(Newest(policy, version), [parameters])
+            receiver.under_way.add(policy)
         except ChannelClosed:
-            self._drop(below)
+            self._drop(receiver)
 
     def poll(self) -> None:
         while (channel := self._listener.accept()) is not None:
             self._watch(channel)
-            self._below.append(_Below(channel))
-        for below in list(self._below):
+            self._receivers.append(_Receiver(channel))
+        for receiver in list(self._receivers):
             try:
-                self._hear_below(below)
+                self._serve(receiver)
             except ChannelClosed:
-                self._drop(below)
+                self._drop(receiver)
         fresh = False
-        for policy, above in self._above.items():
+        for policy, source in self._sources.items():
             try:
-                fresh |= self._hear_above(policy, above)
+                fresh |= self._receive(policy, source)
             except ChannelClosed:
-                if above.channel is not None:
-                    above.channel.close()
-                above.channel, above.retry_at = None, time.monotonic() + RETRY_SECONDS
+                if source.channel is not None:
+                    source.channel.close()
+                source.channel, source.retry_at = None, time.monotonic() + RETRY_SECONDS
         if fresh:
             self._on_new()
 
-    def _hear_below(self, below: _Below) -> None:
-        while (received := below.channel.receive()) is not None:
+    def _serve(self, receiver: _Receiver) -> None:
+        while (received := receiver.channel.receive()) is not None:
             message = received[0]
-            if not isinstance(message, (Subscribe, Took)) or message.policy not in self._stores:
-                raise ChannelClosed(f"{below.channel.peer} asked for parameters that are not there")
-            below.has[message.policy] = message.version
-            below.under_way.discard(message.policy)
-            self._send(below, message.policy)
-        below.channel.flush()
+            if not isinstance(message, (Subscribe, Received)) or message.policy not in self._stores:
+                raise ChannelClosed(f"{receiver.channel.peer} asked for the parameters of an unknown policy")
+            receiver.has[message.policy] = message.version
+            receiver.under_way.discard(message.policy)
+            self._send(receiver, message.policy)
+        receiver.channel.flush()
 
-    def _hear_above(self, policy: str, above: _Above) -> bool:
-        if above.channel is None:
-            if time.monotonic() < above.retry_at:
+    def _receive(self, policy: str, source: _Source) -> bool:
+        if source.channel is None:
+            if time.monotonic() < source.retry_at:
                 return False
-            above.channel = self._transport.connect(above.address, Messages)
-            above.channel.send(Subscribe(policy, self._stores[policy].version))
-            self._watch(above.channel)
+            source.channel = self._transport.connect(source.address, Messages)
+            source.channel.send(Subscribe(policy, self._stores[policy].version))
+            self._watch(source.channel)
         fresh = False
-        while (received := above.channel.receive()) is not None:
+        while (received := source.channel.receive()) is not None:
             message, arrays, _ = received
             if not isinstance(message, Newest) or message.policy != policy or len(arrays) != 1:
-                raise ChannelClosed(f"{above.channel.peer} sent something else than parameters")
+                raise ChannelClosed(f"{source.channel.peer} sent a message other than parameters")
             if message.version > self._stores[policy].version:
                 self._stores[policy].push(message.version, arrays[0])
                 fresh = True
-            above.channel.send(Took(policy, message.version))
+            source.channel.send(Received(policy, message.version))
             self.offer(policy, message.version, arrays[0])
-        above.channel.flush()
+        source.channel.flush()
         return fresh
 
-    def _drop(self, below: _Below) -> None:
-        below.channel.close()
-        if below in self._below:
-            self._below.remove(below)
+    def _drop(self, receiver: _Receiver) -> None:
+        receiver.channel.close()
+        if receiver in self._receivers:
+            self._receivers.remove(receiver)
 
     def close(self) -> None:
         self._listener.close()
-        for below in list(self._below):
-            self._drop(below)
-        for above in self._above.values():
-            if above.channel is not None:
-                above.channel.close()
-        self._above.clear()
+        for receiver in list(self._receivers):
+            self._drop(receiver)
+        for source in self._sources.values():
+            if source.channel is not None:
+                source.channel.close()
+        self._sources.clear()

@@ -9,7 +9,7 @@ import numpy as np
 
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Space
-from srl.base.importing import load_object
+from srl.base.object_names import load_object
 from srl.base.seeding import generator
 from srl.base.tree import Array, Tree, leaves, map_tree
 from srl.environments.adapters.masks import MASK_KEY, allowed_choices

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from srl.base.errors import nearest
-from srl.base.importing import load_object
+from srl.base.object_names import load_object
 from srl.storage.curves import flat_options
 from srl.storage.metric_sinks import JsonLinesSink, MetricSinks, NamedSink, Sink, TensorboardSink
 from srl.storage.run_directory import RunDirectory

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from srl.base.config import from_data, to_data
-from srl.base.importing import load_object
+from srl.base.object_names import load_object
 
 
 class Body(Protocol):

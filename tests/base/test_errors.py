@@ -12,11 +12,11 @@ import pytest
 
 from srl.base import errors
 from srl.base.errors import nearest
-from srl.base.importing import load_object
+from srl.base.object_names import load_object
 
 USER = """
 import json
-from srl.base.importing import load_object
+from srl.base.object_names import load_object
 
 def bare():
     return {}["hidden"]
@@ -58,7 +58,7 @@ def test_an_error_of_srl_is_one_line_unless_debugging(monkeypatch: pytest.Monkey
     monkeypatch.setenv("SRL_DEBUG", "1")
     text = errors.explain(error)
     assert text.startswith("Traceback")
-    assert "importing.py" in text
+    assert "object_names.py" in text
     assert text.splitlines()[-1].startswith("srl: no module 'no_such_module'")
 
 

@@ -1,4 +1,4 @@
-"""Gauges in shared memory."""
+"""Meters in shared memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from srl.base.meter import Counter, Meter, MeterTable, Phase
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Nanoseconds that the test moves by hand."""
+    """A clock in nanoseconds that the test advances."""
     now = [1_000_000_000]
     monkeypatch.setattr(meters, "monotonic_ns", lambda: now[0])
     return now
@@ -33,7 +33,7 @@ def test_time_counts_for_the_phase_in_which_it_was_spent(clock: list[int]) -> No
     assert meter.phase_start() == 6_000_000_000
 
 
-def test_counters_do_not_touch_each_other_nor_the_phases() -> None:
+def test_counters_are_independent_of_each_other_and_of_the_phases() -> None:
     meter = Meter.unshared()
     meter.reset()
     for number, counter in enumerate(Counter):
@@ -47,18 +47,18 @@ def test_counters_do_not_touch_each_other_nor_the_phases() -> None:
     assert [meter.get(counter) for counter in Counter] == [0] * len(Counter)
 
 
-def test_pages_of_a_board_are_their_own_and_seen_by_other_processes() -> None:
-    board = MeterTable.create(num_pages=3)
-    assert board.num_pages == 3
+def test_pages_of_a_table_are_separate_and_visible_to_other_processes() -> None:
+    table = MeterTable.create(num_pages=3)
+    assert table.num_pages == 3
     child = os.fork()
     if child == 0:
-        meter = board.meter(1)
+        meter = table.meter(1)
         meter.reset()
         meter.add(Counter.DECISIONS, 12)
         meter.enter(Phase.ENV)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert board.meter(1).get(Counter.DECISIONS) == 12
-    assert board.meter(1).phase() is Phase.ENV
-    assert [board.meter(page).get(Counter.DECISIONS) for page in (0, 2)] == [0, 0]
-    board.memory.close()
+    assert table.meter(1).get(Counter.DECISIONS) == 12
+    assert table.meter(1).phase() is Phase.ENV
+    assert [table.meter(page).get(Counter.DECISIONS) for page in (0, 2)] == [0, 0]
+    table.memory.close()

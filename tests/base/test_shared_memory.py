@@ -1,4 +1,4 @@
-"""Memory without a name: shared by descriptor, gone with its last holder."""
+"""Memory that is shared by descriptor and freed with its last user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from srl.base.shared_memory import Memory
 
 
-def test_memory_is_zeroed_and_views_have_their_place() -> None:
+def test_memory_is_zeroed_and_views_write_at_their_offset() -> None:
     memory = Memory.create("test", 256)
     assert not memory.bytes.any()
     view = memory.array(64, (2, 3), "float32")
@@ -56,14 +56,14 @@ def test_a_child_that_inherits_it_writes_into_the_same_memory() -> None:
     memory.close()
 
 
-def test_no_descriptor_is_left_where_there_is_no_room() -> None:
+def test_a_failed_allocation_leaves_no_descriptor_open() -> None:
     before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(MemoryError, match=r"no room for .* MB of shared memory \(huge\)"):
+    with pytest.raises(MemoryError, match=r"cannot allocate .* MB of shared memory \(huge\)"):
         Memory.create("huge", 2**62)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_view_that_does_not_fit_is_an_error() -> None:
+def test_a_view_beyond_the_end_raises() -> None:
     memory = Memory.create("test", 64)
     with pytest.raises(ValueError, match="reshape"):
         memory.array(32, (100,), "float32")

@@ -1,4 +1,4 @@
-"""States in shared memory: nobody sees half of one, whoever is killed whenever."""
+"""States in shared memory are never read in part, even if their writer is killed."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def snapshot() -> Iterator[Snapshot]:
     made = Snapshot.create("test")
     yield made
     made.memory.close()
-    made.__dict__.clear()  # pytest holds on to it: let the mapping go now
+    made.__dict__.clear()  # pytest keeps a reference: free the mapping now
 
 
 def state(number: int, size: int = 20_000) -> dict[str, np.ndarray]:
-    """Every element tells the version."""
+    """A state whose elements all equal the version."""
     return {"a": np.full(size, number, np.float32), "b": np.full((3, 5), number, np.int64)}
 
 
-def check_whole(found: tuple[int, dict[str, np.ndarray], dict[str, object]] | None) -> int:
+def check_complete(found: tuple[int, dict[str, np.ndarray], dict[str, object]] | None) -> int:
     assert found is not None
     version, arrays, facts = found
     assert facts["version"] == version
@@ -39,7 +39,7 @@ def check_whole(found: tuple[int, dict[str, np.ndarray], dict[str, object]] | No
     return version
 
 
-def test_nothing_is_there_before_the_first(snapshot: Snapshot) -> None:
+def test_a_new_snapshot_is_empty(snapshot: Snapshot) -> None:
     assert (snapshot.version, snapshot.active_slot, snapshot.read()) == (-1, None, None)
 
 
@@ -48,49 +48,52 @@ def test_the_newest_state_is_read_with_its_facts(snapshot: Snapshot) -> None:
         snapshot.write(version, state(version), {"version": version, "text": "ü"})
         assert snapshot.version == version
         found = snapshot.read()
-        assert check_whole(found) == version
+        assert check_complete(found) == version
         assert found is not None
         assert found[2]["text"] == "ü"
         assert found[1]["b"].shape == (3, 5)
 
 
-def test_what_was_read_is_a_copy(snapshot: Snapshot) -> None:
+def test_read_returns_a_copy(snapshot: Snapshot) -> None:
     snapshot.write(1, state(1), {"version": 1})
     found = snapshot.read()
     assert found is not None
     for version in range(2, 6):
         snapshot.write(version, state(version), {"version": version})
-    check_whole(found)
+    check_complete(found)
 
 
-def test_kept_slots_are_not_written(snapshot: Snapshot) -> None:
+def test_kept_slots_are_not_overwritten(snapshot: Snapshot) -> None:
     kept = snapshot.write(1, state(1), {"version": 1})
     slots = {snapshot.write(v, state(v), {"version": v}, keep=frozenset({kept})) for v in range(2, 8)}
     assert kept not in slots
-    assert check_whole(snapshot.read(kept)) == 1
-    assert check_whole(snapshot.read()) == 7
+    assert check_complete(snapshot.read(kept)) == 1
+    assert check_complete(snapshot.read()) == 7
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"a": np.zeros(3, np.float32)}, r"a state of \['a'\]; it was one of \['a', 'b'\] before"),
-        ({**state(1), "c": np.zeros(1)}, r"a state of \['a', 'b', 'c'\]"),
-        ({**state(1), "b": np.zeros((5, 3), np.int64)}, r"state 'b' is int64\(5, 3\); it was int64\(3, 5\) before"),
-        ({**state(1), "b": np.zeros((3, 5), np.int32)}, "state 'b' is int32"),
+        ({"a": np.zeros(3, np.float32)}, r"expected a state with the arrays \['a', 'b'\], found \['a'\]"),
+        ({**state(1), "c": np.zeros(1)}, r"found \['a', 'b', 'c'\]"),
+        (
+            {**state(1), "b": np.zeros((5, 3), np.int64)},
+            r"expected int64\(3, 5\), found int64\(5, 3\)",
+        ),
+        ({**state(1), "b": np.zeros((3, 5), np.int32)}, "found int32"),
     ],
     ids=["missing", "more", "shape", "dtype"],
 )
-def test_another_layout_is_refused_and_harms_nothing(
+def test_a_different_layout_is_refused_without_damage(
     snapshot: Snapshot, wrong: dict[str, np.ndarray], message: str
 ) -> None:
     snapshot.write(1, state(1), {"version": 1})
     with pytest.raises(ValueError, match=message):
         snapshot.write(2, wrong, {"version": 2})
-    assert check_whole(snapshot.read()) == 1
+    assert check_complete(snapshot.read()) == 1
     for version in range(2, 6):
         snapshot.write(version, state(version), {"version": version})
-        assert check_whole(snapshot.read()) == version
+        assert check_complete(snapshot.read()) == version
 
 
 def test_facts_that_do_not_fit_are_refused(snapshot: Snapshot) -> None:
@@ -99,19 +102,19 @@ def test_facts_that_do_not_fit_are_refused(snapshot: Snapshot) -> None:
     assert snapshot.read() is None
 
 
-def test_growth_is_seen_by_who_mapped_it_earlier(snapshot: Snapshot) -> None:
+def test_a_process_that_mapped_it_earlier_sees_its_growth(snapshot: Snapshot) -> None:
     early = Snapshot(Memory.from_fd(os.dup(snapshot.memory.fd)))
     assert early.read() is None
     snapshot.write(3, state(3, 500_000), {"version": 3})
     assert early.version == 3
-    assert check_whole(early.read()) == 3
+    assert check_complete(early.read()) == 3
     early.write(4, state(4, 500_000), {"version": 4})
-    assert check_whole(snapshot.read()) == 4
+    assert check_complete(snapshot.read()) == 4
     early.memory.close()
 
 
 @pytest.mark.parametrize("where", ["thread", "process"])
-def test_a_reader_never_sees_half_a_state(snapshot: Snapshot, where: str) -> None:
+def test_a_reader_never_sees_a_partial_state(snapshot: Snapshot, where: str) -> None:
     snapshot.write(0, state(0), {"version": 0})
     stop = Memory.create("stop", 8)
 
@@ -135,7 +138,7 @@ def test_a_reader_never_sees_half_a_state(snapshot: Snapshot, where: str) -> Non
         last = 0
         deadline = time.monotonic() + 0.7
         while time.monotonic() < deadline or last < 20:
-            version = check_whole(snapshot.read())
+            version = check_complete(snapshot.read())
             assert version >= last
             assert snapshot.version >= version
             last = version
@@ -148,8 +151,8 @@ def test_a_reader_never_sees_half_a_state(snapshot: Snapshot, where: str) -> Non
             os.waitpid(child, 0)
 
 
-def test_a_writer_killed_in_the_middle_leaves_the_former_state(snapshot: Snapshot) -> None:
-    """Killed at a random moment, again and again; each successor goes on where the last one was."""
+def test_a_writer_that_is_killed_leaves_the_previous_state_intact(snapshot: Snapshot) -> None:
+    """Each writer is killed at a random moment, and the next one continues."""
     snapshot.write(0, state(0), {"version": 0})
     version = 0
     for attempt in range(12):
@@ -162,7 +165,7 @@ def test_a_writer_killed_in_the_middle_leaves_the_former_state(snapshot: Snapsho
         until(lambda goal=version + 2 + attempt: snapshot.version >= goal)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        version = check_whole(snapshot.read())
+        version = check_complete(snapshot.read())
         assert snapshot.version == version
 
 
@@ -170,11 +173,11 @@ class Killed(BaseException):
     pass
 
 
-def test_after_a_kill_at_every_single_store_the_state_is_whole_and_can_be_replaced(
+def test_a_kill_at_any_store_leaves_a_complete_state_that_can_be_replaced(
     snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Header:
-        """Counts stores and dies at one of them."""
+        """Raises at the store number `lives`."""
 
         def __init__(self, inner: memoryview, lives: int) -> None:
             self.inner, self.lives = inner, lives
@@ -202,14 +205,14 @@ def test_after_a_kill_at_every_single_store_the_state_is_whole_and_can_be_replac
         except Killed:
             pass
         snapshot._header = real
-        assert check_whole(snapshot.read()) == version == snapshot.version
+        assert check_complete(snapshot.read()) == version == snapshot.version
         version += 1
         snapshot.write(version, state(version), {"version": version})  # the successor
-        assert check_whole(snapshot.read()) == version == snapshot.version
+        assert check_complete(snapshot.read()) == version == snapshot.version
     assert 0 < survived < 8
 
 
 def test_too_many_arrays_are_refused(snapshot: Snapshot) -> None:
     many = {f"array-{number:06d}": np.zeros(1) for number in range(snapshots.HEADER_BYTES // 32)}
-    with pytest.raises(ValueError, match="too finely divided"):
+    with pytest.raises(ValueError, match="does not fit into the header"):
         snapshot.write(0, many, {})

@@ -1,4 +1,4 @@
-"""Trees of arrays: leaves, and back."""
+"""Trees of arrays and their leaves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TREES = st.recursive(
 )
 
 
-def test_leaves_come_in_sorted_order_with_their_paths() -> None:
+def test_leaves_are_in_sorted_order_with_their_paths() -> None:
     tree = {"camera": {"right": 2, "left": 1}, "arm": 0}
     assert list(leaves(tree)) == [("arm", 0), ("camera/left", 1), ("camera/right", 2)]
     assert list(leaves(7)) == [("", 7)]
@@ -30,11 +30,11 @@ def test_from_leaves_is_the_inverse(tree: Any) -> None:
     assert from_leaves(dict(leaves(tree))) == tree
 
 
-def test_functions_apply_to_the_leaves_at_the_same_place() -> None:
+def test_functions_apply_to_leaves_with_the_same_path() -> None:
     assert map_tree(lambda a, b: a + b, {"x": 1, "y": {"z": 2}}, {"y": {"z": 20}, "x": 10}) == {"x": 11, "y": {"z": 22}}
 
 
-def test_specs_know_their_bytes_and_make_arrays() -> None:
+def test_specs_report_their_size_and_create_arrays() -> None:
     assert ArraySpec((4, 3), "uint8").nbytes == 12
     assert ArraySpec((), "float32").empty(7).shape == (7,)
 

@@ -1,4 +1,4 @@
-"""Frames come back as they went, and nothing else comes at all."""
+"""Frames survive a round trip, and everything else is refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Nested(Message, frozen=True):
     blob: bytes = b""
 
 
-class Stranger(Message, frozen=True):
+class Unknown(Message, frozen=True):
     number: int
 
 
@@ -59,14 +59,14 @@ def frame_of(message: msgspec.Struct, arrays: list[np.ndarray[Any, Any]] | None 
 
 
 def forge(header: Any, payload: bytes = b"") -> bytes:
-    """A frame with a well-formed prefix around any header."""
+    """Build a frame with a valid prefix around any header."""
     encoded = msgspec.msgpack.encode(header)
     frame = PREFIX.pack(b"SR", 1, 0, len(encoded), len(payload)) + encoded
     return frame + bytes(-len(frame) % ALIGNMENT) + payload if payload else frame
 
 
 @given(messages, st.lists(arrays, max_size=5))
-def test_frames_come_back_as_they_went(message: msgspec.Struct, sent: list[np.ndarray[Any, Any]]) -> None:
+def test_frames_survive_a_round_trip(message: msgspec.Struct, sent: list[np.ndarray[Any, Any]]) -> None:
     decoded, received = CODEC.decode(frame_of(message, sent))
     assert decoded == message
     assert len(received) == len(sent)
@@ -78,7 +78,7 @@ def test_frames_come_back_as_they_went(message: msgspec.Struct, sent: list[np.nd
 
 
 @given(messages, st.lists(arrays, max_size=3), st.data())
-def test_no_frame_survives_the_loss_or_gain_of_bytes(
+def test_a_frame_with_missing_or_extra_bytes_is_refused(
     message: msgspec.Struct, sent: list[np.ndarray[Any, Any]], data: st.DataObject
 ) -> None:
     frame = frame_of(message, sent)
@@ -112,16 +112,16 @@ def test_contiguous_arrays_are_not_copied_by_encode() -> None:
     assert CODEC.decode(b"".join(buffers))[1][0][0] == 5.0
 
 
-def test_other_byte_orders_and_strides_are_made_native() -> None:
+def test_other_byte_orders_and_strides_become_native() -> None:
     sent = np.arange(12, dtype=">i4").reshape(3, 4)[:, ::2]
     _, (received,) = CODEC.decode(frame_of(Scalar(1), [sent]))
     assert received.dtype == np.dtype("i4")
     assert received.tolist() == [[0, 2], [4, 6], [8, 10]]
 
 
-def test_encode_refuses_what_decode_would() -> None:
-    with pytest.raises(TypeError, match="Nested, Scalar; found Stranger"):
-        CODEC.encode(Stranger(1))
+def test_encode_refuses_what_decode_would_refuse() -> None:
+    with pytest.raises(TypeError, match="Nested, Scalar; found Unknown"):
+        CODEC.encode(Unknown(1))
     for dtype in ("O", "U3", "S3", "c8", "M8[s]", "g", "V4"):
         with pytest.raises(TypeError, match="arrays on the wire"):
             CODEC.encode(Scalar(1), [np.zeros(2, dtype)])
@@ -129,7 +129,7 @@ def test_encode_refuses_what_decode_would() -> None:
         CODEC.encode(Scalar(1), [np.zeros((1,) * 9)])
     with pytest.raises(ValueError, match="at most 1024 arrays"):
         CODEC.encode(Scalar(1), [np.zeros(1)] * 1025)
-    with pytest.raises(ValueError, match="beside its arrays"):
+    with pytest.raises(ValueError, match="besides its arrays"):
         CODEC.encode(Nested({}, bytes(MAX_HEADER_BYTES)))
     with pytest.raises(ValueError, match="at most 1000 bytes"):
         Codec(Scalar, max_bytes=1000).encode(Scalar(1), [np.zeros(1000)])
@@ -156,13 +156,13 @@ def test_encode_refuses_what_decode_would() -> None:
         (0, [1], b"\x02"),
     ],
 )
-def test_lies_about_arrays_are_refused(dtype: object, shape: object, payload: bytes) -> None:
+def test_false_array_descriptors_are_refused(dtype: object, shape: object, payload: bytes) -> None:
     message = ["Scalar", 1, "", None]
     with pytest.raises(DecodeError):
         CODEC.decode(forge((message, [(dtype, shape)]), payload))
 
 
-def test_the_forger_of_these_tests_makes_good_frames_from_good_headers() -> None:
+def test_a_forged_frame_with_a_valid_header_is_accepted() -> None:
     message, (array,) = CODEC.decode(forge((["Scalar", 1, "", None], [(1, [2])]), bytes(2)))
     assert message == Scalar(1)
     assert array.tolist() == [0, 0]
@@ -171,7 +171,7 @@ def test_the_forger_of_these_tests_makes_good_frames_from_good_headers() -> None
 @pytest.mark.parametrize(
     "header",
     [
-        (["Stranger", 1], []),
+        (["Unknown", 1], []),
         (["Scalar", "one"], []),
         (["Scalar", 1, "", None, "more"], []),
         (["Scalar"], []),
@@ -187,13 +187,13 @@ def test_headers_of_the_wrong_type_are_refused(header: object) -> None:
         CODEC.decode(forge(header))
 
 
-def test_claims_of_length_do_not_allocate() -> None:
+def test_false_lengths_do_not_allocate_memory() -> None:
     for header_length, payload_length in ((2**32 - 1, 0), (10, 2**63), (0, 2**64 - 1), (MAX_HEADER_BYTES + 1, 0)):
         with pytest.raises(DecodeError):
             CODEC.decode(PREFIX.pack(b"SR", 1, 0, header_length, payload_length) + bytes(100))
 
 
-def test_a_codec_of_one_type_and_a_small_bound() -> None:
+def test_a_codec_may_have_one_type_and_a_small_limit() -> None:
     codec = Codec(Scalar, max_bytes=100)
     assert codec.decode(b"".join(codec.encode(Scalar(3)))) == (Scalar(3), [])
     with pytest.raises(DecodeError, match="at most 100 bytes"):

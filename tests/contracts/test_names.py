@@ -1,18 +1,17 @@
-"""The contract of name services, over all its implementations."""
+"""The contract of name services, checked for all implementations."""
 
 from __future__ import annotations
 
 import pytest
 
 from srl.api.names import NameService
-from srl.base.clock import ManualClock
 from srl.names.table import NameTable, NameView
 from srl.testing.contexts import SharedNames
 
 
 def view_of_a_table() -> NameService:
-    """A worker's view, kept up to date as the controller does it."""
-    table = NameTable(ManualClock())
+    """A worker's view that receives each new table, as from the controller."""
+    table = NameTable()
 
     def register(name: str, address: str) -> None:
         table.register(name, address, "worker")
@@ -28,7 +27,7 @@ def names(request: pytest.FixtureRequest) -> NameService:
     return service
 
 
-def test_it_keeps_the_protocol(names: NameService) -> None:
+def test_it_implements_the_contract(names: NameService) -> None:
     assert isinstance(names, NameService)
 
 

@@ -1,4 +1,4 @@
-"""The contract of parameter stores, over all its implementations."""
+"""The contract of parameter stores, checked for all implementations."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def store(request: pytest.FixtureRequest) -> Iterator[ParameterStore]:
     made = create("policy")
     yield made
     made.memory.close()
-    made.__dict__.clear()  # pytest holds on to it: let the mapping go now
+    made.__dict__.clear()  # pytest keeps a reference: free the mapping now
 
 
 def vector(number: float) -> np.ndarray:
     return np.full(10, number, np.float32)
 
 
-def test_it_keeps_the_protocol(store: ParameterStore) -> None:
+def test_it_implements_the_contract(store: ParameterStore) -> None:
     assert isinstance(store, ParameterStore)
 
 
-def test_an_empty_store(store: ParameterStore) -> None:
+def test_an_empty_store_has_no_versions(store: ParameterStore) -> None:
     assert store.version == -1
     assert store.pull() is None
     assert store.versions() == {}
@@ -53,7 +53,7 @@ def test_the_latest_version_is_pulled_as_a_copy(store: ParameterStore) -> None:
     assert store.version == 19
 
 
-def test_nothing_is_pulled_that_is_not_newer(store: ParameterStore) -> None:
+def test_pull_returns_only_newer_versions(store: ParameterStore) -> None:
     store.push(3, vector(3), tags=("best",))
     assert store.pull(newer_than=3) is None
     assert store.pull("best", newer_than=3) is None
@@ -82,7 +82,7 @@ def test_a_tag_keeps_its_version_until_it_is_moved(store: ParameterStore) -> Non
         pulled = store.pull(tag)
         assert pulled is not None
         assert (pulled[0], pulled[1].tolist()) == (version, [float(version)] * 10)
-    with pytest.raises(ValueError, match="'latest' is no tag of its own"):
+    with pytest.raises(ValueError, match="'latest' cannot be set"):
         store.tag("latest")
 
 
@@ -100,7 +100,7 @@ def test_all_tags_can_be_in_use_and_one_more_is_refused(store: ParameterStore) -
     assert "one too many" not in store.versions()
 
 
-def test_notes_are_added_up_by_version_and_the_oldest_go(store: ParameterStore) -> None:
+def test_notes_are_merged_by_version_and_the_oldest_are_dropped(store: ParameterStore) -> None:
     store.note(1, {"score": 0.5})
     store.note(1, {"games": 3.0})
     assert store.notes() == {1: {"score": 0.5, "games": 3.0}}
@@ -111,7 +111,7 @@ def test_notes_are_added_up_by_version_and_the_oldest_go(store: ParameterStore) 
     assert notes[399] == {"score": 57.0, "games": 1000399.0}
 
 
-def test_a_tag_can_be_made_of_another(store: ParameterStore) -> None:
+def test_a_tag_can_be_copied_from_another(store: ParameterStore) -> None:
     store.push(1, vector(1))
     store.tag("trial")
     for number in range(2, 20):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support import tracers
 
-from srl.base.importing import name_of
+from srl.base.object_names import name_of
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.adapters.vector import VectorConfig
 from srl.environments.mujoco.lanes import MujocoConfig

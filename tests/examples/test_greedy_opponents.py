@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srl.base.importing import load_object
+from srl.base.object_names import load_object
 from srl.environments.pettingzoo.config import PettingZooConfig
 
 PLACE = "examples/greedy_opponents.py"

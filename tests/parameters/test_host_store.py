@@ -1,4 +1,4 @@
-"""One copy of the parameters for all processes of a host."""
+"""One copy of the parameters serves all processes of a host."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_many_readers_share_one_copy() -> None:
         one.memory.close()
 
 
-def test_who_is_killed_while_he_writes_notes_leaves_the_former_ones() -> None:
+def test_a_process_killed_while_writing_notes_leaves_the_previous_ones() -> None:
     store = HostParameterStore.create("policy")
     store.push(0, np.zeros(4, np.float32), tags=("kept",))
     for _ in range(6):
@@ -64,13 +64,13 @@ def test_who_is_killed_while_he_writes_notes_leaves_the_former_ones() -> None:
     store.memory.close()
 
 
-def test_half_a_page_of_notes_is_never_read() -> None:
-    """As above, with the worst moment chosen: the other page is torn, the choice was not made."""
+def test_a_partial_page_of_notes_is_never_read() -> None:
+    """The writer was killed at the worst moment: the other page is damaged and not yet selected."""
     store = HostParameterStore.create("policy")
     store.note(1, {"score": 2.0})
-    chosen, pages = store._pages()
-    torn = pages[1 - int(chosen[0])]
-    torn[:] = 0xFF
+    valid, pages = store._pages()
+    damaged = pages[1 - int(valid[0])]
+    damaged[:] = 0xFF
     assert store.notes() == {1: {"score": 2.0}}
     store.note(2, {"score": 3.0})
     assert store.notes() == {1: {"score": 2.0}, 2: {"score": 3.0}}

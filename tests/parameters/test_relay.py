@@ -1,4 +1,4 @@
-"""Parameters on their way over hosts. Three hosts in one thread, over real TCP."""
+"""Distribution of parameters between hosts: three hosts in one thread, over TCP."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def vector(version: int) -> Array:
 
 @pytest.fixture
 def chain() -> Iterator[list[HostUnderTest]]:
-    """The second follows the first, the third the second."""
+    """Three hosts; the second receives from the first, the third from the second."""
     hosts = [HostUnderTest() for _ in range(3)]
     for above, below in pairwise(hosts):
         below.relay.follow("policy", above.relay.address)
@@ -56,7 +56,7 @@ def polls(hosts: list[HostUnderTest]) -> list[object]:
     return [host.relay.poll for host in hosts]
 
 
-def test_versions_go_down_the_chain_and_wake_whoever_waits(chain: list[HostUnderTest]) -> None:
+def test_versions_pass_down_the_chain_and_wake_waiting_workers(chain: list[HostUnderTest]) -> None:
     for version in (0, 1):
         chain[0].make(version)
         until(lambda version=version: chain[2].store.version == version, *polls(chain))  # type: ignore[misc, arg-type]
@@ -75,33 +75,33 @@ def test_a_host_that_joins_late_gets_the_newest_version_at_once(chain: list[Host
     late.close()
 
 
-def test_a_slow_host_skips_versions_and_delays_nobody(chain: list[HostUnderTest]) -> None:
+def test_a_slow_host_skips_versions_and_does_not_delay_others(chain: list[HostUnderTest]) -> None:
     fast = HostUnderTest()
     fast.relay.follow("policy", chain[0].relay.address)
     chain[0].make(0)
-    everybody = [*chain, fast]
-    until(lambda: chain[1].store.version == 0 and fast.store.version == 0, *polls(everybody))  # type: ignore[arg-type]
+    hosts = [*chain, fast]
+    until(lambda: chain[1].store.version == 0 and fast.store.version == 0, *polls(hosts))  # type: ignore[arg-type]
     for version in range(1, 6):  # the second host does not poll
         chain[0].make(version)
         until(lambda version=version: fast.store.version == version, *polls([chain[0], fast]))  # type: ignore[misc, arg-type]
     woken = chain[1].woken
-    until(lambda: chain[1].store.version == 5, *polls(everybody))  # type: ignore[arg-type]
+    until(lambda: chain[1].store.version == 5, *polls(hosts))  # type: ignore[arg-type]
     assert chain[1].woken - woken <= 2
     fast.close()
 
 
-def test_a_host_that_lost_its_source_finds_it_again(chain: list[HostUnderTest]) -> None:
+def test_a_host_that_lost_its_source_follows_a_new_one(chain: list[HostUnderTest]) -> None:
     chain[0].make(0)
     until(lambda: chain[1].store.version == 0, *polls(chain))  # type: ignore[arg-type]
-    heir = HostUnderTest()
+    replacement = HostUnderTest()
     chain[0].relay.close()
-    heir.make(3)
-    chain[1].relay.follow("policy", heir.relay.address)
-    until(lambda: chain[2].store.version == 3, *polls([heir, *chain[1:]]))  # type: ignore[arg-type]
-    heir.close()
+    replacement.make(3)
+    chain[1].relay.follow("policy", replacement.relay.address)
+    until(lambda: chain[2].store.version == 3, *polls([replacement, *chain[1:]]))  # type: ignore[arg-type]
+    replacement.close()
 
 
-def test_nobody_serves_more_than_a_few_however_many_hosts_there_are() -> None:
+def test_the_fan_out_of_each_host_is_bounded() -> None:
     hosts = [f"h{number}" for number in range(100)]
     above = tree("h17", hosts)
     assert set(above) == set(hosts) - {"h17"}

@@ -14,7 +14,7 @@ from srl.base.tree import Array
 
 ENTRY_POINTS = "minigrid."
 FACTORY = "minigrid"
-"""Short name of `make` in :mod:`srl.base.part_names`."""
+"""Short name of `make` in :mod:`srl.base.object_names`."""
 FAMILIES = ("MiniGrid-", "BabyAI-")
 """How its ids begin."""
 CODES = (11, 6, 4)

@@ -7,7 +7,7 @@ from typing import Any
 
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.worker import WorkerConfig
-from srl.base.importing import load_object
+from srl.base.object_names import load_object
 from srl.streams.push import PushStream
 from srl.streams.request import RequestStream
 

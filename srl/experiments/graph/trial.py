@@ -16,7 +16,7 @@ import msgspec
 
 from srl.base import signals
 from srl.base.errors import debugging, full_traceback, user_traceback
-from srl.base.importing import load_object
+from srl.base.object_names import load_object
 from srl.base.signals import signal_on_parent_death
 from srl.environments.errors import EnvironmentBroken
 

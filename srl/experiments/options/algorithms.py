@@ -14,7 +14,7 @@ from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.config import PPOConfig
 from srl.api.algorithm import AlgorithmConfig
 from srl.base.errors import nearest
-from srl.base.importing import load_object, name_of
+from srl.base.object_names import load_object, name_of
 from srl.experiments.options.train_options import TrainOptions
 
 BUILT_IN: dict[str, Callable[[], AlgorithmConfig]] = {

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from srl.base.errors import nearest
-from srl.base.importing import name_of
+from srl.base.object_names import name_of
 from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm, name_of_config, with_settings
 from srl.experiments.options.train_options import SECTION_OF, SECTIONS, TrainOptions
 

@@ -17,7 +17,7 @@ import pytest
 import srl
 from srl.api.experiment import Resources
 from srl.base.config import to_data
-from srl.base.part_names import NAMES, PARTS, load_part, part_name
+from srl.base.object_names import NAMES, PARTS, load_part, part_name
 
 OWN_PATH = re.compile(rb'"srl\.[\w.]+:\w+"')
 
@@ -56,7 +56,7 @@ def _is_base(kind: type, found: set[type]) -> bool:
 
 def test_each_config_class_has_a_short_name() -> None:
     unnamed = {f"{kind.__module__}:{kind.__qualname__}" for kind in config_classes()} - set(NAMES)
-    assert unnamed == set(), "add them to srl/base/part_names.py"
+    assert unnamed == set(), "add them to srl/base/object_names.py"
 
 
 def test_each_name_resolves_to_one_object() -> None:

@@ -1,0 +1,194 @@
+"""Names of classes and functions: short names of SRL's own parts, `package.module:name` and `path/file.py:name`.
+
+Saved runs, checkpoints and worker processes refer to SRL's own parts by the short names in PARTS and never by a module
+path of this package, so that classes can move without breaking a saved run. Move or rename a class freely and change
+its path here; never change or reuse a short name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from srl.base.errors import nearest
+
+FILE_MODULE_PREFIX = "srl_file_"
+
+PARTS = {
+    # Options of a run
+    "train-options": "srl.experiments.options.train_options:TrainOptions",
+    "run-options": "srl.experiments.options.sections:RunOptions",
+    "worker-options": "srl.experiments.options.sections:WorkerOptions",
+    "agent-options": "srl.experiments.options.sections:AgentOptions",
+    "evaluation-options": "srl.experiments.options.sections:EvaluationOptions",
+    "checkpoint-options": "srl.experiments.options.sections:CheckpointOptions",
+    "cluster-options": "srl.experiments.options.sections:ClusterOptions",
+    # Algorithms
+    "ppo": "srl.algorithms.ppo.config:PPOConfig",
+    "ppg": "srl.algorithms.ppg:PPGConfig",
+    "a2c": "srl.algorithms.a2c:A2CConfig",
+    "impala": "srl.algorithms.impala:ImpalaConfig",
+    "ippo": "srl.algorithms.mappo:IPPOConfig",
+    "mappo": "srl.algorithms.mappo:MAPPOConfig",
+    # Environments
+    "gymnasium": "srl.environments.adapters.gymnasium:GymnasiumConfig",
+    "vector": "srl.environments.adapters.vector:VectorConfig",
+    "atari": "srl.environments.adapters.atari:AtariConfig",
+    "minigrid": "srl.environments.adapters.minigrid:make",
+    "envpool": "srl.environments.adapters.envpool:EnvPoolConfig",
+    "pettingzoo": "srl.environments.pettingzoo.config:PettingZooConfig",
+    "mujoco": "srl.environments.mujoco.lanes:MujocoConfig",
+    "hide-and-seek": "srl.environments.hide_and_seek.lanes:HideAndSeekConfig",
+    "lanes-function": "srl.environments.registry:LanesFunctionConfig",
+    "team-reward": "srl.environments.adapters.team_reward:TeamRewardConfig",
+    "self-play": "srl.populations.self_play:SelfPlayConfig",
+    "opponent-pool": "srl.populations.pool:PoolConfig",
+    # Spaces and layouts of arrays
+    "box-space": "srl.api.spaces:Box",
+    "discrete-space": "srl.api.spaces:Discrete",
+    "multi-discrete-space": "srl.api.spaces:MultiDiscrete",
+    "dict-space": "srl.api.spaces:Dict",
+    "array-spec": "srl.base.tree:ArraySpec",
+    "block-spec": "srl.api.block:BlockSpec",
+    "team-spec": "srl.api.lanes:TeamSpec",
+    "lane-spec": "srl.api.lanes:LaneSpec",
+    "probe-result": "srl.experiments.graph.probe:Probed",
+    # Workers and the streams between them
+    "actor": "srl.workers.actor.worker:ActorConfig",
+    "trainer": "srl.workers.trainer.worker:TrainerWorkerConfig",
+    "policy": "srl.workers.policy:PolicyWorkerConfig",
+    "evaluator": "srl.workers.evaluator:EvaluatorConfig",
+    "frozen-policy": "srl.experiments.graph.frozen_policy:FrozenPolicyConfig",
+    "role": "srl.workers.roles:Role",
+    "push-stream": "srl.streams.push:PushStream",
+    "request-stream": "srl.streams.request:RequestStream",
+    # Benchmarks and tests
+    "bench-uniform": "srl.bench.actor:UniformConfig",
+    "bench-distant": "srl.bench.ring:DistantConfig",
+    "bench-light-worker": "srl.bench.control:LightWorkerConfig",
+    "counting": "srl.testing.algorithms:CountingConfig",
+}
+"""Short name -> definition of the class or function."""
+NAMES = {path: name for name, path in PARTS.items()}
+
+
+def part_name(kind: type) -> str:
+    """Return the name under which data refers to `kind`. Raises ValueError for a class that has none."""
+    path = name_of(kind)
+    if not path.startswith("srl."):
+        return path
+    if path not in NAMES:
+        raise ValueError(f"{path} has no short name; add it to PARTS in srl/base/object_names.py")
+    return NAMES[path]
+
+
+def load_part(name: str) -> Any:
+    """Return the class or function with this short name or `package.module:Class`."""
+    if name in PARTS:
+        return load_object(PARTS[name])
+    if ":" not in name:
+        raise ValueError(f"SRL has no part named {name!r}{nearest(name, PARTS)}")
+    return load_object(name)
+
+
+def load_object(name: str) -> Any:
+    """Import and return the object called `package.module:name` or `path/file.py:name`.
+
+    A file is imported once per process, under a name made of its path, so that the classes inside keep their identity
+    and :func:`name_of` can name them.
+    """
+    source, separator, attribute = name.rpartition(":")
+    if not separator or not source or not attribute:
+        raise ValueError(f"{name!r} names no object; write 'package.module:name' or 'path/file.py:name'")
+    module = _load_file(source) if source.endswith(".py") else _load_module(source)
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            names = [key for key in vars(found) if not key.startswith("_")] if hasattr(found, "__dict__") else []
+            raise ValueError(f"{source} has no {attribute!r}{nearest(part, names)}")
+        found = getattr(found, part)
+    return found
+
+
+def name_of(thing: Any) -> str:
+    """Return the name by which another process can import this class or function. Raises ValueError if it cannot."""
+    name, source = getattr(thing, "__qualname__", ""), getattr(thing, "__module__", None)
+    if not name or "<" in name or source is None:
+        raise ValueError(
+            f"{name or repr(thing)} cannot be imported by worker processes: define it at the top level of a module "
+            "or script (no lambda, nothing inside of a function)"
+        )
+    if source == "__main__" or source.startswith(FILE_MODULE_PREFIX):
+        module = sys.modules.get(source)
+        spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
+        if source == "__main__" and spec is not None:
+            source = spec.name
+        elif file is not None:
+            source = os.path.abspath(file)
+        else:
+            raise ValueError(
+                f"{name} was defined at a prompt, where worker processes cannot import it; put it in a file"
+            )
+    return f"{source}:{name}"
+
+
+def _load_module(name: str) -> ModuleType:
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if main is not None and spec is not None and spec.name == name:
+        return main
+    if name in sys.modules:
+        return sys.modules[name]
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)  # an installed command does not search the working directory; `python -m` does
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or name
+        if not (name == missing or name.startswith(f"{missing}.")):
+            raise ValueError(f"cannot import {name}: it needs {missing!r}, which is not installed") from error
+        parent, _, last = missing.rpartition(".")
+        raise ValueError(f"no module {missing!r}{nearest(last, _siblings(parent))}") from error
+
+
+def _siblings(package: str) -> list[str]:
+    """Return the modules of a package, or of the working directory; the whole search path would only confuse."""
+    import pkgutil
+
+    paths = list(sys.modules[package].__path__) if package in sys.modules else [os.getcwd()]
+    return [module.name for module in pkgutil.iter_modules(paths)]
+
+
+def _load_file(source: str) -> ModuleType:
+    path = Path(source).expanduser().resolve()
+    if not path.is_file():
+        beside = [file.name for file in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        raise ValueError(f"no file {source} (looked at {path}){nearest(path.name, beside) if beside else ''}")
+    main = sys.modules.get("__main__")
+    main_file = getattr(main, "__file__", None)
+    if main is not None and main_file is not None and Path(main_file).resolve() == path:
+        return main
+    name = FILE_MODULE_PREFIX + "".join(c if c.isalnum() else "_" for c in path.stem)
+    name += "_" + hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} cannot be imported as Python")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # as for a script, so that it can import its neighbors
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
