@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from srl.experiments.session.train import Run as Run
     from srl.experiments.session.train import resume as resume
     from srl.experiments.session.train import train as train
+    from srl.results.evaluate import evaluate as evaluate
     from srl.results.export import export as export
     from srl.results.league import league as league
-    from srl.results.load import evaluate as evaluate
     from srl.results.load import load as load
     from srl.results.plot import plot as plot
     from srl.results.record import record as record
@@ -41,7 +41,7 @@ _PLACES = {
     "Run": "srl.experiments.session.train",
     "RunFailed": "srl.experiments.session.session",
     "TrainOptions": "srl.experiments.options.train_options",
-    "evaluate": "srl.results.load",
+    "evaluate": "srl.results.evaluate",
     "export": "srl.results.export",
     "league": "srl.results.league",
     "lanes_config": "srl.environments.registry",

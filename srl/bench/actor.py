@@ -23,11 +23,11 @@ from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
 from srl.base.tree import Array, Tree, TreeSpec
 from srl.bench.options import BenchOptions
+from srl.environments.random_actions import random_actions
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.probe import probe
 from srl.names.table import NameView
 from srl.parameters.host import HostParameterStore
-from srl.results.random_actions import random_actions
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import Consumer
 from srl.transports.inproc import InprocTransport

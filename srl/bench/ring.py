@@ -18,7 +18,7 @@ from srl.api.spaces import Space, array_spec
 from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
 from srl.base.tree import Array, Tree, TreeSpec
 from srl.bench.options import BenchOptions
-from srl.results.random_actions import random_actions
+from srl.environments.random_actions import random_actions
 
 ENV_SECONDS = 0.001
 ANSWER_SECONDS = 0.005

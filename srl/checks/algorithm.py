@@ -25,7 +25,8 @@ from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.session import RunFailed
 from srl.experiments.session.train import Run, start
-from srl.results.load import evaluate, load
+from srl.results.evaluate import evaluate
+from srl.results.load import load
 from srl.testing.probe_cases import DISCOUNT, PLACE, ProbeCase, choose_cases
 
 TOLERANCE = 0.02

@@ -74,8 +74,11 @@ class League:
             ]
             rating = f"  {result.ratings[name]:6.1f}" if result.ratings else ""
             print(f"{name:>{width}}{''.join(cells)}{rating}")
-        if result.cut:
-            print(f"\n{result.cut} games did not end within {self.max_steps:,} moves and count as drawn (--max-steps)")
+        if result.truncated:
+            print(
+                f"\n{result.truncated} games did not end within {self.max_steps:,} moves and count as drawn "
+                "(--max-steps)"
+            )
         if not result.ratings:
             print("\nratings need openskill: pip install 'srl[league]'")
         return 0

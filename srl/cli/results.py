@@ -36,7 +36,7 @@ class Eval:
 
     def run(self) -> int:
         from srl.base.statistics import mean_of
-        from srl.results.load import evaluate
+        from srl.results.evaluate import evaluate
         from srl.storage.run_directory import find
 
         found = find(self.run_name, self.root)
@@ -58,7 +58,7 @@ class Eval:
                 "interval": result.interval if len(result.returns) > 1 else None,
                 "returns": result.returns,
                 "lengths": result.lengths,
-                "cut": result.cut,
+                "truncated": result.truncated,
                 "max_steps": self.max_steps,
                 "policies": {name: mean.value for name, mean in means.items()},
             }
@@ -69,9 +69,9 @@ class Eval:
             f"{found.name}, {result.checkpoint.name}: return {result.mean:.1f} ± {result.interval:.1f} (95 % interval "
             f"of the mean) over {len(result.returns)} episodes, from {low:.1f} to {high:.1f}"
         )
-        if result.cut:
+        if result.truncated:
             print(
-                f"{result.cut} of the episodes did not end within {self.max_steps:,} steps and were cut off "
+                f"{result.truncated} of the episodes did not end within {self.max_steps:,} steps and were truncated "
                 "(--max-steps); their returns are what they earned until then"
             )
         if len(means) > 1:
@@ -133,7 +133,7 @@ class Record:
     run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
     """Its path, its name, a unique beginning of its name, or `latest`."""
     out: Path | None = None
-    """The film, .mp4 or .gif; by default film.mp4 in the run's directory."""
+    """Video file, .mp4 or .gif (default: video.mp4 in the run's directory)."""
     episodes: int = 1
     """So many episodes."""
     max_frames: int = 3000

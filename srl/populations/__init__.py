@@ -1,1 +1,1 @@
-"""Players beside the one that learns: its past versions, and whom it meets when."""
+"""Populations of policies: pools of past versions, and self-play against them."""

@@ -1,4 +1,4 @@
-"""Past versions of a policy: kept by tags in the parameter service, drawn evenly or by how hard they are to beat."""
+"""Pool of past versions of a policy, kept under tags in the parameter service and drawn as opponents."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from srl.base.tree import Array
 
 LATEST, PREFIX = "latest", "past-"
 HARDNESS = 2.0
-"""Vinyals et al. 2019: an opponent is met in proportion to (1 - our win rate) to this power."""
-LEAST = 0.05
-"""Also those that we always beat are met again, with at least so much of that weight."""
-MEMORY = 50.0
-"""About so many of the last games against a version decide its win rate."""
+"""Vinyals et al. 2019: an opponent is drawn in proportion to (1 - our win rate) to this power."""
+MIN_WEIGHT = 0.05
+"""Smallest weight, so that opponents that always lose are drawn, too."""
+WIN_RATE_GAMES = 50.0
+"""Approximate number of the last games against a version that determine its win rate."""
 
 
 @dataclass(frozen=True)
 class PoolConfig:
     draw: Literal["uniform", "prioritized"]
     share: float = 0.5
-    """Of games against past versions; the others are against the newest."""
+    """Share of games against past versions; the others are against the newest."""
     every: int = 20
-    """Versions between two that are kept."""
+    """Number of versions between two that are kept."""
     size: int = 12
-    """At most so many are kept, spread over the whole run."""
+    """Maximum number of kept versions, spread over the whole run."""
 
 
 def refill(store: ParameterStore, past: Iterable[tuple[int, Array]]) -> int:
-    """Keep versions that were read from elsewhere, the oldest first, in a store that is still empty."""
+    """Fill an empty store with earlier versions, oldest first, and return their number."""
     number = 0
     for version, parameters in past:
         if version > store.version:
@@ -42,16 +42,16 @@ def refill(store: ParameterStore, past: Iterable[tuple[int, Array]]) -> int:
 
 
 class Pool:
-    """Whoever asks for an opponent keeps the pool up, too: all workers of a host share the tags of its service. Win
-    rates are the asker's own."""
+    """Opponents for one worker. All workers of a host share the tags of its parameter service, and each of them keeps
+    the pool up to date when it draws; win rates are the worker's own."""
 
     def __init__(self, config: PoolConfig, store: ParameterStore) -> None:
         self._config = config
         self._store = store
-        self._scores: dict[int, tuple[float, float]] = {}  # version -> games and points, the old ones fading
+        self._scores: dict[int, tuple[float, float]] = {}  # version -> games and points, older ones with less weight
 
     def refresh(self) -> dict[str, int]:
-        """Keep the newest version if it is time; returns tag -> version of those that are kept."""
+        """Tag the newest version if it is due. Returns tag -> version of all kept versions."""
         versions = self._store.versions()
         past = {tag: version for tag, version in versions.items() if tag.startswith(PREFIX)}
         newest = versions.get(LATEST, -1)
@@ -62,7 +62,7 @@ class Pool:
         return past
 
     def _place(self, past: dict[str, int]) -> str:
-        """A tag that is free, or that of the version whose neighbors in time are nearest to each other."""
+        """Return a free tag, or that of the version whose two neighbors in time are nearest to each other."""
         if len(past) < self._config.size:
             return next(tag for number in range(self._config.size) if (tag := f"{PREFIX}{number}") not in past)
         ordered = sorted(past, key=past.__getitem__)
@@ -72,7 +72,7 @@ class Pool:
         return ordered[1 + int(np.argmin(gaps))]
 
     def draw(self, generator: np.random.Generator) -> str:
-        """The tag of an opponent; `latest` is ourselves."""
+        """Return the tag of an opponent; `latest` is the current policy itself."""
         past = self.refresh()
         if not past or generator.random() >= self._config.share:
             return LATEST
@@ -83,15 +83,15 @@ class Pool:
     def _weight(self, version: int) -> float:
         if self._config.draw == "uniform":
             return 1.0
-        return float(max(LEAST, (1.0 - self.win_rate(version)) ** HARDNESS))
+        return float(max(MIN_WEIGHT, (1.0 - self.win_rate(version)) ** HARDNESS))
 
     def win_rate(self, version: int) -> float:
-        """Points per game against a version, beginning with one game that was drawn."""
+        """Return the mean points against a version, which starts with one drawn game."""
         games, points = self._scores.get(version, (0.0, 0.0))
         return (points + 0.5) / (games + 1.0)
 
-    def note(self, version: int, points: float) -> None:
-        """A game against it ended: 1 if we won, 0.5 drawn, 0 lost."""
+    def add_result(self, version: int, points: float) -> None:
+        """Count a game against a version: 1 point if won, 0.5 if drawn, 0 if lost."""
         games, before = self._scores.get(version, (0.0, 0.0))
-        fade = 1.0 - 1.0 / MEMORY
+        fade = 1.0 - 1.0 / WIN_RATE_GAMES
         self._scores[version] = (games * fade + 1.0, before * fade + points)

@@ -19,7 +19,7 @@ from srl.populations.versus import VersusLanes
 
 @dataclass(frozen=True)
 class SelfPlayConfig(LanesConfig):
-    """An environment for one agent, made of one for several: the others are played by versions of `policy`."""
+    """An environment for one agent, made of a game of several: versions of `policy` play the other agents."""
 
     inner: LanesConfig
     policy: str
@@ -36,7 +36,7 @@ class SelfPlayConfig(LanesConfig):
         return BoundSelfPlay(self, context.parameters(self.policy), context.seed)
 
     def build(self, num_copies: int) -> VersusLanes:
-        raise ValueError(f"{self.environment_name()}: self-play needs a run, whose versions it plays against")
+        raise ValueError(f"{self.environment_name()}: self-play needs a run whose versions are the opponents")
 
 
 class BoundSelfPlay(LanesConfig):
@@ -56,7 +56,7 @@ class BoundSelfPlay(LanesConfig):
 
 
 class PastVersions:
-    """Opponents from the pool, one policy for each that is met; loaded anew when its tag has moved."""
+    """Opponents from the pool, with one policy per tag; reloads the parameters when a tag has moved."""
 
     def __init__(self, config: SelfPlayConfig, store: ParameterStore, seed: int) -> None:
         self._config = config
@@ -74,7 +74,7 @@ class PastVersions:
     def _load(self, tag: str) -> None:
         policy = self.policy(tag)
         if self._store.version < 0:
-            return  # nothing was published yet: the first weights will do
+            return  # nothing is published yet: play with the initial weights
         pulled = self._store.pull(tag, newer_than=-1 if tag != LATEST else policy.version)
         if pulled is not None and pulled[0] != policy.version:
             policy.load(pulled[1], pulled[0])
@@ -86,6 +86,6 @@ class PastVersions:
             self._policies[name] = config.algorithm.build_policy(config.observation, config.action, seed)
         return self._policies[name]
 
-    def note(self, name: str, points: float) -> None:
+    def add_result(self, name: str, points: float) -> None:
         if name != LATEST:
-            self._pool.note(self._policies[name].version, points)
+            self._pool.add_result(self._policies[name].version, points)

@@ -1,4 +1,4 @@
-"""Lanes in which one agent of each copy is ours, and the others are played by somebody else."""
+"""Lanes in which the learner plays one agent of each copy, and opponents play the others."""
 
 from __future__ import annotations
 
@@ -17,38 +17,41 @@ LEARNER = "learner"
 
 
 class Opponents(Protocol):
+    """Source of opponents for :class:`VersusLanes`."""
+
     def draw(self) -> str:
-        """Whom the next game is against."""
+        """Return the name of the opponent of the next game."""
 
     def policy(self, name: str) -> Policy: ...
 
-    def note(self, name: str, points: float) -> None:
-        """A game ended: 1 if we won, 0.5 drawn, 0 lost."""
+    def add_result(self, name: str, points: float) -> None:
+        """Count a game: 1 point if the learner won, 0.5 if drawn, 0 if lost."""
 
 
 def versus_spec(spec: LaneSpec) -> LaneSpec:
-    """One agent, who sits on any of the seats; ValueError if these are not alike."""
+    """Return the spec of one agent that can play every seat. Raises ValueError if the seats' spaces differ."""
     first = spec.teams[0]
     for team in spec.teams[1:]:
         if (team.observation, team.action) != (first.observation, first.action):
             raise ValueError(
-                f"{spec.environment}: in self-play one policy plays on all seats, but agents {first.agents[0]!r} and "
-                f"{team.agents[0]!r} do not have the same spaces"
+                f"{spec.environment}: in self-play one policy plays all seats, but the spaces of agents "
+                f"{first.agents[0]!r} and {team.agents[0]!r} differ"
             )
     if sum(len(team.agents) for team in spec.teams) < 2:
-        raise ValueError(f"{spec.environment}: self-play needs at least two agents; there is {first.agents[0]!r} only")
+        raise ValueError(f"{spec.environment}: self-play needs at least two agents, found only {first.agents[0]!r}")
     aligned = all(team.aligned for team in spec.teams)
     team = TeamSpec(LEARNER, (LEARNER,), first.observation, first.action, aligned, first.mask_key)
     return LaneSpec(spec.environment, spec.num_copies, (team,))
 
 
 class VersusLanes(Lanes):
-    """Before each game a seat and an opponent are drawn for its copy; with `seats_in_turn`, games that begin one after
-    the other are on one seat after the other. Opponents decide here, drawing their actions unless `greedy`, and are not
-    recorded.
+    """Lanes with one agent: the learner on one seat of each copy, against opponents on the others.
 
-    A game's points are by what was earned: ours against the mean of the others. All seats have the same spaces, so that
-    the lanes of all teams lie in one row, one after the other, and those of a seat are found by their numbers there.
+    Before each game a seat and an opponent are drawn for its copy; with `seats_in_turn` successive games use successive
+    seats. Opponents act here, by sampling unless `greedy`, and are not recorded.
+
+    The points of a game compare the learner's return with the mean of the others. All seats have the same spaces, so
+    the lanes of all teams are concatenated into one row, and the lane of a seat is an index into it.
     """
 
     def __init__(
@@ -65,12 +68,12 @@ class VersusLanes(Lanes):
         self._generator = np.random.default_rng(0)
         self._seats_in_turn, self._greedy = seats_in_turn, greedy
         self._num_begun = 0
-        self._seat = np.zeros(self._num, np.int64)  # [copies]: which is ours
+        self._seat = np.zeros(self._num, np.int64)  # [copies]: the learner's
         self._opponent = [""] * self._num
         self._alive = np.zeros((self._num, self._num_seats), bool)
         self._earned = np.zeros((self._num, self._num_seats))
-        self._memories: dict[str, Array] = {}  # opponent -> [lanes, ...], emptied by the policy as an episode begins
-        self._seen: Tree = {}  # [lanes, ...], as what follows
+        self._memories: dict[str, Array] = {}  # opponent -> [lanes, ...], cleared by the policy as an episode begins
+        self._seen: Tree = {}  # [lanes, ...], as the next two
         self._first, self._acting = np.zeros((2, self._ends[-1]), bool)
 
     def reset(self, seed: int) -> tuple[Arrival, ...]:
@@ -80,8 +83,8 @@ class VersusLanes(Lanes):
 
     def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
         chosen = map_tree(lambda leaf: leaf.empty(self._ends[-1]), array_spec(self.spec.teams[0].action))
-        _put(chosen, self._ours, actions[0])
-        self._let_others_decide(chosen)
+        _put(chosen, self._learner_lanes, actions[0])
+        self._add_opponents_actions(chosen)
         starts = [0, *self._ends]
         return self._receive(
             self._inner.step(
@@ -93,12 +96,12 @@ class VersusLanes(Lanes):
         )
 
     @property
-    def _ours(self) -> Array:
-        """The lane [copies] of each copy that is ours."""
+    def _learner_lanes(self) -> Array:
+        """Lane [copies] of the learner in each copy."""
         lanes: Array = self._lanes[np.arange(self._num), self._seat]
         return lanes
 
-    def _let_others_decide(self, chosen: Tree) -> None:
+    def _add_opponents_actions(self, chosen: Tree) -> None:
         waits = self._acting[self._lanes]  # [copies, seats]
         waits[np.arange(self._num), self._seat] = False
         copies, seats = np.nonzero(waits)
@@ -138,20 +141,20 @@ class VersusLanes(Lanes):
         self._alive[begins] = False
         self._earned += reward[self._lanes]
         self._alive = (self._alive | first) & ~ended
-        ours = self._ours
+        own = self._learner_lanes
         arrival = Arrival(
-            map_tree(lambda leaf: leaf[ours], self._seen),
-            reward[ours],
-            terminated[ours],
-            truncated[ours],
-            self._acting[ours],
-            self._first[ours],
+            map_tree(lambda leaf: leaf[own], self._seen),
+            reward[own],
+            terminated[own],
+            truncated[own],
+            self._acting[own],
+            self._first[own],
             failed if failed.any() else None,
             tuple(report for one in arrivals for report in one.failures),
         )
         over = np.flatnonzero(ended.any(1) & ~self._alive.any(1))
         if len(over):
-            arrival.facts = self._settle(over)
+            arrival.facts = self._count_points(over)
         return (arrival,)
 
     def _next_seat(self) -> int:
@@ -160,19 +163,24 @@ class VersusLanes(Lanes):
             return self._num_begun % self._num_seats
         return int(self._generator.integers(self._num_seats))
 
-    def _settle(self, over: Array) -> dict[str, Array]:
-        """Count the points of the games of these copies, for our opponents and for us: [copies], NaN for none."""
+    def _count_points(self, over: Array) -> dict[str, Array]:
+        """Report the points of the games that ended to the opponents and return them: [copies], NaN for none."""
         against_self, against_others = np.full((2, self._num), np.nan, np.float32)
         for copy in over.tolist():
             earned, seat, opponent = self._earned[copy], self._seat[copy], self._opponent[copy]
-            others = (earned.sum() - earned[seat]) / (self._num_seats - 1)
-            points = float(np.sign(earned[seat] - others)) / 2.0 + 0.5
+            points = game_points(earned, int(seat))
             (against_self if opponent == LATEST else against_others)[copy] = points
-            self._opponents.note(opponent, points)
+            self._opponents.add_result(opponent, points)
         return {"points_against_self": against_self, "points_against_others": against_others}
 
     def close(self) -> None:
         self._inner.close()
+
+
+def game_points(returns: Array, seat: int) -> float:
+    """Return 1 if the return of `seat` is above the mean of the others, 0.5 if equal, 0 if below."""
+    others = (returns.sum() - returns[seat]) / (len(returns) - 1)
+    return float(np.sign(returns[seat] - others)) / 2.0 + 0.5
 
 
 def _put(target: Tree, lanes: Array | list[int], values: Tree) -> None:

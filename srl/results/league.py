@@ -1,4 +1,4 @@
-"""Who beats whom: a run's versions against each other and against players that were not trained, and their ratings."""
+"""League: games between a run's versions and other players, and their ratings."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ DRAWN = 0.5
 @dataclass(frozen=True)
 class League:
     players: tuple[str, ...]
-    """Versions by their steps, from the oldest on, then the others."""
+    """Versions by their number of steps, oldest first, then the other players."""
     points: tuple[tuple[float, ...], ...]
-    """[i][j]: points per game of player i against player j: 1 won, 0.5 drawn, 0 lost. The diagonal is NaN."""
+    """[i][j]: mean points of player i against player j, where a game gives 1 if won, 0.5 if drawn, 0 if lost. The
+    diagonal is NaN."""
     games: int
-    """Of each pair, at least; seats are taken in turn."""
+    """Minimum number of games per pair; players take turns on the seats."""
     ratings: Mapping[str, float]
-    """By openskill, 25 to begin with; empty where it is not installed."""
-    cut: int = 0
-    """How many games of all did not end within `max_steps`, and count as drawn."""
+    """Ratings by openskill, which start at 25; empty where it is not installed."""
+    truncated: int = 0
+    """Number of games that did not end within `max_steps` and count as drawn."""
 
 
-class _One:
-    """Always the same opponent; keeps the points."""
+class _FixedOpponent:
+    """The same opponent for all games; collects the points."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -52,7 +53,7 @@ class _One:
     def policy(self, name: str) -> Policy:
         return self._policy
 
-    def note(self, name: str, points: float) -> None:
+    def add_result(self, name: str, points: float) -> None:
         self.points.append(points)
 
 
@@ -66,12 +67,13 @@ def league(
     seed: int = 0,
     max_steps: int = LONGEST_EPISODE,
 ) -> League:
-    """Play every pair of a run's kept versions (evenly spread, the newest among them) and other players: `random`, or
-    functions as `path/file.py:function` that get one observation and a random generator and return an action.
+    """Play games between all pairs of a run's kept versions and other players.
 
-    Versions draw their actions, as in training; with `greedy` all of them take their likeliest. Where the game itself
-    draws nothing, two greedy players then play one game for each seat, again and again. A game of `max_steps` moves is
-    cut off, and drawn.
+    Up to `versions` versions are spread evenly over the run and include the newest. Other players are `random` or a
+    function `path/file.py:function`, which receives an observation and a random generator and returns an action.
+
+    Versions sample their actions, as in training; with `greedy` they take the likeliest. If the game is deterministic,
+    two greedy players repeat the same game per seat. A game that does not end within `max_steps` moves counts as drawn.
     """
     if games < 1 or versions < 1:
         raise ValueError(f"games and versions must be at least 1, found {games} and {versions}")
@@ -79,19 +81,23 @@ def league(
     config = run.read_config()
     environment: LanesConfig = from_data(config["lanes"])
     if len(config["policies"]) != 1:
-        raise ValueError(f"{run.name} has the policies {', '.join(config['policies'])}; a league is of versions of one")
+        raise ValueError(
+            f"{run.name} has the policies {', '.join(config['policies'])}; a league needs a run with a single policy"
+        )
     players = _players(run, versions, against, seed, _mask_key(environment))
     names = list(players)
     points = np.full((len(names), len(names)), np.nan)
     results: list[tuple[str, str, float]] = []
-    num_cut = 0
+    num_truncated = 0
     for i, one in enumerate(names):
         for j, other in enumerate(names[i + 1 :], i + 1):
-            mine, cut = match(environment, players[one], players[other], games, greedy, derive(seed, i, j), max_steps)
-            num_cut += cut
+            mine, truncated = match(
+                environment, players[one], players[other], games, greedy, derive(seed, i, j), max_steps
+            )
+            num_truncated += truncated
             points[i, j], points[j, i] = float(np.mean(mine)), 1.0 - float(np.mean(mine))
             results += [(one, other, result) for result in mine]
-    return League(tuple(names), tuple(map(tuple, points.tolist())), games, ratings(names, results), num_cut)
+    return League(tuple(names), tuple(map(tuple, points.tolist())), games, ratings(names, results), num_truncated)
 
 
 def _mask_key(environment: LanesConfig) -> str:
@@ -105,7 +111,7 @@ def _players(
 ) -> dict[str, Policy]:
     kept = checkpoints.checkpoints(run.checkpoints)
     if not kept:
-        choose_checkpoint(run, "latest")  # says that there is none
+        choose_checkpoint(run, "latest")  # raises the error for a run without checkpoints
     chosen = sorted({round(i) for i in np.linspace(len(kept) - 1, 0, min(versions, len(kept)))})
     players: dict[str, Policy] = {}
     trained: Any = None
@@ -114,10 +120,10 @@ def _players(
         players[f"{checkpoints.step_of(kept[number]):,}"] = trained.policy
     functions = [name.rpartition(":")[2] for name in against]
     for name, function in zip(against, functions, strict=True):
-        called = function if functions.count(function) == 1 else name
-        if called in players:
-            raise ValueError(f"{name} is named twice among the opponents")
-        players[called] = opponent(name, trained.action, seed, mask_key)
+        label = function if functions.count(function) == 1 else name
+        if label in players:
+            raise ValueError(f"{name} is given twice as an opponent")
+        players[label] = opponent(name, trained.action, seed, mask_key)
     return players
 
 
@@ -130,26 +136,28 @@ def match(
     seed: int,
     max_steps: int = LONGEST_EPISODE,
 ) -> tuple[list[float], int]:
-    """Points of `one` in so many games or a few more, on each seat in turn, and how many were cut off and drawn; with
-    `greedy` nobody draws an action."""
+    """Play at least `games` games on alternating seats. Returns the points of `one` and the number of truncated games.
+
+    With `greedy` both players take their likeliest actions.
+    """
     copies = min(MAX_COPIES, games)
     inner = environment.build(copies)
     try:
         versus_spec(inner.spec)
-        opponents = _One(other)
+        opponents = _FixedOpponent(other)
         lanes = VersusLanes(inner, opponents, seats_in_turn=True, greedy=greedy)
         player = Player(lanes, {"one": one}, {"*": "one"}, greedy, max_steps=max_steps)
         player.play(seed, games)
-        cut = player.results()["one"].cut
-        return opponents.points + [DRAWN] * cut, cut
+        truncated = player.results()["one"].cut
+        return opponents.points + [DRAWN] * truncated, truncated
     finally:
         inner.close()
 
 
 def ratings(names: Sequence[str], results: Sequence[tuple[str, str, float]]) -> dict[str, float]:
-    """From games of two players and the points of the first: 1 won, 0.5 drawn, 0 lost; empty without openskill.
+    """Return ratings from games of two players and the points of the first; empty without openskill.
 
-    Games are taken in a random order, so that no player is rated on the last of another's.
+    Games are rated in random order, so that no rating depends most on the games against the last opponent.
     """
     if importlib.util.find_spec("openskill") is None:
         return {}

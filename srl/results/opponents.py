@@ -1,4 +1,4 @@
-"""Players that were not trained: random ones, and functions of the user's."""
+"""Opponents that were not trained: random ones, and functions of the user."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from srl.base.object_names import load_object
 from srl.base.seeding import generator
 from srl.base.tree import Array, Tree, leaves, map_tree
 from srl.environments.adapters.masks import MASK_KEY, allowed_choices
-from srl.results.random_actions import random_actions
+from srl.environments.random_actions import random_actions
 
 RANDOM = "random"
 
 
 class RandomPolicy(Policy):
-    """Any of the actions that are allowed, each as likely as the others."""
+    """A policy that samples uniformly among the allowed actions."""
 
     def __init__(self, action: Space, seed: int, mask_key: str = MASK_KEY) -> None:
         self.version = 0
@@ -35,7 +35,7 @@ class RandomPolicy(Policy):
 
 
 class ScriptedPolicy(Policy):
-    """A function of one observation and a random generator that returns an action."""
+    """A policy made of a function of an observation and a random generator that returns an action."""
 
     def __init__(self, function: Callable[[Any, np.random.Generator], Any], seed: int) -> None:
         self.version = 0
@@ -54,9 +54,9 @@ class ScriptedPolicy(Policy):
 
 
 def opponent(name: str, action: Space, seed: int, mask_key: str = MASK_KEY) -> Policy:
-    """`random`, or a function as `package.module:function` or `path/file.py:function`."""
+    """Return the opponent `random`, or one made of `package.module:function` or `path/file.py:function`."""
     if name == RANDOM:
         return RandomPolicy(action, seed, mask_key)
     if ":" not in name:
-        raise ValueError(f"no opponent {name!r}; there are `random`, and functions as path/file.py:function")
+        raise ValueError(f"no opponent {name!r}; use `random` or a function as path/file.py:function")
     return ScriptedPolicy(load_object(name), seed)

@@ -1,4 +1,4 @@
-"""Learning curves as a picture for a paper, and in the terminal."""
+"""Figures of learning curves, for papers and for the terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 FORMATS = (".png", ".pdf", ".svg")
-# Okabe and Ito's colors, which people with any kind of sight tell apart; without the yellow, too faint on white.
+# Okabe and Ito's palette, safe for color-blind readers; without the yellow, which is too faint on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLE: dict[str, Any] = {
     "font.size": 9,
@@ -38,7 +38,7 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "lines.linewidth": 1.6,
     "lines.solid_capstyle": "round",
-    "pdf.fonttype": 42,  # letters stay letters: journals want that
+    "pdf.fonttype": 42,  # embeds fonts as text, which journals require
     "svg.fonttype": "none",
 }
 Y_LABELS = {"return": "episode return", "eval": "evaluation return", "length": "episode length", "fps": "steps / s"}
@@ -46,7 +46,7 @@ Axis = Literal["steps", "time"]
 
 
 def find_groups(runs: Sequence[str | Path], root: Path = ROOT) -> list[Group]:
-    """Runs as the user names them: each a run, the directory of a seed sweep, or either with a label, `label=run`."""
+    """Return the groups of runs, given as runs, as directories of seed sweeps, or with a label as `label=run`."""
     named: list[tuple[str, RunDirectory]] = []
     for what in runs:
         label, separator, rest = str(what).partition("=")
@@ -54,7 +54,7 @@ def find_groups(runs: Sequence[str | Path], root: Path = ROOT) -> list[Group]:
             label, rest = "", str(what)
         named += [(label, run) for run in run_directory.find_all(rest, root)]
     if not named:
-        raise ValueError("name at least one run to plot")
+        raise ValueError("expected at least one run to plot")
     return group_runs(named)
 
 
@@ -65,11 +65,11 @@ def bands_of(groups: Sequence[Group], metric: str, axis: Axis) -> list[Band]:
 def plot(
     *runs: str | Path, metric: str = "return", x: Axis = "steps", out: str | Path | None = None, title: str = ""
 ) -> Figure:
-    """The learning curves of runs: mean and 95 % interval over the seeds of each group, as a matplotlib figure.
+    """Return a matplotlib figure of learning curves: mean and 95 % interval over the seeds of each group.
 
-    A run is named as everywhere (path, name, `latest`), a seed sweep by its directory; `label=run` puts runs under a
-    label of yours. `metric` is `return`, `eval`, `length`, `fps` or a name in metrics.jsonl, `x` is `steps` or `time`.
-    With `out` the figure is written there as well, as png, pdf or svg.
+    A run is given by path, name or `latest`, a seed sweep by its directory; `label=run` sets a label. `metric` is
+    `return`, `eval`, `length`, `fps` or a name in metrics.jsonl; `x` is `steps` or `time`. With `out` the figure is
+    also written there, as png, pdf or svg.
     """
     if out is not None:
         check_format(Path(out))
@@ -89,7 +89,7 @@ def draw(groups: Sequence[Group], bands: Sequence[Band], metric: str, axis: Axis
 
     divisor, unit = _time_unit(max(float(band.x[-1]) for band in bands)) if axis == "time" else (1.0, "")
     with rc_context(STYLE):
-        figure = Figure(figsize=(4.8, 3.2), dpi=200, layout="constrained")  # not pyplot's: nothing global, no window
+        figure = Figure(figsize=(4.8, 3.2), dpi=200, layout="constrained")  # without pyplot: no global state, no window
         axes = figure.subplots()
         for number, (group, band) in enumerate(zip(groups, bands, strict=True)):
             color = COLORS[number % len(COLORS)]
@@ -113,7 +113,7 @@ def draw(groups: Sequence[Group], bands: Sequence[Band], metric: str, axis: Axis
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Whole or not at all: a picture that stood there stays until the new one is complete."""
+    """Write the figure; an existing file is replaced only when the new one is complete."""
     check_format(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     from matplotlib import rc_context
@@ -135,17 +135,17 @@ def draw_in_terminal(groups: Sequence[Group], bands: Sequence[Band], axis: Axis,
 
 def check_format(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"a picture is written as {', '.join(FORMATS)}; found {path.name!r}")
+        raise ValueError(f"a figure must end in {', '.join(FORMATS)}; found {path.name!r}")
 
 
 def _check_axis(axis: str) -> None:
     if axis not in ("steps", "time"):
-        raise ValueError(f"the axis is 'steps' or 'time', found {axis!r}")
+        raise ValueError(f"x must be 'steps' or 'time', found {axis!r}")
 
 
 def _need_matplotlib() -> None:
     if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError('pictures need matplotlib, which is not installed; pip install "srl[plot]"')
+        raise ImportError('figures need matplotlib, which is not installed; pip install "srl[plot]"')
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:

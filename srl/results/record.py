@@ -1,4 +1,4 @@
-"""Films of trained policies."""
+"""Videos of trained policies."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from srl.workers.episode_player import Player
 from srl.workers.process import one_thread
 
 NEEDED = {".mp4": ("imageio", "imageio_ffmpeg"), ".gif": ("imageio", "PIL")}
-"""A film's ending -> the packages that write it."""
+"""Suffix of a video -> packages that write it."""
 
 
 @dataclass(frozen=True)
-class Film:
+class Video:
     path: Path
     frames: int
     returns: tuple[float, ...]
-    """Of the episodes that ended in the film."""
+    """Returns of the episodes that ended in the video."""
 
 
 def record(
@@ -46,16 +46,16 @@ def record(
     greedy: bool = True,
     seed: int = 0,
     checkpoint: str | int | Path = "latest",
-) -> Film:
-    """Film a run's policies in their environment.
+) -> Video:
+    """Record a video of a run's policies in their environment.
 
-    `out` ends in .mp4 or .gif; by default it is film.mp4 in the run's directory. Ends after so many episodes or frames.
-    Nothing is overwritten unless the whole film could be made.
+    `out` ends in .mp4 or .gif; the default is video.mp4 in the run's directory. The video ends after `episodes`
+    episodes or `max_frames` frames. An existing file is replaced only when the new one is complete.
     """
     if episodes < 1 or max_frames < 1 or fps < 1:
-        raise ValueError(f"episodes, max_frames and fps are at least 1; found {episodes}, {max_frames} and {fps}")
+        raise ValueError(f"episodes, max_frames and fps must be at least 1; found {episodes}, {max_frames} and {fps}")
     found = run_directory.find(run, ROOT)
-    path = found.path / "film.mp4" if out is None else Path(out)
+    path = found.path / "video.mp4" if out is None else Path(out)
     _check_format(path)
     config = found.read_config()
     source = choose_checkpoint(found, checkpoint)
@@ -68,18 +68,18 @@ def record(
                 lanes, policies, role_patterns(lanes.spec, from_data(config["options"]).agents.roles), greedy
             )
             frames = _frames(player, lanes, seed, episodes, max_frames)
-            first = next(frames)  # what cannot be drawn shows itself here, before a file is touched
+            first = next(frames)  # rendering errors are raised here, before a file is touched
             count = _write(path, first, frames, fps)
         finally:
             lanes.close()
     returns = [value for played in player.results().values() for value in played.returns]
-    return Film(path, count, tuple(returns))
+    return Video(path, count, tuple(returns))
 
 
 @contextmanager
 def _without_window() -> Iterator[None]:
-    """Pygame and MuJoCo, which draw many environments, look for no screen and no loudspeaker."""
-    wanted = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", **_off_screen()}
+    """Keep Pygame and MuJoCo, which render many environments, from opening a screen or an audio device."""
+    wanted = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", **_offscreen_setting()}
     added = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -89,8 +89,8 @@ def _without_window() -> Iterator[None]:
             del os.environ[name]
 
 
-def _off_screen() -> dict[str, str]:
-    """What lets MuJoCo draw where there is no screen: by itself it looks for one first."""
+def _offscreen_setting() -> dict[str, str]:
+    """Return the setting with which MuJoCo renders without a screen; by default it looks for one."""
     if sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
         return {}
     for backend, library in {"egl": "EGL", "osmesa": "OSMesa"}.items():
@@ -99,9 +99,9 @@ def _off_screen() -> dict[str, str]:
     return {}
 
 
-def _frames(player: Player, lanes: Lanes, seed: int, episodes: int, most: int) -> Iterator[Array]:
+def _frames(player: Player, lanes: Lanes, seed: int, episodes: int, max_frames: int) -> Iterator[Array]:
     player.begin(seed, episodes)
-    for _ in range(most):
+    for _ in range(max_frames):
         yield lanes.render()
         if player.done:
             return
@@ -111,11 +111,11 @@ def _frames(player: Player, lanes: Lanes, seed: int, episodes: int, most: int) -
 def _check_format(path: Path) -> None:
     needed = NEEDED.get(path.suffix.lower())
     if needed is None:
-        raise ValueError(f"a film is written as {' or '.join(NEEDED)}; found {path.name!r}")
+        raise ValueError(f"a video must end in {' or '.join(NEEDED)}; found {path.name!r}")
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(
-            f'a {path.suffix} needs {" and ".join(missing)}, not installed here; pip install "srl[record]"'
+            f'a {path.suffix} needs {" and ".join(missing)}, which is not installed; pip install "srl[record]"'
         )
 
 
@@ -123,7 +123,7 @@ def _write(path: Path, first: Array, rest: Iterator[Array], fps: int) -> int:
     import imageio
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Players want even sides; rather than scale, let the encoder cut or fill no more than a pixel.
+    # Video players require even side lengths; the encoder crops or pads by at most one pixel instead of scaling.
     options: dict[str, Any] = {"macro_block_size": 2} if path.suffix.lower() == ".mp4" else {"loop": 0}
     speed = {"fps": fps} if path.suffix.lower() == ".mp4" else {"duration": 1000 / fps}
     count = 0

@@ -1,4 +1,4 @@
-"""Policies in checkpoints: which checkpoint is meant, and what it holds."""
+"""Policies in checkpoints: which checkpoint a user means, and the parts of one policy in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from srl.storage.run_directory import RunDirectory
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """One policy of a checkpoint, which works wherever it is copied to."""
+    """One policy of a checkpoint, complete without the run's directory."""
 
     name: str
     algorithm: AlgorithmConfig
@@ -26,42 +26,29 @@ class SavedPolicy:
     action: Space
     parameters: Array
     facts: Mapping[str, Any]
+    """`version`, `steps` and other facts of the moment when it was saved."""
 
     @property
     def mask_key(self) -> str:
-        """The part of the observation that says which actions are allowed, if there is one of this name."""
+        """Key of the action mask in the observation, empty for none."""
         return self.algorithm.action_mask_key()
 
     @property
     def global_keys(self) -> tuple[str, ...]:
-        """Parts of the observation that only the critic saw: acting does not need them."""
+        """Keys of the observation that only the critic reads; they are not needed to act."""
         return self.algorithm.global_observation_keys()
 
 
 def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:
-    """Return the directory of a checkpoint, given by a run and its name, or by its own path."""
+    """Return `path` if it is a checkpoint, else the chosen checkpoint of the run with this path or name."""
     if checkpoints.is_checkpoint(Path(path)):
         return Path(path)
     return choose_checkpoint(run_directory.find(path, ROOT), checkpoint)
 
 
-def read_policy(source: Path, policy: str = "", or_only: bool = False) -> SavedPolicy:
-    """Return the policy of this name in a checkpoint, by default the first. With `or_only`, a checkpoint with a single
-    policy matches any name."""
-    arrays, facts = checkpoints.read(source)
-    described = checkpoints.policies_in(source, facts)
-    name = policy or next(iter(described))
-    if name not in described and or_only and len(described) == 1:
-        name = next(iter(described))
-    if name not in described:
-        others = f"; it has {', '.join(described)}"
-        raise ValueError(f"{source} has no policy {name!r}{nearest(name, described) or others}")
-    parts = {part: from_data(described[name][part]) for part in ("algorithm", "observation", "action")}
-    return SavedPolicy(name, **parts, parameters=arrays[f"{name}/parameters"], facts=facts["policies"][name])
-
-
 def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
-    """Return the checkpoint that `which` names; the ValueError for an unknown step lists the kept ones."""
+    """Return the checkpoint of a run: `latest`, `best`, a number of steps, or a path. Raises ValueError with the
+    existing numbers of steps for another one."""
     known = checkpoints.checkpoints(run.checkpoints)
     if not known:
         raise FileNotFoundError(f"{run.path} has no checkpoint yet")
@@ -73,6 +60,21 @@ def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
         return Path(str(which))
     steps = {checkpoints.step_of(path): path for path in known}
     if int(which) not in steps:
-        kept = ", ".join(f"{step:,}" for step in steps)
-        raise ValueError(f"no checkpoint of step {int(which):,} is kept in {run.checkpoints}; there are {kept}")
+        existing = ", ".join(f"{step:,}" for step in steps)
+        raise ValueError(f"{run.checkpoints} has no checkpoint of step {int(which):,}; it has {existing}")
     return steps[int(which)]
+
+
+def read_policy(source: Path, policy: str = "", or_only: bool = False) -> SavedPolicy:
+    """Read one policy of a checkpoint, by default the first. With `or_only`, a checkpoint with a single policy may have
+    it under another name."""
+    arrays, facts = checkpoints.read(source)
+    described = checkpoints.policies_in(source, facts)
+    name = policy or next(iter(described))
+    if name not in described and or_only and len(described) == 1:
+        name = next(iter(described))
+    if name not in described:
+        others = f"; it has {', '.join(described)}"
+        raise ValueError(f"{source} has no policy {name!r}{nearest(name, described) or others}")
+    parts = {part: from_data(described[name][part]) for part in ("algorithm", "observation", "action")}
+    return SavedPolicy(name, **parts, parameters=arrays[f"{name}/parameters"], facts=facts["policies"][name])

@@ -14,10 +14,10 @@ import srl
 from srl.algorithms.ppo.config import PPOConfig
 from srl.api.spaces import Box, Dict, Discrete
 from srl.cli.main import main
+from srl.environments.random_actions import some_actions
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.prepare import prepare
 from srl.experiments.options.keywords import make_options
-from srl.results.random_actions import some_actions
 
 HERE = f"{__file__}"
 

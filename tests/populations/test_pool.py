@@ -1,4 +1,4 @@
-"""Past versions as opponents: which are kept, and which are met."""
+"""Pools of past versions: which are kept, and which are drawn as opponents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def store_with(versions: int) -> HostParameterStore:
 
 
 def grown(config: PoolConfig, versions: int) -> tuple[Pool, HostParameterStore]:
-    """A pool that was looked after with every version."""
+    """Return a pool that was refreshed with every version."""
     store = HostParameterStore.create("policy")
     pool = Pool(config, store)
     for version in range(versions):
@@ -26,7 +26,7 @@ def grown(config: PoolConfig, versions: int) -> tuple[Pool, HostParameterStore]:
     return pool, store
 
 
-def test_versions_are_kept_at_their_distance_and_spread_over_the_run() -> None:
+def test_kept_versions_are_spread_over_the_run() -> None:
     pool, store = grown(PoolConfig("uniform", every=10, size=4), 201)
     kept = sorted(pool.refresh().values())
     assert len(kept) == 4
@@ -36,14 +36,14 @@ def test_versions_are_kept_at_their_distance_and_spread_over_the_run() -> None:
     store.memory.close()
 
 
-def test_before_anything_was_published_there_is_only_oneself() -> None:
+def test_before_the_first_version_the_opponent_is_the_policy_itself() -> None:
     store = HostParameterStore.create("policy")
     assert Pool(PoolConfig("uniform", share=1.0), store).draw(np.random.default_rng(0)) == LATEST
     store.memory.close()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_so_many_games_are_against_the_past(share: float) -> None:
+def test_the_share_of_games_against_past_versions_is_kept(share: float) -> None:
     store = store_with(1)
     pool, generator = Pool(PoolConfig("uniform", share=share), store), np.random.default_rng(0)
     drawn = [pool.draw(generator) for _ in range(400)]
@@ -51,13 +51,13 @@ def test_so_many_games_are_against_the_past(share: float) -> None:
     store.memory.close()
 
 
-def test_who_is_hard_to_beat_is_met_more_often() -> None:
+def test_opponents_that_are_hard_to_beat_are_drawn_more_often() -> None:
     pool, store = grown(PoolConfig("prioritized", share=1.0, every=1), 2)
     for _ in range(100):
-        pool.note(0, 1.0)
-        pool.note(1, 0.0)
+        pool.add_result(0, 1.0)
+        pool.add_result(1, 0.0)
     assert pool.win_rate(0) > 0.95
     generator = np.random.default_rng(0)
     drawn = [pool.draw(generator) for _ in range(400)]
-    assert 0.02 < drawn.count("past-0") / 400 < 0.1, "LEAST to (1 - 0)^2, and never none"
+    assert 0.02 < drawn.count("past-0") / 400 < 0.1, "MIN_WEIGHT to (1 - 0)^2, and never zero"
     store.memory.close()

@@ -1,4 +1,4 @@
-"""One agent of each game is ours: seats, opponents, points, and what is recorded of them."""
+"""The learner plays one agent of each game: seats, opponents, points and records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from srl.api.policy import Decision
 from srl.base.tree import Array, Tree
 from srl.cli.main import main
 from srl.environments.registry import lanes_config
-from srl.populations.versus import VersusLanes, versus_spec
+from srl.populations.versus import VersusLanes, game_points, versus_spec
 from srl.results.league import match, ratings
 from srl.storage.checkpoints import checkpoints
 
@@ -25,7 +25,7 @@ QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "algo": "
 
 
 class Fixed:
-    """An opponent that remembers how many moves it made, and always takes the same action."""
+    """An opponent that counts its moves and always takes the same action."""
 
     version = 0
 
@@ -45,7 +45,7 @@ class Fixed:
     def load(self, parameters: Array, version: int) -> None: ...
 
 
-class One:
+class FixedOpponents:
     def __init__(self) -> None:
         self.other = Fixed()
         self.drawn = 0
@@ -58,12 +58,12 @@ class One:
     def policy(self, name: str) -> Any:
         return self.other
 
-    def note(self, name: str, points: float) -> None:
+    def add_result(self, name: str, points: float) -> None:
         self.points.append(points)
 
 
-def played(steps: int, copies: int = 3) -> tuple[One, list[Any], VersusLanes]:
-    opponents = One()
+def played(steps: int, copies: int = 3) -> tuple[FixedOpponents, list[Any], VersusLanes]:
+    opponents = FixedOpponents()
     lanes = VersusLanes(lanes_config(TURNS, length=5).build(copies), opponents)
     arrivals = [lanes.reset(1)[0]]
     for _ in range(steps):
@@ -82,13 +82,13 @@ def test_a_seat_and_an_opponent_are_drawn_for_every_game() -> None:
     assert sum(float(arrival.first.sum()) for arrival in arrivals) >= games
 
 
-def test_in_a_match_seats_are_taken_in_turn_and_both_sides_are_greedy_or_neither() -> None:
-    """Of five moves the second mover has two, and wins by what it earns."""
+def test_players_of_a_match_alternate_seats_and_are_both_greedy_or_neither() -> None:
+    """The second player makes two of five moves and wins by its rewards."""
     one, other = Fixed(0), Fixed()
     for greedy in (False, True):
         one.greedy.clear(), other.greedy.clear()
-        points, cut = match(lanes_config(TURNS, length=5), one, other, 32, greedy, seed=0)
-        assert cut == 0
+        points, truncated = match(lanes_config(TURNS, length=5), one, other, 32, greedy, seed=0)
+        assert truncated == 0
         assert len(points) >= 32
         assert abs(points.count(0.0) - points.count(1.0)) <= 1, "as often first as second"
         assert one.greedy == other.greedy == {greedy}
@@ -99,7 +99,7 @@ def test_a_game_without_end_is_drawn() -> None:
     assert match(game, Fixed(0), Fixed(), 5, greedy=False, seed=0, max_steps=6) == ([0.5] * 5, 5)
 
 
-def test_a_draw_is_rated_as_one() -> None:
+def test_ratings_of_drawn_games_are_equal() -> None:
     pytest.importorskip("openskill")
     drawn = ratings(["a", "b"], [("a", "b", 0.5)] * 40)
     assert drawn["a"] == pytest.approx(drawn["b"])
@@ -107,25 +107,23 @@ def test_a_draw_is_rated_as_one() -> None:
     assert once["b"] > once["a"]
 
 
-def test_the_opponent_sees_its_own_seat_and_keeps_its_memory_for_one_game() -> None:
+def test_an_opponent_observes_its_own_seat_and_has_its_memory_for_one_game() -> None:
     opponents, arrivals, _ = played(40, copies=1)
-    ours = [float(seen[3]) for arrival in arrivals for seen in arrival.observation[arrival.acting]]
+    own = [float(seen[3]) for arrival in arrivals for seen in arrival.observation[arrival.acting]]
     assert set(opponents.other.seen) <= {0.0, 1.0}
     assert max(opponents.other.moves) == 2, "three moves of five at most, counted from 0"
-    assert abs(len(ours) - len(opponents.other.seen)) <= 12
+    assert abs(len(own) - len(opponents.other.seen)) <= 12
 
 
-def test_points_are_by_what_was_earned() -> None:
-    """Of five moves the first mover has three, and earns less than the other: 1 for its own, 10 for the other's."""
-    opponents, _, lanes = played(60)
+def test_points_follow_from_returns() -> None:
+    """The first player makes three of five moves and earns less: 1 per own move, 10 per move of the other."""
+    opponents, _, _ = played(60)
     assert set(opponents.points) == {0.0, 1.0}
-    lanes._earned[0] = (3.0, 3.0)
-    lanes._settle(np.array([0]))
-    assert opponents.points[-1] == 0.5
+    assert game_points(np.array([3.0, 3.0]), 0) == 0.5
 
 
-def test_agents_that_are_not_alike_cannot_take_each_others_seat(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="'chaser_0' and 'runner_0' do not have the same spaces"):
+def test_self_play_needs_agents_with_the_same_spaces(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="'chaser_0' and 'runner_0' differ"):
         versus_spec(lanes_config(PURSUIT).build(1).spec)
     assert main(["train", PURSUIT, "--self-play", "uniform"]) == 2
     assert "'runner_0'" in capsys.readouterr().err
@@ -137,7 +135,7 @@ def test_agents_that_are_not_alike_cannot_take_each_others_seat(capsys: pytest.C
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
 @pytest.mark.parametrize("how", ["uniform", "prioritized"])
-def test_a_run_meets_its_past(how: str, memory: str, tmp_path: Path) -> None:
+def test_a_run_plays_against_its_past_versions(how: str, memory: str, tmp_path: Path) -> None:
     options = {"ippo": {"epochs": 1, "memory": memory, "memory_size": 4}, "self_play_every": 1, "self_play_share": 1.0}
     run = srl.train(TICTACTOE, root=tmp_path, name="run", self_play=how, **{**QUICK, **options, "steps": 120})
     assert "points_against_others" in run.status.facts
@@ -145,19 +143,19 @@ def test_a_run_meets_its_past(how: str, memory: str, tmp_path: Path) -> None:
     assert srl.resume(run.path, steps=200).status.steps >= 200
 
 
-def test_a_resumed_run_finds_its_opponents_again(tmp_path: Path) -> None:
+def test_a_resumed_run_loads_its_opponents_again(tmp_path: Path) -> None:
     options = {**QUICK, "ippo": {"epochs": 1}, "self_play_versions": 3, "checkpoint_seconds": 0.0, "steps": 200}
     run = srl.train(TICTACTOE, root=tmp_path, name="run", self_play="uniform", keep_last=1, **options)
     kept = len(checkpoints(run.path / "checkpoints"))
-    assert kept >= 2, "as many as there may be opponents, though nobody asked for it, and the newest"
+    assert kept >= 2, "as many as the opponents, without the option for it, and the newest"
     again = srl.resume(run.path, steps=260, self_play_share=1.0, self_play_every=10_000)
     assert f"{min(3, kept - 1)} past versions of 'policy' were found again as opponents" in again.status.messages
     assert "points_against_others" in again.status.facts
-    assert "points_against_self" not in again.status.facts, "nobody but them"
+    assert "points_against_self" not in again.status.facts, "only past versions"
 
 
 @pytest.mark.slow
-def test_a_run_that_is_resumed_over_hosts_finds_its_opponents_there(tmp_path: Path) -> None:
+def test_a_run_that_is_resumed_over_hosts_loads_its_opponents_there(tmp_path: Path) -> None:
     options = {**QUICK, "ippo": {"epochs": 1}, "self_play_versions": 3, "checkpoint_seconds": 0.0, "steps": 200}
     run = srl.train(TICTACTOE, root=tmp_path, name="run", self_play="uniform", keep_last=1, **options)
     hosts = {"scheduler": "hosts", "actors": 1, "secret_file": str(tmp_path / "secret")}
@@ -165,10 +163,10 @@ def test_a_run_that_is_resumed_over_hosts_finds_its_opponents_there(tmp_path: Pa
     again = srl.resume(run.path, steps=1000, self_play_share=1.0, self_play_every=10_000, **hosts)
     assert f"{min(3, kept - 1)} past versions of 'policy' were found again as opponents" in again.status.messages
     assert "points_against_others" in again.status.facts
-    assert "points_against_self" not in again.status.facts, "nobody but them"
+    assert "points_against_self" not in again.status.facts, "only past versions"
 
 
-def test_a_league_tells_points_and_ratings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_league_reports_points_and_ratings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     srl.train(TICTACTOE, root=tmp_path, name="run", self_play="uniform", keep_every=20, ippo={"epochs": 1}, **QUICK)
     result = srl.league(tmp_path / "run", games=8, against=("random", "examples/greedy_opponents.py:tictactoe"))
     size = len(result.players)
@@ -178,7 +176,7 @@ def test_a_league_tells_points_and_ratings(tmp_path: Path, capsys: pytest.Captur
         for j in range(i):
             assert result.points[i][j] + result.points[j][i] == pytest.approx(1.0)
     pytest.importorskip("openskill")
-    assert result.ratings["tictactoe"] > result.ratings["random"], "who wins if it can is rated higher"
+    assert result.ratings["tictactoe"] > result.ratings["random"], "a player that wins when it can is rated higher"
     capsys.readouterr()
     (tmp_path / "mine.py").write_text(Path("examples/greedy_opponents.py").read_text())
     both = [
@@ -190,8 +188,8 @@ def test_a_league_tells_points_and_ratings(tmp_path: Path, capsys: pytest.Captur
     names = json.loads(capsys.readouterr().out)["players"]
     assert names[1:] == ["examples/greedy_opponents.py:tictactoe", f"{tmp_path / 'mine.py'}:tictactoe"]
     assert main(["league", str(tmp_path / "run"), "--games", "2", *both[:2], *both[:2]]) == 2
-    assert "examples/greedy_opponents.py:tictactoe is named twice" in capsys.readouterr().err
+    assert "examples/greedy_opponents.py:tictactoe is given twice" in capsys.readouterr().err
     assert main(["league", str(tmp_path / "run"), "--games", "4", "--versions", "1"]) == 0
     assert "rating" in capsys.readouterr().out
-    assert main(["league", str(tmp_path / "run"), "--against", "nobody"]) == 2
-    assert "no opponent 'nobody'" in capsys.readouterr().err
+    assert main(["league", str(tmp_path / "run"), "--against", "unknown"]) == 2
+    assert "no opponent 'unknown'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Exported policies: the same actions as the policy's, in a process that has neither srl nor torch."""
+"""Exported policies return the same actions in a process that has neither srl nor torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ assert "srl" not in sys.modules and "torch" not in sys.modules
 class Forbid:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in ("srl", "torch"):
-            raise ImportError(f"{name} is not there")
+            raise ImportError(f"{name} is not available")
 sys.meta_path.insert(0, Forbid())
 session = onnxruntime.InferenceSession(sys.argv[1])
 observations = numpy.load(sys.argv[2])
@@ -41,7 +41,7 @@ names = [output.name for output in session.get_outputs()]
 if "next_state" in names:
     (size,) = [entry.shape[1] for entry in session.get_inputs() if entry.name == "state"]
     feeds |= {"state": numpy.zeros((len(observations), size), "float32"), "first": numpy.ones(len(observations), bool)}
-    for _ in range(2):  # act, then act again with the memory of that
+    for _ in range(2):  # the second time with the memory of the first
         outputs = dict(zip(names, session.run(None, feeds)))
         feeds |= {"state": outputs["next_state"], "first": numpy.zeros(len(observations), bool)}
 outputs = dict(zip(names, session.run(None, feeds)))
@@ -66,9 +66,9 @@ def test_a_policy_acts_without_srl(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "observation -> action, parameters, value" in shown
     assert "the same actions" in shown
     observations = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
-    wanted = srl.load(run.path).act(observations)
-    assert set(wanted.tolist()) == {0, 1}
-    assert act_alone(run.path / "policy.onnx", observations).tolist() == wanted.tolist()
+    expected = srl.load(run.path).act(observations)
+    assert set(expected.tolist()) == {0, 1}
+    assert act_alone(run.path / "policy.onnx", observations).tolist() == expected.tolist()
 
 
 VARIED = f"{varied.__file__}:Varied"
@@ -90,7 +90,7 @@ FEW = [
     [ALL_AT_ONCE, *(pytest.param(*case, marks=pytest.mark.slow) for case in FEW)],
     ids=lambda case: "-".join(str(value) for value in case.values()),
 )
-def test_every_kind_of_policy_is_the_same_in_its_file(
+def test_all_kinds_of_policies_act_the_same_after_export(
     tmp_path: Path, spaces: dict[str, Any], options: dict[str, Any]
 ) -> None:
     config = PPOConfig(memory_size=8, hidden_sizes=(16,), normalize_observation=True)
@@ -114,13 +114,13 @@ def test_every_kind_of_policy_is_the_same_in_its_file(
         if state:
             state["first"] |= first
         found = dict(zip(done.outputs, session.run(None, {**feeds, **state}), strict=True))
-        for path, wanted in leaves(by_place(policy.act(observation, first=first))):
+        for path, expected in leaves(by_position(policy.act(observation, first=first))):
             given = found[f"action/{path}" if path else "action"]
             near = 1e-5
-            if path == "zoom":  # whole numbers: rounded, perhaps to either side
-                assert given.dtype == wanted.dtype == np.uint8
+            if path == "zoom":  # integers: rounded, perhaps to either side
+                assert given.dtype == expected.dtype == np.uint8
                 near = 1.0
-            assert given == pytest.approx(wanted.astype(float), abs=near)
+            assert given == pytest.approx(expected.astype(float), abs=near)
         if state:
             state = {"state": found["next_state"], "first": np.zeros(rows, bool)}
         if spaces.get("masked"):
@@ -130,11 +130,11 @@ def test_every_kind_of_policy_is_the_same_in_its_file(
             assert (logits[forbidden] < -1e8).all()
 
 
-def by_place(action: Any) -> Any:
-    """An action as the file names its parts: those of a tuple by their places."""
+def by_position(action: Any) -> Any:
+    """Return an action with the names of the file: items of a tuple are named by their positions."""
     if isinstance(action, tuple):
-        action = {str(place): part for place, part in enumerate(action)}
-    return {name: by_place(part) for name, part in action.items()} if isinstance(action, dict) else action
+        action = {str(position): part for position, part in enumerate(action)}
+    return {name: by_position(part) for name, part in action.items()} if isinstance(action, dict) else action
 
 
 def test_actions_of_a_box_are_within_its_bounds(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_actions_of_a_box_are_within_its_bounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_checkpoint_copied_elsewhere_is_exported_beside_it(tmp_path: Path) -> None:
+def test_a_copied_checkpoint_is_exported_next_to_it(tmp_path: Path) -> None:
     run = untrained(tmp_path, "Pendulum-v1", ppo=PPOConfig(memory="gru", memory_size=8))
     copied = tmp_path / "elsewhere" / "mine"
     shutil.copytree(find_checkpoint(run.path, "latest"), copied)
@@ -157,8 +157,8 @@ def test_a_checkpoint_copied_elsewhere_is_exported_beside_it(tmp_path: Path) -> 
     observations = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
     policy = srl.load(copied)
     for _ in range(3):
-        wanted = policy.act(observations)
-    assert act_alone(copied.parent / "policy.onnx", observations) == pytest.approx(wanted, abs=1e-4)
+        expected = policy.act(observations)
+    assert act_alone(copied.parent / "policy.onnx", observations) == pytest.approx(expected, abs=1e-4)
 
 
 BRANCHING = """
@@ -182,7 +182,7 @@ def make(observation, action):
 """
 
 
-def test_a_network_that_cannot_be_exported_is_an_error_that_says_why(
+def test_the_error_for_a_network_that_cannot_be_exported_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "branching.py").write_text(BRANCHING)
@@ -190,7 +190,7 @@ def test_a_network_that_cannot_be_exported_is_an_error_that_says_why(
     assert main(["export", str(run.path)]) == 2
     shown = capsys.readouterr().err
     assert "the network of PPOConfig cannot be written as ONNX" in shown.splitlines()[-1]
-    assert "if both.sum().item() > 0.0" in shown, "where in his own code"
+    assert "if both.sum().item() > 0.0" in shown, "the line in the user's code"
     assert "torch/export" not in shown.partition("Traceback")[0]
     assert not list(run.path.glob("*.onnx"))
 
@@ -198,7 +198,7 @@ def test_a_network_that_cannot_be_exported_is_an_error_that_says_why(
 def test_bad_input_is_explained_and_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = untrained(tmp_path, "CartPole-v1")
     assert main(["export", str(run.path), "--out", str(tmp_path / "policy.pt")]) == 2
-    assert "exported as .onnx" in capsys.readouterr().err
+    assert "must end in .onnx" in capsys.readouterr().err
     there = tmp_path / "policy.onnx"
     there.write_text("precious")
     assert main(["export", str(run.path), "--out", str(there), "--checkpoint", "7"]) == 2
@@ -206,7 +206,7 @@ def test_bad_input_is_explained_and_nothing_is_overwritten(tmp_path: Path, capsy
     assert there.read_text() == "precious"
 
 
-def test_what_only_the_critic_sees_is_not_asked_for(tmp_path: Path) -> None:
+def test_keys_that_only_the_critic_reads_are_no_inputs(tmp_path: Path) -> None:
     options: dict[str, Any] = {"algo": "mappo", "mappo": {"epochs": 1, "hidden_sizes": (8,)}, "recipe": "none"}
     sizes: dict[str, Any] = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 1}
     run = srl.train("pettingzoo:classic.tictactoe_v3", root=tmp_path, name="run", **options, **sizes)

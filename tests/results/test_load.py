@@ -1,4 +1,4 @@
-"""Which checkpoint is meant, and how a run is played."""
+"""Choice of checkpoints, and evaluation of runs."""
 
 import json
 from pathlib import Path
@@ -16,24 +16,24 @@ from srl.storage.saved_policies import choose_checkpoint
 from srl.workers.episode_player import Player
 
 
-def test_a_checkpoint_is_chosen_by_age_by_score_by_step_and_by_path(tmp_path: Path) -> None:
+def test_a_checkpoint_is_chosen_by_age_score_step_or_path(tmp_path: Path) -> None:
     run = create(tmp_path, "run")
     with pytest.raises(FileNotFoundError, match="no checkpoint yet"):
         choose_checkpoint(run, "latest")
     first, second = (checkpoints.write(run.checkpoints, step, {"a": np.zeros(1)}, {}) for step in (100, 200))
     assert choose_checkpoint(run, "latest") == second
     assert choose_checkpoint(run, 100) == choose_checkpoint(run, "100") == choose_checkpoint(run, first) == first
-    with pytest.raises(ValueError, match=r"no checkpoint of step 150 is kept in .*; there are 100, 200"):
+    with pytest.raises(ValueError, match=r"has no checkpoint of step 150; it has 100, 200"):
         choose_checkpoint(run, 150)
     best = checkpoints.write(run.checkpoints / checkpoints.BEST, 150, {"a": np.zeros(1)}, {})
     assert choose_checkpoint(run, "best") == best
     assert choose_checkpoint(run, "latest") == second
 
 
-def test_episodes_are_played_with_one_thread_and_the_users_number_comes_back(
+def test_evaluation_uses_one_thread_and_restores_the_number_of_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two threads that wait for each other at every small batch made `srl eval` ten times as slow, and more on a busy
+    """Two threads that wait for each other at each small batch made `srl eval` ten times slower, and more on a busy
     machine."""
     run = untrained(tmp_path, "CartPole-v1")
     seen, step = [], Player.step
@@ -53,22 +53,24 @@ def test_episodes_are_played_with_one_thread_and_the_users_number_comes_back(
     assert set(seen) == {1}
 
 
-def test_episodes_that_do_not_end_are_cut_off_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_episodes_that_do_not_end_are_truncated_and_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = untrained(tmp_path, "srl.testing.environments:tracer", {"length": 10**6})
     words = ["eval", str(run.path), "--episodes", "17", "--max-steps", "4"]
     assert main([*words, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["episodes"], facts["cut"], facts["max_steps"]) == (17, 17, 4)
+    assert (facts["episodes"], facts["truncated"], facts["max_steps"]) == (17, 17, 4)
     assert (set(facts["returns"]), set(facts["lengths"])) == ({1.0 + 2.0 + 3.0 + 4.0}, {4.0})
     assert main(words) == 0
-    assert "17 of the episodes did not end within 4 steps and were cut off" in capsys.readouterr().out
+    assert "17 of the episodes did not end within 4 steps and were truncated" in capsys.readouterr().out
     assert main([*words[:-1], "0"]) == 2
     assert "max_steps, of an episode, must be at least 1" in capsys.readouterr().err
     finite = untrained(tmp_path / "finite", "srl.testing.environments:tracer", {"length": 4})
-    assert srl.evaluate(finite.path, episodes=3, max_steps=4).cut == 0
+    assert srl.evaluate(finite.path, episodes=3, max_steps=4).truncated == 0
 
 
-def test_a_policy_that_wants_a_mask_says_so(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_mask_says_where_it_comes_from(tmp_path: Path) -> None:
     policy = srl.load(untrained(tmp_path, "Taxi").path)
     with pytest.raises(
         ValueError, match=r'found 3\. .* act\({"observation": observation, "action_mask": info\["action_'

@@ -1,4 +1,4 @@
-"""Pictures of runs, through the command line and from Python."""
+"""Figures of runs, from the command line and from Python."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def test_a_sweep_is_one_curve_with_its_interval(sweep: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
-def test_the_command_writes_a_picture_and_draws_in_the_terminal(
+def test_the_command_writes_a_figure_and_draws_in_the_terminal(
     sweep: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")
-    out = sweep / "pictures" / f"curve.{kind}"
+    out = sweep / "figures" / f"curve.{kind}"
     assert main(["plot", str(sweep), "--out", str(out)]) == 0
     assert out.stat().st_size > 1000
     shown = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Runs for tests, as training would have left them, without the training."""
+"""Run directories for tests, as written by training, but without training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from srl.storage.run_directory import RunDirectory, create
 
 
 def untrained(root: Path, env: str, env_args: dict[str, Any] | None = None, **options: Any) -> RunDirectory:
-    """A run whose policy has the parameters it began with, made a bit more decided."""
+    """Return a run whose policy has its initial parameters with some noise, so that its actions differ."""
     made = make_options(**options)
     environment = lanes_config(env, **(env_args or {}))
     lanes = environment.build(1)

@@ -10,8 +10,8 @@ import numpy as np
 from srl.api.lanes import Lanes, LanesConfig, LaneSpec
 from srl.base.config import from_data, to_data
 from srl.base.state import NotResumable
+from srl.environments.random_actions import has_masks, some_actions
 from srl.experiments.graph.trial import in_child, may_fork
-from srl.results.random_actions import has_masks, some_actions
 
 PROBE_SECONDS = 0.05
 CHEAP_SECONDS = 0.05

@@ -1,4 +1,4 @@
-"""Random actions, for looking at environments without a policy."""
+"""Random actions, to step environments without a policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from srl.environments.adapters.masks import allowed_choices
 
 
 def some_actions(spec: LaneSpec, generator: np.random.Generator, arrivals: tuple[Arrival, ...]) -> tuple[Tree, ...]:
-    """One random action for every lane of every team, of those that the masks of what arrived allow."""
+    """Return one random action for each lane of each team, among those that the masks allow."""
     return tuple(
         random_actions(team.action, spec.num_lanes(index), generator, _allowed(team, arrivals[index]))
         for index, team in enumerate(spec.teams)
@@ -29,7 +29,7 @@ def _allowed(team: TeamSpec, arrival: Arrival) -> Array | None:
 
 
 def random_actions(space: Space, num_lanes: int, generator: np.random.Generator, allowed: Array | None = None) -> Tree:
-    """Uniform actions [L, ...], of those that are `allowed` [L, choices]."""
+    """Return uniformly distributed actions [L, ...] among those that are `allowed` [L, choices]."""
     sizes = choice_sizes(space)
     if allowed is None or allowed.shape[1] != sum(sizes):
         allowed = np.ones((num_lanes, sum(sizes)), bool)
