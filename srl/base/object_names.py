@@ -71,7 +71,7 @@ PARTS = {
     # Benchmarks and tests
     "bench-uniform": "srl.bench.actor:UniformConfig",
     "bench-distant": "srl.bench.ring:DistantConfig",
-    "bench-light-worker": "srl.bench.control:LightWorkerConfig",
+    "bench-simulated-worker": "srl.bench.control:SimulatedWorkerConfig",
     "counting": "srl.testing.algorithms:CountingConfig",
 }
 """Short name -> definition of the class or function."""

@@ -1,1 +1,1 @@
-"""`srl bench`: measurements of throughput, of actors, of the environment ring and of the controller."""
+"""Benchmarks of `srl bench`: throughput, actor overhead, environment ring and controller."""

@@ -1,4 +1,4 @@
-"""What an actor costs beside its environment."""
+"""Overhead of an actor compared with its bare environment."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from srl.workers.roles import Role
 TABLE = 64
 HORIZON = 128
 POLLS = 2
-"""Of the actor, between two of the consumer: less than a block."""
+"""Polls of the actor between two polls of the consumer; less than a block."""
 REPEATS = 25
 
 
 @dataclass(frozen=True)
 class UniformConfig(AlgorithmConfig):
-    """A policy that draws uniformly from a table made beforehand, so that an actor's own cost shows."""
+    """A policy whose random actions are drawn in advance, so that only the actor's own cost is measured."""
 
     def check(self, observation: Space, action: Space) -> None:
-        """Everything can be drawn from."""
+        """Accept all spaces."""
 
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
         return {"action": array_spec(action)}
@@ -76,8 +76,8 @@ class UniformPolicy(Policy):
         self.version = version
 
 
-class _Alone:
-    """An actor and a consumer that takes whatever it posts, in this thread."""
+class _ActorRig:
+    """An actor in this thread and a consumer of its blocks."""
 
     def __init__(self, environment: LanesConfig, copies: int, horizon: int) -> None:
         spec = replace(probe(environment, 0).spec, num_copies=copies)
@@ -106,7 +106,7 @@ class _Alone:
         self._updates = 0
 
     def run(self, seconds: float) -> float:
-        """Lane steps per second of the actor's time; the consumer's is not counted."""
+        """Return lane steps per second of the actor's time, without that of the consumer."""
         taken, spent = 0, 0.0
         while spent < seconds:
             began = time.perf_counter()
@@ -127,26 +127,26 @@ class _Alone:
 
 
 def _ignore(message: Message) -> None:
-    """Nobody listens."""
+    """Drop a message."""
 
 
 def raw_actor(options: BenchOptions) -> dict[str, Any]:
-    """An actor that learns nothing, against its bare environment: alternating, medians over many short turns."""
+    """Compare an actor with its bare environment, alternating; medians over many short turns."""
     from srl.bench.throughput import WORKLOADS
 
     known = WORKLOADS.get(options.workload)
     name = known.env if known else options.workload
     copies = options.lanes or 256
     environment = lanes_config(name)
-    alone = _Alone(environment, copies, HORIZON)
+    rig = _ActorRig(environment, copies, HORIZON)
     bare = _bare_vector(name, copies)
     turn = options.seconds / (2 * REPEATS)
-    alone.run(turn)
+    rig.run(turn)
     rates: dict[str, list[float]] = {"actor": [], "bare": []}
     for _ in range(REPEATS):
         rates["bare"].append(bare(turn))
-        rates["actor"].append(alone.run(turn))
-    alone.close()
+        rates["actor"].append(rig.run(turn))
+    rig.close()
     actor, plain = statistics.median(rates["actor"]), statistics.median(rates["bare"])
     ratio = statistics.median(bare / own for bare, own in zip(rates["bare"], rates["actor"], strict=True))
     return {
@@ -159,7 +159,7 @@ def raw_actor(options: BenchOptions) -> dict[str, Any]:
 
 
 def _bare_vector(name: str, copies: int) -> Any:
-    """Steps Gymnasium's own vector environment, native where there is one, with actions made beforehand."""
+    """Return a function that steps Gymnasium's vector environment (native if there is one) with prepared actions."""
     import gymnasium
 
     spec = gymnasium.spec(name)

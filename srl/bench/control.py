@@ -1,7 +1,7 @@
-"""`srl bench control`: a real controller and very many light-weight workers, by the real protocol of their agents.
+"""`srl bench control`: a real controller with many simulated workers, over the real protocol of host agents.
 
-One process plays the agents of all hosts: each joins over authenticated TCP, says for every worker that it is told to
-begin that it is ready, and reports all their gauges in one message at every beat. Only the workers' work is left out.
+One process simulates the agents of all hosts. Each agent joins over authenticated TCP, reports every worker as ready
+that it has to start, and sends all gauges in one message per beat. Only the work of the workers is left out.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
 from srl.transports.tcp import PREFIX, TcpTransport
 
-PATIENCE = 300.0
-SERVERS = 100
-"""One worker of so many has an endpoint that all others are told of."""
+TIMEOUT_SECONDS = 300.0
+WORKERS_PER_SERVER = 100
+"""Number of workers per one that registers an endpoint, whose address all workers receive."""
 
 
 @dataclass(frozen=True)
-class LightWorkerConfig(WorkerConfig):
-    """Stands for a worker; nobody builds it."""
+class SimulatedWorkerConfig(WorkerConfig):
+    """Config of a simulated worker, which is never built."""
 
     serves: bool = False
 
     def build(self, context: Any) -> Any:
-        raise NotImplementedError("light-weight workers are only played")
+        raise NotImplementedError("simulated workers are never built")
 
 
-class LightAgent:
-    """One host and its workers, as its controller sees them."""
+class SimulatedAgent:
+    """One host and its workers, as the controller sees them."""
 
     def __init__(self, address: str, secret: bytes, number: int, cpus: float) -> None:
         transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, connect_wait=10.0)
@@ -70,13 +70,13 @@ class LightAgent:
         self.channel.send(Join(self._name, own_version(), time.monotonic_ns(), cpus, 0.0, 0))
         self.channel.send(Relay(f"tcp:{self._name}:1"))
         self._places: list[Place] = []
-        self._num_news = 0
+        self._num_sent = 0
         self._listed = 0
         self._beaten = 0.0
         self._gauges = np.zeros((0, WORDS), np.int64)
 
     def poll(self, now: float) -> bool:
-        """False when it was sent home."""
+        """Answer messages. Returns False once the controller has dismissed the agent."""
         while (received := self.channel.receive()) is not None:
             message = received[0]
             if isinstance(message, Leave):
@@ -93,12 +93,12 @@ class LightAgent:
         place = message.place
         self._places.append(place)
         if message.config["fields"].get("serves"):
-            self._tell(place, Register(f"serve/{place.name}", f"tcp:{self._name}:{place.index}"))
-        self._tell(place, Ready())
+            self._send(place, Register(f"serve/{place.name}", f"tcp:{self._name}:{place.index}"))
+        self._send(place, Ready())
 
-    def _tell(self, place: Place, message: FromWorker) -> None:
-        self._num_news += 1
-        self.channel.send(Heard(place, message, self._num_news))
+    def _send(self, place: Place, message: FromWorker) -> None:
+        self._num_sent += 1
+        self.channel.send(Heard(place, message, self._num_sent))
 
     def _beat(self) -> None:
         if len(self._places) != len(self._gauges):
@@ -112,8 +112,8 @@ class LightAgent:
         self.channel.send(Beat(places), [self._gauges, usage])
 
 
-class LightHosts:
-    """The engine of the benchmark: plays all agents in a process of its own."""
+class SimulatedHosts:
+    """Engine of the benchmark: simulates all agents in a separate process."""
 
     def __init__(self, num_hosts: int, cpus: float) -> None:
         self._num_hosts = num_hosts
@@ -124,7 +124,7 @@ class LightHosts:
         self._child = os.fork()
         if self._child == 0:
             try:
-                play(address, secret, self._num_hosts, self._cpus)
+                simulate(address, secret, self._num_hosts, self._cpus)
             finally:
                 os._exit(0)
 
@@ -135,7 +135,7 @@ class LightHosts:
         return False
 
     def hint(self, address: str) -> str:
-        return "they are played by this command"
+        return "this command simulates them"
 
     def close(self) -> None:
         if self._child:
@@ -143,10 +143,10 @@ class LightHosts:
             self._child = 0
 
 
-def play(address: str, secret: bytes, num_hosts: int, cpus: float) -> None:
+def simulate(address: str, secret: bytes, num_hosts: int, cpus: float) -> None:
     agents = []
     for number in range(num_hosts):
-        agents.append(LightAgent(address, secret, number, cpus))
+        agents.append(SimulatedAgent(address, secret, number, cpus))
         for agent in agents:
             agent.poll(0.0)
     while agents:
@@ -155,16 +155,16 @@ def play(address: str, secret: bytes, num_hosts: int, cpus: float) -> None:
         for agent in list(agents):
             try:
                 if not agent.poll(now):
-                    raise ChannelClosed("sent home")
+                    raise ChannelClosed("dismissed")
             except ChannelClosed:
                 agent.channel.close()
                 agents.remove(agent)
 
 
 def control(options: BenchOptions) -> dict[str, Any]:
-    """How long registering takes, and what a controller takes once all are there."""
+    """Measure the time until all workers are registered, and the load of the controller afterwards."""
     if options.workers < 1 or options.hosts < 1:
-        raise ValueError(f"wanted at least one worker and one host, found {options.workers} and {options.hosts}")
+        raise ValueError(f"expected at least one worker and one host, found {options.workers} and {options.hosts}")
     with tempfile.TemporaryDirectory() as directory:
         return _measure(options, Path(directory))
 
@@ -172,18 +172,18 @@ def control(options: BenchOptions) -> dict[str, Any]:
 def _measure(options: BenchOptions, directory: Path) -> dict[str, Any]:
     process = psutil.Process()
     memory_before = process.memory_info().rss
-    num_servers = -(-options.workers // SERVERS)
-    groups = [WorkerGroup("servers", LightWorkerConfig(serves=True), num_servers)]
+    num_servers = -(-options.workers // WORKERS_PER_SERVER)
+    groups = [WorkerGroup("servers", SimulatedWorkerConfig(serves=True), num_servers)]
     if options.workers > num_servers:
-        groups.append(WorkerGroup("actors", LightWorkerConfig(), options.workers - num_servers, Resources()))
+        groups.append(WorkerGroup("actors", SimulatedWorkerConfig(), options.workers - num_servers, Resources()))
     experiment = Experiment("control", 0, tuple(groups), ("policy",))
     memory = RunMemory.create(experiment.policies)
     secret = secrets.token_bytes(32)
     listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
-    engine = LightHosts(options.hosts, -(-options.workers // options.hosts) + 1.0)
+    engine = SimulatedHosts(options.hosts, -(-options.workers // options.hosts) + 1.0)
     hosting = Hosting("control", secrets.token_bytes(32), path=tuple(sys.path))
     began = time.monotonic()
-    scheduler = HostsScheduler(hosting, memory, listener, secret, engine, options.hosts, directory, PATIENCE)
+    scheduler = HostsScheduler(hosting, memory, listener, secret, engine, options.hosts, directory, TIMEOUT_SECONDS)
     controller = Controller(experiment, scheduler, str(directory), directory / "runtime")
     try:
         controller.start()
@@ -208,14 +208,14 @@ def _measure(options: BenchOptions, directory: Path) -> dict[str, Any]:
 def _until_running(controller: Controller, began: float) -> None:
     while controller.state == "starting":
         controller.tick()
-        if time.monotonic() - began > PATIENCE:
-            raise RuntimeError(f"not all workers registered within {PATIENCE:.0f} s")
+        if time.monotonic() - began > TIMEOUT_SECONDS:
+            raise RuntimeError(f"not all workers registered within {TIMEOUT_SECONDS:.0f} s")
     if controller.state != "running":
         raise RuntimeError(controller.reason)
 
 
 def _steady(controller: Controller, seconds: float) -> tuple[float, float, float]:
-    """Share of a core, ticks per second, and the longest of them."""
+    """Return the share of a core, ticks per second, and the CPU time of the slowest tick."""
     begin, cpu, ticks, slowest = time.monotonic(), time.process_time(), 0, 0.0
     while (elapsed := time.monotonic() - begin) < seconds:
         tick = time.process_time()

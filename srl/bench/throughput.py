@@ -1,4 +1,4 @@
-"""`srl bench`: how fast this machine trains, and where the time goes."""
+"""Benchmark of training: throughput, and how workers spend their time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDLESS = 10**12
 
 @dataclass(frozen=True)
 class Workload:
-    """The settings of the comparison with other libraries: same networks, same batch, one epoch."""
+    """Settings of a comparison with other libraries: same networks, same batch, one epoch."""
 
     env: str
     lanes: int
@@ -57,7 +57,7 @@ def measure(what: str, options: BenchOptions) -> dict[str, Any]:
 
 
 def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
-    """Environment and options of a workload, with what the command line overrides."""
+    """Return environment and options of a workload, with the overrides of the command line."""
     known = WORKLOADS.get(settings.workload)
     shared: dict[str, Any] = {
         "steps": ENDLESS,
@@ -71,10 +71,10 @@ def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
         options = make_options(actors=settings.actors, lanes=settings.lanes, algorithm=PPOConfig(epochs=1), **shared)
         return settings.workload, options
     actors = settings.actors or known.actors
-    # A request costs the same for twice the lanes.
+    # A request for twice the lanes has the same cost.
     lanes = settings.lanes or known.lanes * (1 if settings.inference == "inline" else 2)
     horizon = known.horizon
-    while lanes * horizon * actors > known.batch and horizon > 1:  # each actor has its part in every batch
+    while lanes * horizon * actors > known.batch and horizon > 1:  # each batch contains a part from every actor
         horizon //= 2
     ppo = PPOConfig(
         epochs=1, num_minibatches=known.num_minibatches, learning_rate=2.5e-4, entropy_coefficient=known.entropy
@@ -85,7 +85,7 @@ def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
 
 
 class Window:
-    """Watches a run: lets it warm up, measures, then asks for its end."""
+    """Measurement of a run after its warmup; interrupts the run afterwards."""
 
     def __init__(self, warmup: float, seconds: float) -> None:
         self._warmup = warmup
@@ -126,23 +126,23 @@ class Window:
 
 
 def throughput(settings: BenchOptions) -> dict[str, Any]:
-    """Decisions consumed by the trainers per second, before any frame-skip."""
+    """Measure the decisions per second that trainers consume, without frame skip."""
     env, options = options_for(settings)
     window = Window(settings.warmup, settings.seconds)
     with tempfile.TemporaryDirectory(prefix="srl-bench-") as root:
         start(env, options, "bench", Path(root), window, psutil.Process().create_time())
     if window.result is None:
         raise RuntimeError("the run ended before it could be measured")
-    return {"workload": settings.workload, **window.result, "settings": _told(options)}
+    return {"workload": settings.workload, **window.result, "settings": _settings(options)}
 
 
-def _told(options: TrainOptions) -> dict[str, Any]:
+def _settings(options: TrainOptions) -> dict[str, Any]:
     names = ("inference", "actors", "lanes", "ring", "horizon", "batch", "trainers", "max_lag")
     return {name: options.value(name) for name in names if options.value(name) is not None}
 
 
 def _busy(status: RunStatus) -> dict[str, float]:
-    """Shares of the workers' time in environments, inference, updates and waiting, over all workers."""
+    """Return the shares of time in environments, inference, updates and waiting, as means over all workers."""
     shares: dict[str, float] = {}
     for worker in status.workers:
         for phase, share in worker.busy.items():
@@ -151,8 +151,8 @@ def _busy(status: RunStatus) -> dict[str, float]:
 
 
 def _tree() -> list[psutil.Process]:
-    me = psutil.Process()
-    return [me, *me.children(recursive=True)]
+    own = psutil.Process()
+    return [own, *own.children(recursive=True)]
 
 
 def _tree_cpu_seconds() -> float:
@@ -164,7 +164,7 @@ def _tree_cpu_seconds() -> float:
 
 
 def _tree_memory_mb() -> tuple[float, float]:
-    """Resident memory of all processes; the second figure counts shared pages once."""
+    """Return the resident memory of all processes; the second number counts shared pages once."""
     rss = pss = 0
     for process in _tree():
         memory = process.memory_full_info()
@@ -174,5 +174,5 @@ def _tree_memory_mb() -> tuple[float, float]:
 
 
 def describe(result: dict[str, Any]) -> str:
-    """A measurement for people."""
+    """Return a measurement as lines of text."""
     return "\n".join(f"{name:16} {value}" for name, value in result.items())

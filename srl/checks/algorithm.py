@@ -1,5 +1,7 @@
-"""The check that strangers run on their own algorithm: `srl check-algo NAME`. It is trained on probes, small
-environments whose values and best returns are known, and asked what it has learned."""
+"""`srl check-algo NAME`: trains an algorithm on probes and checks what it learned.
+
+Probes are small environments whose values and best returns are known.
+"""
 
 from __future__ import annotations
 
@@ -32,35 +34,35 @@ from srl.testing.probe_cases import DISCOUNT, PLACE, ProbeCase, choose_cases
 TOLERANCE = 0.02
 EPISODES = 256
 NUM_DRAWS = 512
-"""Of actions that a mask partly forbids: a third is forbidden, so that one who does not see it is found out."""
+"""Number of sampled actions. The mask forbids a third of the actions, so a policy that ignores it is detected."""
 MEMORY = "gru"
 NO_MEMORY = "none"
 CHANCE = 0.6
-"""The return of who must guess one of two, with room for luck."""
-LEFT_OVER = "effect of the memory before"
+"""Return of a policy that guesses one of two actions, with a margin for luck."""
+STALE_MEMORY = "effect of the previous episode's memory"
 STATED = f"{PLACE}:stated"
 LANES, HORIZON = 8, 8
 AT_MOST = {"num_minibatches": 4, "auxiliary_every": 4}
-"""A batch of a probe is small: cut into more parts it costs time and teaches nothing. And a probe is short: a phase
-that comes every so many updates, as PPG's, has to come a few times, with data not much older than the policy."""
+"""Upper bounds for options. The batch of a probe is small, so more minibatches take time without benefit. Its training
+is short, so a periodic phase such as PPG's must come a few times, with data not much older than the policy."""
 MIN_UPDATES = 50
-"""However many gradient steps an update makes: new data has to come in between."""
+"""Minimum number of updates, however many gradient steps each makes: training needs new data in between."""
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What an algorithm answered to one probe."""
+    """Result of an algorithm on one probe."""
 
     probe: str
     finds: str
-    """What it would have given away."""
+    """Error that the probe detects."""
     verdict: Literal["pass", "fail", "not supported"]
-    wanted: Mapping[str, float] = field(default_factory=dict)
-    """What was asked for -> the right answer; found are those within 2 % of it."""
+    expected: Mapping[str, float] = field(default_factory=dict)
+    """Name of a quantity -> its correct value; a probe passes within 2 % of it."""
     found: Mapping[str, float] = field(default_factory=dict)
     bound: Literal["equal", "at most"] = "equal"
     note: str = ""
-    """What is not supported, what went wrong, or with which options the probe was run."""
+    """What is not supported, what failed, or the options of the probe."""
     seconds: float = 0.0
 
 
@@ -73,12 +75,12 @@ def check_algo(
     on_result: Callable[[ProbeResult], None] | None = None,
     **options: Any,
 ) -> list[ProbeResult]:
-    """Train an algorithm on each probe, in this thread, and compare what it learned with what is known.
+    """Train an algorithm on each probe, in this thread, and compare its values and returns with the known ones.
 
-    `algo` and `options` are as for :func:`srl.train`: ``check_algo("ppo", ppo={"memory": "lstm"})``, or a config of
-    your own. A probe sets the discount and the learning rate, and bounds what `AT_MOST` names, as far as the config has
-    fields of these names and you leave them at their defaults. `effort` multiplies the length of training. `on_result`
-    hears of each result at once.
+    `algo` and `options` are as for :func:`srl.train`: ``check_algo("ppo", ppo={"memory": "lstm"})``, or your own
+    config. A probe sets the discount and the learning rate and applies the bounds of `AT_MOST`, for fields that the
+    config has and that are at their defaults. `effort` multiplies the length of training. `on_result` is called with
+    each result.
     """
     if not effort > 0.0:
         raise ValueError(f"effort must be positive, found {effort}")
@@ -89,7 +91,7 @@ def check_algo(
     results: list[ProbeResult] = []
     with TemporaryDirectory(prefix="srl-check-") as root:
         for case in cases:
-            for result in _Trial(case, chosen, effort, Path(root)).results():
+            for result in _ProbeRun(case, chosen, effort, Path(root)).results():
                 results.append(result)
                 if on_result is not None:
                     on_result(result)
@@ -97,17 +99,17 @@ def check_algo(
 
 
 def has_failed(results: list[ProbeResult]) -> bool:
-    """Whether a probe failed, or none could be run at all: nothing is known then."""
+    """Return whether a probe failed or none could be run."""
     return any(result.verdict == "fail" for result in results) or all(
         result.verdict == "not supported" for result in results
     )
 
 
 class _Unsupported(Exception):
-    """The algorithm cannot take part in this probe; the message says why."""
+    """The algorithm does not support this probe; the message says why."""
 
 
-class _Trial:
+class _ProbeRun:
     """One probe of one algorithm."""
 
     def __init__(self, case: ProbeCase, options: TrainOptions, effort: float, root: Path) -> None:
@@ -124,7 +126,7 @@ class _Trial:
             options = self._with(changes)
             yield self._examine(team, options, note, began)
             if self._case.needs == "memory" and self._case.best is not None and "memory" in changes:
-                yield self._control(team, {**changes, "memory": NO_MEMORY})
+                yield self._without_memory(team, {**changes, "memory": NO_MEMORY})
         except _Unsupported as error:
             yield ProbeResult(self._case.name, self._case.finds, "not supported", note=str(error))
 
@@ -140,23 +142,24 @@ class _Trial:
 
     @property
     def _global_keys(self) -> tuple[str, ...]:
-        """Parts of the observation that only the critic sees."""
+        """Keys of the observation that only the critic reads."""
         return self._options.algorithm.global_observation_keys()
 
     def _environment(self) -> tuple[str, dict[str, Any]]:
-        """The probe's name and options; where the critic sees parts of its own, a probe that has them."""
+        """Return the probe's name and options; if the critic reads keys of its own, a probe that has them."""
         case, options = self._case, dict(self._case.env_args)
         if case.needs == "state" and not self._global_keys:
-            raise _Unsupported("its config names no `global_keys`: its critic sees what its actor sees")
+            raise _Unsupported("its config has no `global_keys`: its critic reads the same observation as its actor")
         if not self._global_keys:
             return case.environment, options
         if case.needs == "game":
-            raise _Unsupported("what a critic that sees the whole game should say of it is not known")
+            raise _Unsupported("the correct value of a critic that observes the whole game is not known")
         probe = case.environment.rpartition(":")[2]
         return STATED, {**options, "probe": probe, "keys": [*self._global_keys], "hidden": case.needs == "state"}
 
     def _prepare(self, team: TeamSpec) -> tuple[dict[str, Any], str]:
-        """How the algorithm's config is changed for this probe, and what to say about it. What the user set stays."""
+        """Return the changes of the algorithm's config for this probe, and a note about them. Options that the user set
+        are kept."""
         config = self._options.algorithm
         defaults, values = _defaults(config), vars(config)
         changes: dict[str, Any] = {"learning_rate": self._case.learning_rate, "gamma": DISCOUNT}
@@ -189,48 +192,48 @@ class _Trial:
 
     def _examine(self, team: TeamSpec, options: TrainOptions, note: str, began: float) -> ProbeResult:
         case = self._case
-        wanted, found = self._wanted(options.algorithm), {}
+        expected, found = self._expected(options.algorithm), {}
         try:
             found = self._found(self._train(options), team)
         except RunFailed as error:
             note = f"training failed: {str(error).splitlines()[0]}"
         bound: Literal["equal", "at most"] = "equal" if case.at_most is None else "at most"
-        right = all(name in found and _fits(found[name], number, bound) for name, number in wanted.items())
+        correct = all(name in found and _fits(found[name], number, bound) for name, number in expected.items())
         seconds = time.perf_counter() - began
         return ProbeResult(
-            case.name, case.finds, "pass" if right else "fail", wanted, found, bound, note, round(seconds, 2)
+            case.name, case.finds, "pass" if correct else "fail", expected, found, bound, note, round(seconds, 2)
         )
 
-    def _control(self, team: TeamSpec, changes: Mapping[str, Any]) -> ProbeResult:
-        """Without a memory the probe must not be solved: otherwise it finds out nothing."""
+    def _without_memory(self, team: TeamSpec, changes: Mapping[str, Any]) -> ProbeResult:
+        """Check that the probe cannot be solved without a memory; otherwise it would detect nothing."""
         began = time.perf_counter()
         note, found = "memory none", {}
         try:
             found = self._found(self._train(self._with(changes)), team)
         except RunFailed as error:
             note = f"{note}, training failed: {str(error).splitlines()[0]}"
-        wanted = {"return": CHANCE}
-        right = "return" in found and found["return"] <= CHANCE
+        expected = {"return": CHANCE}
+        correct = "return" in found and found["return"] <= CHANCE
         return ProbeResult(
             f"{self._case.name}, control",
             "a probe that can be solved without a memory",
-            "pass" if right else "fail",
-            wanted,
+            "pass" if correct else "fail",
+            expected,
             {name: value for name, value in found.items() if name == "return"},
             "at most",
             note,
             round(time.perf_counter() - began, 2),
         )
 
-    def _wanted(self, config: AlgorithmConfig) -> dict[str, float]:
+    def _expected(self, config: AlgorithmConfig) -> dict[str, float]:
         case, own = self._case, config.discount()
         discount = DISCOUNT if own is None else own
-        wanted = {seen.title: seen.value(discount) for seen in case.values}
+        expected = {seen.title: seen.value(discount) for seen in case.values}
         if case.best is not None:
-            wanted["return"] = case.best
+            expected["return"] = case.best
         if case.at_most is not None:
-            wanted |= {"return": case.at_most, **({LEFT_OVER: 0.0} if case.needs == "memory" else {})}
-        return wanted
+            expected |= {"return": case.at_most, **({STALE_MEMORY: 0.0} if case.needs == "memory" else {})}
+        return expected
 
     def _found(self, run: Run, team: TeamSpec) -> dict[str, float]:
         case = self._case
@@ -238,13 +241,13 @@ class _Trial:
         found: dict[str, float] = {}
         if case.values:
             seen_first = np.array([seen.observation for seen in case.values], np.float32)
-            shown = _shown(team, seen_first, hidden=case.needs == "state")
-            value = np.asarray(policy.act(shown, None, np.ones(len(seen_first), np.bool_))["value"])
+            observation = _observation(team, seen_first, hidden=case.needs == "state")
+            value = np.asarray(policy.act(observation, None, np.ones(len(seen_first), np.bool_))["value"])
             found = {seen.title: float(number) for seen, number in zip(case.values, value, strict=True)}
         if case.best is not None or case.at_most is not None:
             found["return"] = evaluate(run.path, episodes=EPISODES, seed=1).mean
         if case.at_most is not None and case.needs == "memory":
-            found[LEFT_OVER] = _effect_of_memory(policy, team)
+            found[STALE_MEMORY] = _effect_of_memory(policy, team)
         if case.needs == "mask" and (share := _forbidden_share(policy, team)) > 0.0:
             found["return"] = float("nan")
             found["forbidden"] = share
@@ -254,7 +257,7 @@ class _Trial:
         return start(self._environment()[0], options, None, self._root, None)
 
     def _with(self, changes: Mapping[str, Any]) -> TrainOptions:
-        """The options of a training on this probe."""
+        """Return the options for training on this probe."""
         options = self._options
         config = with_settings(options.algorithm, changes, options.algo)
         cost = config.update_cost()
@@ -270,10 +273,10 @@ class _Trial:
         )
 
 
-def _fits(found: float, wanted: float, bound: str) -> bool:
+def _fits(found: float, expected: float, bound: str) -> bool:
     if bound == "at most":
-        return found <= wanted + 1e-4
-    return abs(found - wanted) <= TOLERANCE * abs(wanted)
+        return found <= expected + 1e-4
+    return abs(found - expected) <= TOLERANCE * abs(expected)
 
 
 def _defaults(config: Any) -> dict[str, Any]:
@@ -287,15 +290,15 @@ def _untrained(config: AlgorithmConfig, team: TeamSpec) -> Policy:
 
 
 def _forbidden_share(policy: Policy, team: TeamSpec) -> float:
-    """How many of the actions drawn are forbidden by the mask that :class:`Masked` shows."""
+    """Return the share of sampled actions that the mask of :class:`Masked` forbids."""
     mask: Array = np.array([[1, 1, 0]] * NUM_DRAWS, np.int8)
-    observation = _shown(team, np.ones((NUM_DRAWS, 1), np.float32), mask)
+    observation = _observation(team, np.ones((NUM_DRAWS, 1), np.float32), mask)
     action = np.asarray(policy.act(observation, None, np.ones(NUM_DRAWS, np.bool_))["action"])
     return float((mask[np.arange(NUM_DRAWS), action] == 0).mean())
 
 
-def _shown(team: TeamSpec, seen: Array, mask: Array | None = None, *, hidden: bool = False) -> Tree:
-    """What an agent is shown that sees `seen` [B, n], in the parts that the probe has (see `probe_environments`)."""
+def _observation(team: TeamSpec, seen: Array, mask: Array | None = None, *, hidden: bool = False) -> Tree:
+    """Return the observation with the content `seen` [B, n], in the keys of the probe (see `probe_environments`)."""
     if not isinstance(team.observation, Dict):
         return seen
     own = {OBSERVATION: np.ones_like(seen) if hidden else seen} | ({} if mask is None else {MASK_KEY: mask})
@@ -303,8 +306,8 @@ def _shown(team: TeamSpec, seen: Array, mask: Array | None = None, *, hidden: bo
 
 
 def _effect_of_memory(policy: Policy, team: TeamSpec) -> float:
-    """How far a memory that is left from the episode before changes the one after an episode's first decision."""
-    observation, first = _shown(team, np.zeros((1, 1), np.float32)), np.ones(1, np.bool_)
+    """Return how much the memory of the previous episode changes the memory after an episode's first decision."""
+    observation, first = _observation(team, np.zeros((1, 1), np.float32)), np.ones(1, np.bool_)
     fresh: Any = policy.act(observation, None, first, greedy=True)["state"]
     stale = map_tree(lambda array: np.ones_like(array), fresh)
     kept: Any = policy.act(observation, stale, first, greedy=True)["state"]

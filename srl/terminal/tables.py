@@ -155,7 +155,7 @@ def probe_table(results: Sequence[Mapping[str, Any]]) -> Table:
         table.add_row(
             Text(result["probe"], "bold"),
             result["finds"],
-            "\n".join(f"{name} {'<= ' if at_most else ''}{number:.4g}" for name, number in result["wanted"].items()),
+            "\n".join(f"{name} {'<= ' if at_most else ''}{number:.4g}" for name, number in result["expected"].items()),
             "\n".join([*found, *([result["note"]] if result["note"] else [])]),
             Text(result["verdict"], VERDICTS[result["verdict"]]),
         )

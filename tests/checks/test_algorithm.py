@@ -100,22 +100,22 @@ def test_a_sabotaged_algorithm_fails_the_probe_made_for_it(sabotaged: type[PPOCo
 def test_a_memory_that_is_not_reset_is_found_by_its_return_and_by_asking() -> None:
     (result,) = check_algo(NeverFirst(), probes=("leak",))
     assert result.verdict == "fail"
-    assert result.found["effect of the memory before"] > 0.01
+    assert result.found["effect of the previous episode's memory"] > 0.01
     assert result.found["return"] > 0.9, "nobody knows the episode before, who forgets it"
 
 
 def test_sound_algorithms_pass_the_same_probes() -> None:
     results = check_algo("ppo", probes=("delayed", "endless"))
     assert [result.verdict for result in results] == ["pass", "pass"]
-    assert results[0].wanted == pytest.approx({"value at first": 0.9, "value then": 1.0})
-    assert results[1].wanted == pytest.approx({"value": 2.0})
+    assert results[0].expected == pytest.approx({"value at first": 0.9, "value then": 1.0})
+    assert results[1].expected == pytest.approx({"value": 2.0})
     for result in results:
-        assert result.found == pytest.approx(result.wanted, rel=0.02)
+        assert result.found == pytest.approx(result.expected, rel=0.02)
 
 
 def test_options_of_the_user_stay_and_change_what_is_wanted() -> None:
     (result,) = check_algo("ppo", probes=("delayed",), ppo={"gamma": 0.5})
-    assert result.wanted == {"value at first": 0.5, "value then": 1.0}
+    assert result.expected == {"value at first": 0.5, "value then": 1.0}
     assert result.verdict == "pass"
 
 
@@ -148,7 +148,7 @@ def test_the_command_prints_a_table_and_fails_with_its_algorithm(
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-algo", "--json", "impala", "--probe", "chosen", "--algo.hidden-sizes", "8"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert (result["probe"], result["verdict"], result["wanted"]) == ("chosen", "pass", {"return": 1.0})
+    assert (result["probe"], result["verdict"], result["expected"]) == ("chosen", "pass", {"return": 1.0})
 
 
 @pytest.mark.parametrize(
