@@ -1,4 +1,4 @@
-"""What an agent may see and do, as plain data: the same words in a config file, on a wire and in a network."""
+"""Spaces of observations and actions as plain data: the same in a config file, on the wire and in a network."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Bound: TypeAlias = Union[float, tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Box:
-    """Real numbers in an array. Bounds are one number for all, or one for each element in C order."""
+    """Real numbers in an array. A bound is one number for all elements, or one for each element in C order."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     low: Bound = float("-inf")
     high: Bound = float("inf")
     native_dtype: str = ""
-    """The environment's, where it is not `dtype`: policies give real numbers where it wants whole ones."""
+    """The environment's dtype, if it is not `dtype`: policies give real numbers where it expects integers."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,9 @@ class Discrete:
 
     n: int
     start: int = 0
-    """What the environment counts from."""
+    """The environment's number of the first choice."""
+    native_dtype: str = ""
+    """The environment's dtype, if it is not int64."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +42,16 @@ class MultiDiscrete:
 
     nvec: tuple[int, ...]
     native_shape: tuple[int, ...] = ()
-    """The environment's, where it is not a row."""
+    """The environment's shape, if it does not have one axis."""
     start: tuple[int, ...] = ()
-    """What the environment counts each from, where that is not zero."""
+    """The environment's numbers of the first alternatives, if they are not all zero."""
     native_dtype: str = ""
-    """The environment's, where it is not int64."""
+    """The environment's dtype, if it is not int64."""
 
 
 @dataclass(frozen=True)
 class Dict:
-    """Named spaces. Those of a tuple are named by their places: "0", "1", ..."""
+    """Named spaces. The parts of a tuple are named by their positions: "0", "1", ..."""
 
     items: Mapping[str, Space]
     is_tuple: bool = False
@@ -59,7 +61,7 @@ Space: TypeAlias = Union[Box, Discrete, MultiDiscrete, Dict]
 
 
 def array_spec(space: Space) -> TreeSpec:
-    """The arrays that hold one element of a space."""
+    """Return the specs of the arrays that hold one element of a space."""
     if isinstance(space, Box):
         return ArraySpec(space.shape, space.dtype)
     if isinstance(space, Discrete):
@@ -70,15 +72,17 @@ def array_spec(space: Space) -> TreeSpec:
 
 
 def bounds_of(box: Box) -> tuple[Array, Array]:
-    """Lowest and highest values, each in the box's shape."""
+    """Return the lowest and the highest values, each in the box's shape."""
     low, high = (np.asarray(bound, np.float64) for bound in (box.low, box.high))
     wide = [bound.reshape(box.shape) if bound.ndim else np.full(box.shape, bound) for bound in (low, high)]
     return wide[0], wide[1]
 
 
 def choice_sizes(action: Space) -> tuple[int, ...]:
-    """The number of alternatives of every choice in an action, in the order of the parts' names; a mask of actions has
-    one number for each alternative, in this order."""
+    """Return the number of alternatives of every choice in an action, in the order of the parts' names.
+
+    An action mask has one number for each alternative, in this order.
+    """
     if isinstance(action, Dict):
         return tuple(size for name in sorted(action.items) for size in choice_sizes(action.items[name]))
     if isinstance(action, Discrete):

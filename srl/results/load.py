@@ -13,7 +13,7 @@ from srl.api.spaces import Dict, Space, array_spec
 from srl.base.config import to_data
 from srl.base.seeding import derive
 from srl.base.tree import Tree, lane_of, leaves, map_tree
-from srl.results.native import decoded, encoded
+from srl.environments.native import action_decoder, batch_axes, observation_encoder
 from srl.storage import checkpoints
 from srl.storage.run_directory import RunDirectory
 from srl.storage.saved_policies import find_checkpoint, read_policy
@@ -38,6 +38,7 @@ class TrainedPolicy:
         self.facts = facts
         """`steps`, `version` and other facts of the moment when it was saved."""
 
+        self._encode, self._decode = observation_encoder(observation), action_decoder(action)
         self._state: Tree | None = None
         self._mask_key = mask_key
         known = observation.items if isinstance(observation, Dict) else {}
@@ -57,20 +58,14 @@ class TrainedPolicy:
         A recurrent policy remembers the observations since `reset`. In a batch, `first` [B] marks the lanes whose
         episode begins now.
         """
-        spec = array_spec(self.observation)
         if self._unseen and isinstance(observation, Mapping):
             observation = {**self._unseen_like(observation), **observation}
         self._check_parts(observation)
-        tree = encoded(self.observation, observation)
-        (_, leaf), (_, array) = next(leaves(spec)), next(leaves(tree))
-        single = array.ndim == len(leaf.shape)
-        if array.shape[0 if single else 1 :] != leaf.shape:
-            raise ValueError(
-                f"expected an observation of shape {leaf.shape}, or a batch with one more axis; found {array.shape}"
-            )
-        if single:
+        axes = batch_axes(self.observation, observation)
+        tree = self._encode(observation, *axes)
+        if not axes:
             tree = map_tree(lambda value: value[None], tree)
-        count = next(leaves(tree))[1].shape[0]
+        count = axes[0] if axes else 1
         begins = np.broadcast_to(np.asarray(first, bool), (count,))
         if self._state is not None and len(next(leaves(self._state))[1]) != count:
             raise ValueError(
@@ -78,8 +73,8 @@ class TrainedPolicy:
             )
         decision = self.policy.act(tree, self._state, begins, greedy=greedy)
         self._state = decision.get("state")
-        action = decoded(self.action, decision["action"])
-        return lane_of(action, 0) if single else action
+        action = self._decode(decision["action"])
+        return action if axes else lane_of(action, 0)
 
     def _check_parts(self, observation: Any) -> None:
         """Raise ValueError for a missing key, with a hint about the mask that the environment may have in its infos."""
@@ -102,7 +97,7 @@ class TrainedPolicy:
         key = next(key for key in seen if key in observation and key not in self._unseen)
         (_, leaf), (_, array) = next(leaves(array_spec(seen[key]))), next(leaves(observation[key]))
         rows = np.shape(array)[: np.ndim(array) - len(leaf.shape)]
-        return {key: map_tree(lambda spec: np.zeros((*rows, *spec.shape)), spec) for key, spec in self._unseen.items()}
+        return {key: map_tree(lambda spec: spec.empty(*rows), spec) for key, spec in self._unseen.items()}
 
 
 def load(

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
-from srl.api.spaces import Dict, choice_sizes
+from srl.api.spaces import Dict, Space, choice_sizes
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
 from srl.environments.adapters.action_repeat import RepeatAction
@@ -34,7 +34,8 @@ from srl.environments.adapters.masks import (
 from srl.environments.adapters.seeds import copy_seeds
 from srl.environments.errors import EnvironmentBroken, one_more_failure
 from srl.environments.locate import locate
-from srl.environments.spaces import from_gymnasium, lane_decoder, observation_buffers, observation_leaves
+from srl.environments.native import lane_decoder, observation_buffers, observation_leaves
+from srl.environments.spaces import from_gymnasium
 
 
 @dataclass(frozen=True)
@@ -165,11 +166,11 @@ class GymnasiumLanes(Lanes):
         self._check_masks = mask_check(observation, action, mask_key)
         team = TeamSpec("agent", ("agent",), observation, action, mask_key=mask_key)
         self.spec = LaneSpec(name, num_copies, (team,))
-        self._decode = lane_decoder(example.action_space)
+        self._decode = lane_decoder(action)
         self._observation = observation_buffers(observation, num_copies)  # [L, ...]
         buffers: Any = self._observation
         bare = self._num_choices and not isinstance(native, Dict)
-        self._write = _writer(example.observation_space, buffers[OBSERVATION] if bare else buffers)
+        self._write = _writer(native, buffers[OBSERVATION] if bare else buffers)
         self._reward = np.zeros(num_copies, np.float32)
         self._terminated, self._truncated, self._first = np.zeros((3, num_copies), bool)
         self._ended = np.zeros(num_copies, bool)
@@ -329,7 +330,7 @@ def unwrapped(environment: Any) -> tuple[Any, int | None]:
     return environment, limit
 
 
-def _writer(space: Any, buffers: Tree) -> Callable[[int, Any], None]:
+def _writer(space: Space, buffers: Tree) -> Callable[[int, Any], None]:
     """A function that puts a native observation into a lane's row; ValueError where it does not fit its space."""
     pairs = [(leaf, dict(leaves(buffers))[leaf.path]) for leaf in observation_leaves(space)]
     if len(pairs) > 1 or pairs[0][0].path:

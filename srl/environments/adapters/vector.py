@@ -36,7 +36,8 @@ from srl.environments.adapters.masks import (
 from srl.environments.adapters.seeds import copy_seeds
 from srl.environments.errors import EnvironmentBroken, one_more_failure
 from srl.environments.locate import Factory, locate, parameters_of
-from srl.environments.spaces import action_decoder, from_gymnasium, observation_buffers, observation_encoder
+from srl.environments.native import action_decoder, observation_buffers, observation_encoder
+from srl.environments.spaces import from_gymnasium
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -147,6 +148,7 @@ class VectorLanes(Lanes):
         self._num_lanes = int(environment.num_envs)
         observation = from_gymnasium(environment.single_observation_space, "observation")
         action = from_gymnasium(environment.single_action_space, "action")
+        self._encode, self._decode = observation_encoder(observation), action_decoder(action)
         self._num_choices = 0  # in the infos' masks
         if may_have_mask(observation, action, mask_key) and find_mask():
             observation = with_mask(observation, action, mask_key)
@@ -154,8 +156,6 @@ class VectorLanes(Lanes):
         self._check_masks = mask_check(observation, action, mask_key)
         team = TeamSpec("agent", ("agent",), observation, action, mask_key=mask_key)
         self.spec = LaneSpec(name, self._num_lanes, (team,))
-        self._encode = observation_encoder(environment.single_observation_space)
-        self._decode = action_decoder(environment.single_action_space)
         self._finite = finite_check(observation_buffers(observation, self._num_lanes))
         self._seeds = copy_seeds(0)
         self._seed = 0

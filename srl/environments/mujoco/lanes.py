@@ -22,7 +22,8 @@ from srl.environments.mujoco import bodies, tasks
 from srl.environments.mujoco.clock import stop_clock
 from srl.environments.mujoco.log import quiet
 from srl.environments.mujoco.tasks import Scene, Task
-from srl.environments.spaces import action_decoder, from_gymnasium
+from srl.environments.native import action_decoder
+from srl.environments.spaces import from_gymnasium
 
 TASKS: Mapping[str, Any] = {
     "HalfCheetah-v5": tasks.HalfCheetah,
@@ -93,10 +94,10 @@ class MujocoLanes(Lanes):
         self._now, self._before = ({name: self._empty(name) for name in fields} for _ in range(2))
         self._post = "cfrc_ext" in task.needs  # MuJoCo computes contact forces only when asked.
         low, high = model.actuator_ctrlrange.copy().astype(np.float32).T
-        actions = gymnasium.spaces.Box(low, high, dtype=np.float32)
-        self._decode = action_decoder(actions)
+        action = from_gymnasium(gymnasium.spaces.Box(low, high, dtype=np.float32), "action")
+        self._decode = action_decoder(action)
         size = task.observe(self._scene, self._now).shape[1]
-        team = TeamSpec("agent", ("agent",), Box((size,)), from_gymnasium(actions, "action"))
+        team = TeamSpec("agent", ("agent",), Box((size,)), action)
         self.spec = LaneSpec(name, num_copies, (team,))
         self._ended = np.zeros(num_copies, bool)
         self._elapsed = np.zeros(num_copies, np.int64)

@@ -13,7 +13,8 @@ from srl.api.spaces import choice_sizes
 from srl.base.state import State
 from srl.base.tree import Tree, leaves, map_tree
 from srl.environments.adapters.masks import OBSERVATION, asked, from_info, mask_check, may_have_mask, with_mask
-from srl.environments.spaces import from_gymnasium, lane_decoder, observation_buffers, observation_encoder
+from srl.environments.native import lane_decoder, observation_buffers, observation_encoder
+from srl.environments.spaces import from_gymnasium
 
 
 class AgentFault(Exception):
@@ -45,8 +46,8 @@ class Rows:
             mask_key=mask_key,
         )
         self._num_choices = sum(choice_sizes(action)) if masked else 0  # of a mask in infos
-        self._encode: Callable[[Any], Tree] = observation_encoder(observation_space)
-        self.decode: Callable[[Tree], Any] = lane_decoder(action_space)
+        self._encode: Callable[[Any], Tree] = observation_encoder(seen)
+        self.decode: Callable[[Tree], Any] = lane_decoder(action)
         self._check_masks = mask_check(self.team.observation, self.team.action, mask_key)
         self._observation = observation_buffers(self.team.observation, num_copies)  # [copies, ...]
         self._leaves = dict(leaves(self._observation))
