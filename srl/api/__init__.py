@@ -1,1 +1,1 @@
-"""Every contract of SRL, and nothing else. Read it in one sitting; it needs numpy only."""
+"""Every contract between the packages of SRL, and nothing else. It needs numpy and msgspec."""

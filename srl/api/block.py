@@ -1,4 +1,4 @@
-"""The memory of T steps of L lanes: what actors fill, policies read and trainers gather."""
+"""Blocks: the arrays of T steps of L lanes, which actors fill, policies read and trainers gather."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from srl.base.tree import Array, ArraySpec, Tree, TreeSpec, from_leaves, leaves
 
 ALIGNMENT = 64
-"""Arrays start on cache lines, so that two workers never write into the same one."""
+"""Arrays start at cache lines, so that two workers never write into the same line."""
 
 STEP_ARRAYS = {
     "reward": ArraySpec((), "float32"),
@@ -19,15 +19,14 @@ STEP_ARRAYS = {
     "version": ArraySpec((), "int32"),
 }
 
-
 STATE = "state"
-"""The memory of a recurrent policy. Beside the decision it is what the policy will remember (`decision/state`); beside
-the observation, what it remembered when it decided (`state`): the first goes into the second of the lane's next row."""
+"""Name of the memory of a recurrent policy. `state` is its memory before a decision, `decision/state` its memory after
+the decision, which becomes the `state` of the lane's next row."""
 
 
 @dataclass(frozen=True)
 class BlockSpec:
-    """Every array of a block is time-major ``[horizon + 1, lanes, ...]``; the last row bootstraps."""
+    """Layout of a block. Every array is time-major ``[horizon + 1, lanes, ...]``; the last row is for bootstrapping."""
 
     horizon: int
     lanes: int
@@ -35,7 +34,7 @@ class BlockSpec:
     decision: Mapping[str, TreeSpec]
 
     def arrays(self) -> Iterator[tuple[str, ArraySpec]]:
-        """All arrays of one row of one lane with their paths, in the order in which they lie in memory."""
+        """Yield the arrays of one row of one lane with their paths, in the order of the memory layout."""
         tree = {"observation": self.observation, "decision": self.decision, **STEP_ARRAYS}
         if STATE in self.decision:
             tree[STATE] = self.decision[STATE]
@@ -56,18 +55,18 @@ def aligned(nbytes: int) -> int:
 
 @dataclass(frozen=True)
 class Block:
-    """One block's arrays. `index` is its place in the producer's memory: all that travels on a host."""
+    """The arrays of one block. `index` is its position in the producer's memory; within a host only that is sent."""
 
     index: int
     arrays: Mapping[str, Array]  # path -> [T+1, L, ...]
     observation: Mapping[str, Array] = field(init=False)
-    """The arrays below `observation`, by the rest of their paths; a bare array has the path ``""``."""
+    """The arrays under `observation`, by the rest of their paths; a bare array has the path ``""``."""
     state: Mapping[str, Array] = field(init=False)
-    """The same for what the policy remembers; nothing if it has no memory."""
+    """The same for the policy's memory; empty if it has none."""
     decision: Mapping[str, Array] = field(init=False)
     """The same for `decision`."""
-    version: Array = field(init=False)  # [T+1, L], as `first`
-    first: Array = field(init=False)
+    version: Array = field(init=False)  # [T+1, L]
+    first: Array = field(init=False)  # [T+1, L]
     num_lanes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,6 +80,6 @@ class Block:
         return {p.partition("/")[2]: a for p, a in self.arrays.items() if p.partition("/")[0] == root}
 
     def tree(self) -> Mapping[str, Tree]:
-        """The same arrays as a tree: `observation`, `decision`, `reward`, ..."""
+        """Return the arrays as a tree: `observation`, `decision`, `reward`, ..."""
         nested: Mapping[str, Tree] = from_leaves(self.arrays)
         return nested

@@ -1,4 +1,4 @@
-"""The parameter service: versions of a policy, one copy per host, for any number of readers."""
+"""The parameter service: versions of a policy's parameters, one copy per host, for any number of readers."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from srl.base.tree import Array
 
 @runtime_checkable
 class ParameterStore(Protocol):
-    """One policy's parameters. One trainer writes; everybody reads."""
+    """The parameters of one policy. One trainer writes; any worker reads."""
 
     @property
     def version(self) -> int:
-        """The newest version, or -1; costs next to nothing, ask before every batch."""
+        """The newest version, or -1. Cheap enough to read before every batch."""
 
     def push(self, version: int, parameters: Array, tags: tuple[str, ...] = ()) -> None:
-        """Publish; versions only grow. A tag keeps its version until it is moved to another."""
+        """Publish a version, which must be newer than all before. A tag keeps its version until it is moved."""
 
     def pull(self, tag: str = "latest", newer_than: int = -1) -> tuple[int, Array] | None:
-        """A copy of a version's parameters, or None if there is none newer than `newer_than`. KeyError: no such tag."""
+        """Return a tagged version and a copy of its parameters, or None if it is not newer than `newer_than`. Raises
+        KeyError for an unknown tag."""
 
     def versions(self) -> dict[str, int]:
-        """Every tag with its version; `latest` among them once something was pushed."""
+        """Return the version of every tag, including `latest` after the first push."""
 
     def tag(self, name: str, source: str = "latest") -> None:
-        """Keep the newest version, or the one that another tag keeps, under a name."""
+        """Tag the newest version, or the one with the tag `source`, as `name`."""
 
     def note(self, version: int, facts: Mapping[str, float]) -> None:
-        """Remember facts about a version (its score, its games); the last few hundred are kept."""
+        """Store facts about a version, such as its score. Those of the newest 200 versions are kept."""
 
-    def notes(self) -> dict[int, dict[str, float]]: ...
+    def notes(self) -> dict[int, dict[str, float]]:
+        """Return the stored facts by version."""

@@ -1,4 +1,4 @@
-"""The transport contract: channels that carry typed messages and arrays between two workers."""
+"""The transport contract: channels that carry typed messages and arrays between two processes."""
 
 from __future__ import annotations
 
@@ -12,40 +12,39 @@ from srl.base.tree import Array
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
-    """Base of everything that is sent: small, typed, plain. Each kind of channel has its own union of messages."""
+    """Base class of messages: small, typed, plain data. Each kind of channel has its own union of messages."""
 
 
 class ChannelClosed(ConnectionError):
-    """The other side is gone; what was sent and not yet received may be lost."""
+    """The other end is closed or dead. Messages that it has not received may be lost."""
 
 
 class PeerSilent(ChannelClosed):
-    """Nothing is heard from the other side's host any more. Its process may live: it is gone for us, not for others."""
+    """The other end's host does not answer. Its process may be alive and reachable from other hosts."""
 
 
 @runtime_checkable
 class Channel(Protocol):
-    """One end of a connection. Order is kept; nothing is lost or doubled while the channel lives."""
+    """One end of a connection. Messages arrive in order, and none is lost or duplicated while the channel is open."""
 
     shares_memory: bool
-    """True where both ends can map the same memory: hand over indices. False: send the arrays themselves."""
+    """Whether both ends can map the same memory, so that indices can be sent instead of arrays."""
     peer: str
-    """Who is at the other end, for messages to people."""
+    """Name of the other end, for error messages."""
 
     def send(self, message: Message, arrays: Sequence[Array] = (), memory: Memory | None = None) -> None:
-        """Queue and push out what the kernel takes; never blocks. `arrays` are copied or sent before the call returns,
-        so the caller may reuse them. `memory` gives the other end a mapping of it (only if `shares_memory`).
-        Raises ChannelClosed."""
+        """Queue a message and send as much as possible without blocking. The caller may reuse `arrays` when this
+        returns. `memory` is mapped at the other end (only if `shares_memory`). Raises ChannelClosed."""
 
     def receive(self) -> tuple[Message, list[Array], Memory | None] | None:
-        """The next message, or None if there is none now. Arrays are the receiver's own. Raises ChannelClosed when
-        the other end is gone and everything it sent was received."""
+        """Return the next message, or None if there is none yet. The arrays belong to the receiver. Raises
+        ChannelClosed once the other end is closed and everything it sent was received."""
 
     def flush(self) -> bool:
-        """Push out what `send` could not; True when nothing waits any more. Raises ChannelClosed."""
+        """Send queued messages without blocking. Return whether the queue is empty. Raises ChannelClosed."""
 
     def fileno(self) -> int:
-        """What to wait on for `receive`; -1 in process."""
+        """File descriptor that becomes readable for `receive`; -1 within a process."""
 
     def close(self) -> None: ...
 
@@ -53,10 +52,10 @@ class Channel(Protocol):
 @runtime_checkable
 class Listener(Protocol):
     address: str
-    """Where others connect: `inproc:...`, `unix:...` or `tcp:host:port`."""
+    """Address to connect to: `inproc:NAME`, `unix:PATH`, `tcp:HOST:PORT` or `host:NAME;UNIX;TCP`."""
 
     def accept(self) -> Channel | None:
-        """A new, already authenticated channel, or None if nobody waits."""
+        """Return a new, authenticated channel, or None if no peer waits. Never blocks."""
 
     def fileno(self) -> int: ...
 
@@ -65,10 +64,11 @@ class Listener(Protocol):
 
 @runtime_checkable
 class Transport(Protocol):
-    """One way to reach other workers. `messages` is the union of Message types this kind of channel may carry;
-    anything else is refused by the decoder."""
+    """A way to reach other processes. `messages` is the union of Message types that a channel carries; its decoder
+    refuses all others."""
 
-    def listen(self, name: str, messages: Any) -> Listener: ...
+    def listen(self, name: str, messages: Any) -> Listener:
+        """Open an endpoint; the name may appear in its address."""
 
     def connect(self, address: str, messages: Any) -> Channel:
-        """Raises ChannelClosed if nobody listens there (any more)."""
+        """Connect to a listener. Raises ChannelClosed if nothing listens there."""
