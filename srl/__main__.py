@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from srl.base import signals
+from srl.base.process import end_at_once_on_interrupt
 
 ELSEWHERE = ("-h", "--help", "--scheduler", "--seeds")
 """With these options, workers are not forked by this process, or nothing runs at all."""
 
 
 def main() -> int:
-    signals.end_at_once_on_interrupt()
+    end_at_once_on_interrupt()
     from srl.schedulers.local import zygote_launch
 
     words = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""The transport contract: channels that carry typed messages and arrays between two processes."""
+"""The transport contract: channels that carry typed messages and arrays, and the names of their endpoints."""
 
 from __future__ import annotations
 
@@ -72,3 +72,14 @@ class Transport(Protocol):
 
     def connect(self, address: str, messages: Any) -> Channel:
         """Connect to a listener. Raises ChannelClosed if nothing listens there."""
+
+
+@runtime_checkable
+class NameService(Protocol):
+    """Addresses of endpoints by name. The controller removes the entries of a worker that ended."""
+
+    def register(self, name: str, address: str) -> None:
+        """Publish an endpoint, for as long as this worker lives. A later registration replaces an earlier one."""
+
+    def lookup(self, prefix: str) -> dict[str, str]:
+        """Return all entries whose names start with `prefix`: name -> address. Cheap: it reads a local copy."""

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
-from srl.api.names import NameService
 from srl.api.parameters import ParameterStore
 from srl.api.streams import StreamEnd
 from srl.api.trainer import TrainerGroup
-from srl.api.transport import Channel, Listener, Message
+from srl.api.transport import Channel, Listener, Message, NameService
 from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
 from srl.base.state import State

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 import tyro
 from tyro.conf import Fixed, OmitArgPrefixes, Positional, Suppress, UseAppendAction, arg, subcommand
 
-from srl.base import errors, signals
+from srl.base import errors
+from srl.base.process import raise_stop_request, recorded_stop_requests
 from srl.bench.options import BenchOptions
 from srl.cli.checks import CheckAlgo, CheckEnv
 from srl.cli.cluster import Agent, Chaos, Logs
@@ -75,7 +76,7 @@ class Train:
         from srl.experiments.graph.prepare import prepare
 
         prepared = prepare(self.env, options, self.given)
-        signals.raise_stop_request()  # much was imported
+        raise_stop_request()  # much was imported
         return prepared
 
     def _sweep(self, options: TrainOptions) -> int:
@@ -264,7 +265,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Entry point of `srl`. Errors that a user can mend are one message; those of his own code come with his part of
     the traceback, and those of ours with all of it."""
     try:
-        with signals.recorded_stop_requests():
+        with recorded_stop_requests():
             return int(parse(sys.argv[1:] if arguments is None else arguments).run())
     except KeyboardInterrupt:
         return 130

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from srl.api.names import NameService
 from srl.api.parameters import ParameterStore
 from srl.api.trainer import TrainerGroup
-from srl.api.transport import Channel, Listener, Message, Transport
+from srl.api.transport import Channel, Listener, Message, NameService, Transport
 from srl.api.worker import Place
 from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot

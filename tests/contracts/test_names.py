@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from srl.api.names import NameService
+from srl.api.transport import NameService
 from srl.names.table import NameTable, NameView
 from srl.testing.contexts import SharedNames
 

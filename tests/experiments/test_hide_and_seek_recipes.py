@@ -11,7 +11,7 @@ import pytest
 
 import srl
 from srl.base.config import from_data
-from srl.base.machine import num_cores
+from srl.base.process import num_cores
 from srl.cli.main import main
 from srl.environments.registry import lanes_config
 from srl.experiments.options.keywords import make_options

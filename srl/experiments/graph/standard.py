@@ -12,7 +12,7 @@ from srl.api.experiment import Experiment, Resources, RestartRule, WorkerGroup
 from srl.api.lanes import LanesConfig, TeamSpec
 from srl.api.spaces import array_spec
 from srl.base.config import to_data
-from srl.base.machine import num_cores
+from srl.base.process import num_cores
 from srl.base.tree import TreeSpec
 from srl.experiments.graph.frozen_policy import FrozenPolicyConfig
 from srl.experiments.graph.probe import Probed

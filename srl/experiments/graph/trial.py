@@ -14,10 +14,9 @@ from typing import Any
 
 import msgspec
 
-from srl.base import signals
 from srl.base.errors import debugging, full_traceback, user_traceback
 from srl.base.object_names import load_object
-from srl.base.signals import signal_on_parent_death
+from srl.base.process import STOP_SIGNALS, signal_on_parent_death
 from srl.environments.errors import EnvironmentBroken
 
 UNFORKABLE = ("jax", "tensorflow")
@@ -79,7 +78,7 @@ def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
 def _live(work: Callable[[], Any], writing: int, parent: int) -> None:
     try:
         os.setpgid(0, 0)
-        for number in signals.STOP_SIGNALS:
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal_on_parent_death(signal.SIGKILL)
         if os.getppid() != parent:

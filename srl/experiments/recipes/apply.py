@@ -11,7 +11,7 @@ from typing import Any
 from srl.api.lanes import LanesConfig, LaneSpec
 from srl.api.spaces import Box
 from srl.base.errors import nearest
-from srl.base.machine import num_cores
+from srl.base.process import num_cores
 from srl.experiments.options.algorithms import ALGORITHMS, with_settings
 from srl.experiments.options.roles import role_patterns
 from srl.experiments.options.sections import AUTO, NONE

@@ -19,8 +19,8 @@ from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
-from srl.base import signals
 from srl.base.config import to_data
+from srl.base.process import STOP_SIGNALS, stop_request
 from srl.controller.controller import Controller
 from srl.controller.takeover import ControllerState
 from srl.experiments.graph.sizes import sizes_of
@@ -252,8 +252,8 @@ class Session:
             asked = True
             self._controller.stop("stopped", signal.Signals(number).name)
 
-        before = {number: signal.signal(number, handle) for number in signals.STOP_SIGNALS}
-        if earlier := signals.stop_request():
+        before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+        if earlier := stop_request():
             handle(earlier, None)
         try:
             yield

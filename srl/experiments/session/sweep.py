@@ -16,9 +16,8 @@ from typing import Any
 from srl.api.status import RunStatus
 from srl.base.config import from_data, to_data
 from srl.base.errors import last_line
-from srl.base.machine import num_cores
 from srl.base.object_names import name_of
-from srl.base.signals import signal_on_parent_death
+from srl.base.process import num_cores, signal_on_parent_death
 from srl.base.statistics import Mean, mean_of
 from srl.experiments.graph.prepare import prepare
 from srl.experiments.options.algorithms import title_of

@@ -18,7 +18,7 @@ import msgspec
 import psutil
 
 from srl.api.transport import ChannelClosed, PeerSilent
-from srl.base.signals import signal_on_parent_death
+from srl.base.process import signal_on_parent_death
 from srl.schedulers.agent.agent import Agent
 from srl.schedulers.hosts.messages import AGENTS, Join, Messages, Refused, Welcome, codec, own_version
 from srl.transports.tcp import PREFIX, TcpTransport

@@ -20,7 +20,7 @@ import msgspec
 from srl.api.control import Register
 from srl.api.worker import Place, WorkerConfig
 from srl.base.config import from_data
-from srl.base.signals import signal_on_parent_death
+from srl.base.process import signal_on_parent_death
 from srl.names.table import NameView
 from srl.schedulers.local.control import control_channel
 from srl.schedulers.local.run_memory import RunMemory

@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 import srl
-from srl.base import signals
+from srl.base.process import (
+    STOP_SIGNALS,
+    raise_stop_request,
+    recorded_stop_requests,
+    stop_request,
+)
 
 
 def swallow(number: signal.Signals) -> None:
@@ -20,30 +25,28 @@ def swallow(number: signal.Signals) -> None:
         os.kill(os.getpid(), number)
 
 
-@pytest.mark.parametrize("number", signals.STOP_SIGNALS)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_swallowed_signal_can_be_raised_later(number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with signals.recorded_stop_requests():
-        signals.raise_stop_request()
+    with recorded_stop_requests():
+        raise_stop_request()
         swallow(number)
-        assert signals.stop_request() is number
+        assert stop_request() is number
         with pytest.raises(KeyboardInterrupt):
-            signals.raise_stop_request()
+            raise_stop_request()
     assert signal.getsignal(number) is before
-    assert signals.stop_request() is None
+    assert stop_request() is None
 
 
 def test_a_run_that_starts_after_a_swallowed_signal_ends_at_once(tmp_path: Path) -> None:
-    with signals.recorded_stop_requests():
+    with recorded_stop_requests():
         swallow(signal.SIGINT)
         run = srl.train("CartPole-v1", root=tmp_path, steps=10**9, scheduler="inline")
     assert run.state == "stopped"
     assert run.status.steps == 0
 
 
-SCRIPT = (
-    "import os, signal; from srl.base import signals; {} signals.end_at_once_on_interrupt(); os.kill(os.getpid(), 2)"
-)
+SCRIPT = "import os, signal; from srl.base.process import end_at_once_on_interrupt; {} end_at_once_on_interrupt(); os.kill(os.getpid(), 2)"
 
 
 @pytest.mark.parametrize(("before", "code"), [("", -signal.SIGINT), ("signal.signal(2, signal.SIG_IGN);", 0)])

@@ -1,4 +1,4 @@
-"""Process signals: stop requests that are not lost, and a signal when the parent process dies.
+"""This process: requests to stop, which are not lost, the death of its parent, and its cores.
 
 Python answers Ctrl-C with a KeyboardInterrupt wherever the program happens to be, and some of these places swallow it:
 callbacks of the import system and of the garbage collector, destructors, a library's bare `except`. Code that can be
@@ -7,6 +7,7 @@ interrupted while it loads and prepares therefore also records the request, and 
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -67,3 +68,8 @@ def signal_on_parent_death(number: int) -> None:
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def num_cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
