@@ -46,7 +46,13 @@ def test_a_run_that_starts_after_a_swallowed_signal_ends_at_once(tmp_path: Path)
     assert run.status.steps == 0
 
 
-SCRIPT = "import os, signal; from srl.base.process import end_at_once_on_interrupt; {} end_at_once_on_interrupt(); os.kill(os.getpid(), 2)"
+SCRIPT = """
+import os, signal
+from srl.base.process import end_at_once_on_interrupt
+{}
+end_at_once_on_interrupt()
+os.kill(os.getpid(), 2)
+"""
 
 
 @pytest.mark.parametrize(("before", "code"), [("", -signal.SIGINT), ("signal.signal(2, signal.SIG_IGN);", 0)])
