@@ -1,4 +1,4 @@
-"""What workers and their controller say to each other. Data never goes this way."""
+"""Messages between workers and their controller. Samples and parameters use streams instead."""
 
 from __future__ import annotations
 
@@ -8,99 +8,101 @@ from srl.api.transport import Message
 
 
 class Ready(Message, frozen=True):
-    """Worker: built, and polling."""
+    """Worker: built and polling."""
 
 
 class Register(Message, frozen=True):
-    """Worker: one of my endpoints is here."""
+    """Worker: address of one of its endpoints."""
 
     name: str
     address: str
 
 
 class Episodes(Message, frozen=True):
-    """Actor: episodes that ended since the last report; of many, a fair sample is named."""
+    """Actor: episodes of one policy's agents that ended since the last report; of many, a random sample is listed."""
 
     count: int
     returns: list[float]
     lengths: list[float]
-    role: str = ""
+    policy: str = ""
     facts: dict[str, float] = {}
-    """What the environment told of them (`Arrival.facts`), means over the `count` episodes."""
+    """Facts that the environment reported (`Arrival.facts`), means over the `count` episodes."""
 
 
 class Evaluated(Message, frozen=True):
-    """Evaluator: whole episodes that fixed versions (policy -> version) have played."""
+    """Evaluator: complete episodes that one version of a policy played."""
 
-    versions: dict[str, int]
+    policy: str
+    version: int
     returns: list[float]
     lengths: list[float]
-    cut: int = 0
-    """How many of the episodes were cut off, because they did not end."""
+    truncated: int = 0
+    """Number of episodes that did not end within the evaluator's limit of steps."""
 
 
 class Figures(Message, frozen=True):
-    """Trainer: the algorithm's own figures of the last update."""
+    """Trainer, or any worker: metrics to show and to log, e.g. those of the last update."""
 
     policy: str
+    """Policy that they describe. In a run with several policies their names get it as a prefix."""
     figures: dict[str, float]
 
 
 class UpdateRecord(Message, frozen=True):
-    """Trainer, where a journal is kept: one committed update, what it was made from and what it made."""
+    """Trainer, with `--journal`: one committed update, its samples and its result."""
 
     policy: str
     rank: int
     update: int
     parent: str
-    """Digest of the parameters before it, and after it."""
+    """Digest of the parameters before the update; `digest`: after it."""
     digest: str
     samples: list[str]
-    """Its blocks: producer, incarnation and number, each of which is used once."""
+    """Labels of its blocks (producer, incarnation and number); each block is used once."""
     lag: int
-    """Versions that the oldest decision was behind."""
+    """Highest lag of its samples, in versions."""
 
 
 class Notice(Message, frozen=True):
-    """Worker: something a person may want to know."""
+    """Worker: an event for the messages that the views show."""
 
     text: str
 
 
 class Failure(Message, frozen=True):
-    """Worker: I cannot go on. `fatal`: nor could a replacement, so the run must end and show `text`."""
+    """Worker: it cannot continue. `fatal`: a replacement could not either, so the run ends and shows `text`."""
 
     text: str
     fatal: bool = False
 
 
 class Done(Message, frozen=True):
-    """Worker: my part of the run is complete. The run is, unless another policy still has to learn."""
+    """Worker: its part of the run is complete. The run ends when this holds for all policies that learn."""
 
     reason: str
     policy: str = ""
-    """Which has learned all it should; empty: the worker speaks for the whole run."""
+    """Policy that is complete; empty: the whole run is."""
 
 
 class Names(Message, frozen=True):
-    """Controller: all endpoints that live now."""
+    """Controller: all endpoints that exist now (name -> address)."""
 
     entries: dict[str, str]
 
 
 class Stop(Message, frozen=True):
-    """Controller: close and leave."""
+    """Controller: close and exit."""
 
 
 class InjectFault(Message, frozen=True):
-    """Controller, for `srl chaos`: be `slow` for so long, or have every TCP connection cut (`partition`)."""
+    """Controller, for `srl chaos`: be `slow` for some seconds, or close all TCP connections (`partition`)."""
 
     fault: str
     seconds: float
 
 
 class Published(Message, frozen=True):
-    """The host: newer parameters came from another host. A worker that waits for them wakes up."""
+    """Host: newer parameters arrived from another host. It wakes a worker that waits for them."""
 
 
 FromWorker = Union[Ready, Register, Episodes, Evaluated, Figures, UpdateRecord, Notice, Failure, Done]

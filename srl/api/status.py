@@ -1,4 +1,4 @@
-"""What a run tells about itself: one snapshot, drawn by the live view, printed by `srl ps`, kept in the metrics."""
+"""The status of a run: one snapshot for the live view, `srl ps`, the metrics and Python."""
 
 from __future__ import annotations
 
@@ -11,63 +11,85 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     group: str
     pid: int = 0
     incarnation: int = 0
-    """How many processes held this place before."""
+    """Number of processes that ran in this place before."""
     state: str = "starting"
-    """starting | running | stopped | failed"""
+    """starting | running | stopping | dead (until it is restarted, if it is)"""
     busy: dict[str, float] = {}
-    """Share of wall time in each phase over the last seconds: env, inference, update, publish, other, waiting."""
+    """Share of the last seconds in each phase: env, inference, update, publish, other, waiting."""
     cpu_percent: float = 0.0
     rss_mb: float = 0.0
     host: str = ""
-    """Which of the run's hosts it is on; empty where there is only one."""
+    """Host of the worker; empty if the run has only one."""
     progress: int = 0
-    """Grows with every piece of work."""
-    cut: int = 0
-    """TCP connections that it lost to `srl chaos`."""
+    """Counter that grows with every piece of work."""
+    lost_connections: int = 0
+    """Number of TCP connections that `srl chaos` closed."""
 
 
 class StreamStatus(msgspec.Struct, frozen=True):
+    """A stream as one of its consumers sees it."""
+
     name: str
+    """`samples/0`: the stream at trainer 0. With several policies `samples/POLICY/0`."""
     kind: str
     """push | request"""
     filled: float = 0.0
-    """0 = empty, 1 = full: the share of the capacity that waits to be consumed."""
+    """Share of the capacity that waits to be consumed, from 0 (empty) to 1 (full)."""
     posted: int = 0
     consumed: int = 0
     dropped: int = 0
     batch_mean: float = 0.0
-    """Request streams: lanes answered per batch."""
+    """Request streams: mean number of lanes per batch."""
 
 
 class EvaluationStatus(msgspec.Struct, frozen=True):
-    """The last evaluation, and the best."""
+    """The last evaluation of a policy, and the best one."""
 
     count: int
-    """Evaluations so far."""
+    """Number of evaluations so far."""
     step: int
-    """Steps that the evaluated version had learned from."""
-    versions: dict[str, int]
-    """Policy -> version."""
+    """Steps of the run when the evaluated version was made."""
+    version: int
     episodes: int
     return_mean: float
     return_interval: float | None
-    """Half the width of the 95 % interval of the mean; None for a single episode."""
+    """Half the width of the 95 % confidence interval of the mean; None for a single episode."""
     length_mean: float
     best_return: float
-    """The highest mean so far, and where it was."""
+    """Highest mean of all evaluations."""
     best_step: int
-    cut: int = 0
-    """How many of the episodes were cut off, because they did not end."""
+    truncated: int = 0
+    """Number of episodes that did not end within `--eval-max-steps`."""
+
+
+class PolicyStatus(msgspec.Struct, frozen=True):
+    """One policy of a run."""
+
+    learning: bool = True
+    """False for a frozen policy, which plays and does not change."""
+    steps: int = 0
+    """Agent decisions that its trainers consumed, including those before a resume."""
+    version: int = 0
+    """Version of its parameters. Every update makes one; an update that is lost with its host still counts."""
+    lag_mean: float = 0.0
+    lag_max: int = 0
+    episodes: int = 0
+    return_mean: float | None = None
+    """Mean over its last 100 episodes."""
+    length_mean: float | None = None
+    return_curve: list[float] = []
+    """Mean returns at evenly spaced times since the start of the run, at most 200."""
+    evaluation: EvaluationStatus | None = None
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What a run was given, or chose for itself, so that advice can name other figures; 0: not known."""
+    """Sizes of a run, given or chosen, so that advice can name better values; 0: unknown."""
 
     lanes: int = 0
-    """Environment copies in each group of an actor's ring."""
+    """Environment copies in each lane group of an actor's ring."""
     ring: int = 0
     batch: int = 0
-    """Decisions of one update, over all trainers of a policy."""
+    """Decisions per update, over all trainers of a policy."""
     num_minibatches: int = 0
 
 
@@ -79,41 +101,54 @@ class RunStatus(msgspec.Struct, frozen=True):
     state: str = "starting"
     """queued (on Slurm) | starting | running | finished | stopped | failed"""
     reason: str = ""
-    """Why it ended, or waits."""
+    """Why the run ended, or why it waits."""
     settings: Settings = Settings()
     elapsed: float = 0.0
     steps: int = 0
-    """Agent decisions consumed by the trainers."""
+    """Agent decisions that the trainers consumed, including those before a resume."""
     first_steps: int = 0
-    """Those of them that a resumed run began with."""
+    """Value of `steps` when the run was resumed."""
     decisions: int = 0
-    """Agent decisions made by the actors, whether or not anybody learned from them."""
+    """Agent decisions that the actors made, whether or not a trainer consumed them."""
     target_steps: int = 0
     updates: int = 0
+    """Sum of the versions of all policies that learn."""
     version: int = 0
+    """Highest version of a policy."""
     env_fps: float = 0.0
     train_fps: float = 0.0
     lag_mean: float = 0.0
+    """Versions between the parameters that made a decision and the update that consumed it: mean and maximum."""
     lag_max: int = 0
     max_lag: int = 0
+    """Upper bound of the lag (`--max-lag`)."""
     episodes: int = 0
+    """Episodes of agents: an episode of two agents counts twice."""
     return_mean: float | None = None
-    """Mean over the last 100 episodes."""
+    """Mean over the last 100 episodes of all policies; `policies` has the mean of each."""
     length_mean: float | None = None
     facts: dict[str, float] = {}
-    """What environments told of their episodes, means over about the last 100."""
-    evaluation: EvaluationStatus | None = None
+    """Facts that environments report about their episodes, means over about the last 100."""
+    policies: dict[str, PolicyStatus] = {}
     return_curve: list[float] = []
-    """Evenly spread over the run so far, at most 200 points."""
+    """Mean returns at evenly spaced times since the start of the run, at most 200."""
     metrics: dict[str, float] = {}
-    """The algorithm's own figures of the last update: losses, entropy, KL."""
+    """Metrics of the last update (losses, entropy, KL): `NAME`, or `POLICY/NAME` in a run with several policies."""
     workers: list[WorkerStatus] = []
     streams: list[StreamStatus] = []
     bottleneck: str = ""
+    """The part of the run that limits its speed; empty while it is too early to say."""
     advice: str = ""
+    """The option to change because of it."""
     restarts: int = 0
     lane_failures: int = 0
     messages: list[str] = []
-    """The last notable events, newest last."""
+    """The last events, newest last."""
     seconds_to_first_update: float | None = None
-    """Since the command was given."""
+    """Seconds between the command and the first update."""
+
+    @property
+    def evaluation(self) -> EvaluationStatus | None:
+        """The evaluation of the first policy that learns (the only one, unless the run has several)."""
+        found = [policy.evaluation for policy in self.policies.values() if policy.learning]
+        return found[0] if found else None

@@ -83,7 +83,7 @@ class Fault:
         if self._back_at is None:
             self._back_at = status.version
         elif status.version > self._back_at:
-            self.harmless = self.kind == "partition" and (worker.incarnation, worker.cut) == (
+            self.harmless = self.kind == "partition" and (worker.incarnation, worker.lost_connections) == (
                 self.incarnation,
                 self.cut,
             )
@@ -227,7 +227,7 @@ class Chaos:
         if isinstance(answer, TellResult) and not answer.ok:
             raise ValueError(answer.text)
         seconds = 0.0 if kind in REPLACED else self._plan.seconds
-        self._faults.append(Fault(kind, victim.name, victim.incarnation, now, seconds, victim.cut))
+        self._faults.append(Fault(kind, victim.name, victim.incarnation, now, seconds, victim.lost_connections))
         self._tell(f"{len(self._faults)}: {kind} {victim.name}")
 
     def _may_harm(self, worker: WorkerStatus) -> bool:

@@ -156,7 +156,7 @@ class Controller:
             self._find_stuck()
             self._look.done(self._clock.now())
         if self._report.due(now):
-            self.gauges.extend_curve()
+            self.gauges.extend_curves()
             self._on_status(self.status())
             self._report.done(self._clock.now())
         return self.state in ("starting", "running")
@@ -210,6 +210,9 @@ class Controller:
     def _said(self, slot: Slot, event: WorkerMessage) -> None:
         message = event.message
         if isinstance(message, (Episodes, Evaluated, Figures)):
+            if isinstance(message, Evaluated):
+                trainers = [s for s in self._all() if self._groups[s.place.group].config.committed_policy()]
+                self.gauges.note_progress([self._member(trainer) for trainer in trainers])
             self.gauges.hear(message)
         elif isinstance(message, UpdateRecord):
             self._on_learned(message)

@@ -1,30 +1,27 @@
-"""From the workers' gauges to the status of a run."""
+"""The status of a run, made from the gauges of its workers and the figures that they report."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from srl.api.control import Episodes, Evaluated, Figures
 from srl.api.experiment import Experiment
 from srl.api.scheduler import Usage
-from srl.api.status import EvaluationStatus, RunStatus, Settings, StreamStatus, WorkerStatus
+from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, Settings, StreamStatus, WorkerStatus
 from srl.api.worker import Place
 from srl.base.meter import Counter, Meter, Phase
-from srl.base.statistics import mean_of
 from srl.controller.diagnosis import diagnose
+from srl.controller.policy_gauges import EPISODE_WINDOW, EpisodeStatistics, PolicyGauges
 
 NO_USAGE = Usage()
 WINDOW_SECONDS = 5.0
-CURVE_POINTS = 200
-EPISODE_WINDOW = 100
-MAX_MOMENTS = 20_000
 TOTALS = (Counter.LEARNED, Counter.DECISIONS, Counter.LAG_SUM, Counter.LAG_COUNT, Counter.LANE_FAILURES)
+NO_COUNTS = dict.fromkeys(TOTALS, 0)
 NAMES = {
     Phase.BOOT: "other",
     Phase.WAITING: "waiting",
@@ -40,7 +37,7 @@ NAMES = {
 class _Track:
     """One worker's gauges over the last seconds."""
 
-    samples: deque[tuple[float, dict[Phase, float], int]] = field(default_factory=deque)
+    samples: deque[tuple[float, dict[Phase, float]]] = field(default_factory=deque)
 
 
 @dataclass
@@ -55,139 +52,118 @@ class Member:
 
 
 class Gauges:
-    """Keeps totals over restarts: a replacement starts its own counters at zero."""
+    """Figures of a run. Totals survive restarts: a replacement starts its own counters at zero."""
 
     def __init__(self, experiment: Experiment, path: str) -> None:
         self._experiment = experiment
         self._path = path
         self._settings = settings_of(experiment)
+        self.policies = {name: PolicyGauges() for name in experiment.policies}
+        only = experiment.policies[0] if len(experiment.policies) == 1 else ""
+        self.episodes = self.policies[only].episodes if only else EpisodeStatistics()
+        """Of all policies together; with one policy they are its own."""
+        self._several = len(experiment.policies) > 1
+        self._policy_of = {group.name: group.config.committed_policy() for group in experiment.groups}
+        self._other_policy = only  # of groups that commit none
+        self._stream_of = {edge.target: edge.stream for edge in experiment.edges() if edge.kind != "parameters"}
         self._tracks: dict[str, _Track] = {}
-        self._base: dict[Counter, int] = {}
+        self._ended: dict[str, dict[Counter, int]] = {}  # policy -> totals of workers that are gone
         self._rates: deque[tuple[float, int, int]] = deque()
-        self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
-        self.lengths: deque[float] = deque(maxlen=EPISODE_WINDOW)
-        self.episodes = 0
-        self.evaluation: EvaluationStatus | None = None
-        self._new_evaluations: list[EvaluationStatus] = []
-        self._learned_by: deque[tuple[int, int]] = deque(maxlen=MAX_MOMENTS)  # versions and steps, as time went by
-        self._curve: list[float] = []
-        self._stride = 1
-        self._skipped = 0
-        self.figures: dict[str, float] = {}
+        self._new_evaluations: list[tuple[str, EvaluationStatus]] = []
+        self.metrics: dict[str, float] = {}
         self.facts: dict[str, float] = {}
-        self.version = 0
-        self._lag_max = 0
         self._diagnosis = ("", "")
         self.began = 0.0
         """Wall time of the command."""
         self.first_update: float | None = None
-        self.first_steps = 0
+
+    @property
+    def first_steps(self) -> int:
+        """Steps of the run when it was resumed."""
+        return sum(policy.first_steps for policy in self.policies.values())
+
+    def resume_from(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
+        """Continue to count from a checkpoint: policy -> `steps` and `version`."""
+        for name, facts in policies.items():
+            self.policies[name].first_steps = int(facts["steps"])
+            self.policies[name].version = int(facts["version"])
+
+    def _policy(self, group: str) -> str:
+        return self._policy_of.get(group, "") or self._other_policy
 
     def forget(self, place: Place, meter: Meter) -> None:
-        """A worker is gone: what it counted stays counted."""
+        """Add the counts of a worker that ended to the totals."""
+        ended = self._ended.setdefault(self._policy(place.group), {})
         for counter in TOTALS:
-            self._base[counter] = self._base.get(counter, 0) + meter.get(counter)
-        self._raise_marks([meter])
+            ended[counter] = ended.get(counter, 0) + meter.get(counter)
+        self._update_maxima(place.group, meter)
         self._tracks.pop(place.name, None)
 
     def hear(self, message: Episodes | Evaluated | Figures) -> None:
-        """A worker has figures to tell."""
+        """Take in figures that a worker reports."""
+        policy = self.policies.get(message.policy)
         if isinstance(message, Episodes):
-            self.add_episodes(message.count, message.returns, message.lengths)
+            self.episodes.add(message.count, message.returns, message.lengths)
+            if self._several and policy is not None:
+                policy.episodes.add(message.count, message.returns, message.lengths)
             self.add_facts(message.count, message.facts)
-            if len(self._experiment.policies) > 1 and message.returns:
-                mean = sum(message.returns) / len(message.returns)
-                self.add_facts(message.count, {f"{message.role}/return_mean": mean})
         elif isinstance(message, Evaluated):
-            self.add_evaluation(message.versions, message.returns, message.lengths, message.cut)
+            if policy is not None:
+                found = policy.add_evaluation(message, self.first_steps)
+                self._new_evaluations.append((message.policy, found))
         else:
-            self.figures = {**self.figures, **message.figures}
+            prefix = f"{message.policy}/" if self._several and policy is not None else ""
+            self.metrics.update({f"{prefix}{name}": value for name, value in message.figures.items()})
 
-    def add_episodes(self, count: int, returns: Iterable[float], lengths: Iterable[float]) -> None:
-        self.episodes += count
-        self.returns.extend(returns)
-        self.lengths.extend(lengths)
+    def note_progress(self, trainers: list[Member]) -> None:
+        """Note the versions and steps of now, so that an evaluation that arrives gets the right step."""
+        self._note_progress(self.first_steps + sum(c[Counter.LEARNED] for c in self._count(trainers).values()))
+
+    def _note_progress(self, steps: int) -> None:
+        for policy in self.policies.values():
+            policy.note_progress(steps)
 
     def add_facts(self, count: int, facts: Mapping[str, float]) -> None:
-        """What environments told of `count` episodes: means that forget as the window of returns does."""
+        """Take in what environments report about `count` episodes: running means over about EPISODE_WINDOW."""
         share = min(1.0, count / EPISODE_WINDOW)
         for name, mean in facts.items():
             before = self.facts.get(name, mean)
             self.facts[name] = before + share * (mean - before)
 
-    def add_evaluation(
-        self, versions: dict[str, int], returns: Sequence[float], lengths: Sequence[float], cut: int = 0
-    ) -> None:
-        former = self.evaluation
-        mean = mean_of(returns)
-        step = self._steps_of(next(iter(versions.values())))
-        best = former is None or mean.value > former.best_return
-        self.evaluation = EvaluationStatus(
-            count=1 if former is None else former.count + 1,
-            step=step,
-            versions=versions,
-            episodes=mean.count,
-            return_mean=mean.value,
-            return_interval=mean.interval if mean.count > 1 else None,
-            length_mean=mean_of(lengths).value,
-            best_return=mean.value if former is None or best else former.best_return,
-            best_step=step if former is None or best else former.best_step,
-            cut=cut,
-        )
-        self._new_evaluations.append(self.evaluation)
-
-    def drain_evaluations(self) -> list[EvaluationStatus]:
-        """Those since the last call: between two looks there may have been several."""
+    def drain_evaluations(self) -> list[tuple[str, EvaluationStatus]]:
+        """Return the evaluations since the last call, each with its policy."""
         found, self._new_evaluations = self._new_evaluations, []
         return found
 
-    def _steps_of(self, version: int) -> int:
-        """How much a version had learned from; between two looks at the trainer's gauges steps grow evenly."""
-        if not self._learned_by:
-            return self.first_steps
-        versions, steps = zip(*self._learned_by, strict=True)
-        return round(float(np.interp(version, versions, steps)))
-
-    def totals(self) -> dict[str, Any]:
-        """Everything as plain data that a controller's successor cannot read from the workers."""
-        base = {counter.name: value for counter, value in self._base.items()}
-        marks = {"version": self.version, "lag_max": self._lag_max, "first_steps": self.first_steps}
-        return {**self.state(), "base": base, "first_update": self.first_update, **marks}
-
-    def take_over(self, totals: Mapping[str, Any]) -> None:
-        self.restore(totals)
-        self._base = {Counter[name]: value for name, value in totals["base"].items()}
-        self.version, self._lag_max = totals["version"], totals["lag_max"]
-        self.first_steps, self.first_update = totals["first_steps"], totals["first_update"]
+    def extend_curves(self) -> None:
+        """Add a point to the curve of the mean return: that of the run, and those of its policies."""
+        for episodes in {id(e): e for e in (self.episodes, *(p.episodes for p in self.policies.values()))}.values():
+            episodes.extend_curve()
 
     def state(self) -> dict[str, Any]:
-        """The figures of episodes and evaluations as plain data: a run that is resumed goes on with them."""
-        return {
-            "count": self.episodes,
-            "returns": list(self.returns),
-            "lengths": list(self.lengths),
-            "curve": list(self._curve),
-            "stride": self._stride,
-            "evaluation": msgspec.to_builtins(self.evaluation),
-        }
+        """Return the figures of episodes and evaluations as plain data: a resumed run continues with them."""
+        run = self.episodes.state() if self._several else {}
+        return {**run, "policies": {name: policy.state() for name, policy in self.policies.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.add_episodes(state.get("count", 0), state.get("returns", ()), state.get("lengths", ()))
-        self._curve, self._stride = list(state.get("curve", ())), state.get("stride", 1)
-        self.evaluation = msgspec.convert(state.get("evaluation"), EvaluationStatus | None)
+        if self._several:
+            self.episodes.restore(state)
+        for name, saved in state.get("policies", {}).items():
+            self.policies[name].restore(saved)
 
-    def extend_curve(self) -> None:
-        """One more point; when there are too many, every second one goes and the next come half as often."""
-        if not self.returns:
-            return
-        self._skipped += 1
-        if self._skipped < self._stride:
-            return
-        self._skipped = 0
-        self._curve.append(sum(self.returns) / len(self.returns))
-        if len(self._curve) > CURVE_POINTS:
-            self._curve = self._curve[::2]
-            self._stride *= 2
+    def totals(self) -> dict[str, Any]:
+        """Return everything that a new controller cannot read from the workers, as plain data."""
+        ended = {policy: {counter.name: value for counter, value in t.items()} for policy, t in self._ended.items()}
+        policies = {name: policy.totals() for name, policy in self.policies.items()}
+        return {**self.state(), "policies": policies, "ended": ended, "first_update": self.first_update}
+
+    def take_over(self, totals: Mapping[str, Any]) -> None:
+        if self._several:
+            self.episodes.restore(totals)
+        for name, saved in totals["policies"].items():
+            self.policies[name].take_over(saved)
+        self._ended = {policy: {Counter[c]: v for c, v in t.items()} for policy, t in totals["ended"].items()}
+        self.first_update = totals["first_update"]
 
     def status(
         self,
@@ -199,14 +175,13 @@ class Gauges:
         messages: list[str],
         reason: str = "",
     ) -> RunStatus:
-        learned = self.first_steps + self._total(members, Counter.LEARNED)
-        decided = self._total(members, Counter.DECISIONS)
-        env_fps, train_fps = self._rate(now, decided, learned)
-        lag_count = self._total(members, Counter.LAG_COUNT)
-        self._raise_marks([member.meter for member in members])
-        if not self._learned_by or self._learned_by[-1][0] != self.version:
-            self._learned_by.append((self.version, learned))
+        by_policy = self._count(members)
+        total = {counter: sum(counts[counter] for counts in by_policy.values()) for counter in TOTALS}
+        learned = self.first_steps + total[Counter.LEARNED]
+        env_fps, train_fps = self._rate(now, total[Counter.DECISIONS], learned)
+        self._note_progress(learned)
         experiment = self._experiment
+        policies = {name: self._policy_status(name, by_policy.get(name, NO_COUNTS)) for name in self.policies}
         status = RunStatus(
             run=experiment.name,
             environment=experiment.environment,
@@ -218,26 +193,26 @@ class Gauges:
             elapsed=elapsed,
             steps=learned,
             first_steps=self.first_steps,
-            decisions=self.first_steps + decided,
+            decisions=self.first_steps + total[Counter.DECISIONS],
             target_steps=experiment.target_steps,
-            updates=self.version,
-            version=self.version,
+            updates=sum(policy.version for policy in policies.values() if policy.learning),
+            version=max((policy.version for policy in policies.values()), default=0),
             env_fps=env_fps,
             train_fps=train_fps,
-            lag_mean=self._total(members, Counter.LAG_SUM) / lag_count if lag_count else 0.0,
-            lag_max=self._lag_max,
+            lag_mean=_mean_lag(total),
+            lag_max=max((policy.lag_max for policy in policies.values()), default=0),
             max_lag=experiment.max_lag,
-            episodes=self.episodes,
-            return_mean=sum(self.returns) / len(self.returns) if self.returns else None,
-            length_mean=sum(self.lengths) / len(self.lengths) if self.lengths else None,
+            episodes=self.episodes.count,
+            return_mean=self.episodes.return_mean,
+            length_mean=self.episodes.length_mean,
             facts=dict(self.facts),
-            evaluation=self.evaluation,
-            return_curve=list(self._curve),
-            metrics=dict(self.figures),
+            policies=policies,
+            return_curve=list(self.episodes.curve),
+            metrics=dict(self.metrics),
             workers=[self._worker(member, now) for member in members],
-            streams=_streams(members),
+            streams=self._streams(members),
             restarts=restarts,
-            lane_failures=self._total(members, Counter.LANE_FAILURES),
+            lane_failures=total[Counter.LANE_FAILURES],
             messages=messages,
             seconds_to_first_update=self.first_update,
         )
@@ -246,16 +221,41 @@ class Gauges:
         bottleneck, advice = self._diagnosis
         return msgspec.structs.replace(status, bottleneck=bottleneck, advice=advice)
 
-    def _raise_marks(self, meters: list[Meter]) -> None:
-        for meter in meters:
-            self.version = max(self.version, meter.get(Counter.VERSION))
-            self._lag_max = max(self._lag_max, meter.get(Counter.LAG_MAX))
-            first = meter.get(Counter.FIRST_UPDATE_NS)
-            if first and self.first_update is None:
-                self.first_update = first * 1e-9 - self.began
+    def _policy_status(self, name: str, counts: Mapping[Counter, int]) -> PolicyStatus:
+        gauges = self.policies[name]
+        episodes = gauges.episodes
+        return PolicyStatus(
+            learning=name in self._experiment.learning or not self._experiment.learning,
+            steps=gauges.first_steps + counts[Counter.LEARNED],
+            version=gauges.version,
+            lag_mean=_mean_lag(counts),
+            lag_max=gauges.lag_max,
+            episodes=episodes.count,
+            return_mean=episodes.return_mean,
+            length_mean=episodes.length_mean,
+            return_curve=list(episodes.curve),
+            evaluation=gauges.evaluation,
+        )
 
-    def _total(self, members: list[Member], counter: Counter) -> int:
-        return self._base.get(counter, 0) + sum(member.meter.get(counter) for member in members)
+    def _count(self, members: list[Member]) -> dict[str, dict[Counter, int]]:
+        """Return the totals of each policy's workers, those that ended included."""
+        counts = {policy: {counter: t.get(counter, 0) for counter in TOTALS} for policy, t in self._ended.items()}
+        for member in members:
+            group = member.place.group
+            found = counts.setdefault(self._policy(group), dict(NO_COUNTS))
+            for counter in TOTALS:
+                found[counter] += member.meter.get(counter)
+            self._update_maxima(group, member.meter)
+        return counts
+
+    def _update_maxima(self, group: str, meter: Meter) -> None:
+        policy = self.policies.get(self._policy(group))
+        if policy is not None:
+            policy.version = max(policy.version, meter.get(Counter.VERSION))
+            policy.lag_max = max(policy.lag_max, meter.get(Counter.LAG_MAX))
+        first = meter.get(Counter.FIRST_UPDATE_NS)
+        if first and self.first_update is None:
+            self.first_update = first * 1e-9 - self.began
 
     def _rate(self, now: float, produced: int, consumed: int) -> tuple[float, float]:
         self._rates.append((now, produced, consumed))
@@ -270,10 +270,10 @@ class Gauges:
     def _worker(self, member: Member, now: float) -> WorkerStatus:
         track = self._tracks.setdefault(member.place.name, _Track())
         spent = member.meter.seconds()
-        track.samples.append((now, spent, 0))
+        track.samples.append((now, spent))
         while len(track.samples) > 2 and now - track.samples[0][0] > WINDOW_SECONDS:
             track.samples.popleft()
-        then, before, _ = track.samples[0]
+        then, before = track.samples[0]
         busy: dict[str, float] = {}
         span = now - then
         if span > 0:
@@ -292,35 +292,40 @@ class Gauges:
             rss_mb=member.usage.rss_mb,
             host=member.usage.host,
             progress=member.meter.get(Counter.PROGRESS),
-            cut=member.meter.get(Counter.BROKEN_CONNECTIONS),
+            lost_connections=member.meter.get(Counter.BROKEN_CONNECTIONS),
         )
+
+    def _streams(self, members: list[Member]) -> list[StreamStatus]:
+        """Return the streams as their consumers see them."""
+        streams = []
+        for member in members:
+            meter, place = member.meter, member.place
+            stream = self._stream_of.get(place.group, place.group)
+            number = f"{stream}/{place.index}" if self._several else str(place.index)
+            if meter.get(Counter.POSTED):
+                streams.append(
+                    StreamStatus(
+                        name=f"samples/{number}",
+                        kind="push",
+                        filled=meter.get(Counter.QUEUED) / 1000,
+                        posted=meter.get(Counter.POSTED),
+                        consumed=meter.get(Counter.CONSUMED),
+                        dropped=meter.get(Counter.DROPPED),
+                    )
+                )
+            if batches := meter.get(Counter.BATCHES):
+                mean = meter.get(Counter.BATCHED_LANES) / batches
+                streams.append(StreamStatus(f"requests/{number}", "request", 0.0, batches, batches, 0, mean))
+        return streams
+
+
+def _mean_lag(counts: Mapping[Counter, int]) -> float:
+    return counts[Counter.LAG_SUM] / counts[Counter.LAG_COUNT] if counts[Counter.LAG_COUNT] else 0.0
 
 
 def settings_of(experiment: Experiment) -> Settings:
-    """The sizes that count for the run's speed; of several policies, those of the first that learns."""
+    """Return the sizes that matter for speed; of several policies, those of the first that learns."""
     found: dict[str, int] = {}
     for group in experiment.groups:
         found = {**group.config.sizes(), **found}
     return Settings(**{name: found[name] for name in Settings.__struct_fields__ if name in found})
-
-
-def _streams(members: list[Member]) -> list[StreamStatus]:
-    """Streams as their consuming ends see them."""
-    streams = []
-    for member in members:
-        meter, index = member.meter, member.place.index
-        if meter.get(Counter.POSTED):
-            streams.append(
-                StreamStatus(
-                    name=f"samples/{index}",
-                    kind="push",
-                    filled=meter.get(Counter.QUEUED) / 1000,
-                    posted=meter.get(Counter.POSTED),
-                    consumed=meter.get(Counter.CONSUMED),
-                    dropped=meter.get(Counter.DROPPED),
-                )
-            )
-        if batches := meter.get(Counter.BATCHES):
-            mean = meter.get(Counter.BATCHED_LANES) / batches
-            streams.append(StreamStatus(f"requests/{index}", "request", 0.0, batches, batches, 0, mean))
-    return streams

@@ -1,4 +1,4 @@
-"""One frame of the live view: a snapshot as styled text that fits the terminal."""
+"""One frame of the live view: a status as styled text that fits the terminal."""
 
 from __future__ import annotations
 
@@ -20,31 +20,35 @@ PHASES = {
 }
 STATES = {"running": "green", "finished": "bold green", "stopped": "yellow", "failed": "bold red"}
 LEFT = 32
-"""Columns of the figures beside the curve."""
+"""Columns of the figures left of the curve."""
 LABEL = 11
+MAX_LABEL = 22
+MAX_CURVES = 3
 
 
 def frame(status: RunStatus, width: int, height: int) -> Text:
-    """At most `height` rows of at most `width` columns; what does not fit is summed up or left out, the curve last."""
+    """Return at most `height` rows of at most `width` columns; workers and streams that do not fit are summarized."""
     width, height = max(40, width), max(12, height)
     lines = [_title(status, width), _progress(status, width), Text()]
     summary = _summary(status)
     advice = _advice(status, width)
-    streams = [_stream_line(stream.name, stream.filled, stream.dropped, width) for stream in status.streams]
+    names = [*(stream.name for stream in status.streams), *(worker.name for worker in status.workers)]
+    label = min(MAX_LABEL if width >= 80 else LABEL, max(LABEL, *map(len, names))) if names else LABEL
+    streams = [_stream_line(stream.name, stream.filled, stream.dropped, width, label) for stream in status.streams]
     room = height - len(lines) - len(summary) - len(advice) - 2
     streams = streams[: max(0, min(len(streams), room - 3))]
-    workers = _workers(status.workers, width, max(0, room - len(streams) - 1))
-    lines += _beside(summary, _curve(status, width - LEFT, len(summary)))
+    workers = _workers(status.workers, width, max(0, room - len(streams) - 1), label)
+    lines += _beside(summary, _curves(status, width - LEFT, len(summary)))
     if streams or workers:
         lines += [Text(), *streams, *workers]
         if workers and len(lines) + len(advice) + 1 < height:
-            lines.append(_legend(status.workers))
+            lines.append(_legend(status.workers, label))
     lines += [Text(), *advice] if advice else []
     free = height - len(lines) - 1
     if status.messages and free > 0:
         lines.append(Text())
-        lines += [_cut(Text(f" · {message}", "dim"), width) for message in status.messages[-min(free, 4) :]]
-    joined = Text("\n").join(_cut(line, width) for line in lines[:height])
+        lines += [_fit(Text(f" · {message}", "dim"), width) for message in status.messages[-min(free, 4) :]]
+    joined = Text("\n").join(_fit(line, width) for line in lines[:height])
     joined.no_wrap, joined.overflow = True, "crop"
     return joined
 
@@ -56,7 +60,7 @@ def _title(status: RunStatus, width: int) -> Text:
     right.append(f"  {duration(status.elapsed)} ", "dim")
     room = width - title.cell_len - right.cell_len - 2
     if room >= 12:
-        title.append(f"  {_cut(Text(status.run), room - 2).plain}", "dim")
+        title.append(f"  {_fit(Text(status.run), room - 2).plain}", "dim")
     return _between(title, right, width)
 
 
@@ -75,7 +79,7 @@ def _progress(status: RunStatus, width: int) -> Text:
 
 
 def remaining(status: RunStatus) -> str:
-    """The estimated time left, by the present speed; empty where there is nothing to estimate."""
+    """Return the estimated time left at the present speed; empty if it is unknown."""
     todo = status.target_steps - status.steps
     if status.state != "running" or todo <= 0 or status.train_fps <= 0:
         return ""
@@ -84,8 +88,7 @@ def remaining(status: RunStatus) -> str:
 
 def _summary(status: RunStatus) -> list[Text]:
     rows = [
-        ("return", figure(status.return_mean), "bold green" if status.return_mean is not None else "dim"),
-        *_evaluated(status),
+        *_returns(status),
         ("length", figure(status.length_mean), ""),
         ("episodes", count(status.episodes), ""),
         ("env", rate(status.env_fps), "bold"),
@@ -96,26 +99,48 @@ def _summary(status: RunStatus) -> list[Text]:
     failures = [f"{status.restarts} workers"] if status.restarts else []
     failures += [f"{status.lane_failures} lanes"] if status.lane_failures else []
     rows.append(("failures", ", ".join(failures) or "none", "bold yellow" if failures else "dim"))
-    return [_cut(_labeled(label, value, style), LEFT - 1) for label, value, style in rows]
+    return [_fit(_labeled(label, value, style), LEFT - 1) for label, value, style in rows]
 
 
-def _evaluated(status: RunStatus) -> list[tuple[str, str, str]]:
-    evaluation = status.evaluation
-    if evaluation is None:
-        return []
-    interval = f" ± {figure(evaluation.return_interval)}" if evaluation.return_interval is not None else ""
-    return [("eval", f"{figure(evaluation.return_mean)}{interval} @ {short(evaluation.step)}", "bold cyan")]
+def _returns(status: RunStatus) -> list[tuple[str, str, str]]:
+    """Returns and evaluations: those of the run, or with several policies a row for each."""
+    if len(status.policies) > 1:
+        rows = [("return", "mean, evaluation", "dim")]
+        for name, policy in status.policies.items():
+            evaluated = figure(policy.evaluation.return_mean) if policy.evaluation is not None else "-"
+            kind = "" if policy.learning else "  frozen"
+            rows.append((f" {name}", f"{figure(policy.return_mean)}, {evaluated}{kind}", "bold green"))
+        return rows
+    rows = [("return", figure(status.return_mean), "bold green" if status.return_mean is not None else "dim")]
+    if (evaluation := status.evaluation) is not None:
+        interval = f" ± {figure(evaluation.return_interval)}" if evaluation.return_interval is not None else ""
+        text = f"{figure(evaluation.return_mean)}{interval} @ {short(evaluation.step)}"
+        rows.append(("eval", text, "bold cyan"))
+    return rows
 
 
 def _lag_style(status: RunStatus) -> str:
     return "bold red" if status.lag_max > status.max_lag else ""
 
 
-def _curve(status: RunStatus, width: int, height: int) -> list[Text]:
-    points = [point for point in status.return_curve if point == point]
+def _curves(status: RunStatus, width: int, height: int) -> list[Text]:
+    """The curve of the mean return; with several policies one below the other."""
+    curves = {name: policy.return_curve for name, policy in status.policies.items() if policy.learning}
+    if len(curves) < 2:
+        return _curve(status.return_curve, width, height)
+    shown = dict(list(curves.items())[:MAX_CURVES])
+    rows = height // len(shown) - 1
+    lines = []
+    for name, curve in shown.items():
+        lines += [Text(name, "dim"), *_curve(curve, width, rows)]
+    return lines
+
+
+def _curve(curve: list[float], width: int, height: int) -> list[Text]:
+    points = [point for point in curve if point == point]
     if not points:
-        hint = "the first returns are on their way" if status.state in ("starting", "running") else "no episode ended"
-        return [Text()] * (height // 2) + [Text(hint, "dim italic")]
+        blank = [Text()] * height
+        return [*blank[: height // 2], Text("no episode has ended yet", "dim italic"), *blank[height // 2 + 1 :]]
     high, low = figure(max(points)), figure(min(points))
     margin = max(len(high), len(low))
     lines = []
@@ -135,23 +160,23 @@ def _beside(left: list[Text], right: list[Text]) -> list[Text]:
     return rows
 
 
-def _stream_line(name: str, filled: float, dropped: int, width: int) -> Text:
-    line = Text(f" {name[:LABEL]:<{LABEL + 1}}")
-    line.append(bar(filled, _bar_width(width)).replace(" ", "·"), "yellow" if filled > 0.9 else "blue")
+def _stream_line(name: str, filled: float, dropped: int, width: int, label: int) -> Text:
+    line = Text(f" {name[:label]:<{label + 1}}")
+    line.append(bar(filled, _bar_width(width, label)).replace(" ", "·"), "yellow" if filled > 0.9 else "blue")
     line.append(f" {percent(filled):>5} full", "dim")
     if dropped:
         line.append(f", {count(dropped)} dropped", "yellow")
-    return _cut(line, width)
+    return _fit(line, width)
 
 
-def _bar_width(width: int) -> int:
-    return max(6, min(48, width - LABEL - 42))
+def _bar_width(width: int, label: int) -> int:
+    return max(6, min(48, width - label - 42))
 
 
-def _workers(workers: list[WorkerStatus], width: int, room: int) -> list[Text]:
-    """A line per worker, or per group where there are too many of them."""
+def _workers(workers: list[WorkerStatus], width: int, room: int, label: int) -> list[Text]:
+    """A line per worker, or per group if there are too many."""
     if len(workers) <= room:
-        return [_worker_line(worker.name, worker.state, worker.busy, worker.incarnation, width) for worker in workers]
+        return [_worker_line(w.name, w.state, w.busy, w.incarnation, width, label) for w in workers]
     groups: dict[str, list[WorkerStatus]] = {}
     for worker in workers:
         groups.setdefault(worker.group, []).append(worker)
@@ -161,13 +186,13 @@ def _workers(workers: list[WorkerStatus], width: int, room: int) -> list[Text]:
         state = next((m.state for m in members if m.state != "running"), "running")
         incarnations = sum(m.incarnation for m in members)
         name = f"{group} ×{len(members)}" if len(members) > 1 else members[0].name
-        lines.append(_worker_line(name, state, phases, incarnations, width))
+        lines.append(_worker_line(name, state, phases, incarnations, width, label))
     return lines[:room]
 
 
-def _worker_line(name: str, state: str, busy: dict[str, float], incarnation: int, width: int) -> Text:
-    line = Text(f" {name[: LABEL + 1]:<{LABEL + 1}}")
-    length = _bar_width(width)
+def _worker_line(name: str, state: str, busy: dict[str, float], incarnation: int, width: int, label: int) -> Text:
+    line = Text(f" {name[: label + 1]:<{label + 1}}")
+    length = _bar_width(width, label)
     if state != "running" or not busy:
         line.append("·" * length, "bright_black").append(f"  {state}", STATES.get(state, "yellow"))
     else:
@@ -175,11 +200,11 @@ def _worker_line(name: str, state: str, busy: dict[str, float], incarnation: int
         line.append("  ").append_text(_largest(busy))
     if incarnation:
         line.append(f"  ↻{incarnation}", "yellow")
-    return _cut(line, width)
+    return _fit(line, width)
 
 
 def stacked(busy: dict[str, float], width: int) -> Text:
-    """The shares of time as one bar, a color for each phase; waiting is what is left."""
+    """Return the shares of time as one bar with a color for each phase; the rest is waiting."""
     shares = {phase: busy.get(phase, 0.0) for phase in PHASES if phase != "waiting"}
     cells = split(shares, width)
     line = Text()
@@ -197,9 +222,9 @@ def _largest(busy: dict[str, float]) -> Text:
     return line
 
 
-def _legend(workers: Iterable[WorkerStatus]) -> Text:
+def _legend(workers: Iterable[WorkerStatus], label: int) -> Text:
     seen = {phase for worker in workers for phase, share in worker.busy.items() if share > 0}
-    line = Text(" " * (LABEL + 2))
+    line = Text(" " * (label + 2))
     for phase in (phase for phase in PHASES if phase in seen):
         line.append("· " if phase == "waiting" else "■ ", PHASES[phase]).append(f"{phase}   ", "dim")
     line.rstrip()
@@ -209,24 +234,24 @@ def _legend(workers: Iterable[WorkerStatus]) -> Text:
 def _advice(status: RunStatus, width: int) -> list[Text]:
     lines = []
     if status.bottleneck:
-        lines.append(_cut(_labeled("bottleneck", status.bottleneck, "bold"), width))
+        lines.append(_fit(_labeled("bottleneck", status.bottleneck, "bold"), width))
     if status.advice:
-        lines.append(_cut(_labeled("try", status.advice, "bold cyan"), width))
+        lines.append(_fit(_labeled("try", status.advice, "bold cyan"), width))
     return lines
 
 
 def _labeled(label: str, value: str, style: str) -> Text:
-    # Appended to an empty text: a style of the text itself would shine through the others.
+    # Appended to an empty text: a style of the text itself would apply to the other parts, too.
     return Text().append(f" {label:<{LABEL + 1}}", "dim").append(value, style)
 
 
 def _between(left: Text, right: Text, width: int) -> Text:
-    left = _cut(left, width - right.cell_len - 1)
+    left = _fit(left, width - right.cell_len - 1)
     return left.append(" " * (width - left.cell_len - right.cell_len)).append_text(right)
 
 
-def _cut(text: Text, width: int) -> Text:
-    if not text.plain.isprintable():  # a message may carry anything, also what would move the cursor
+def _fit(text: Text, width: int) -> Text:
+    if not text.plain.isprintable():  # a message may contain control characters that move the cursor
         text = Text("".join(char if char.isprintable() else " " for char in text.plain), text.style)
     if text.cell_len > width:
         text = text.copy()

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from srl.api.status import RunStatus
+from srl.api.status import EvaluationStatus, RunStatus
 from srl.base.errors import in_one_line
 from srl.storage import checkpoints
 from srl.terminal.drawing import sparkline
@@ -27,8 +27,10 @@ def final_report(status: RunStatus) -> Text:
     words, style = HEADLINES.get(status.state, (status.state, "bold"))
     text = Text("\n")
     text.append(f" {status.environment} · {status.algorithm}: {words}", style).append("\n\n")
-    for label, value in _results(status).items():
-        _row(text, label, value)
+    results = _results(status)
+    width = max(LABEL, *(len(label) + 1 for label in results))
+    for label, value in results.items():
+        _row(text, label, value, width=width)
     text.append("\n")
     for label, value in _files(Path(status.path)).items():
         _row(text, label, value)
@@ -53,17 +55,15 @@ def _results(status: RunStatus) -> dict[str, str]:
     complete = status.steps >= status.target_steps
     if status.reason and not (status.state == "finished" and complete):
         rows[REASONS.get(status.state, "reason")] = in_one_line(status.reason)
-    if status.return_mean is not None:
-        rows["return"] = f"{figure(status.return_mean)}  {sparkline(status.return_curve, 24)}  (mean of 100 episodes)"
-    if (evaluation := status.evaluation) is not None:
-        rows["evaluation"] = (
-            f"{figure(evaluation.return_mean)} at step {count(evaluation.step)}, "
-            f"best {figure(evaluation.best_return)} at step {count(evaluation.best_step)}"
-        )
-        if evaluation.cut:
-            rows["evaluation"] += (
-                f"; {evaluation.cut} of {evaluation.episodes} episodes were truncated at --eval-max-steps"
-            )
+    several = len(status.policies) > 1
+    if several:
+        for name, policy in status.policies.items():
+            rows[f"return {name}"] = _return(policy.return_mean, policy.return_curve)
+    elif status.return_mean is not None:
+        rows["return"] = _return(status.return_mean, status.return_curve)
+    for name, policy in status.policies.items():
+        if policy.evaluation is not None:
+            rows[f"eval {name}" if several else "evaluation"] = _evaluation(policy.evaluation)
     steps = count(status.steps)
     if not complete:
         steps += f" of {count(status.target_steps)}"
@@ -78,6 +78,18 @@ def _results(status: RunStatus) -> dict[str, str]:
     if status.restarts or status.lane_failures:
         rows["failures"] = f"{status.restarts} worker restarts, {status.lane_failures} failed lanes"
     return rows
+
+
+def _return(mean: float | None, curve: list[float]) -> str:
+    return f"{figure(mean)}  {sparkline(curve, 24)}  (mean of 100 episodes)"
+
+
+def _evaluation(evaluation: EvaluationStatus) -> str:
+    text = f"{figure(evaluation.return_mean)} at step {count(evaluation.step)}, "
+    text += f"best {figure(evaluation.best_return)} at step {count(evaluation.best_step)}"
+    if evaluation.truncated:
+        text += f"; {evaluation.truncated} of {evaluation.episodes} episodes were truncated at --eval-max-steps"
+    return text
 
 
 def _files(path: Path) -> dict[str, str]:
@@ -102,5 +114,5 @@ def _next_commands(status: RunStatus) -> dict[str, str]:
     return commands
 
 
-def _row(text: Text, label: str, value: str, style: str = "") -> None:
-    text.append(f" {label:<{LABEL}}", "dim").append(f"{value}\n", style)
+def _row(text: Text, label: str, value: str, style: str = "", width: int = LABEL) -> None:
+    text.append(f" {label:<{width}}", "dim").append(f"{value}\n", style)

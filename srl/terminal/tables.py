@@ -1,4 +1,4 @@
-"""Tables of `srl ps`, `srl runs`, `srl sweep` and `srl check-algo`."""
+"""Tables of `srl ps`, of sweeps, of graphs and of `srl check-algo`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from srl.api.experiment import Experiment
 from srl.api.status import RunStatus, WorkerStatus
 from srl.base.statistics import Mean
 from srl.storage.run_listing import ListedRun, format_time
-from srl.terminal.formatting import count, duration, figure, percent, rate, relative_path
+from srl.terminal.formatting import count, duration, figure, percent, rate, relative_path, return_of
 from srl.terminal.frame import STATES, stacked
 
 BAR = 16
@@ -94,7 +94,7 @@ def _runs(runs: Sequence[RunStatus]) -> Table:
             Text(status.run, "bold"),
             Text(_state(status), STATES.get(status.state, "yellow")),
             count(status.steps) if share is None else percent(share),
-            figure(status.return_mean),
+            return_of(status),
             rate(status.train_fps),
             duration(status.elapsed),
         )

@@ -13,7 +13,7 @@ from rich.live import Live
 
 from srl.api.status import RunStatus
 from srl.base.clock import Clock, SystemClock
-from srl.terminal.formatting import count, duration, figure, percent, rate, short
+from srl.terminal.formatting import count, duration, figure, percent, rate, return_of, short
 from srl.terminal.frame import frame, remaining
 from srl.terminal.report import print_report
 
@@ -131,9 +131,11 @@ def log_line(status: RunStatus) -> str:
     if status.state != "running":
         parts.insert(1, status.state)
     if status.return_mean is not None:
-        parts.append(f"return {figure(status.return_mean)}")
-    if status.evaluation is not None:
-        parts.append(f"eval {figure(status.evaluation.return_mean)} at {short(status.evaluation.step)}")
+        parts.append(f"return {return_of(status)}")
+    for name, policy in status.policies.items():
+        if (evaluation := policy.evaluation) is not None:
+            label = f"eval {name}" if len(status.policies) > 1 else "eval"
+            parts.append(f"{label} {figure(evaluation.return_mean)} at {short(evaluation.step)}")
     parts.append(f"env {rate(status.env_fps)} train {rate(status.train_fps)} lag {status.lag_mean:.1f}")
     if status.restarts:
         parts.append(f"restarts {status.restarts}")

@@ -30,7 +30,7 @@ class EvaluatorConfig(WorkerConfig):
     roles: tuple[Role, ...]
     """Which agents play by which policy; their streams are not used."""
     every: int
-    """Versions from the beginning of one evaluation to that of the next, at least."""
+    """Minimum number of versions of a learning policy between the beginnings of two evaluations."""
     episodes: int = 10
     share: float = 0.03
     """Of one core. Kept by the evaluator itself: after each turn of work it rests until the share is right."""
@@ -67,16 +67,18 @@ class Evaluator:
         patterns = {role.agents: role.policy for role in config.roles}
         self._player = Player(self._lanes, self._policies, patterns, config.greedy, context.meter, config.max_steps)
         self._playing = False
-        self._next = self._planned()  # the first policy's version from which on the next evaluation may begin
+        learning = [role.policy for role in config.roles if not role.frozen] or list(self._stores)
+        # Policy -> version that starts the next evaluation. A frozen policy has no further versions to wait for.
+        self._next = {policy: self._planned(policy) for policy in learning}
         self._count = 0
         self._rested = 0.0
         # So long that the rest after it is what an idle worker sleeps anyway.
         rest = (1.0 - config.share) / config.share
         self._turn = min(MAX_TURN, IDLE_SECONDS / rest) if rest > 0 else MAX_TURN
 
-    def _planned(self) -> int:
-        """A replacement keeps to what its predecessor has begun: what is scored already is not played at once again."""
-        notes = next(iter(self._stores.values())).notes()
+    def _planned(self, policy: str) -> int:
+        """A replacement continues the schedule: a version that has a score already is not played again at once."""
+        notes = self._stores[policy].notes()
         scored = [version for version, facts in notes.items() if EVAL_RETURN in facts]
         return max(scored) + self._config.every if scored else 0
 
@@ -95,12 +97,12 @@ class Evaluator:
         return WORKED
 
     def _begin(self) -> bool:
-        """Load the newest versions, if it is time."""
-        first = next(iter(self._stores.values()))
-        if first.version < self._next or any(store.version < 0 for store in self._stores.values()):
+        """Load the newest versions if one of the learning policies is due."""
+        due = any(self._stores[policy].version >= version for policy, version in self._next.items())
+        if not due or any(store.version < 0 for store in self._stores.values()):
             return False
         self._context.meter.enter(Phase.OTHER)
-        self._next = first.version + self._config.every
+        self._next = {policy: self._stores[policy].version + self._config.every for policy in self._next}
         for name, store in self._stores.items():
             store.tag(EVALUATING)
             pulled = store.pull(EVALUATING)
@@ -118,15 +120,10 @@ class Evaluator:
             store.tag(EVALUATED, EVALUATING)
             returns = results[name].returns
             facts = {EVAL_RETURN: mean_of(returns).value, EVAL_EPISODES: float(len(returns))}
-            store.note(self._policies[name].version, facts)
-        self._context.report(
-            Evaluated(
-                versions={name: policy.version for name, policy in self._policies.items()},
-                returns=[value for played in results.values() for value in played.returns],
-                lengths=[value for played in results.values() for value in played.lengths],
-                cut=sum(played.cut for played in results.values()),
-            )
-        )
+            version = self._policies[name].version
+            store.note(version, facts)
+            played = results[name]
+            self._context.report(Evaluated(name, version, list(returns), list(played.lengths), played.cut))
         self._playing = False
 
     def close(self) -> None:

@@ -10,7 +10,9 @@ from srl.controller.control_socket import AskFault, TellResult, TellStatus
 
 
 def status(version: int = 5, incarnation: int = 0, progress: int = 9, cut: int = 0, **changes: object) -> RunStatus:
-    worker = WorkerStatus("actors/0", "actors", state="running", incarnation=incarnation, progress=progress, cut=cut)
+    worker = WorkerStatus(
+        "actors/0", "actors", state="running", incarnation=incarnation, progress=progress, lost_connections=cut
+    )
     fields = {"version": version, "steps": 100, "decisions": 200, "max_lag": 1, "workers": [worker], **changes}
     return RunStatus("run", "CartPole-v1", "PPO", "/runs/run", **fields)  # type: ignore[arg-type]
 

@@ -1,20 +1,26 @@
-"""From gauges to the status of a run: totals, rates and the curve."""
+"""The status of a run, made from gauges: totals, rates, curves, and the figures of each policy."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from srl.api.experiment import Experiment
+from srl.api.control import Episodes, Evaluated, Figures
+from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.status import RunStatus
-from srl.api.worker import Place
+from srl.api.streams import StreamEnd
+from srl.api.worker import Place, WorkerConfig
 from srl.base.meter import Counter, Meter
-from srl.controller.gauges import CURVE_POINTS, Gauges, Member
+from srl.controller.gauges import Gauges, Member
+from srl.controller.policy_gauges import CURVE_POINTS
 
 
 def new_gauges() -> Gauges:
-    return Gauges(Experiment("run", 0, (), ("policy",), "Env-v0", "ppo", target_steps=100, max_lag=1), "/runs/run")
+    return Gauges(
+        Experiment("run", 0, (), ("policy",), ("policy",), "Env-v0", "ppo", target_steps=100, max_lag=1), "/runs/run"
+    )
 
 
 @pytest.fixture
@@ -41,7 +47,7 @@ def test_totals_are_sums_over_workers(gauges: Gauges) -> None:
         member("trainers", learned=20, version=4, lag_sum=10, lag_count=20, lag_max=1),
         member("others", learned=5, version=3, lag_sum=0, lag_count=5),
     )
-    assert (found.steps, found.version, found.updates, found.lane_failures) == (25, 4, 4, 1)
+    assert (found.steps, found.version, found.lane_failures) == (25, 4, 1)
     assert (found.lag_mean, found.lag_max) == (0.4, 1)
 
 
@@ -59,12 +65,13 @@ def test_totals_survive_the_restart_of_a_worker(gauges: Gauges) -> None:
     assert status(gauges, actor).steps == 120
 
 
-def test_a_resumed_run_counts_on(gauges: Gauges) -> None:
-    gauges.first_steps = 1000
-    assert status(gauges, member("trainers", learned=24)).steps == 1024
+def test_a_resumed_run_continues_to_count(gauges: Gauges) -> None:
+    gauges.resume_from({"policy": {"steps": 1000, "version": 7}})
+    found = status(gauges, member("trainers", learned=24))
+    assert (found.steps, found.first_steps, found.version) == (1024, 1000, 7)
 
 
-def test_rates_are_those_of_the_last_seconds(gauges: Gauges) -> None:
+def test_rates_cover_the_last_seconds(gauges: Gauges) -> None:
     actor, trainer = member("actors"), member("trainers")
     assert status(gauges, actor, trainer, now=0.0).env_fps == 0.0
     for second in range(1, 21):
@@ -83,19 +90,19 @@ def test_a_run_without_workers_has_a_status(gauges: Gauges) -> None:
 
 
 def test_returns_are_means_over_the_last_hundred_episodes(gauges: Gauges) -> None:
-    gauges.add_episodes(1000, [0.0] * 50, [1.0] * 50)
-    gauges.add_episodes(100, [10.0] * 80, [5.0] * 80)
+    gauges.hear(Episodes(1000, [0.0] * 50, [1.0] * 50))
+    gauges.hear(Episodes(100, [10.0] * 80, [5.0] * 80))
     found = status(gauges)
     assert (found.episodes, found.return_mean, found.length_mean) == (1100, 8.0, 4.2)
 
 
-def test_the_curve_stays_short_and_spans_the_run(gauges: Gauges) -> None:
-    gauges.extend_curve()  # before the first episode there is nothing to draw
+def test_the_curve_stays_short_and_covers_the_run(gauges: Gauges) -> None:
+    gauges.extend_curves()  # before the first episode there is nothing to draw
     assert status(gauges).return_curve == []
     for number in range(5000):
-        gauges.returns.clear()
-        gauges.add_episodes(1, [float(number)], [1.0])
-        gauges.extend_curve()
+        gauges.episodes.returns.clear()
+        gauges.hear(Episodes(1, [float(number)], [1.0]))
+        gauges.extend_curves()
     curve = status(gauges).return_curve
     assert CURVE_POINTS / 2 <= len(curve) <= CURVE_POINTS
     assert curve == sorted(curve)
@@ -103,7 +110,7 @@ def test_the_curve_stays_short_and_spans_the_run(gauges: Gauges) -> None:
     assert curve[-1] > 4900
 
 
-def test_streams_are_shown_as_their_consumers_see_them(gauges: Gauges) -> None:
+def test_streams_are_named_after_their_consumers(gauges: Gauges) -> None:
     found = status(
         gauges,
         member("trainers", posted=9, consumed=6, dropped=1, queued=250),
@@ -116,29 +123,94 @@ def test_streams_are_shown_as_their_consumers_see_them(gauges: Gauges) -> None:
     assert (requests.name, requests.batch_mean) == ("requests/0", 25.0)
 
 
-def test_an_evaluation_stands_at_the_step_of_its_version_and_the_best_is_remembered(gauges: Gauges) -> None:
+def test_an_evaluation_has_the_step_of_its_version_and_the_best_is_remembered(gauges: Gauges) -> None:
     for version, learned in ((0, 0), (10, 1000), (20, 2000)):
         status(gauges, member("trainers", learned=learned, version=version))
-    gauges.add_evaluation({"policy": 5}, [10.0, 20.0], [1.0, 3.0])
-    gauges.add_evaluation({"policy": 20}, [8.0], [4.0])
+    gauges.hear(Evaluated("policy", 5, [10.0, 20.0], [1.0, 3.0]))
+    gauges.hear(Evaluated("policy", 20, [8.0], [4.0]))
     found = status(gauges).evaluation
     assert found is not None
     assert (found.count, found.step, found.return_mean, found.return_interval) == (2, 2000, 8.0, None)
     assert (found.best_return, found.best_step, found.length_mean) == (15.0, 500, 4.0)
 
 
-def test_the_best_evaluation_is_still_known_after_a_resume(gauges: Gauges) -> None:
-    gauges.add_evaluation({"policy": 1}, [9.0, 11.0], [5.0, 5.0])
+def test_the_best_evaluation_survives_a_resume(gauges: Gauges) -> None:
+    gauges.hear(Evaluated("policy", 1, [9.0, 11.0], [5.0, 5.0]))
     resumed = new_gauges()
     resumed.restore(json.loads(json.dumps(gauges.state())))
-    resumed.add_evaluation({"policy": 2}, [3.0], [5.0])
-    assert resumed.evaluation is not None
-    assert (resumed.evaluation.count, resumed.evaluation.return_mean, resumed.evaluation.best_return) == (2, 3.0, 10.0)
+    resumed.hear(Evaluated("policy", 2, [3.0], [5.0]))
+    found = status(resumed).evaluation
+    assert found is not None
+    assert (found.count, found.return_mean, found.best_return) == (2, 3.0, 10.0)
 
 
-def test_facts_about_episodes_become_means_that_forget(gauges: Gauges) -> None:
+def test_facts_about_episodes_become_running_means(gauges: Gauges) -> None:
     gauges.add_facts(1, {"seen": 1.0})
     gauges.add_facts(50, {"seen": 0.0})
     assert gauges.facts == {"seen": 0.5}
     gauges.add_facts(100, {"seen": 3.0})
     assert gauges.facts == {"seen": 3.0}
+
+
+class CommittingConfig(WorkerConfig):
+    def __init__(self, policy: str) -> None:
+        self.policy = policy
+
+    def build(self, context: object) -> Any:
+        raise NotImplementedError
+
+    def committed_policy(self) -> str:
+        return self.policy
+
+    def ends(self) -> list[StreamEnd]:
+        return [StreamEnd(self.policy, "push", "target"), StreamEnd(self.policy, "push", "source")]
+
+
+def two_policies() -> Gauges:
+    groups = tuple(WorkerGroup(f"trainers-{name}", CommittingConfig(name), 1) for name in ("hiders", "seekers"))
+    return Gauges(Experiment("run", 0, groups, ("hiders", "seekers"), ("hiders", "seekers"), "Env-v0"), "/runs/run")
+
+
+def test_figures_of_several_policies_are_kept_apart() -> None:
+    gauges = two_policies()
+    gauges.hear(Episodes(2, [1.0, 3.0], [5.0, 5.0], "hiders"))
+    gauges.hear(Episodes(1, [-8.0], [5.0], "seekers"))
+    gauges.hear(Figures("hiders", {"entropy": 0.1}))
+    gauges.hear(Figures("seekers", {"entropy": 0.2}))
+    gauges.hear(Figures("", {"greedy": 0.3}))
+    gauges.hear(Evaluated("hiders", 3, [4.0], [5.0]))
+    gauges.hear(Evaluated("seekers", 9, [-4.0], [5.0]))
+    found = status(
+        gauges,
+        member("trainers-hiders", learned=10, version=4, lag_sum=10, lag_count=10, lag_max=2, posted=1),
+        member("trainers-seekers", learned=20, version=9, lag_count=20, posted=1),
+    )
+    hiders, seekers = found.policies["hiders"], found.policies["seekers"]
+    assert (hiders.return_mean, hiders.episodes, seekers.return_mean, seekers.episodes) == (2.0, 2, -8.0, 1)
+    assert (found.episodes, found.return_mean) == (3, pytest.approx(-4 / 3))
+    assert (hiders.steps, hiders.version, hiders.lag_mean, hiders.lag_max) == (10, 4, 1.0, 2)
+    assert (seekers.steps, seekers.version, seekers.lag_mean, seekers.lag_max) == (20, 9, 0.0, 0)
+    assert (found.steps, found.version, found.updates) == (30, 9, 13)
+    assert found.metrics == {"hiders/entropy": 0.1, "seekers/entropy": 0.2, "greedy": 0.3}
+    assert [(policy, evaluation.version) for policy, evaluation in gauges.drain_evaluations()] == [
+        ("hiders", 3),
+        ("seekers", 9),
+    ]
+
+
+def test_streams_of_several_policies_carry_the_name_of_their_policy() -> None:
+    workers = [member(f"trainers-{name}", posted=1) for name in ("hiders", "seekers")]
+    names = [stream.name for stream in status(two_policies(), *workers).streams]
+    assert names == ["samples/hiders/0", "samples/seekers/0"]
+
+
+def test_the_figures_of_every_policy_survive_a_takeover() -> None:
+    gauges = two_policies()
+    trainer = member("trainers-hiders", learned=10, version=4, lag_max=2)
+    gauges.hear(Episodes(1, [1.0], [5.0], "hiders"))
+    gauges.hear(Evaluated("seekers", 9, [-4.0], [5.0]))
+    gauges.forget(trainer.place, trainer.meter)
+    successor = two_policies()
+    successor.take_over(json.loads(json.dumps(gauges.totals())))
+    assert status(successor).policies == status(gauges).policies
+    assert status(successor).steps == 10

@@ -60,8 +60,8 @@ def test_the_background_evaluates_also_where_no_episode_ends(tmp_path: Path) -> 
     told = {(one["eval/cut"], one["eval/episodes"], one["eval/length_mean"]) for one in records if "eval/cut" in one}
     assert told == {(2.0, 2.0, 3.0)}
     assert run.status.evaluation is not None
-    assert run.status.evaluation.cut == 2
-    assert "2 of 2 episodes did not end and were cut off" in final_report(run.status).plain
+    assert run.status.evaluation.truncated == 2
+    assert "2 of 2 episodes were truncated at --eval-max-steps" in final_report(run.status).plain
 
 
 class Overtaken:
@@ -77,11 +77,11 @@ class Overtaken:
 def test_parameters_are_kept_only_if_it_was_they_that_were_scored(tmp_path: Path) -> None:
     run = create(tmp_path, "run")
     writer = BackgroundWriter(threaded=False)
-    judge = BestCheckpoint(run, {}, {"policy": cast(Any, Overtaken())}, MetricSinks([]), print, writer)
-    status = EvaluationStatus(1, 64, {"policy": 1}, 2, 10.0, None, 5.0, 10.0, 64)
-    judge.note(status, 1.0)
+    best = BestCheckpoint(run, {}, {"policy": cast(Any, Overtaken())}, MetricSinks([]), print, writer)
+    status = EvaluationStatus(1, 64, 1, 2, 10.0, None, 5.0, 10.0, 64)
+    best.add("policy", status, 1.0)
     assert checkpoints.latest(run.checkpoints / checkpoints.BEST) is None
-    judge.note(msgspec.structs.replace(status, versions={"policy": 2}), 1.0)
+    best.add("policy", msgspec.structs.replace(status, version=2), 1.0)
     assert checkpoints.latest(run.checkpoints / checkpoints.BEST) is not None
 
 

@@ -39,7 +39,74 @@ def test_every_policy_learns_its_share_of_the_steps_and_the_run_ends_with_the_la
     assert steps["chasers"] >= 40, "two of three agents"
     assert steps["runners"] >= 20
     assert run.status.steps == sum(steps.values())
-    assert {"chasers/return_mean", "runners/return_mean"} <= set(run.status.facts)
+    assert {name: policy.steps for name, policy in run.status.policies.items()} == steps
+
+
+ROLES = ("chaser_*=chasers", "runner_*=runners")
+
+
+def records_of(run: srl.Run) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_metrics_and_status_are_separate_for_each_policy(tmp_path: Path) -> None:
+    run = trained(tmp_path, "run", ROLES, steps=3000)
+    last = {name: value for record in records_of(run) for name, value in record.items()}
+    for policy in ("chasers", "runners"):
+        for name in (
+            f"algorithm/{policy}/entropy",
+            f"train/{policy}/steps",
+            f"train/{policy}/updates",
+            f"train/{policy}/lag_mean",
+            f"episodes/{policy}/return_mean",
+            f"episodes/{policy}/length_mean",
+            f"streams/samples/{policy}/0/dropped_blocks",
+        ):
+            assert name in last, name
+    assert "algorithm/entropy" not in last
+    assert last["train/updates"] == last["train/chasers/updates"] + last["train/runners/updates"]
+    chasers, runners = run.status.policies["chasers"], run.status.policies["runners"]
+    assert chasers.return_mean != runners.return_mean
+    assert chasers.episodes + runners.episodes == run.status.episodes
+    assert run.status.updates == chasers.version + runners.version
+
+
+def test_metric_names_of_a_single_policy_do_not_carry_its_name(tmp_path: Path) -> None:
+    options = {"steps": 20_000, "scheduler": "inline", "lanes": 16, "eval_every": 2000, "eval_episodes": 2}
+    run = srl.train("CartPole-v1", root=tmp_path, sinks=(), **options)
+    names = {name for record in records_of(run) for name in record}
+    assert {"algorithm/entropy", "train/updates", "streams/samples/0/dropped_blocks", "eval/return_mean"} <= names
+    assert not [name for name in names if "/policy/" in name]
+
+
+def test_a_frozen_first_role_does_not_stop_evaluation(tmp_path: Path) -> None:
+    first = trained(tmp_path, "first", ROLES)
+    roles = (f"chaser_*=chasers,frozen={first.path}", "runner_*=runners")
+    evaluation = {"eval_every": 16, "eval_episodes": 2, "eval_share": 1.0}
+    run = trained(tmp_path, "second", roles, steps=400, **evaluation)
+    steps = [record["step"] for record in records_of(run) if "eval/runners/return_mean" in record]
+    assert len(set(steps)) > 2
+    evaluated = run.status.policies["runners"].evaluation
+    assert evaluated is not None
+    assert evaluated.count == len(steps)
+
+
+def test_the_best_parameters_are_chosen_for_each_policy(tmp_path: Path) -> None:
+    evaluation = {"eval_every": 16, "eval_episodes": 2, "eval_share": 1.0}
+    run = trained(tmp_path, "run", ROLES, steps=600, **evaluation)
+    path = checkpoints.latest(run.path / "checkpoints" / "best")
+    assert path is not None
+    arrays, facts = checkpoints.read(path)
+    assert set(arrays) == {"chasers/parameters", "runners/parameters"}
+    for policy in ("chasers", "runners"):
+        name = f"eval/{policy}/return_mean"
+        scores = [record[name] for record in records_of(run) if name in record]
+        assert len(scores) > 2
+        assert facts["policies"][policy]["score"] in scores
+        evaluated = run.status.policies[policy].evaluation
+        assert evaluated is not None
+        assert evaluated.best_return == max(scores)
+    assert srl.evaluate(run.path, episodes=2, checkpoint="best").by_policy.keys() == {"chasers", "runners"}
 
 
 def test_a_role_has_its_own_horizon_algorithm_and_options() -> None:

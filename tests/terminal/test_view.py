@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from srl.api.status import RunStatus, StreamStatus, WorkerStatus
+from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, StreamStatus, WorkerStatus
 from srl.base.clock import ManualClock
 from srl.terminal.frame import frame
+from srl.terminal.report import final_report
 from srl.terminal.view import LiveView, LogView, log_line, new_messages, view_for
 
 Snapshot = Callable[..., RunStatus]
@@ -188,3 +189,37 @@ def test_the_terminal_imports_no_heavy_package() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert found.strip() == "[]"
+
+
+def two_policies(snapshot: Snapshot) -> RunStatus:
+    evaluation = EvaluationStatus(3, 500_000, 40, 10, 5.5, 0.5, 20.0, 6.5, 400_000)
+    curve = [float(i) for i in range(50)]
+    policies = {
+        "hiders": PolicyStatus(return_mean=3.25, return_curve=curve, evaluation=evaluation),
+        "seekers": PolicyStatus(return_mean=-3.25, return_curve=[-point for point in curve]),
+        "bystanders": PolicyStatus(learning=False, return_mean=0.0),
+    }
+    return snapshot(
+        policies=policies,
+        streams=[StreamStatus(f"samples/{name}/0", "push", filled=0.5) for name in ("hiders", "seekers")],
+        workers=[WorkerStatus(f"trainers-{name}/0", "t", state="running") for name in ("hiders", "seekers")],
+    )
+
+
+def test_a_frame_shows_every_policy(snapshot: Snapshot) -> None:
+    text = "\n".join(plain(two_policies(snapshot), 80, 26))
+    for shown in (" hiders     3.25, 5.50", " seekers    -3.25, -", " bystanders 0.00, -  frozen", "49.0 ┤", "-49.0 ┤"):
+        assert shown in text, shown
+    for name in ("samples/hiders/0", "samples/seekers/0", "trainers-hiders/0", "trainers-seekers/0"):
+        assert name in text
+
+
+def test_a_log_line_shows_every_policy(snapshot: Snapshot) -> None:
+    line = log_line(two_policies(snapshot))
+    assert "return hiders 3.25, seekers -3.25, bystanders 0.00  eval hiders 5.50 at 500k" in line
+
+
+def test_the_report_shows_every_policy(snapshot: Snapshot) -> None:
+    text = final_report(two_policies(snapshot)).plain
+    assert " return seekers    -3.25  " in text
+    assert " eval hiders       5.50 at step 500,000, best 6.50 at step 400,000" in text

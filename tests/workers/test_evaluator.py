@@ -62,7 +62,7 @@ def test_it_plays_the_newest_version_and_then_one_that_is_so_much_newer(world: W
     publish(world, 9)
     until(lambda: len(world.reported(Evaluated)) == 2, worker.poll)
     reports = world.reported(Evaluated)
-    assert [report.versions for report in reports] == [{"policy": 5}, {"policy": 9}]
+    assert [(report.policy, report.version) for report in reports] == [("policy", 5), ("policy", 9)]
     assert [len(report.returns) for report in reports] == [3, 3]
     assert all(8 <= value <= 12 for report in reports for value in report.returns)  # always to the left
     assert reports[0].returns == reports[0].lengths
@@ -103,7 +103,7 @@ def test_an_evaluation_comes_to_an_end_where_episodes_do_not(world: World) -> No
     publish(world, 1)
     until(lambda: world.reported(Evaluated), worker.poll)
     (report,) = world.reported(Evaluated)
-    assert (report.lengths, report.returns, report.cut) == ([4.0] * 3, [10.0] * 3, 3)
+    assert (report.lengths, report.returns, report.truncated) == ([4.0] * 3, [10.0] * 3, 3)
     worker.close()
 
 

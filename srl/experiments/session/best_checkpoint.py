@@ -1,13 +1,17 @@
-"""What becomes of an evaluation: figures for the sinks, and the best parameters on disk."""
+"""The best parameters of each policy, chosen by evaluations and kept on disk."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from srl.api.parameters import ParameterStore
 from srl.api.status import EvaluationStatus
+from srl.base.tree import Array
+from srl.controller.metrics import evaluation_metrics
 from srl.storage import checkpoints
 from srl.storage.background_writer import BackgroundWriter
 from srl.storage.checkpoints import Retention
@@ -16,8 +20,19 @@ from srl.storage.run_directory import RunDirectory
 from srl.workers.evaluator import EVALUATED
 
 
+@dataclass(frozen=True)
+class _Best:
+    """The best parameters of one policy so far."""
+
+    score: float
+    parameters: Array
+    facts: dict[str, Any]
+
+
 class BestCheckpoint:
-    """Takes note of every evaluation once."""
+    """Writes every evaluation to the metrics, and keeps a checkpoint with the best parameters of each policy.
+
+    Policies are judged separately: in a game of two sides the best versions of both need not be of the same time."""
 
     def __init__(
         self,
@@ -26,68 +41,65 @@ class BestCheckpoint:
         stores: Mapping[str, ParameterStore],
         sinks: MetricSinks,
         tell: Callable[[str], None],
-        scribe: BackgroundWriter,
+        writer: BackgroundWriter,
     ) -> None:
         self._folder = run.checkpoints / checkpoints.BEST
         self._description = description
         self._stores = stores
         self._sinks = sinks
         self._tell = tell
-        self._scribe = scribe
-        self._best = _score_of(self._folder)
+        self._writer = writer
+        self._best = _read(self._folder)
 
-    def note(self, evaluation: EvaluationStatus, elapsed: float) -> None:
-        self._sinks.write(evaluation.step, _figures(evaluation, elapsed))
-        if evaluation.return_mean > self._best:
-            self._keep(evaluation)
+    def add(self, policy: str, evaluation: EvaluationStatus, elapsed: float) -> None:
+        """Take in an evaluation of a policy."""
+        several = len(self._stores) > 1
+        self._sinks.write(evaluation.step, evaluation_metrics(evaluation, elapsed, policy if several else ""))
+        before = self._best.get(policy)
+        if before is None or evaluation.return_mean > before.score:
+            self._keep(policy, evaluation)
 
-    def _keep(self, evaluation: EvaluationStatus) -> None:
-        arrays: dict[str, Any] = {}
-        facts: dict[str, Any] = {
-            "policies": {},
-            checkpoints.SCORE: evaluation.return_mean,
-            "description": self._description,
+    def _keep(self, policy: str, evaluation: EvaluationStatus) -> None:
+        pulled = self._stores[policy].pull(EVALUATED)
+        if pulled is None or pulled[0] != evaluation.version:
+            return  # the next evaluation is already done, or this one was made on another host
+        facts = {
+            "version": evaluation.version,
+            "steps": evaluation.step,
+            "policy": policy,
+            "score": evaluation.return_mean,
             "interval": evaluation.return_interval,
             "episodes": evaluation.episodes,
         }
-        for policy, store in self._stores.items():
-            pulled = store.pull(EVALUATED)
-            if pulled is None or pulled[0] != evaluation.versions[policy]:
-                return  # the next evaluation is already done, or this one was made on another host
-            arrays[f"{policy}/parameters"] = pulled[1]
-            facts["policies"][policy] = {"version": pulled[0], "steps": evaluation.step, "policy": policy}
-        former, self._best = self._best, evaluation.return_mean
+        previous, self._best = self._best, {**self._best, policy: _Best(evaluation.return_mean, pulled[1], facts)}
+        best = self._best
+        if best.keys() < self._stores.keys():
+            return  # the evaluations of the other policies follow
+        arrays = {f"{name}/parameters": one.parameters for name, one in best.items()}
+        score = sum(one.score for one in best.values()) / len(best)
+        description = {"policies": {name: one.facts for name, one in best.items()}, "description": self._description}
 
         def write() -> None:
             try:
-                checkpoints.write(self._folder, evaluation.step, arrays, facts, retention=Retention(1))
+                checkpoint = {**description, checkpoints.SCORE: score}
+                checkpoints.write(self._folder, evaluation.step, arrays, checkpoint, Retention(1))
             except checkpoints.CheckpointError as error:
-                self._best = former
+                self._best = previous
                 self._tell(f"the best parameters were not written: {error}")
 
-        self._scribe.submit(write)
+        self._writer.submit(write)
 
 
-def _score_of(folder: Any) -> float:
-    """Of the best so far, where a run is resumed."""
+def _read(folder: Path) -> dict[str, _Best]:
+    """The best parameters so far, where a run is resumed."""
     path = checkpoints.latest(folder)
     if path is None:
-        return -math.inf
+        return {}
     try:
-        return float(checkpoints.read(path)[1]["score"])
+        arrays, facts = checkpoints.read(path)
+        return {
+            policy: _Best(float(found.get("score", -math.inf)), arrays[f"{policy}/parameters"], found)
+            for policy, found in facts["policies"].items()
+        }
     except (checkpoints.CheckpointError, KeyError):
-        return -math.inf
-
-
-def _figures(evaluation: EvaluationStatus, elapsed: float) -> dict[str, float]:
-    figures = {
-        "time/elapsed": elapsed,
-        "eval/return_mean": evaluation.return_mean,
-        "eval/length_mean": evaluation.length_mean,
-        "eval/episodes": float(evaluation.episodes),
-        "eval/cut": float(evaluation.cut),
-        "eval/best_return": evaluation.best_return,
-    }
-    if evaluation.return_interval is not None:
-        figures["eval/return_interval"] = evaluation.return_interval
-    return figures
+        return {}

@@ -22,6 +22,7 @@ from srl.api.status import RunStatus
 from srl.base.config import to_data
 from srl.base.process import STOP_SIGNALS, stop_request
 from srl.controller.controller import Controller
+from srl.controller.metrics import metrics_of
 from srl.controller.takeover import ControllerState
 from srl.experiments.graph.sizes import sizes_of
 from srl.experiments.options.train_options import TrainOptions
@@ -122,7 +123,7 @@ class Session:
             self._scribe,
         )
         parameters = self._memory.parameters
-        self._judge = BestCheckpoint(run, experiment.description, parameters, self._sinks, self._tell, self._scribe)
+        self._best = BestCheckpoint(run, experiment.description, parameters, self._sinks, self._tell, self._scribe)
         self._measured = 0.0
         self._episodes_before = 0  # those of the run that is resumed
         self._looked = 0.0
@@ -145,8 +146,8 @@ class Session:
             return  # its controller left the figures; the checkpoint is for trainers that nobody brings back
         gauges = self._controller.gauges
         gauges.restore(restored.facts.get("episodes", {}))
-        gauges.first_steps, gauges.version = restored.steps, restored.version
-        self._episodes_before = gauges.episodes
+        gauges.resume_from(restored.policies)
+        self._episodes_before = gauges.episodes.count
 
     def run(self) -> Outcome:
         with self._signals():
@@ -209,10 +210,10 @@ class Session:
             self._sinks.write(status.steps, metrics_of(status))
             self._remember()
         gauges = self._controller.gauges
-        for evaluation in gauges.drain_evaluations():
-            self._judge.note(evaluation, status.elapsed)
+        for policy, evaluation in gauges.drain_evaluations():
+            self._best.add(policy, evaluation, status.elapsed)
         goal = self._options.run.until_return
-        full = gauges.episodes - self._episodes_before >= (gauges.returns.maxlen or 0)
+        full = gauges.episodes.count - self._episodes_before >= (gauges.episodes.returns.maxlen or 0)
         if goal is not None and full and status.return_mean is not None and status.return_mean >= goal:
             self._controller.stop("finished", f"mean return {status.return_mean:.1f} reached {goal:g}")
         self._on_status(status)
@@ -260,34 +261,6 @@ class Session:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def metrics_of(status: RunStatus) -> dict[str, float]:
-    """What goes into the metrics file and TensorBoard."""
-    metrics = {
-        "time/elapsed": status.elapsed,
-        "time/env_fps": status.env_fps,
-        "time/train_fps": status.train_fps,
-        "train/updates": float(status.updates),
-        "train/lag_mean": status.lag_mean,
-        "train/lag_max": float(status.lag_max),
-        "episodes/count": float(status.episodes),
-        "run/restarts": float(status.restarts),
-        "run/lane_failures": float(status.lane_failures),
-    }
-    if status.return_mean is not None and status.length_mean is not None:
-        metrics["episodes/return_mean"] = status.return_mean
-        metrics["episodes/length_mean"] = status.length_mean
-    metrics.update({f"episodes/{name}": value for name, value in status.facts.items()})
-    for name, value in status.metrics.items():
-        metrics[f"algorithm/{name}"] = value
-    for worker in status.workers:
-        for phase, share in worker.busy.items():
-            metrics[f"busy/{worker.name}/{phase}"] = share
-    for stream in status.streams:
-        if stream.kind == "push":
-            metrics[f"streams/{stream.name}/dropped_blocks"] = float(stream.dropped)
-    return metrics
 
 
 def describe(experiment: Experiment, options: TrainOptions, environment: LanesConfig) -> dict[str, Any]:

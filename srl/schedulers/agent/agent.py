@@ -166,10 +166,9 @@ class Agent:
 
     def _ship_evaluated(self, message: Evaluated) -> None:
         """The controller keeps the best on disk; what was evaluated here lies here."""
-        for policy, version in message.versions.items():
-            store = self._memory.parameters[policy]
-            if (pulled := store.pull(EVALUATED)) is not None and pulled[0] == version:
-                self._line.send(Tagged(policy, version, EVALUATED), [pulled[1]])
+        pulled = self._memory.parameters[message.policy].pull(EVALUATED)
+        if pulled is not None and pulled[0] == message.version:
+            self._line.send(Tagged(message.policy, message.version, EVALUATED), [pulled[1]])
 
     def _note(self, place: Place, message: Message) -> None:
         held = self._held.get(place)

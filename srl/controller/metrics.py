@@ -1,0 +1,68 @@
+"""Names of the metrics in metrics.jsonl, TensorBoard and the services.
+
+In a run with one policy they are `SECTION/NAME`, for example `algorithm/entropy`. In a run with several, metrics of one
+policy are `SECTION/POLICY/NAME` (`algorithm/hiders/entropy`), and `SECTION/NAME` is the total or mean of the run.
+"""
+
+from __future__ import annotations
+
+from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus
+
+
+def metrics_of(status: RunStatus) -> dict[str, float]:
+    """Return the metrics of a run."""
+    metrics = {
+        "time/elapsed": status.elapsed,
+        "time/env_fps": status.env_fps,
+        "time/train_fps": status.train_fps,
+        "train/updates": float(status.updates),
+        "train/lag_mean": status.lag_mean,
+        "train/lag_max": float(status.lag_max),
+        "episodes/count": float(status.episodes),
+        "run/restarts": float(status.restarts),
+        "run/lane_failures": float(status.lane_failures),
+    }
+    if status.return_mean is not None and status.length_mean is not None:
+        metrics["episodes/return_mean"] = status.return_mean
+        metrics["episodes/length_mean"] = status.length_mean
+    metrics.update({f"episodes/{name}": value for name, value in status.facts.items()})
+    if len(status.policies) > 1:
+        for name, policy in status.policies.items():
+            metrics.update(_policy_metrics(name, policy))
+    metrics.update({f"algorithm/{name}": value for name, value in status.metrics.items()})
+    for worker in status.workers:
+        for phase, share in worker.busy.items():
+            metrics[f"busy/{worker.name}/{phase}"] = share
+    for stream in status.streams:
+        if stream.kind == "push":
+            metrics[f"streams/{stream.name}/dropped_blocks"] = float(stream.dropped)
+    return metrics
+
+
+def _policy_metrics(name: str, policy: PolicyStatus) -> dict[str, float]:
+    metrics = {f"episodes/{name}/count": float(policy.episodes)}
+    if policy.return_mean is not None and policy.length_mean is not None:
+        metrics[f"episodes/{name}/return_mean"] = policy.return_mean
+        metrics[f"episodes/{name}/length_mean"] = policy.length_mean
+    if policy.learning:
+        metrics[f"train/{name}/steps"] = float(policy.steps)
+        metrics[f"train/{name}/updates"] = float(policy.version)
+        metrics[f"train/{name}/lag_mean"] = policy.lag_mean
+        metrics[f"train/{name}/lag_max"] = float(policy.lag_max)
+    return metrics
+
+
+def evaluation_metrics(evaluation: EvaluationStatus, elapsed: float, policy: str = "") -> dict[str, float]:
+    """Return the metrics of one evaluation; `policy` is its policy in a run with several, else empty."""
+    section = f"eval/{policy}" if policy else "eval"
+    metrics = {
+        "time/elapsed": elapsed,
+        f"{section}/return_mean": evaluation.return_mean,
+        f"{section}/length_mean": evaluation.length_mean,
+        f"{section}/episodes": float(evaluation.episodes),
+        f"{section}/cut": float(evaluation.truncated),
+        f"{section}/best_return": evaluation.best_return,
+    }
+    if evaluation.return_interval is not None:
+        metrics[f"{section}/return_interval"] = evaluation.return_interval
+    return metrics

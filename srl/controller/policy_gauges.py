@@ -1,0 +1,125 @@
+"""Figures of one policy: its episodes, its evaluations and how far it has learned."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from srl.api.control import Evaluated
+from srl.api.status import EvaluationStatus
+from srl.base.statistics import mean_of
+
+CURVE_POINTS = 200
+EPISODE_WINDOW = 100
+MAX_MOMENTS = 20_000
+
+
+class EpisodeStatistics:
+    """Returns and lengths of the last episodes, and a curve of the mean return over the whole run."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
+        self.lengths: deque[float] = deque(maxlen=EPISODE_WINDOW)
+        self.curve: list[float] = []
+        self._stride = 1
+        self._skipped = 0
+
+    def add(self, count: int, returns: Iterable[float], lengths: Iterable[float]) -> None:
+        self.count += count
+        self.returns.extend(returns)
+        self.lengths.extend(lengths)
+
+    @property
+    def return_mean(self) -> float | None:
+        return sum(self.returns) / len(self.returns) if self.returns else None
+
+    @property
+    def length_mean(self) -> float | None:
+        return sum(self.lengths) / len(self.lengths) if self.lengths else None
+
+    def extend_curve(self) -> None:
+        """Add a point. When there are too many, drop every second one and add new ones half as often."""
+        mean = self.return_mean
+        if mean is None:
+            return
+        self._skipped += 1
+        if self._skipped < self._stride:
+            return
+        self._skipped = 0
+        self.curve.append(mean)
+        if len(self.curve) > CURVE_POINTS:
+            self.curve = self.curve[::2]
+            self._stride *= 2
+
+    def state(self) -> dict[str, Any]:
+        lists = {"returns": list(self.returns), "lengths": list(self.lengths), "curve": list(self.curve)}
+        return {"count": self.count, "stride": self._stride, **lists}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.add(state.get("count", 0), state.get("returns", ()), state.get("lengths", ()))
+        self.curve, self._stride = list(state.get("curve", ())), state.get("stride", 1)
+
+
+class PolicyGauges:
+    """Figures of one policy that the gauges of its present workers do not hold."""
+
+    def __init__(self) -> None:
+        self.episodes = EpisodeStatistics()
+        self.evaluation: EvaluationStatus | None = None
+        self.version = 0
+        self.lag_max = 0
+        self.first_steps = 0
+        """Steps that it had learned from when the run was resumed."""
+        self._history: deque[tuple[int, int]] = deque(maxlen=MAX_MOMENTS)  # versions, and steps of the run with them
+
+    def note_progress(self, steps_of_run: int) -> None:
+        """Remember at which step of the run the present version was seen."""
+        if not self._history or self._history[-1][0] != self.version:
+            self._history.append((self.version, steps_of_run))
+
+    def add_evaluation(self, message: Evaluated, first_step: int) -> EvaluationStatus:
+        """Take in an evaluation. `first_step` is its step if no progress was noted yet."""
+        before = self.evaluation
+        mean = mean_of(message.returns)
+        step = self._step_of(message.version) if self._history else first_step
+        best = before is None or mean.value > before.best_return
+        self.evaluation = EvaluationStatus(
+            count=1 if before is None else before.count + 1,
+            step=step,
+            version=message.version,
+            episodes=mean.count,
+            return_mean=mean.value,
+            return_interval=mean.interval if mean.count > 1 else None,
+            length_mean=mean_of(message.lengths).value,
+            best_return=mean.value if before is None or best else before.best_return,
+            best_step=step if before is None or best else before.best_step,
+            truncated=message.truncated,
+        )
+        return self.evaluation
+
+    def _step_of(self, version: int) -> int:
+        """Interpolate the step of the run at which a version was made."""
+        versions, steps = zip(*self._history, strict=True)
+        return round(float(np.interp(version, versions, steps)))
+
+    def state(self) -> dict[str, Any]:
+        """Return the figures of episodes and evaluations as plain data, for a checkpoint."""
+        return {**self.episodes.state(), "evaluation": msgspec.to_builtins(self.evaluation)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.episodes.restore(state)
+        self.evaluation = msgspec.convert(state.get("evaluation"), EvaluationStatus | None)
+
+    def totals(self) -> dict[str, Any]:
+        """Return everything that a new controller cannot read from the workers, as plain data."""
+        return {**self.state(), "version": self.version, "lag_max": self.lag_max, "first_steps": self.first_steps}
+
+    def take_over(self, totals: Mapping[str, Any]) -> None:
+        self.restore(totals)
+        self.version, self.lag_max = totals["version"], totals["lag_max"]
+        self.first_steps = totals["first_steps"]
