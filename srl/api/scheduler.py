@@ -171,3 +171,27 @@ class Scheduler(ABC):
 
     def finish_adoption(self, timeout: float) -> None:
         """Wait until the gauges of all adopted workers have arrived, so that counts continue."""
+
+
+class Engine(ABC):
+    """Starts the agents of a run on its hosts: as a process of this machine, as Slurm steps or as Ray actors."""
+
+    @abstractmethod
+    def start(self, address: str, secret: bytes) -> None:
+        """Start agents that join the run at `address`. Raises an error that tells the user what to change."""
+
+    @abstractmethod
+    def poll(self) -> str | None:
+        """Start agents again that ended. Returns a description of new problems, or None. Never blocks."""
+
+    @abstractmethod
+    def start_failed(self) -> bool:
+        """Whether an agent is not expected to start any more. A run that still waits for its hosts then fails."""
+
+    @abstractmethod
+    def hint(self, address: str) -> str:
+        """Advice for the user when hosts are missing."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the agents that have not left yet."""

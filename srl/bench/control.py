@@ -21,23 +21,24 @@ import psutil
 
 from srl.api.control import FromWorker, Ready, Register
 from srl.api.experiment import Experiment, Resources, WorkerGroup
+from srl.api.scheduler import Engine
 from srl.api.transport import ChannelClosed
 from srl.api.worker import Place, WorkerConfig
 from srl.base.meter import PHASE_START, WORDS, Counter
 from srl.bench.options import BenchOptions
 from srl.controller.controller import Controller
-from srl.schedulers.hosts.fleet import Hosting
+from srl.schedulers.hosts.fleet import AgentSettings
 from srl.schedulers.hosts.messages import (
     AGENTS,
-    BEAT_SECONDS,
+    HEARTBEAT_SECONDS,
     USAGE,
-    Beat,
-    Begin,
-    Heard,
+    AgentHeartbeat,
     Join,
-    Leave,
     Messages,
-    Relay,
+    RelayAddress,
+    RunOver,
+    StartWorker,
+    WorkerReport,
     codec,
     own_version,
 )
@@ -68,7 +69,7 @@ class SimulatedAgent:
         self._name = f"host{number:04}"
         self.channel = transport.connect(f"{PREFIX}{address}", Messages)
         self.channel.send(Join(self._name, own_version(), time.monotonic_ns(), cpus, 0.0, 0))
-        self.channel.send(Relay(f"tcp:{self._name}:1"))
+        self.channel.send(RelayAddress(f"tcp:{self._name}:1"))
         self._places: list[Place] = []
         self._num_sent = 0
         self._listed = 0
@@ -79,17 +80,17 @@ class SimulatedAgent:
         """Answer messages. Returns False once the controller has dismissed the agent."""
         while (received := self.channel.receive()) is not None:
             message = received[0]
-            if isinstance(message, Leave):
+            if isinstance(message, RunOver):
                 return False
-            if isinstance(message, Begin):
+            if isinstance(message, StartWorker):
                 self._begin(message)
-        if now - self._beaten >= BEAT_SECONDS:
+        if now - self._beaten >= HEARTBEAT_SECONDS:
             self._beaten = now
             self._beat()
         self.channel.flush()
         return True
 
-    def _begin(self, message: Begin) -> None:
+    def _begin(self, message: StartWorker) -> None:
         place = message.place
         self._places.append(place)
         if message.config["fields"].get("serves"):
@@ -98,7 +99,7 @@ class SimulatedAgent:
 
     def _send(self, place: Place, message: FromWorker) -> None:
         self._num_sent += 1
-        self.channel.send(Heard(place, message, self._num_sent))
+        self.channel.send(WorkerReport(place, message, self._num_sent))
 
     def _beat(self) -> None:
         if len(self._places) != len(self._gauges):
@@ -109,10 +110,10 @@ class SimulatedAgent:
         usage[:, -1] = 0.0
         places = None if self._listed == len(self._places) else list(self._places)
         self._listed = len(self._places)
-        self.channel.send(Beat(places), [self._gauges, usage])
+        self.channel.send(AgentHeartbeat(places), [self._gauges, usage])
 
 
-class SimulatedHosts:
+class SimulatedHosts(Engine):
     """Engine of the benchmark: simulates all agents in a separate process."""
 
     def __init__(self, num_hosts: int, cpus: float) -> None:
@@ -131,7 +132,7 @@ class SimulatedHosts:
     def poll(self) -> str | None:
         return None
 
-    def in_vain(self) -> bool:
+    def start_failed(self) -> bool:
         return False
 
     def hint(self, address: str) -> str:
@@ -150,7 +151,7 @@ def simulate(address: str, secret: bytes, num_hosts: int, cpus: float) -> None:
         for agent in agents:
             agent.poll(0.0)
     while agents:
-        select.select([agent.channel for agent in agents], [], [], BEAT_SECONDS / 4)
+        select.select([agent.channel for agent in agents], [], [], HEARTBEAT_SECONDS / 4)
         now = time.monotonic()
         for agent in list(agents):
             try:
@@ -181,9 +182,9 @@ def _measure(options: BenchOptions, directory: Path) -> dict[str, Any]:
     secret = secrets.token_bytes(32)
     listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
     engine = SimulatedHosts(options.hosts, -(-options.workers // options.hosts) + 1.0)
-    hosting = Hosting("control", secrets.token_bytes(32), path=tuple(sys.path))
+    settings = AgentSettings("control", secrets.token_bytes(32), path=tuple(sys.path))
     began = time.monotonic()
-    scheduler = HostsScheduler(hosting, memory, listener, secret, engine, options.hosts, directory, TIMEOUT_SECONDS)
+    scheduler = HostsScheduler(settings, memory, listener, secret, engine, options.hosts, directory, TIMEOUT_SECONDS)
     controller = Controller(experiment, scheduler, str(directory), directory / "runtime")
     try:
         controller.start()

@@ -125,8 +125,8 @@ class Agent:
     """Seconds to try to join, and to join again when the connection is lost."""
 
     def run(self) -> int:
-        from srl.schedulers.agent.join import Offer, keep_joining
+        from srl.schedulers.agent.join import HostResources, keep_joining
         from srl.schedulers.agent.secret import read_secret
 
-        offer = Offer(self.host, self.cpus, self.gpus, labels=self.label)
-        return keep_joining(self.address, read_secret(self.secret_file), offer, self.patience, print)
+        resources = HostResources(self.host, self.cpus, self.gpus, labels=self.label)
+        return keep_joining(self.address, read_secret(self.secret_file), resources, self.patience, print)

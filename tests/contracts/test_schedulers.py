@@ -19,7 +19,7 @@ from srl.api.worker import FINISHED, IDLE, WORKED, Context, Place, PollResult, W
 from srl.base.meter import Counter
 from srl.experiments.session.train import train
 from srl.schedulers.engines.manual import ManualEngine
-from srl.schedulers.hosts.fleet import Hosting
+from srl.schedulers.hosts.fleet import AgentSettings
 from srl.schedulers.hosts.messages import AGENTS, Messages, codec
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.inline import InlineScheduler
@@ -120,9 +120,9 @@ def theatre(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Theatre]
         (tmp_path / "logs").mkdir()
         secret = secrets.token_bytes(32)
         listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
-        hosting = Hosting("test", secrets.token_bytes(32), path=(str(Path(__file__).parent),))
+        settings = AgentSettings("test", secrets.token_bytes(32), path=(str(Path(__file__).parent),))
         scheduler = HostsScheduler(
-            hosting, memory, listener, secret, ManualEngine(tmp_path / "agent.log"), 1, tmp_path / "logs"
+            settings, memory, listener, secret, ManualEngine(tmp_path / "agent.log"), 1, tmp_path / "logs"
         )
     else:
         (tmp_path / "logs").mkdir()

@@ -11,7 +11,7 @@ import pytest
 from srl.base.tree import Array
 from srl.parameters.host import HostParameterStore
 from srl.parameters.relay import ParameterRelay
-from srl.schedulers.hosts.fleet import FAN_OUT, tree
+from srl.schedulers.hosts.fleet import FAN_OUT, relay_tree
 from srl.testing.contexts import until
 from srl.transports.tcp import TcpTransport
 
@@ -103,7 +103,7 @@ def test_a_host_that_lost_its_source_follows_a_new_one(chain: list[HostUnderTest
 
 def test_the_fan_out_of_each_host_is_bounded() -> None:
     hosts = [f"h{number}" for number in range(100)]
-    above = tree("h17", hosts)
+    above = relay_tree("h17", hosts)
     assert set(above) == set(hosts) - {"h17"}
     assert max(list(above.values()).count(host) for host in hosts) == FAN_OUT
 

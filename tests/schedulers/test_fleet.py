@@ -1,45 +1,59 @@
-"""Who is let into a run. The controller's end is real, the agents are played by hand."""
+"""Hosts that join, return and are lost. The fleet is real, the agents are fake."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 import pytest
-from support.fake_agents import SECRET, Played, hello
+from support.fake_agents import SECRET, FakeAgents, join_message
 
 from srl.api.control import Notice
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Place
-from srl.schedulers.hosts.fleet import Fleet, Hosting, Joined, JoinRefused, Lost, News, Word
+from srl.schedulers.hosts.fleet import (
+    AgentMessage,
+    AgentSettings,
+    Fleet,
+    FleetEvent,
+    HostJoined,
+    HostLost,
+    JoinRefused,
+)
 from srl.schedulers.hosts.messages import (
-    Beat,
-    Begin,
+    ControllerHeartbeat,
     Follow,
-    Heard,
     Messages,
     Refused,
     Rejoin,
-    Relay,
+    RelayAddress,
+    StartWorker,
     Welcome,
+    WorkerReport,
 )
 from srl.testing.contexts import until
 
+RELAY = "tcp:a:1"
 
-class Controller(Played):
-    def __init__(self, attach: Mapping[str, int] | None = None) -> None:
+
+class Controller(FakeAgents):
+    def __init__(self, takeover: Mapping[str, int] | None = None) -> None:
         super().__init__()
-        self.fleet = Fleet(Hosting("run", SECRET, attach=attach), ["policy"], self.listener)
-        self.news: list[News] = []
+        self.fleet = Fleet(AgentSettings("run", SECRET), ["policy"], self.listener, takeover=takeover)
+        self.events: list[FleetEvent] = []
 
     def poll(self) -> None:
-        self.news += self.fleet.poll(0.0)
+        self.events += self.fleet.poll(0.0)
 
     def join(self, name: str) -> Channel:
-        channel = self.dial(hello(name))
-        welcome = self.hear(channel, Welcome)
-        channel.send(Relay(f"tcp:{welcome.host}:1"))
-        until(lambda: Joined(welcome.host) in self.news, self.poll)
+        channel = self.connect(join_message(name))
+        welcome = self.receive(channel, Welcome)
+        channel.send(RelayAddress(f"tcp:{welcome.host}:1"))
+        until(lambda: HostJoined(welcome.host) in self.events, self.poll)
         return channel
+
+    def rejoin(self, secret: bytes = SECRET) -> Channel:
+        """The host `a` returns."""
+        return self.connect(Rejoin(join_message("a"), "run", secret, RELAY, []))
 
 
 @pytest.fixture
@@ -49,104 +63,103 @@ def controller() -> Iterator[Controller]:
     made.fleet.close()
 
 
-def test_an_agent_is_given_a_name_of_its_own_and_the_runs_secret(controller: Controller) -> None:
-    channels = [controller.dial(hello("node")) for _ in range(2)]
-    welcomes = [controller.hear(channel, Welcome) for channel in channels]
+def test_an_agent_gets_a_unique_name_and_the_secret_of_the_run(controller: Controller) -> None:
+    channels = [controller.connect(join_message("node")) for _ in range(2)]
+    welcomes = [controller.receive(channel, Welcome) for channel in channels]
     assert {welcome.host for welcome in welcomes} == {"node", "node-2"}
     assert {welcome.secret for welcome in welcomes} == {SECRET}
     for channel in channels:
         channel.close()
 
 
-def test_another_version_is_refused_with_both_versions_named(controller: Controller) -> None:
-    channel = controller.dial(hello("node", "0.0.9"))
-    refused = controller.hear(channel, Refused)
+def test_a_host_with_another_version_is_refused_and_both_versions_are_named(controller: Controller) -> None:
+    channel = controller.connect(join_message("node", "0.0.9"))
+    refused = controller.receive(channel, Refused)
     assert "0.0.9" in refused.text
-    assert hello("node").version in refused.text
-    assert controller.news == [JoinRefused(refused.text)]
+    assert join_message("node").version in refused.text
+    assert controller.events == [JoinRefused(refused.text)]
     channel.close()
 
 
-def test_a_host_that_closes_is_lost_and_the_others_get_parameters_elsewhere(controller: Controller) -> None:
+def test_when_a_host_is_lost_the_others_get_parameters_elsewhere(controller: Controller) -> None:
     channels = {name: controller.join(name) for name in ("a", "b", "c")}
-    controller.fleet.lead({"policy": "b"})
-    assert controller.hear(channels["a"], Follow) == Follow("policy", "tcp:b:1")
-    assert controller.hear(channels["c"], Follow) == Follow("policy", "tcp:b:1")
+    controller.fleet.set_source("policy", "b")
+    assert controller.receive(channels["a"], Follow) == Follow("policy", "tcp:b:1")
+    assert controller.receive(channels["c"], Follow) == Follow("policy", "tcp:b:1")
     channels["b"].close()
-    until(lambda: any(isinstance(news, Lost) and news.host == "b" for news in controller.news), controller.poll)
-    controller.fleet.lead({"policy": "c"})
-    assert controller.hear(channels["a"], Follow) == Follow("policy", "tcp:c:1")
-    assert controller.hear(channels["c"], Follow) == Follow("policy", "")
+    until(lambda: any(isinstance(e, HostLost) and e.host == "b" for e in controller.events), controller.poll)
+    controller.fleet.set_source("policy", "c")
+    assert controller.receive(channels["a"], Follow) == Follow("policy", "tcp:c:1")
+    assert controller.receive(channels["c"], Follow) == Follow("policy", "")
     for channel in channels.values():
         channel.close()
 
 
-def test_who_does_not_join_or_speaks_out_of_turn_is_turned_away(controller: Controller) -> None:
-    stranger = controller.transport.connect(controller.address, Messages)
-    stranger.send(Relay("tcp:x:1"))
-    mutineer = controller.join("a")
-    mutineer.send(Begin(Place("actors", 0, 0), {}, 0, 0))  # only a controller may say that
-    until(lambda: any(isinstance(news, Lost) for news in controller.news), controller.poll)
-    for channel in (stranger, mutineer):
+def test_a_peer_that_breaks_the_protocol_is_disconnected(controller: Controller) -> None:
+    not_joined = controller.transport.connect(controller.address, Messages)
+    not_joined.send(RelayAddress("tcp:x:1"))
+    joined = controller.join("a")
+    joined.send(StartWorker(Place("actors", 0, 0), {}, 0, 0))  # a message of controllers
+    until(lambda: any(isinstance(event, HostLost) for event in controller.events), controller.poll)
+    for channel in (not_joined, joined):
         with pytest.raises(ChannelClosed):
             until(lambda channel=channel: channel.flush() and channel.receive() and False, controller.poll)  # type: ignore[misc]
         channel.close()
     assert controller.fleet.hosts == {}
 
 
-def heard(number: int) -> Heard:
-    return Heard(Place("trainers", 0, 0), Notice(f"update {number}"), number)
+def report(number: int) -> WorkerReport:
+    return WorkerReport(Place("trainers", 0, 0), Notice(f"update {number}"), number)
 
 
-def test_news_that_a_predecessor_wrote_down_are_known_and_those_that_died_with_it_are_heard() -> None:
-    relay = "tcp:a:1"
-    successor = Controller(attach={relay: 2})
-    channel = successor.dial(Rejoin(hello("a"), "run", SECRET, relay, []))
-    successor.hear(channel, Welcome)
-    for number in (1, 2, 3, 4):  # the agent was not told yet that the first two are safe
-        channel.send(heard(number))
-    until(lambda: successor.fleet.told() == {relay: 4}, successor.poll)
-    assert [news.message for news in successor.news if isinstance(news, Word)] == [heard(3), heard(4)]
-    assert successor.hear(channel, Beat) == Beat(safe=2)
-    successor.fleet.written_down({relay: 4})
-    until(lambda: successor.hear(channel, Beat) == Beat(safe=4), successor.poll)
+def test_repeated_reports_are_dropped_if_the_previous_controller_recorded_them() -> None:
+    successor = Controller(takeover={RELAY: 2})
+    channel = successor.rejoin()
+    successor.receive(channel, Welcome)
+    for number in (1, 2, 3, 4):  # the agent does not know yet that the first two are recorded
+        channel.send(report(number))
+    until(lambda: successor.fleet.reports() == {RELAY: 4}, successor.poll)
+    assert [event.message for event in successor.events if isinstance(event, AgentMessage)] == [report(3), report(4)]
+    assert successor.receive(channel, ControllerHeartbeat) == ControllerHeartbeat(2)
+    successor.fleet.reports_recorded({RELAY: 4})
+    until(lambda: successor.receive(channel, ControllerHeartbeat) == ControllerHeartbeat(4), successor.poll)
     channel.close()
     successor.fleet.close()
 
 
-def test_a_newcomer_waits_for_the_run_s_own_hosts_and_is_given_the_secret_that_they_bring() -> None:
-    theirs = bytes(reversed(SECRET))
-    successor = Controller(attach={})
-    newcomer = successor.dial(hello("a"))  # by the name of a host that is about to come back
-    returner = successor.dial(Rejoin(hello("a"), "run", theirs, "tcp:a:1", []))
-    assert successor.hear(returner, Welcome).host == "a"
+def test_a_new_host_waits_for_the_hosts_of_the_run_and_gets_the_secret_that_they_bring() -> None:
+    secret = bytes(reversed(SECRET))
+    successor = Controller(takeover={})
+    new = successor.connect(join_message("a"))  # the name of a host that is about to return
+    returned = successor.rejoin(secret)
+    assert successor.receive(returned, Welcome).host == "a"
     assert list(successor.fleet.hosts) == ["a"]
-    successor.fleet.close_to_returners()
-    welcome = successor.hear(newcomer, Welcome)
-    assert (welcome.host, welcome.secret) == ("a-2", theirs)
-    for channel in (newcomer, returner):
+    successor.fleet.end_takeover()
+    welcome = successor.receive(new, Welcome)
+    assert (welcome.host, welcome.secret) == ("a-2", secret)
+    for channel in (new, returned):
         channel.close()
     successor.fleet.close()
 
 
-def test_what_a_host_repeats_when_it_comes_back_again_is_known() -> None:
-    successor = Controller(attach={})
+def test_repeated_reports_of_a_host_that_returns_twice_are_dropped() -> None:
+    successor = Controller(takeover={})
     for last in (1, 2):
-        channel = successor.dial(Rejoin(hello("a"), "run", SECRET, "tcp:a:1", []))
-        successor.hear(channel, Welcome)
+        channel = successor.rejoin()
+        successor.receive(channel, Welcome)
         for number in range(1, last + 1):
-            channel.send(heard(number))
-        until(lambda last=last: successor.fleet.told() == {"tcp:a:1": last}, successor.poll)  # type: ignore[misc]
+            channel.send(report(number))
+        until(lambda last=last: successor.fleet.reports() == {RELAY: last}, successor.poll)  # type: ignore[misc]
         channel.close()
         until(lambda: not successor.fleet.hosts, successor.poll)
-    assert [news.message for news in successor.news if isinstance(news, Word)] == [heard(1), heard(2)]
+    assert [event.message for event in successor.events if isinstance(event, AgentMessage)] == [report(1), report(2)]
     successor.fleet.close()
 
 
-def test_who_comes_back_too_late_finds_its_workers_replaced() -> None:
-    successor = Controller(attach={})
-    successor.fleet.close_to_returners()
-    channel = successor.dial(Rejoin(hello("a"), "run", SECRET, "tcp:a:1", []))
-    assert "replaced" in successor.hear(channel, Refused).text
+def test_a_host_that_returns_too_late_is_refused_because_its_workers_were_replaced() -> None:
+    successor = Controller(takeover={})
+    successor.fleet.end_takeover()
+    channel = successor.rejoin()
+    assert "replaced" in successor.receive(channel, Refused).text
     channel.close()
     successor.fleet.close()

@@ -1,4 +1,4 @@
-"""A host that joins a run whose controller does not answer, or loses it."""
+"""A host joins a run whose controller does not answer, or loses it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from contextlib import ExitStack
 import pytest
 from support.waiting import PATIENCE
 
-from srl.schedulers.agent.join import Offer, Unreachable, join
+from srl.schedulers.agent.join import HostResources, NoController, join
 from srl.schedulers.engines.ray import HostActor
-from srl.schedulers.hosts.fleet import Fleet, Hosting
+from srl.schedulers.hosts.fleet import AgentSettings, Fleet
 from srl.schedulers.hosts.messages import AGENTS, Messages, codec
 from srl.transports.tcp import TcpTransport
 
 
-def test_a_network_that_swallows_everything_is_not_taken_for_a_refusal() -> None:
-    """Who is unreachable is dialled again; who does not want us is not."""
+def test_a_network_that_drops_everything_is_not_taken_for_a_refusal() -> None:
+    """An agent retries if it cannot reach the controller, but not if the controller refuses it."""
     with ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        for _ in range(4):  # a full backlog: the kernel drops every further call without a word
-            caller = stack.enter_context(socket.socket())
-            caller.setblocking(False)
-            caller.connect_ex(server.getsockname())
-        with pytest.raises(Unreachable, match="connecting timed out"):
-            join(f"127.0.0.1:{server.getsockname()[1]}", bytes(32), Offer(), reach=0.2)
+        for _ in range(4):  # a full backlog: the kernel silently drops every further connection
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(server.getsockname())
+        with pytest.raises(NoController, match="no controller at"):
+            join(f"127.0.0.1:{server.getsockname()[1]}", bytes(32), HostResources(), connect_seconds=0.2)
 
 
-def test_a_host_of_ray_that_lost_the_controller_joins_again_and_leaves_when_the_run_is_over() -> None:
-    """As one of Slurm and one that was joined by hand: all of them keep joining."""
+def test_an_agent_on_ray_that_lost_the_controller_joins_again_and_ends_with_the_run() -> None:
+    """Agents on Slurm and those of `srl agent` use the same function."""
     listener = TcpTransport(bytes(32), AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
     address = listener.address.removeprefix("tcp:")
-    fleet = Fleet(Hosting("run", bytes(32)), ["policy"], listener)
+    fleet = Fleet(AgentSettings("run", bytes(32)), ["policy"], listener)
     joined = []
 
     def controller() -> None:
@@ -44,7 +44,7 @@ def test_a_host_of_ray_that_lost_the_controller_joins_again_and_leaves_when_the_
                 if host.relay and host.relay not in joined:
                     joined.append(host.relay)
                     if len(joined) == 1:
-                        host.channel.close()  # a reset of the network
+                        host.channel.close()  # as after a reset of the network
                         del fleet.hosts[host.name]
         fleet.close()
 

@@ -1,43 +1,47 @@
-"""The agent of the controller's own host dies, and is brought back; hosts that go, in literals."""
+"""The agent of the controller's own host: it is started again when it dies, and may outlive its controller."""
 
 from __future__ import annotations
 
+import json
 import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import psutil
-from support.fake_agents import Nobody
-from support.idle_worker import IdleConfig, TellingConfig
+import pytest
+from support.fake_agents import FakeEngine
+from support.idle_worker import IdleConfig, VersionReporterConfig
 
 from srl.api.control import Notice, Ready
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, Event, HostEvent, WorkerMessage
 from srl.api.worker import Place
-from srl.schedulers.engines.manual import ManualEngine
+from srl.schedulers.engines import manual
+from srl.schedulers.engines.manual import MODULE, ManualEngine, OrphanAgent, find_agent, record_agent
 from srl.schedulers.engines.retries import MAX_SECONDS, Retries
-from srl.schedulers.hosts.fleet import Hosting
-from srl.schedulers.hosts.losses import DESERTED_SECONDS, HOLD_SECONDS, Losses
+from srl.schedulers.hosts.fleet import AgentSettings
 from srl.schedulers.hosts.messages import AGENTS, Messages, codec
 from srl.schedulers.hosts.scheduler import HostsScheduler
-from srl.schedulers.hosts.starts import MAX_AT_ONCE, START_SECONDS, Starts
 from srl.schedulers.local.run_memory import RunMemory
 from srl.testing.contexts import until
 from srl.transports.tcp import TcpTransport
 
+NO_CONTROLLER = "127.0.0.1:1"
+
 
 def agents() -> list[psutil.Process]:
-    children = psutil.Process().children()
-    return [child for child in children if "srl.schedulers.agent.join" in child.cmdline()]
+    return [child for child in psutil.Process().children() if MODULE in child.cmdline()]
 
 
-def test_an_agent_that_was_killed_is_started_again_and_workers_find_their_place_there(tmp_path: Path) -> None:
+def test_a_killed_agent_is_started_again_and_gets_workers(tmp_path: Path) -> None:
     secret, memory = secrets.token_bytes(32), RunMemory.create(["policy"])
     listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
-    path = (str(Path(__file__).parents[1]),)
-    hosting = Hosting("test", secrets.token_bytes(32), path=path, keep_up=lambda store: None)
+    settings = AgentSettings("test", secrets.token_bytes(32), path=(str(Path(__file__).parents[1]),))
     engine = ManualEngine(tmp_path / "agent.log")
-    scheduler = HostsScheduler(hosting, memory, listener, secret, engine, 1, tmp_path)
+    scheduler = HostsScheduler(settings, memory, listener, secret, engine, 1, tmp_path, retention=lambda store: None)
     events: list[Event] = []
 
     def wait(wanted: Event) -> None:
@@ -54,8 +58,8 @@ def test_an_agent_that_was_killed_is_started_again_and_workers_find_their_place_
         store = scheduler.parameters()["policy"]
         store.push(3, np.zeros(2, np.float32), ("past-0",))
         store.push(5, np.ones(2, np.float32))
-        scheduler.start(second, TellingConfig(), Resources(), 8)
-        wait(WorkerMessage(second, Notice("{'past-0': 3, 'latest': 5}")))  # what the host that joined was given
+        scheduler.start(second, VersionReporterConfig(), Resources(), 8)
+        wait(WorkerMessage(second, Notice("{'past-0': 3, 'latest': 5}")))  # the new host got the archived versions
         wait(WorkerMessage(second, Ready()))
         del store
         assert not any(isinstance(event, HostEvent) and event.fatal for event in events)
@@ -66,74 +70,108 @@ def test_an_agent_that_was_killed_is_started_again_and_workers_find_their_place_
     assert not agents()
 
 
-def test_one_agent_that_ends_before_all_have_joined_is_no_reason_to_give_up(tmp_path: Path) -> None:
-    secret, memory, engine = secrets.token_bytes(32), RunMemory.create(["policy"]), Nobody()
+def test_a_run_that_waits_for_its_hosts_fails_only_if_an_agent_keeps_failing(tmp_path: Path) -> None:
+    secret, memory, engine = secrets.token_bytes(32), RunMemory.create(["policy"]), FakeEngine()
     listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
-    scheduler = HostsScheduler(Hosting("test", secret), memory, listener, secret, engine, 1, tmp_path)
+    scheduler = HostsScheduler(AgentSettings("test", secret), memory, listener, secret, engine, 1, tmp_path)
     engine.problem = "the agent on node7 ended with code 1"
     assert scheduler.poll(0.0) == [HostEvent(engine.problem)]
-    engine.vain = True
+    engine.failed = True
     assert scheduler.poll(0.0) == [HostEvent(engine.problem, fatal=True)]
     scheduler.close()
     memory.close()
 
 
-def test_what_fails_twice_or_is_refused_is_tried_in_vain() -> None:
+def test_retries_are_hopeless_after_two_failures_in_a_row_or_a_refusal() -> None:
     retries = Retries(2.0)
-    retries.begun(0.0)
+    retries.started(0.0)
     retries.ended(1.0)
-    assert not retries.in_vain
+    assert not retries.hopeless
     retries.ended(2.0, refused=True)
-    assert retries.in_vain
-    retries.begun(3.0)
-    retries.ended(4.0 + MAX_SECONDS)  # it had lasted
-    assert not retries.in_vain
-    retries.begun(40.0)
+    assert retries.hopeless
+    retries.started(3.0)
+    retries.ended(4.0 + MAX_SECONDS)  # it had run for long
+    assert not retries.hopeless
+    retries.started(40.0)
     retries.ended(41.0)
-    assert retries.in_vain
+    assert retries.hopeless
 
 
-def test_what_fails_again_and_again_is_tried_ever_later_and_told_twice() -> None:
-    retries, now, waits = Retries(2.0), 0.0, []
+def test_retries_come_ever_later_and_only_two_failures_in_a_row_are_reported() -> None:
+    retries, now, delays = Retries(2.0), 0.0, []
     for _ in range(6):
-        retries.begun(now)
-        told = retries.ended(now)
-        waits.append((next(seconds for seconds in range(100) if retries.due(now + seconds)), told))
-        now += waits[-1][0]
-    assert waits == [(2, True), (4, True), (8, False), (16, False), (30, False), (30, False)]
-    retries.begun(now)
-    assert retries.ended(now + MAX_SECONDS + 1.0)  # it had lasted
+        retries.started(now)
+        reported = retries.ended(now)
+        delays.append((next(seconds for seconds in range(100) if retries.due(now + seconds)), reported))
+        now += delays[-1][0]
+    assert delays == [(2, True), (4, True), (8, False), (16, False), (30, False), (30, False)]
+    retries.started(now)
+    assert retries.ended(now + MAX_SECONDS + 1.0)  # it had run for long
     assert retries.due(now + MAX_SECONDS + 3.0)
 
 
-def test_the_work_of_many_lost_hosts_is_not_piled_onto_the_others_at_once() -> None:
-    losses = Losses()
-    losses.lost(0.0)
-    assert not losses.hold(0.0, num_hosts=1)  # one of two: the other takes over
-    losses.lost(1.0)
-    assert losses.hold(1.0, num_hosts=5)  # two of seven
-    assert not losses.hold(1.0 + HOLD_SECONDS, num_hosts=5)
-    assert not losses.hold(1.0, num_hosts=8)  # two of ten
-    losses.lost(62.0)  # the others are forgotten
-    assert not losses.hold(62.0, num_hosts=4)
+@pytest.fixture
+def orphan() -> Iterator[subprocess.Popen[bytes]]:
+    """A process with the command line of an agent, which does not end by itself."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read()", MODULE], stdin=subprocess.PIPE
+    )
+    yield process
+    process.kill()
+    process.communicate()
 
 
-def test_a_host_begins_a_few_workers_anew_at_a_time() -> None:
-    starts = Starts()
-    assert all(starts.begin("a", ("actors", index), 0.0) for index in range(MAX_AT_ONCE))
-    assert not starts.begin("a", ("actors", 9), 1.0)
-    assert starts.begin("b", ("actors", 9), 1.0)
-    starts.over("a", ("actors", 2))
-    assert starts.begin("a", ("actors", 10), 2.0)
-    assert not starts.begin("a", ("actors", 11), 2.0)
-    assert starts.begin("a", ("actors", 11), START_SECONDS)  # the first hang
+@pytest.fixture
+def record(orphan: subprocess.Popen[bytes], tmp_path: Path) -> Path:
+    path = tmp_path / "agent.json"
+    record_agent(orphan.pid, path)
+    return path
 
 
-def test_a_run_without_hosts_waits_for_a_while_and_gives_up() -> None:
-    losses = Losses()
-    assert not losses.deserted(0.0, num_hosts=1)
-    assert not losses.deserted(1.0, num_hosts=0)
-    assert not losses.deserted(1.0 + DESERTED_SECONDS, num_hosts=0)
-    assert losses.deserted(1.1 + DESERTED_SECONDS, num_hosts=0)
-    assert not losses.deserted(70.0, num_hosts=1)
-    assert not losses.deserted(100.0, num_hosts=0)
+def next_engine(record: Path) -> ManualEngine:
+    """The engine of a controller that takes over the run."""
+    engine = ManualEngine(record.with_name("agent.log"), record=record, attach=True)
+    engine.start(NO_CONTROLLER, bytes(32))
+    return engine
+
+
+def test_an_orphan_agent_is_watched_and_replaced_when_it_ends(orphan: subprocess.Popen[bytes], record: Path) -> None:
+    before, engine = record.read_bytes(), next_engine(record)
+    assert engine.poll() is None
+    orphan.kill()
+    problem = until(engine.poll)
+    assert "the agent of this host ended (exit code unknown)" in problem
+    until(lambda: record.read_bytes() != before, engine.poll)
+    engine.close()
+
+
+def test_an_orphan_agent_that_hangs_is_killed(
+    orphan: subprocess.Popen[bytes], record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manual, "CLOSE_SECONDS", 0.01)
+    engine = next_engine(record)
+    engine.close()
+    assert orphan.poll() is None, "the run was not taken over yet"
+    engine.poll()
+    engine.close()
+    assert orphan.wait() == -9
+
+
+def test_a_process_that_reuses_the_id_of_an_agent_is_not_taken_for_it(record: Path) -> None:
+    found = find_agent(record)
+    assert isinstance(found, OrphanAgent)
+    found.close()
+    known = json.loads(record.read_bytes())
+    record.write_text(json.dumps({**known, "start_ticks": known["start_ticks"] + 1}))
+    assert find_agent(record) is None
+
+
+def test_no_agent_is_started_if_the_previous_one_may_still_run(record: Path) -> None:
+    record.write_bytes(b"half a rec")
+    with pytest.raises(OSError, match="is not the record of an agent"):
+        find_agent(record)
+    engine = next_engine(record)
+    assert engine.poll() is None
+    assert engine.poll() is None
+    engine.close()
+    assert record.read_bytes() == b"half a rec"

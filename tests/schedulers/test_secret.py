@@ -1,4 +1,4 @@
-"""The file with the join secret: made once, by whoever comes first."""
+"""The file with the join secret."""
 
 from __future__ import annotations
 
@@ -18,17 +18,26 @@ def test_a_secret_is_made_once_and_found_again(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_of_two_who_begin_at_once_both_get_the_secret_of_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, theirs = tmp_path / "secret", bytes(range(32))
+def test_two_runs_that_start_at_once_get_the_same_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, other = tmp_path / "secret", bytes(range(32))
 
-    def meanwhile(size: int) -> bytes:
+    def make_other_meanwhile(size: int) -> bytes:
         assert not path.exists(), "others would read half a secret"
-        path.write_bytes(theirs)
+        path.write_bytes(other)
         path.chmod(0o600)
         return bytes(size)
 
-    monkeypatch.setattr(secrets, "token_bytes", meanwhile)
-    assert find_or_make_secret(path) == theirs
+    monkeypatch.setattr(secrets, "token_bytes", make_other_meanwhile)
+    assert find_or_make_secret(path) == other
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("content", "mode", "found"), [(b"short", 0o600, "found 5;"), (bytes(32), 0o644, "mode 644")])
+def test_a_file_that_is_no_secret_or_is_readable_by_others_is_refused(
+    tmp_path: Path, content: bytes, mode: int, found: str
+) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(content)
+    path.chmod(mode)
+    with pytest.raises(PermissionError, match=found):
+        read_secret(path)

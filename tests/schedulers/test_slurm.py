@@ -1,3 +1,5 @@
+"""Slurm: the layout of a job, the commands, the engine and its agents."""
+
 from __future__ import annotations
 
 import itertools
@@ -14,13 +16,12 @@ from srl.api.experiment import Resources, WorkerGroup
 from srl.schedulers.agent.join import REFUSED
 from srl.schedulers.agent.secret import find_or_make_secret
 from srl.schedulers.engines import slurm
-from srl.schedulers.engines.slurm import Node, SlurmEngine, lost_controller, nodes_of_job, requeue_the_rest
+from srl.schedulers.engines.components import Component, components
+from srl.schedulers.engines.slurm import Node, SlurmEngine, lost_controller, nodes_of_job, requeue_other_components
 from srl.schedulers.engines.slurm_commands import (
-    Component,
     SlurmError,
     batch_script,
     check_slurm,
-    components,
     job_state,
     job_states,
 )
@@ -34,7 +35,7 @@ def test_groups_that_need_the_same_kind_of_node_share_a_component() -> None:
     assert components([group("trainers", 1), group("actors", 6)], 3) == [Component(3, 3)]
 
 
-def test_a_group_with_gpus_gets_a_node_of_its_own_and_the_others_the_rest() -> None:
+def test_groups_with_gpus_get_one_node_and_the_others_the_rest() -> None:
     groups = [group("trainers", 1, gpu=1, cpu=4), group("policies", 2, gpu=0.5), group("actors", 8, memory_mb=100)]
     assert components(groups, 3) == [Component(1, 6, gpus=2), Component(2, 4, memory_mb=400)]
 
@@ -47,17 +48,17 @@ def test_more_kinds_of_nodes_than_hosts_are_refused() -> None:
     assert [part.constraint for part in components(groups, 3)] == ["", "", "bigmem"]
 
 
-def test_one_host_with_a_gpu_is_enough_for_those_who_need_none() -> None:
+def test_groups_without_a_gpu_share_the_only_host_with_one() -> None:
     groups = [group("trainers", 1, gpu=0.5), group("policies", 3, gpu=0.5 / 3), group("actors", 4)]
     assert components(groups, 1) == [Component(1, 8, gpus=1)]
 
 
-def test_a_node_is_large_enough_for_whole_workers() -> None:
+def test_a_node_can_hold_its_workers() -> None:
     assert components([group("trainers", 1, memory_mb=8000), group("actors", 3)], 2) == [Component(2, 2, 0, 8000)]
     assert components([group("actors", 3, cpu=2)], 2) == [Component(2, 4)]  # 3 CPUs each would do for two of them
 
 
-def test_the_script_of_a_heterogeneous_job_says_everything_once() -> None:
+def test_the_script_of_a_heterogeneous_job_has_common_options_once() -> None:
     parts = [Component(1, 4, gpus=1), Component(2, 8, memory_mb=100, constraint="fast")]
     text = batch_script("r", parts, Path("/runs/r/log"), ["python", "-m", "x", "a b"], "gpu", ["time=1:00"])
     first, second = text.split("#SBATCH hetjob\n")
@@ -76,7 +77,7 @@ def put(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_a_missing_engine_and_a_missing_partition_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_a_missing_slurm_and_a_missing_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SlurmError, match="Slurm is not installed here"):
         check_slurm("")
@@ -90,7 +91,7 @@ def test_a_missing_engine_and_a_missing_partition_are_named(tmp_path: Path, monk
         check_slurm("")
 
 
-def test_nodes_are_read_from_what_slurm_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_are_read_from_the_variables_that_slurm_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     put(tmp_path, "scontrol", 'test "$3" = "a[1-2]" && echo a1 && echo a2 || echo "$3"')
     plain = {"SLURM_JOB_NODELIST": "a[1-2]", "SLURM_CPUS_PER_TASK": "3"}
@@ -116,16 +117,16 @@ def test_a_job_without_its_batch_node_has_lost_its_controller(tmp_path: Path, mo
     put(tmp_path, "scontrol", f'case "$*" in *job*) {het};; *) test "$3" = x && echo a || echo b;; esac')
     assert not lost_controller("7")
     put(tmp_path, "scontrol", "exit 1")
-    assert not lost_controller("7")  # Slurm does not answer: that says nothing
+    assert not lost_controller("7")  # no answer of Slurm is no evidence
 
 
-def test_an_agent_tries_until_slurm_says_that_the_controller_is_lost_and_takes_the_job_back(
+def test_an_agent_retries_until_slurm_reports_that_the_controller_is_lost_and_requeues_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """However old it is by then: Slurm needs minutes to notice."""
+    """It has no deadline, because Slurm needs minutes to notice."""
     hours = itertools.count(0.0, 3600.0)
     monkeypatch.setattr(slurm, "time", SimpleNamespace(monotonic=lambda: next(hours)))
-    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(slurm, "QUERY_SECONDS", 0.0)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     calls = f"echo $1 >> {tmp_path}/calls; n=$(grep -c -e $1 {tmp_path}/calls)"
@@ -133,33 +134,33 @@ def test_an_agent_tries_until_slurm_says_that_the_controller_is_lost_and_takes_t
     again = 'test $n -ge 2 || { echo "Job is being requeued" >&2; exit 1; }'
     put(tmp_path, "scontrol", f'{calls}; case "$*" in *job*) {job};; requeue*) {again};; *) echo b;; esac')
     find_or_make_secret(tmp_path / "secret")
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
         assert slurm.main(address, str(tmp_path / "secret"), "b", "1") == 1
     assert (tmp_path / "calls").read_text().split().count("requeue") == 2
-    said = capsys.readouterr().out
-    assert said.count("no controller at") == 4
-    assert "Job is being requeued" in said
-    (tmp_path / "secret").unlink()  # the run is over, and no Slurm ends us
+    printed = capsys.readouterr().out
+    assert printed.count("no controller at") == 4
+    assert "Job is being requeued" in printed
+    (tmp_path / "secret").unlink()  # the run is over, but Slurm does not end the agent
     assert slurm.main(address, str(tmp_path / "secret"), "b", "1") == REFUSED
     assert "no join secret" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("size", "restarts", "queued"), [("2", 1, True), ("2", 0, False), ("", 1, False)])
-def test_components_are_queued_again_with_the_first_of_them_and_never_otherwise(
+def test_components_are_requeued_only_if_slurm_has_requeued_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str, restarts: int, queued: bool
 ) -> None:
-    """A job that was cancelled must not come back."""
+    """A canceled job must not come back."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     job = f'echo "JobId=7 Restarts={restarts}"; echo "JobId=8 Restarts=5"'
     again = f"touch {tmp_path}/queued; echo 'Job is pending execution' >&2; exit 1"
     put(tmp_path, "scontrol", f'case "$1" in requeue) {again};; *) {job};; esac')
-    requeue_the_rest({"SLURM_JOB_ID": "7", **({"SLURM_HET_SIZE": size} if size else {})})
+    requeue_other_components({"SLURM_JOB_ID": "7", **({"SLURM_HET_SIZE": size} if size else {})})
     assert (tmp_path / "queued").exists() is queued
 
 
-def test_of_a_heterogeneous_job_the_component_counts_that_can_never_begin(
+def test_the_state_of_a_heterogeneous_job_is_that_of_a_component_that_can_never_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
@@ -169,16 +170,16 @@ def test_of_a_heterogeneous_job_the_component_counts_that_can_never_begin(
     assert job_state("9") == ("", "")
 
 
-def test_the_step_of_a_lost_node_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_step_of_a_lost_node_does_not_delay_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "srun", f"trap '' TERM; echo $$ > {tmp_path}/pid; sleep 1000 & wait; wait")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(slurm, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(slurm, "CLOSE_SECONDS", 0.0)
     engine = SlurmEngine([Node("n0", 1, "", None)], tmp_path, tmp_path / "secret")
     engine.start("127.0.0.1:1", b"")
-    group = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the step began"))
+    group = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the step to start"))
     engine.close()
     left = [process for process in psutil.process_iter() if _in_group(process.pid, group)]
-    wait_for(lambda: not any(process.is_running() for process in left), "all of the step is gone")
+    wait_for(lambda: not any(process.is_running() for process in left), "the end of the step")
 
 
 def _in_group(process: int, group: int) -> bool:

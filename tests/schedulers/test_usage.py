@@ -1,4 +1,4 @@
-"""What a process takes, however often somebody asks."""
+"""Resources that a process uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from srl.api.scheduler import Usage
 from srl.schedulers.local.usage import UsageMeters
 
 
-def test_a_stopped_process_is_known_and_two_questions_at_once_have_one_answer() -> None:
+def test_a_stopped_process_is_detected_and_two_queries_at_once_get_one_measurement() -> None:
     meters = UsageMeters("host")
     child = subprocess.Popen(["sleep", "100"])
     try:

@@ -1,15 +1,17 @@
-"""Agents that are played by hand: what they say to a real controller's end, and what they are told."""
+"""Fake agents that exchange messages with a real fleet or scheduler."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import srl
-from srl.api.scheduler import Event
+from srl.api.scheduler import Engine, Event
 from srl.api.transport import Channel, Listener
-from srl.schedulers.hosts.fleet import Hosting
-from srl.schedulers.hosts.messages import AGENTS, Join, Messages, Rejoin, Relay, Welcome, codec
+from srl.schedulers.hosts.fleet import AgentSettings
+from srl.schedulers.hosts.messages import AGENTS, Join, Messages, Rejoin, RelayAddress, Welcome, codec
+from srl.schedulers.hosts.replicas import Retention
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
 from srl.testing.contexts import until
@@ -19,24 +21,24 @@ JOIN_SECRET = b"another secret of 32 bytes ....."
 SECRET = b"a secret of thirty-two bytes ..."
 
 
-def hello(name: str, version: str | None = None, gpus: float = 0.0) -> Join:
+def join_message(name: str, version: str | None = None, gpus: float = 0.0) -> Join:
     return Join(name, version or srl.__version__, 0, 2.0, gpus, 1000)
 
 
-class Nobody:
-    """An engine whose agents come by themselves; what happens to them is written by the test."""
+class FakeEngine(Engine):
+    """An engine that starts nothing. Tests set the problems that it reports."""
 
     def __init__(self) -> None:
         self.problem: str | None = None
-        self.vain = False
+        self.failed = False
 
     def start(self, address: str, secret: bytes) -> None: ...
 
     def poll(self) -> str | None:
         return self.problem
 
-    def in_vain(self) -> bool:
-        return self.vain
+    def start_failed(self) -> bool:
+        return self.failed
 
     def hint(self, address: str) -> str:
         return "wait"
@@ -44,8 +46,8 @@ class Nobody:
     def close(self) -> None: ...
 
 
-class Played:
-    """The controller's end is made by who inherits from this, with `listener`, and polled by `poll`."""
+class FakeAgents:
+    """Connects fake agents. A subclass makes the controller's end with `listener`, and polls it in `poll`."""
 
     def __init__(self) -> None:
         self.transport = TcpTransport(JOIN_SECRET, AGENTS, encrypt=True, codec=codec)
@@ -55,12 +57,14 @@ class Played:
     def poll(self) -> None:
         raise NotImplementedError
 
-    def dial(self, join: Join | Rejoin) -> Channel:
+    def connect(self, join: Join | Rejoin) -> Channel:
         channel = self.transport.connect(self.address, Messages)
         channel.send(join)
         return channel
 
-    def hear(self, channel: Channel, *kinds: type[Any]) -> Any:
+    def receive(self, channel: Channel, *kinds: type[Any]) -> Any:
+        """Wait for the next message of these kinds."""
+
         def next_of_kind() -> Any:
             channel.flush()
             while (received := channel.receive()) is not None:
@@ -71,14 +75,30 @@ class Played:
         return until(next_of_kind, self.poll)
 
 
-class PlayedHosts(Played):
-    """A scheduler over hosts that are played."""
+class FakeHosts(FakeAgents):
+    """A real scheduler whose hosts are fake."""
 
-    def __init__(self, logs: Path, hosting: Hosting) -> None:
+    def __init__(
+        self,
+        logs: Path,
+        settings: AgentSettings,
+        retention: Retention | None = None,
+        takeover: Mapping[str, int] | None = None,
+    ) -> None:
         super().__init__()
         self.memory = RunMemory.create(["policy"])
-        self.engine = Nobody()
-        self.scheduler = HostsScheduler(hosting, self.memory, self.listener, JOIN_SECRET, self.engine, 1, logs)
+        self.engine = FakeEngine()
+        self.scheduler = HostsScheduler(
+            settings,
+            self.memory,
+            self.listener,
+            JOIN_SECRET,
+            self.engine,
+            1,
+            logs,
+            retention=retention,
+            takeover=takeover,
+        )
         self.events: list[Event] = []
         self.channels: list[Channel] = []
 
@@ -86,10 +106,10 @@ class PlayedHosts(Played):
         self.events += self.scheduler.poll(0.0)
 
     def join(self, join: Join) -> Channel:
-        channel = self.dial(join)
+        channel = self.connect(join)
         self.channels.append(channel)
-        self.hear(channel, Welcome)
-        channel.send(Relay(f"tcp:{join.host}:1"))
+        self.receive(channel, Welcome)
+        channel.send(RelayAddress(f"tcp:{join.host}:1"))
         return channel
 
     def close(self) -> None:

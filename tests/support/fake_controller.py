@@ -1,18 +1,18 @@
-"""A controller that is played by hand, as an agent's line sees it."""
+"""A fake controller, as the connection of an agent sees it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from srl.api.transport import ChannelClosed, Message
-from srl.schedulers.agent.connection import ControllerLine
+from srl.schedulers.agent.connection import ControllerConnection
 from srl.schedulers.hosts.messages import Welcome
 
 WELCOME = Welcome("run", "host", b"", [], [], [], False, 60.0)
 
 
-class Line:
-    """A channel whose other end is written by the test."""
+class FakeChannel:
+    """A channel whose incoming messages are given by the test."""
 
     shares_memory = False
     peer = "the controller"
@@ -42,6 +42,7 @@ class Line:
         pass
 
 
-def line_to(first: Line, *others: Line, headless: float = 60.0) -> ControllerLine:
-    waiting = list(others)
-    return ControllerLine(first, lambda: waiting.pop(0), headless, lambda channel: None)
+def connection_to(first: FakeChannel, *others: FakeChannel, headless: float = 60.0) -> ControllerConnection:
+    """A connection over `first`, which reconnects over the others."""
+    remaining = list(others)
+    return ControllerConnection(first, lambda: remaining.pop(0), headless, lambda channel: None)

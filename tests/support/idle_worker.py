@@ -1,4 +1,4 @@
-"""A worker that does nothing, for tests of what starts workers."""
+"""Workers that do nothing, for tests of schedulers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class IdleConfig(WorkerConfig):
 
 
 @dataclass(frozen=True)
-class TellingConfig(WorkerConfig):
-    """The same, but it tells which versions of the policy it finds."""
+class VersionReporterConfig(WorkerConfig):
+    """Reports the versions of the policy that it finds."""
 
     def build(self, context: Context) -> Idle:
         context.report(Notice(str(context.parameters("policy").versions())))

@@ -68,7 +68,7 @@ class Terminal:
         """Another host joins a run over hosts: its agent, once the run has seen it. The run's own host always comes
         first, because who comes first is given the first worker."""
         command.wait(lambda status: " joined: " in " ".join(status["messages"]), "the run's own host joined")
-        address = wait_for(self.left_by_controller, "the run says where to join")["address"]
+        address = wait_for(self.left_by_controller, "the run says where to join")["cluster"]["address"]
         agent = self.start("agent", address, "--host", host, "--secret-file", str(self.secret), *arguments)
         command.wait(lambda status: f"host {host} joined" in " ".join(status["messages"]), f"{host} joined")
         return agent

@@ -27,7 +27,7 @@ def test_workers_outlive_their_controller_and_another_takes_them_over(terminal: 
     before = command.wait(lambda status: status["steps"] > 500 and terminal.left_by_controller(), "it learns")
     twice = attach(terminal).end()
     assert twice.code == 2
-    assert "run is going on" in twice.err
+    assert "run is already running" in twice.err
     command.signal(signal.SIGKILL)
     command.end()
 

@@ -1,4 +1,4 @@
-"""A run over two hosts, in short: both are this machine, but share no runtime directory and talk over TCP."""
+"""Runs over hosts. Both hosts are this machine, but they share no runtime directory and communicate over TCP."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def hosts(status: dict[str, Any]) -> dict[str, str]:
     return {worker["name"]: worker["host"] for worker in status["workers"]}
 
 
-def test_a_run_over_two_hosts_goes_on_when_one_is_lost_and_leaves_nothing(terminal: Terminal) -> None:
+def test_a_run_over_two_hosts_survives_the_loss_of_one_and_leaves_nothing_behind(terminal: Terminal) -> None:
     shape = ("--hosts", "2", "--hosts-timeout", "600", "--actors", "3", "--inference", "host", "--policies", "1")
     command = terminal.train_over_hosts(*GENTLE, *LONG, *shape)
-    assert_told_what_keeps_hosts_from_joining(terminal)
+    assert_join_errors_say_what_is_wrong(terminal)
     second = terminal.join(command, "second", "--cpus", "3")
     status = command.wait_for_steps(500)
     places = hosts(status)
     assert len(set(places.values())) == 2, places
     assert all(worker["rss_mb"] > 1 for worker in status["workers"])
     secret = terminal.secret.read_bytes()
-    assert_not_told(terminal, secret)
+    assert_not_visible(terminal, secret)
 
     second.signal(signal.SIGKILL)
     second.end()
@@ -46,16 +46,16 @@ def test_a_run_over_two_hosts_goes_on_when_one_is_lost_and_leaves_nothing(termin
     command.wait_for_steps(after["steps"] + 500)
 
     third = terminal.join(command, "third", "--cpus", "4")
-    crowd = max(0, len(places) - len(os.sched_getaffinity(0)))
+    crowded = max(0, len(places) - len(os.sched_getaffinity(0)))
     command.wait(
-        lambda status: list(hosts(status).values()).count("third") == crowd,
+        lambda status: list(hosts(status).values()).count("third") == crowded,
         "workers that shared the CPUs of the first host moved to the third",
     )
     assert "actors: 3 -> 4" in terminal.run("scale", "run", "actors=+1").out
     command.wait(lambda status: worker(status, "actors/3")["host"] == "third", "the new actor is on the new host")
     refused = terminal.run("scale", "run", "actors=+99")
     assert refused.code == 2
-    assert "no room is left" in refused.err
+    assert "no host has room for" in refused.err
 
     assert terminal.run("stop", "run").code == 0
     assert command.end().code == 130
@@ -65,8 +65,8 @@ def test_a_run_over_two_hosts_goes_on_when_one_is_lost_and_leaves_nothing(termin
     assert_not_in_files(terminal.root, secret)
 
 
-def assert_not_told(terminal: Terminal, secret: bytes) -> None:
-    """No process shows it to others of this machine."""
+def assert_not_visible(terminal: Terminal, secret: bytes) -> None:
+    """The secret is in no command line and no environment."""
     for process in terminal.processes():
         for what in ("cmdline", "environ"):
             try:
@@ -85,13 +85,13 @@ def assert_not_in_files(root: Path, secret: bytes) -> None:
             assert secret.hex().encode() not in content, path
 
 
-def assert_told_what_keeps_hosts_from_joining(terminal: Terminal) -> None:
-    nobody = terminal.run("agent", f"127.0.0.1:{free_port()}", "--secret-file", "/nonexistent")
-    assert nobody.code == 2
-    assert "no join secret at /nonexistent" in nobody.err
+def assert_join_errors_say_what_is_wrong(terminal: Terminal) -> None:
+    without_secret = terminal.run("agent", f"127.0.0.1:{free_port()}", "--secret-file", "/nonexistent")
+    assert without_secret.code == 2
+    assert "no join secret at /nonexistent" in without_secret.err
 
     secret = terminal.secret
-    wait_for(secret.exists, "the run made a secret")
+    wait_for(secret.exists, "the secret of the run")
     assert secret.stat().st_mode & 0o777 == 0o600
     gone = terminal.run("agent", f"127.0.0.1:{free_port()}", "--secret-file", str(secret), "--patience", "0")
     assert gone.code == 2
@@ -100,7 +100,7 @@ def assert_told_what_keeps_hosts_from_joining(terminal: Terminal) -> None:
     foreign = terminal.root.parent / "foreign"
     foreign.write_bytes(os.urandom(32))
     foreign.chmod(0o644)
-    address = wait_for(terminal.left_by_controller, "the run says where to join")["address"]
+    address = wait_for(terminal.left_by_controller, "an address to join")["cluster"]["address"]
     assert "mode 600" in terminal.run("agent", address, "--secret-file", str(foreign)).err
     foreign.chmod(0o600)
     wrong = terminal.run("agent", address, "--secret-file", str(foreign))
@@ -108,7 +108,7 @@ def assert_told_what_keeps_hosts_from_joining(terminal: Terminal) -> None:
     assert "join secrets differ" in wrong.err
 
 
-def test_a_run_whose_hosts_do_not_come_says_what_to_run_on_them(terminal: Terminal) -> None:
+def test_a_run_whose_hosts_do_not_join_says_what_to_run_on_them(terminal: Terminal) -> None:
     ended = terminal.train_over_hosts(*GENTLE, *LONG, "--hosts", "2", "--hosts-timeout", "1").end()
     assert ended.code == 1, ended.text
     assert "of 2 hosts joined within 1 s" in ended.err
@@ -119,4 +119,4 @@ def test_a_run_whose_hosts_do_not_come_says_what_to_run_on_them(terminal: Termin
 def test_resources_that_no_host_has_are_refused_at_once(terminal: Terminal) -> None:
     ended = terminal.train_over_hosts(*GENTLE, *LONG, "--actors", str(psutil.cpu_count() + 5)).end()
     assert ended.code == 1
-    assert "no room is left for actors/" in ended.err
+    assert "no host has room for actors/" in ended.err

@@ -43,7 +43,7 @@ def test_a_job_is_followed_resized_stopped_and_resumed_where_its_node_was_lost(
             assert secret not in Path(f"/proc/{process.pid}/{what}").read_bytes()
     refused = terminal.run("scale", "run", "actors=+9", *root)
     assert refused.code == 2
-    assert "no room is left" in refused.err
+    assert "no host has room for" in refused.err
     assert "actors: 3 -> 2" in terminal.run("scale", "run", "actors=2", *root).out
     wait_for(lambda: checkpoints.latest(run / "checkpoints"), "a checkpoint")
 
@@ -68,7 +68,7 @@ def test_a_job_is_followed_resized_stopped_and_resumed_where_its_node_was_lost(
     assert not (run / "cluster" / "secret").exists()
     shown = terminal.run("logs", "run", *root).out
     assert "slurm: host n1 joined" in shown
-    assert "agent-n1: n1 serves run" in shown
+    assert "agent-n1: n1 joined run" in shown
     assert "no log of 'actor'" in terminal.run("logs", "run", "actor", *root).err
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from srl.api.experiment import WorkerGroup
+from srl.api.scheduler import Engine
 from srl.api.transport import Listener
 from srl.controller.control_socket import remote_listener
 from srl.controller.takeover import ControllerState
@@ -16,14 +17,13 @@ from srl.experiments.graph.standard import pool_of
 from srl.experiments.options.train_options import TrainOptions
 from srl.populations.pool import Pool
 from srl.schedulers.agent.secret import DEFAULT, find_or_make_secret
-from srl.schedulers.engines.base import Engine
+from srl.schedulers.engines.components import components
 from srl.schedulers.engines.manual import ManualEngine
 from srl.schedulers.engines.ray import RayEngine
-from srl.schedulers.engines.slurm_commands import components
-from srl.schedulers.hosts.fleet import Hosting
+from srl.schedulers.hosts.fleet import AgentSettings
 from srl.schedulers.hosts.messages import AGENTS, Messages, codec
+from srl.schedulers.hosts.replicas import Retention
 from srl.schedulers.hosts.scheduler import HostsScheduler
-from srl.schedulers.hosts.version_archive import KeepUp
 from srl.schedulers.local.run_memory import RunMemory
 from srl.transports.tcp import TcpTransport
 
@@ -50,7 +50,7 @@ class ClusterSite:
     headless: float = 0.0
     """Seconds that its hosts go on without a controller."""
     attach: Mapping[str, int] | None = None
-    """Its hosts are there already, without a controller; `Hosting.attach` says what this means."""
+    """Given where the hosts are there already, without a controller: the `takeover` of `Fleet`."""
 
 
 def ground_of(
@@ -67,20 +67,17 @@ def ground_of(
         return None
     host, port = parse_address(attach.cluster.address if attach else cluster.bind)
     secret = find_or_make_secret(cluster.secret_file or DEFAULT)
-    note = logs.with_name("agent.json") if cluster.headless > 0 else None
-    by_hand = ManualEngine(logs / "agent.log", secret_file=cluster.secret_file, note=note, attach=attach is not None)
-    return ClusterSite(
-        by_hand, secret, host, port, headless=cluster.headless, attach=attach.cluster.reports if attach else None
-    )
+    record = logs.with_name("agent.json") if cluster.headless > 0 else None
+    manual = ManualEngine(logs / "agent.log", None, cluster.secret_file, record, attach is not None)
+    reports = attach.cluster.reports if attach else None
+    return ClusterSite(manual, secret, host, port, headless=cluster.headless, attach=reports)
 
 
 def hosts_scheduler(
     ground: ClusterSite, run: str, options: TrainOptions, memory: RunMemory, logs: Path, preload: tuple[str, ...]
 ) -> HostsScheduler:
     path, cluster = tuple(entry for entry in sys.path if entry), options.cluster
-    hosting = Hosting(
-        run, secrets.token_bytes(32), preload, path, cluster.encrypt, ground.headless, _keep_up(options), ground.attach
-    )
+    settings = AgentSettings(run, secrets.token_bytes(32), preload, path, cluster.encrypt, ground.headless)
     transport = TcpTransport(ground.join_secret, AGENTS, ground.host, ground.port, encrypt=True, codec=codec)
     try:
         listener = transport.listen("the controller", Messages)
@@ -88,12 +85,21 @@ def hosts_scheduler(
         ground.engine.close()  # it is connected to its cluster already
         raise
     return HostsScheduler(
-        hosting, memory, listener, ground.join_secret, ground.engine, cluster.hosts, logs, cluster.hosts_timeout
+        settings,
+        memory,
+        listener,
+        ground.join_secret,
+        ground.engine,
+        cluster.hosts,
+        logs,
+        cluster.hosts_timeout,
+        _retention(options),
+        ground.attach,
     )
 
 
-def _keep_up(options: TrainOptions) -> KeepUp | None:
-    """Which opponents a host has that joins late: those that the others have."""
+def _retention(options: TrainOptions) -> Retention | None:
+    """How a store keeps opponents, so that a host that joins late gets those that the others have."""
     pool = pool_of(options)
     return None if pool is None else lambda store: Pool(pool, store).refresh()
 

@@ -83,7 +83,8 @@ def refuse_if_going_on(run: RunDirectory) -> None:
     state, reason = slurm.job_state(job)
     if state not in slurm.OVER:
         raise RunDirectoryError(
-            f"{run.name} is job {job} of Slurm, {slurm.told(state, reason)}; end it with `srl stop {run.name}`"
+            f"{run.name} is job {job} of Slurm, {slurm.describe_state(state, reason)}; "
+            f"end it with `srl stop {run.name}`"
         )
 
 

@@ -33,7 +33,8 @@ from srl.experiments.session.session import Outcome, RunFailed
 from srl.experiments.session.slurm_queue import JOB, OUTCOME, End, take_back
 from srl.schedulers.agent.secret import find_or_make_secret
 from srl.schedulers.engines import slurm_commands as slurm
-from srl.schedulers.engines.slurm import SlurmEngine, nodes_of_job, own_address, requeue, requeue_the_rest
+from srl.schedulers.engines.components import components
+from srl.schedulers.engines.slurm import SlurmEngine, nodes_of_job, own_address, requeue, requeue_other_components
 from srl.storage.run_directory import RunDirectory, RunDirectoryError
 
 SCRIPT = "job.sh"
@@ -57,7 +58,7 @@ PREDECESSOR_SECONDS = 60.0
 
 def script_of(run: RunDirectory, experiment: Experiment, options: TrainOptions) -> str:
     """The batch script of a run."""
-    parts = slurm.components(experiment.groups, options.cluster.hosts)
+    parts = components(experiment.groups, options.cluster.hosts)
     command = [sys.executable, "-m", "srl.experiments.session.slurm_run", str(run.path)]
     cluster = options.cluster
     return slurm.batch_script(run.name, parts, run.logs / LOG, command, cluster.partition, cluster.slurm_options)
@@ -88,17 +89,18 @@ def begun_or_waiting(run: RunDirectory, job: str, seconds: float = SUBMIT_SECOND
             break
         if state != "PENDING" or reason not in ("", "None"):
             _refuse_hopeless(run, job, state, reason)
-            return slurm.told(state, reason)
+            return slurm.describe_state(state, reason)
         time.sleep(SUBMIT_LOOK_SECONDS)
     return ""
 
 
 def _refuse_hopeless(run: RunDirectory, job: str, state: str, reason: str) -> None:
-    if not slurm.hopeless(state, reason):
+    if not slurm.never_starts(state, reason):
         return
     end = End(
         "failed",
-        f"job {job}: {slurm.told(state, reason)}: this will never begin, so it was taken back. Ask for something else",
+        f"job {job}: {slurm.describe_state(state, reason)}: this will never begin, so it was taken back. "
+        "Ask for something else",
     )
     take_back(run.path / CLUSTER, job, end)
     raise RunFailed(end.reason)
@@ -145,7 +147,7 @@ class _Queue:
             self.message = f"job {self._job}: {error}"
             return True
         self._answered = now
-        self.message = f"job {self._job}: {slurm.told(state, reason)}"
+        self.message = f"job {self._job}: {slurm.describe_state(state, reason)}"
         _refuse_hopeless(self._run, self._job, state, reason)
         return state not in slurm.OVER
 
@@ -198,7 +200,7 @@ def conduct(path: Path) -> int:
         return _attempt(cluster) != attempt
 
     def ground(experiment: Experiment, options: TrainOptions) -> ClusterSite:
-        labels = [part.constraint for part in slurm.components(experiment.groups, options.cluster.hosts)]
+        labels = [part.constraint for part in components(experiment.groups, options.cluster.hosts)]
         nodes = nodes_of_job(os.environ, labels)
         engine = SlurmEngine(nodes, run.logs, cluster / SECRET)
         secret = find_or_make_secret(cluster / SECRET)
@@ -224,7 +226,7 @@ def conduct(path: Path) -> int:
             print("the job's time is up: it asks to be queued again", flush=True)
             requeue()
             return 0
-        requeue_the_rest()
+        requeue_other_components()
         return INTERRUPTED
     (cluster / OUTCOME).write_bytes(msgspec.json.encode(end))
     (cluster / SECRET).unlink(missing_ok=True)

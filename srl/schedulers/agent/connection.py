@@ -1,4 +1,4 @@
-"""The line from an agent to its controller. It may break: the agent and its workers go on, and dial again."""
+"""The connection of an agent to its controller. When it breaks, the agent and its workers go on, and it reconnects."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import msgspec
 
 from srl.api.transport import Channel, ChannelClosed, Message, PeerSilent
 from srl.base.tree import Array
-from srl.schedulers.hosts.messages import CONTROLLER_SILENCE, Gone, Heard, Refused, Welcome
+from srl.schedulers.hosts.messages import CONTROLLER_TIMEOUT, Welcome, WorkerExited, WorkerReport
 
-REDIAL_SECONDS = 0.5
+RECONNECT_SECONDS = 0.5
 ANSWER_SECONDS = 5.0
-MAX_KEPT = 100_000
-"""News that wait until a controller has written them down; of more, the oldest are lost."""
+MAX_REPORTS = 100_000
+"""Reports that are kept until a controller has recorded them; beyond that the oldest are lost."""
 
 
-class ControllerLine:
-    """Tells a controller whose process died from one that cannot be reached: the kernel of its host closes the
-    connections of a dead process. Then nobody else takes our workers' places, and they go on for `headless` seconds.
-    After silence somebody may: ChannelClosed is raised, and the workers must end."""
+class ControllerConnection:
+    """Distinguishes a controller whose process died from one that cannot be reached. The kernel closes the connections
+    of a dead process: then no other controller replaces our workers, and they go on for `headless` seconds. A
+    controller that is silent may be alive and replace them: ChannelClosed is raised, and the workers must end."""
 
     def __init__(
         self,
         channel: Channel,
-        dial: Callable[[], Channel],
+        connect: Callable[[], Channel],
         headless: float,
         watch: Callable[[Channel], None],
     ) -> None:
         self._channel: Channel | None = channel
-        self._dial = dial
+        self._connect = connect
         self._headless = headless
         self._watch = watch
-        self._heard = time.monotonic()
+        self._last_message = time.monotonic()
         self._lost_at = 0.0
-        self._dialled = 0.0
-        self._calling: Channel | None = None
-        self._news: deque[tuple[Heard | Gone, list[Array]]] = deque(maxlen=MAX_KEPT)
+        self._last_attempt = 0.0
+        self._pending: Channel | None = None
+        self._reports: deque[tuple[WorkerReport | WorkerExited, list[Array]]] = deque(maxlen=MAX_REPORTS)
         self._number = 0
         watch(channel)
 
@@ -48,7 +48,7 @@ class ControllerLine:
         return self._channel
 
     def send(self, message: Message, arrays: Sequence[Array] = ()) -> bool:
-        """False if nobody is there. This is for the present only."""
+        """Send a message that concerns only the present controller. Returns False if there is none."""
         if self._channel is not None:
             try:
                 self._channel.send(message, arrays)
@@ -57,19 +57,24 @@ class ControllerLine:
                 self._break(error)
         return False
 
-    def tell(self, news: Heard | Gone, arrays: Sequence[Array] = ()) -> bool:
-        """The same for news of workers. They are kept until they are `safe`, because a controller may die with what it
-        has just been sent: whoever takes its place hears them again."""
+    def report(self, report: WorkerReport | WorkerExited, arrays: Sequence[Array] = ()) -> bool:
+        """Send a report about a worker. It is kept until it is recorded, because a controller may die with messages
+        that it has just received: the next controller gets the report again."""
         self._number += 1
-        news = msgspec.structs.replace(news, number=self._number)
+        report = msgspec.structs.replace(report, number=self._number)
         if self._headless > 0:
-            self._news.append((news, list(arrays)))
-        return self.send(news, arrays)
+            self._reports.append((report, list(arrays)))
+        return self.send(report, arrays)
 
-    def forget(self, safe: int) -> None:
-        """News up to this number need not be repeated."""
-        while self._news and self._news[0][0].number <= safe:
-            self._news.popleft()
+    def discard(self, recorded: int) -> None:
+        """Discard reports up to this number, which the controller has recorded."""
+        while self._reports and self._reports[0][0].number <= recorded:
+            self._reports.popleft()
+
+    def repeat_reports(self) -> None:
+        """Send all reports to a new controller that the previous one may not have recorded."""
+        for report, arrays in self._reports:
+            self.send(report, arrays)
 
     def receive(self) -> Iterator[tuple[Message, list[Array]]]:
         while self._channel is not None:
@@ -81,10 +86,10 @@ class ControllerLine:
             except ChannelClosed as error:
                 self._break(error)
                 return
-            self._heard = time.monotonic()
+            self._last_message = time.monotonic()
             yield received[0], received[1]
-        if self._channel is not None and time.monotonic() - self._heard > CONTROLLER_SILENCE:
-            raise PeerSilent(f"nothing was heard from the controller for {CONTROLLER_SILENCE:.0f} s")
+        if self._channel is not None and time.monotonic() - self._last_message > CONTROLLER_TIMEOUT:
+            raise PeerSilent(f"no message from the controller for {CONTROLLER_TIMEOUT:.0f} s")
 
     def _break(self, error: ChannelClosed) -> None:
         assert self._channel is not None
@@ -94,58 +99,52 @@ class ControllerLine:
         self._channel = None
         self._lost_at = time.monotonic()
 
-    def redial(self, greeting: Callable[[], Message]) -> bool:
-        """Try to reach a controller again; True once it welcomed us. Raises ChannelClosed if there will be none, or it
-        does not know us any more."""
+    def reconnect(self, rejoin: Callable[[], Message]) -> bool:
+        """Try to reach a controller; True once it has accepted us. Raises ChannelClosed when the time for that is over,
+        or when the controller has replaced our workers."""
         if self._channel is not None:
             return False
         now = time.monotonic()
-        if self._calling is None:
+        if self._pending is None:
             if now - self._lost_at > self._headless:
                 raise ChannelClosed(f"no controller came back within {self._headless:.0f} s")
-            if now - self._dialled < REDIAL_SECONDS:
+            if now - self._last_attempt < RECONNECT_SECONDS:
                 return False
-            self._dialled = now
+            self._last_attempt = now
             try:
-                self._calling = self._dial()
-                self._calling.send(greeting())
+                self._pending = self._connect()
+                self._pending.send(rejoin())
             except ChannelClosed:
-                self._hang_up()
+                self._close_pending()
                 return False
-        return self._answered(now)
+        return self._accepted(self._pending, now)
 
-    def _answered(self, now: float) -> bool:
-        assert self._calling is not None
+    def _accepted(self, pending: Channel, now: float) -> bool:
         try:
-            self._calling.flush()
-            received = self._calling.receive()
+            pending.flush()
+            received = pending.receive()
         except ChannelClosed:
-            self._hang_up()
+            self._close_pending()
             return False
         if received is None:
-            if now - self._dialled > ANSWER_SECONDS:
-                self._hang_up()
+            if now - self._last_attempt > ANSWER_SECONDS:
+                self._close_pending()
             return False
-        if isinstance(received[0], Refused) or not isinstance(received[0], Welcome):
-            self._hang_up()
+        if not isinstance(received[0], Welcome):
+            self._close_pending()
             raise ChannelClosed("the controller has replaced our workers")
-        self._channel, self._calling = self._calling, None
-        self._heard = now
-        self._watch(self._channel)
+        self._channel, self._pending = pending, None
+        self._last_message = now
+        self._watch(pending)
         return True
 
-    def repeat_news(self) -> None:
-        """What happened while there was no controller, and what the last one may not have dealt with."""
-        for news, arrays in self._news:
-            self.send(news, arrays)
-
-    def _hang_up(self) -> None:
-        if self._calling is not None:
-            self._calling.close()
-            self._calling = None
+    def _close_pending(self) -> None:
+        if self._pending is not None:
+            self._pending.close()
+            self._pending = None
 
     def close(self) -> None:
-        self._hang_up()
+        self._close_pending()
         if self._channel is not None:
             self._channel.close()
             self._channel = None

@@ -1,4 +1,4 @@
-"""How a host comes to serve a run: it dials the controller, says what it offers, and becomes an agent."""
+"""Joining a run: a host connects to the controller, reports its resources, and becomes an agent."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from srl.schedulers.agent.agent import Agent
 from srl.schedulers.hosts.messages import AGENTS, Join, Messages, Refused, Welcome, codec, own_version
 from srl.transports.tcp import PREFIX, TcpTransport
 
-JOIN_SECONDS = 30.0
-"""For an answer: a controller that takes a run over lets the run's own hosts in first."""
+ANSWER_SECONDS = 30.0
+"""Time for an answer to a join. A controller that takes over a run admits the hosts of the run first."""
 RETRY_SECONDS = 0.5
-REACH_SECONDS = 3.0
-AGAIN_SECONDS = 1.0
-"""The same for a controller that was there before: the kernel repeats itself ever more slowly, a new call is heard
-sooner when the network is back."""
-REDIAL_PATIENCE = 0.1
+CONNECT_SECONDS = 3.0
+REJOIN_CONNECT_SECONDS = 1.0
+"""Time to connect to a controller that was there before. The kernel repeats its attempts ever more slowly, so a new
+connection is answered sooner once the network is back."""
+RECONNECT_WAIT = 0.1
 REFUSED = 2
-"""The exit code of an agent that was not let in."""
+"""Exit code of an agent that the controller refused."""
 
 
 class JoinError(ConnectionError):
-    """The controller does not want this host; the message says why."""
+    """The controller refused this host; the message says why."""
 
 
-class Unreachable(JoinError):
-    """Nobody is there."""
+class NoController(JoinError):
+    """No controller can be reached at the address."""
 
 
 @dataclass(frozen=True)
-class Offer:
-    """What this host gives to a run. None: all that it has."""
+class HostResources:
+    """Resources that a host provides to a run. None: all that it has."""
 
     host: str = ""
     cpus: float | None = None
@@ -53,7 +53,7 @@ class Offer:
     memory_mb: int | None = None
     labels: tuple[str, ...] = ()
 
-    def join(self) -> Join:
+    def join_message(self) -> Join:
         cpus = float(len(os.sched_getaffinity(0))) if self.cpus is None else self.cpus
         memory_mb = psutil.virtual_memory().total >> 20 if self.memory_mb is None else self.memory_mb
         host = self.host or socket.gethostname().split(".")[0]
@@ -68,69 +68,77 @@ def _num_gpus() -> int:
     return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
-def join(address: str, secret: bytes, offer: Offer, reach: float = REACH_SECONDS) -> Agent:
+def join(address: str, secret: bytes, resources: HostResources, connect_seconds: float = CONNECT_SECONDS) -> Agent:
     """Become an agent of the run whose controller listens at `address` (`host:port`). Raises JoinError."""
-    where = f"{PREFIX}{address.removeprefix(PREFIX)}"
-    transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, connect_wait=reach, connect_timeout=reach)
+    endpoint = f"{PREFIX}{address.removeprefix(PREFIX)}"
+    transport = TcpTransport(
+        secret, AGENTS, encrypt=True, codec=codec, connect_wait=connect_seconds, connect_timeout=connect_seconds
+    )
     try:
-        channel = transport.connect(where, Messages)
+        channel = transport.connect(endpoint, Messages)
     except ChannelClosed as error:
-        raise Unreachable(f"no controller at {address}: {error}") from error
+        raise NoController(f"no controller at {address}: {error}") from error
     try:
-        channel.send(offer.join())
-        deadline = time.monotonic() + JOIN_SECONDS
+        channel.send(resources.join_message())
+        deadline = time.monotonic() + ANSWER_SECONDS
         while (received := channel.receive()) is None:
             if time.monotonic() > deadline:
-                raise JoinError(f"{address} did not answer within {JOIN_SECONDS:.0f} s: is it a controller of srl?")
+                raise JoinError(
+                    f"{address} did not answer within {ANSWER_SECONDS:.0f} s; check that it is the address of a run"
+                )
             channel.flush()
             select.select([channel], [], [], 0.1)
         message = received[0]
         if isinstance(message, Refused):
             raise JoinError(message.text)
         if not isinstance(message, Welcome):
-            raise JoinError(f"{address} does not behave as a controller")
-        again = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, connect_wait=REDIAL_PATIENCE)
-        return Agent(channel, message, channel.local_host, offer.join, lambda: again.connect(where, Messages))
+            raise JoinError(f"expected a welcome from {address}, found {type(message).__name__}: not a controller")
+        again = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, connect_wait=RECONNECT_WAIT)
+        return Agent(
+            channel, message, channel.local_host, resources.join_message, lambda: again.connect(endpoint, Messages)
+        )
     except PeerSilent as error:
         channel.close()
-        raise Unreachable(f"no controller at {address}: {error}") from error
+        raise NoController(f"no controller at {address}: {error}") from error
     except ChannelClosed as error:
         channel.close()
         raise JoinError(
-            f"{address} let us not in: {error}. The join secrets differ, or the run is over; --secret-file must be a "
-            "copy of the one where `srl train` runs"
+            f"{address} closed the connection: {error}. Either the join secrets differ (--secret-file must be a copy "
+            "of the file on the machine where `srl train` runs), or the run is over"
         ) from error
     except BaseException:
         channel.close()
         raise
 
 
-def keep_joining(address: str, secret: bytes, offer: Offer, patience: float, tell: Callable[[str], None]) -> int:
-    """Serve until the run is over, and join again when the connection is lost. Raises JoinError after `patience`
-    seconds in vain, at once if we are not wanted."""
-    deadline, reach = time.monotonic() + patience, REACH_SECONDS
+def keep_joining(
+    address: str, secret: bytes, resources: HostResources, patience: float, log: Callable[[str], None]
+) -> int:
+    """Serve until the run is over, and join again when the connection is lost. Raises JoinError if the controller
+    cannot be reached for `patience` seconds, or refuses this host."""
+    deadline, connect_seconds = time.monotonic() + patience, CONNECT_SECONDS
     while True:
         try:
-            agent = join(address, secret, offer, reach)
-        except Unreachable:
+            agent = join(address, secret, resources, connect_seconds)
+        except NoController:
             if time.monotonic() > deadline:
                 raise
             time.sleep(RETRY_SECONDS)
             continue
-        tell(f"{agent.host} serves {agent.run}")
+        log(f"{agent.host} joined run {agent.run}")
         with leaving_at_sigterm(agent):
             served = agent.serve()
         if served:
-            tell(f"{agent.host} left {agent.run} as it was asked to" if agent.leaving else f"{agent.run} is over")
+            log(f"{agent.host} left run {agent.run} as requested" if agent.leaving else f"run {agent.run} is over")
             return 0
-        tell(f"lost the controller of {agent.run}; its workers were ended. Trying to join again")
-        deadline, reach = time.monotonic() + patience, AGAIN_SECONDS
+        log(f"lost the controller of {agent.run}; ended its workers on this host and trying to join again")
+        deadline, connect_seconds = time.monotonic() + patience, REJOIN_CONNECT_SECONDS
 
 
 @contextlib.contextmanager
 def leaving_at_sigterm(agent: Agent) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are for the main thread
+        yield  # only the main thread handles signals
         return
     before = signal.signal(signal.SIGTERM, lambda *_: agent.leave())
     try:
@@ -139,28 +147,27 @@ def leaving_at_sigterm(agent: Agent) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-class Orders(msgspec.Struct):
-    """What a process that shall be an agent reads from its standard input: nothing of it is an argument."""
+class AgentInput(msgspec.Struct):
+    """Input of an agent process. It arrives on standard input, because arguments are visible to other users."""
 
     address: str
     secret: bytes
     host: str = ""
     cpus: float | None = None
     gpus: float | None = None
-    outlives: bool = False
-    """Does it go on when whoever started it dies?"""
+    outlives_parent: bool = False
 
 
 def main() -> None:
-    """The agent of the controller's own host, and those that engines start."""
-    orders = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Orders)
-    if not orders.outlives:
-        signal_on_parent_death(15)
+    """Run an agent that was started by a controller or an engine."""
+    given = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=AgentInput)
+    if not given.outlives_parent:
+        signal_on_parent_death(signal.SIGTERM)
     try:
-        agent = join(orders.address, orders.secret, Offer(orders.host, orders.cpus, orders.gpus))
+        agent = join(given.address, given.secret, HostResources(given.host, given.cpus, given.gpus))
     except JoinError as error:
         print(f"srl agent: {error}", file=sys.stderr)
-        sys.exit(1 if isinstance(error, Unreachable) else REFUSED)
+        sys.exit(1 if isinstance(error, NoController) else REFUSED)
     with leaving_at_sigterm(agent):
         served = agent.serve()
     sys.exit(0 if served else 1)

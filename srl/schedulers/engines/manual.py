@@ -1,8 +1,10 @@
-"""The engine without an engine: one agent on this host, the others are started by people with `srl agent`."""
+"""The engine for hosts that users add with `srl agent`. It starts only the agent of the controller's own host."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import signal
 import subprocess
 import sys
@@ -11,71 +13,75 @@ from pathlib import Path
 
 import msgspec
 
+from srl.api.scheduler import Engine
 from srl.base.errors import last_log_line
-from srl.schedulers.agent.join import REFUSED, Orders
-from srl.schedulers.engines.orphan_agent import MODULE, UNSEEN, OrphanAgent, find, write_down
+from srl.base.files import write_whole
+from srl.schedulers.agent.join import REFUSED, AgentInput
 from srl.schedulers.engines.retries import Retries
 
-GRACE_SECONDS = 5.0
+MODULE = "srl.schedulers.agent.join"
+CLOSE_SECONDS = 5.0
 FIRST_RETRY_SECONDS = 0.25
+UNKNOWN_STATUS = 256
+"""Stands for the exit code of a process that is not a child of this one."""
 
 
-class ManualEngine:
+class ManualEngine(Engine):
+    """The agent of this host writes into `log`. With a `record` file it outlives this process, and the next controller
+    finds it there. A controller that takes over a run sets `attach`."""
+
     def __init__(
         self,
         log: Path,
         cpus: float | None = None,
         secret_file: str = "",
-        note: Path | None = None,
+        record: Path | None = None,
         attach: bool = False,
     ) -> None:
-        """The agent of this host writes into `log`. With a `note` it outlives us, and our successor finds it there; we
-        are one if we `attach`."""
         self._log = log
         self._cpus = cpus
         self._secret_file = secret_file
-        self._note = note
+        self._record = record
         self._attach = attach
-        self._orders: Orders | None = None
+        self._input: AgentInput | None = None
         self._agent: subprocess.Popen[bytes] | OrphanAgent | None = None
         self._retries = Retries(FIRST_RETRY_SECONDS)
 
     def start(self, address: str, secret: bytes) -> None:
-        self._orders = Orders(address, secret, cpus=self._cpus, outlives=self._note is not None)
+        self._input = AgentInput(address, secret, cpus=self._cpus, outlives_parent=self._record is not None)
         if not self._attach:
-            self._launch(self._orders)
+            self._launch(self._input)
 
-    def _take_over(self, note: Path) -> None:
-        """Not before the run is ours: until then nothing of it may end with us."""
+    def _take_over(self, record: Path) -> None:
         try:
-            self._agent = find(note)
+            self._agent = find_agent(record)
         except OSError:
-            self._orders = None  # it may well be there: another one would be too many
+            self._input = None  # the agent may be running, and there must not be two
 
-    def _launch(self, orders: Orders) -> None:
-        agent = self._agent = start_agent(orders, self._log)
-        self._retries.begun(time.monotonic())
-        if self._note is not None:
-            with contextlib.suppress(OSError):  # it ended already, or the disk is full: then a successor does without
-                write_down(agent.pid, self._note)
+    def _launch(self, given: AgentInput) -> None:
+        agent = self._agent = start_agent(given, self._log)
+        self._retries.started(time.monotonic())
+        if self._record is not None:
+            with contextlib.suppress(OSError):  # it ended already, or the disk is full: then it cannot be taken over
+                record_agent(agent.pid, self._record)
 
     def poll(self) -> str | None:
-        """An agent of ours that ended is started again: nobody else would, and all workers may be waiting for it."""
-        if self._attach and self._note is not None:
+        """Start the agent again if it ended: no one else would, and all workers may be waiting for it."""
+        if self._attach and self._record is not None:  # not earlier: the run was not taken over yet
             self._attach = False
-            self._take_over(self._note)
+            self._take_over(self._record)
         now = time.monotonic()
         if self._agent is None:
-            if self._orders is not None and self._retries.due(now):
-                self._launch(self._orders)
+            if self._input is not None and self._retries.due(now):
+                self._launch(self._input)
         elif (status := self._agent.poll()) is not None:
             self._agent = None
             if self._retries.ended(now, refused=status == REFUSED):
-                return f"the agent of this host ended ({_how(status)}): {last_log_line(self._log)}"
+                return f"the agent of this host ended ({_describe(status)}): {last_log_line(self._log)}"
         return None
 
-    def in_vain(self) -> bool:
-        return self._retries.in_vain
+    def start_failed(self) -> bool:
+        return self._retries.hopeless
 
     def hint(self, address: str) -> str:
         option = f" --secret-file {self._secret_file}" if self._secret_file else ""
@@ -85,20 +91,20 @@ class ManualEngine:
         if self._agent is None:
             return
         try:
-            self._agent.wait(GRACE_SECONDS)
+            self._agent.wait(CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
             self._agent.kill()
             self._agent.wait()
 
 
-def _how(status: int) -> str:
-    if status == UNSEEN:
-        return "nobody saw how"
-    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"code {status}"
+def _describe(status: int) -> str:
+    if status == UNKNOWN_STATUS:
+        return "exit code unknown"
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
 
 
-def start_agent(orders: Orders, log: Path) -> subprocess.Popen[bytes]:
-    """An agent as a process of its own; what it must know goes through its standard input."""
+def start_agent(given: AgentInput, log: Path) -> subprocess.Popen[bytes]:
+    """Start an agent as a process in its own session; its input goes through its standard input."""
     with log.open("ab") as stream:
         agent = subprocess.Popen(
             [sys.executable, "-m", MODULE],
@@ -108,6 +114,76 @@ def start_agent(orders: Orders, log: Path) -> subprocess.Popen[bytes]:
             start_new_session=True,
         )
     assert agent.stdin is not None
-    agent.stdin.write(msgspec.msgpack.encode(orders))
+    agent.stdin.write(msgspec.msgpack.encode(given))
     agent.stdin.close()
     return agent
+
+
+class OrphanAgent:
+    """An agent that the previous controller started, with the methods of Popen that end a process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0.0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self._descriptor >= 0:
+            poller = select.poll()
+            poller.register(self._descriptor, select.POLLIN)
+            if not poller.poll(None if timeout is None else timeout * 1000):
+                raise subprocess.TimeoutExpired(MODULE, timeout or 0.0)
+            self.close()
+        return UNKNOWN_STATUS
+
+    def kill(self) -> None:
+        if self._descriptor >= 0:
+            signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class _AgentRecord(msgspec.Struct, frozen=True):
+    pid: int
+    start_ticks: int
+    """Start time in the kernel's ticks, because process ids are reused."""
+
+
+def record_agent(pid: int, path: Path) -> None:
+    write_whole(path, msgspec.json.encode(_AgentRecord(pid, _start_ticks(pid))))
+
+
+def find_agent(path: Path) -> OrphanAgent | None:
+    """Return the recorded agent, or None if it has ended. Raises OSError if that cannot be determined."""
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=_AgentRecord)
+    except msgspec.MsgspecError as error:
+        raise OSError(f"{path} is not the record of an agent: {error}") from error
+    try:
+        agent = OrphanAgent(os.pidfd_open(record.pid))  # first: from now on the id cannot be reused
+    except ProcessLookupError:
+        return None
+    try:
+        command = Path(f"/proc/{record.pid}/cmdline").read_bytes()
+        same = _start_ticks(record.pid) == record.start_ticks and MODULE.encode() in command
+    except (FileNotFoundError, ProcessLookupError):
+        same = False
+    except BaseException:
+        agent.close()
+        raise
+    if not same or agent.poll() is not None:
+        agent.close()
+        return None
+    return agent
+
+
+def _start_ticks(pid: int) -> int:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[19])  # the name, in parentheses, may contain anything

@@ -1,6 +1,6 @@
-"""Ray as an engine: its actors, one in each bundle of a placement group, become the agents of a run.
+"""Ray as an engine: its actors, one in each bundle of a placement group, are the agents of a run.
 
-Ray finds the places and begins actors anew; what workers say to each other goes through our own streams.
+Ray places the actors and restarts them. Workers communicate through the streams of srl, not through Ray.
 """
 
 from __future__ import annotations
@@ -8,52 +8,62 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from srl.api.scheduler import Engine
 from srl.base.errors import last_line
-from srl.schedulers.agent.join import Offer, keep_joining
-from srl.schedulers.engines.ray_resources import RayError, bundle, check_room, described
+from srl.schedulers.agent.join import HostResources, keep_joining
+from srl.schedulers.engines.components import Component
 from srl.schedulers.engines.retries import Retries
-from srl.schedulers.engines.slurm_commands import Component
 
-REACH_SECONDS = 3.0
-PLACE_SECONDS = 30.0
-LOOK_SECONDS = 1.0
+CONNECT_SECONDS = 3.0
+PLACEMENT_SECONDS = 30.0
+POLL_SECONDS = 1.0
 REJOIN_SECONDS = 60.0
-ROOM_SECONDS = 5.0
-"""Between two looks at which of Ray's nodes are still there."""
+NODES_SECONDS = 5.0
+"""Time between two checks of Ray's nodes."""
 FIRST_RETRY_SECONDS = 2.0
+LABEL_AMOUNT = 0.001
+"""Amount of a custom resource that a bundle asks for. It selects nodes and reserves next to nothing."""
+EPSILON = 1e-6
+MAX_TRIES = 10_000
+"""Attempts to fit bundles of different shapes onto the nodes; after that the decision is left to Ray."""
+MAX_DEPTH = 200
+
+
+class RayError(RuntimeError):
+    """Ray is missing, or has no room for the run; the message says what."""
 
 
 def check_ray(address: str) -> None:
-    """Raises RayError if Ray is not installed, or nobody is at the address. Ray itself would try for a minute."""
+    """Raise RayError if Ray is not installed or does not listen at the address. Ray itself would retry for a minute."""
     _import_ray()
     if not address or address == "auto":
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise RayError(f"wanted an address like 10.0.0.1:6379, found {address!r}")
+        raise RayError(f"expected the address of Ray as host:port, e.g. 10.0.0.1:6379; found {address!r}")
     try:
-        socket.create_connection((host, int(port)), REACH_SECONDS).close()
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise RayError(f"no Ray at {address}: {error}") from error
 
 
 class HostActor:
-    """What runs in Ray's process on a node: an agent, until the run is over or Ray wants the node for others (SIGTERM).
-    One that lost the controller joins again. Called again after a restart."""
+    """The actor on a node: an agent until the run is over or Ray needs the node (SIGTERM). It joins again when it lost
+    the controller, and Ray calls it again after a restart."""
 
     def serve(self, address: str, secret: bytes, cpus: float, gpus: float, label: str) -> int:
-        offer = Offer(cpus=cpus, gpus=gpus, labels=(label,) if label else ())
-        return keep_joining(address, secret, offer, REJOIN_SECONDS, print)
+        resources = HostResources(cpus=cpus, gpus=gpus, labels=(label,) if label else ())
+        return keep_joining(address, secret, resources, REJOIN_SECONDS, print)
 
 
 @dataclass
-class _Seat:
-    """An actor, and its call that lasts as long as the agent serves."""
+class _Slot:
+    """An actor and its current call, which lasts as long as the agent serves."""
 
     actor: Any
     arguments: tuple[Any, ...]
@@ -61,27 +71,27 @@ class _Seat:
     retries: Retries = field(default_factory=lambda: Retries(FIRST_RETRY_SECONDS))
 
     def serve(self) -> None:
-        # An argument of a call goes to that process only; those of constructors are kept by Ray's head.
+        # Ray sends the arguments of a call only to that process, but stores those of constructors on its head node.
         self.call = self.actor.serve.remote(*self.arguments)
-        self.retries.begun(time.monotonic())
+        self.retries.started(time.monotonic())
 
 
-class RayEngine:
+class RayEngine(Engine):
+    """Connects to Ray and checks that it has room. Without an address it uses the cluster that RAY_ADDRESS names, or
+    the one of this machine, which is started if there is none."""
+
     def __init__(self, address: str, parts: Sequence[Component]) -> None:
-        """Connects, and checks that there is room. Without an address: the cluster that RAY_ADDRESS names, or the one
-        of this machine, which is started if there is none."""
         self._ray = _import_ray()
         self._bundles = [part for part in parts for _ in range(part.nodes)]
-        self._address = address
-        self._seats: list[_Seat] = []
-        self._group: Any = None
-        self._looked = self._room_looked = 0.0
+        self._slots: list[_Slot] = []
+        self._placement: Any = None
+        self._polled = self._nodes_checked = 0.0
         self._missing = ""
-        self._looker = ThreadPoolExecutor(1)  # Ray's head may take its time to answer
-        self._look: Future[str] | None = None
+        self._thread = ThreadPoolExecutor(1)  # Ray's head may be slow to answer
+        self._check: Future[str] | None = None
         check_ray(address)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # A Ray that we start ourselves: at its niceness of 15 workers would starve beside any other program.
+        # For a Ray that this process starts: at its default niceness of 15, workers would starve beside other programs.
         os.environ.setdefault("RAY_worker_niceness", "0")
         try:
             self._ray.init(
@@ -91,34 +101,35 @@ class RayEngine:
                 **({} if address or os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}),
             )
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise RayError(f"cannot join Ray{f' at {address}' if address else ''}: {error}") from error
+            raise RayError(f"cannot connect to Ray{f' at {address}' if address else ''}: {error}") from error
         try:
-            self._check_room()
+            self._check_nodes()
         except BaseException:
             self._ray.shutdown()
             raise
 
     @property
     def own_host(self) -> str:
-        """The address of this machine within the cluster."""
+        """Address of this machine within the cluster."""
         return str(self._ray.util.get_node_ip_address())
 
-    def _check_room(self) -> None:
+    def _check_nodes(self) -> None:
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        check_room([bundle(part) for part in self._bundles], nodes)
+        check_bundles([bundle(part) for part in self._bundles], nodes)
 
     def start(self, address: str, secret: bytes) -> None:
         util = self._ray.util
-        self._group = util.placement_group([bundle(part) for part in self._bundles], strategy="SPREAD")
-        if not self._group.wait(PLACE_SECONDS):
-            self._check_room()  # a node may be lost since
-            free = described(self._ray.available_resources())
+        self._placement = util.placement_group([bundle(part) for part in self._bundles], strategy="SPREAD")
+        if not self._placement.wait(PLACEMENT_SECONDS):
+            self._check_nodes()  # a node may have been lost meanwhile
+            free = describe(self._ray.available_resources())
             raise RayError(
-                f"Ray had no free place for this run within {PLACE_SECONDS:.0f} s: others use its nodes, {free} is free"
+                f"Ray did not reserve nodes for this run within {PLACEMENT_SECONDS:.0f} s: others use them, and only "
+                f"{free} is free"
             )
         kind = self._ray.remote(HostActor)
         for index, part in enumerate(self._bundles):
-            strategy = util.scheduling_strategies.PlacementGroupSchedulingStrategy(self._group, index)
+            strategy = util.scheduling_strategies.PlacementGroupSchedulingStrategy(self._placement, index)
             actor = kind.options(
                 num_cpus=part.cpus,
                 num_gpus=part.gpus,
@@ -126,45 +137,45 @@ class RayEngine:
                 max_restarts=-1,
                 max_task_retries=-1,
             ).remote()
-            seat = _Seat(actor, (address, secret, float(part.cpus), float(part.gpus), part.constraint))
-            seat.serve()
-            self._seats.append(seat)
+            slot = _Slot(actor, (address, secret, float(part.cpus), float(part.gpus), part.constraint))
+            slot.serve()
+            self._slots.append(slot)
 
     def poll(self) -> str | None:
-        """Agents that ended before the run are called again: Ray itself does so only for those that died, and waits
-        without a word if no node has room for them any more."""
+        """Call agents again that ended before the run. Ray itself does so only for those that died, and it waits
+        silently when no node has room for them any more."""
         now = time.monotonic()
-        if now - self._looked < LOOK_SECONDS:
+        if now - self._polled < POLL_SECONDS:
             return None
-        self._looked = now
-        problems = self._what_is_missing(now)
-        calls = [seat.call for seat in self._seats if seat.call is not None]
+        self._polled = now
+        problems = self._missing_nodes(now)
+        calls = [slot.call for slot in self._slots if slot.call is not None]
         done = self._ray.wait(calls, num_returns=len(calls), timeout=0)[0] if calls else []
-        for seat in self._seats:
-            if seat.call in done:
-                what, seat.call = self._how_ended(seat.call), None
-                problems += [what] if seat.retries.ended(now) else []
-            elif seat.call is None and seat.retries.due(now):
-                seat.serve()
+        for slot in self._slots:
+            if slot.call in done:
+                how, slot.call = self._how_ended(slot.call), None
+                problems += [how] if slot.retries.ended(now) else []
+            elif slot.call is None and slot.retries.due(now):
+                slot.serve()
         return "; ".join(problems) or None
 
-    def _what_is_missing(self, now: float) -> list[str]:
-        """If the nodes that are still there have too little room. Once for each change."""
-        if self._look is None and now - self._room_looked >= ROOM_SECONDS:
-            self._look = self._looker.submit(self._look_for_room)
-        if self._look is None or not self._look.done():
+    def _missing_nodes(self, now: float) -> list[str]:
+        """Report once for each change that the remaining nodes have too little room."""
+        if self._check is None and now - self._nodes_checked >= NODES_SECONDS:
+            self._check = self._thread.submit(self._check_remaining)
+        if self._check is None or not self._check.done():
             return []
-        before, self._missing = self._missing, self._look.result()
-        self._look, self._room_looked = None, now
+        before, self._missing = self._missing, self._check.result()
+        self._check, self._nodes_checked = None, now
         return [self._missing] if self._missing not in ("", before) else []
 
-    def _look_for_room(self) -> str:
+    def _check_remaining(self) -> str:
         try:
-            self._check_room()
+            self._check_nodes()
         except RayError as error:
             return f"Ray has lost a node: {error}"
         except (self._ray.exceptions.RayError, RuntimeError):
-            return self._missing  # its head does not answer: that says nothing about the nodes
+            return self._missing  # the head does not answer, so nothing new is known about the nodes
         return ""
 
     def _how_ended(self, call: Any) -> str:
@@ -174,18 +185,18 @@ class RayEngine:
             return f"an agent on Ray failed: {last_line(str(error), type(error).__name__)}"
         return "an agent on Ray was asked to leave"
 
-    def in_vain(self) -> bool:
-        return bool(self._missing) or any(seat.retries.in_vain for seat in self._seats)
+    def start_failed(self) -> bool:
+        return bool(self._missing) or any(slot.retries.hopeless for slot in self._slots)
 
     def hint(self, address: str) -> str:
-        return "see `ray status` for nodes that are missing or taken"
+        return "see `ray status` for nodes that are missing or in use"
 
     def close(self) -> None:
-        for seat in self._seats:
-            self._ray.kill(seat.actor)
-        if self._group is not None:
-            self._ray.util.remove_placement_group(self._group)
-        self._looker.shutdown()
+        for slot in self._slots:
+            self._ray.kill(slot.actor)
+        if self._placement is not None:
+            self._ray.util.remove_placement_group(self._placement)
+        self._thread.shutdown()
         self._ray.shutdown()
 
 
@@ -194,5 +205,95 @@ def _import_ray() -> Any:
         import ray
         import ray.util.scheduling_strategies
     except ImportError as error:
-        raise RayError("Ray is not installed: pip install 'srl[ray]', on every host") from error
+        raise RayError("Ray is not installed; run `pip install 'srl[ray]'` on every host") from error
     return ray
+
+
+# Whether a run fits on Ray's nodes. Decisions only; Ray is not asked here.
+
+
+def bundle(part: Component) -> dict[str, float]:
+    """Return the resources that a host of this kind reserves."""
+    wanted: dict[str, float] = {"CPU": part.cpus}
+    if part.gpus:
+        wanted["GPU"] = part.gpus
+    if part.memory_mb:
+        wanted["memory"] = part.memory_mb * 2**20
+    if part.constraint:
+        wanted[part.constraint] = LABEL_AMOUNT
+    return wanted
+
+
+def check_bundles(bundles: Sequence[Mapping[str, float]], nodes: Sequence[Mapping[str, float]]) -> None:
+    """Raise RayError if the bundles do not fit on the nodes even when nothing else runs there. Ray would wait
+    forever."""
+    available = "; ".join(map(describe, nodes))
+    for wanted in bundles:
+        room = sum(_times(wanted, node) for node in nodes)
+        if not room:
+            raise RayError(f"no node of Ray can hold {describe(wanted)}; its nodes have {available or 'nothing'}")
+        as_large = sum(_times(wanted, other) > 0 for other in bundles)  # each of them takes a place of this size
+        if as_large > room:
+            raise RayError(
+                f"this run needs {as_large} hosts with {describe(wanted)} or more, but Ray's nodes have room for "
+                f"{room}: {available}; use fewer workers"
+            )
+    for key in {key: None for wanted in bundles for key in wanted}:
+        needed, existing = (sum(one.get(key, 0.0) for one in each) for each in (bundles, nodes))
+        if needed > existing + EPSILON:
+            raise RayError(
+                f"this run needs {describe({key: needed})} on {len(bundles)} hosts, but Ray's {len(nodes)} nodes have "
+                f"{describe({key: existing})}; use fewer workers"
+            )
+    if not _fit(bundles, nodes):
+        shapes = "; ".join(map(describe, bundles))
+        raise RayError(
+            f"the {len(bundles)} hosts of this run ({shapes}) do not fit together on Ray's nodes: {available}; "
+            "use fewer workers"
+        )
+
+
+def _fit(bundles: Sequence[Mapping[str, float]], nodes: Sequence[Mapping[str, float]]) -> bool:
+    """Search for a placement, the largest bundles first. If the search takes too long, assume that there is one."""
+    keys = {key for wanted in bundles for key in wanted}
+    free = [{key: node.get(key, 0.0) for key in keys} for node in nodes]
+    ordered = sorted(bundles, key=lambda wanted: [wanted.get(key, 0.0) for key in ("GPU", "CPU", "memory")])
+    tries = MAX_TRIES
+
+    def place(left: int) -> bool:
+        nonlocal tries
+        if not left:
+            return True
+        wanted = ordered[left - 1]
+        failed = []
+        for node in free:
+            if not _times(wanted, node) or node in failed:
+                continue
+            tries -= 1
+            if tries < 0:
+                return True
+            before = dict(node)
+            node.update({key: node[key] - amount for key, amount in wanted.items()})
+            if place(left - 1):
+                return True
+            node.update(before)
+            failed.append(before)  # a node with the same resources left would fail as well
+        return False
+
+    return len(ordered) > MAX_DEPTH or place(len(ordered))
+
+
+def _times(wanted: Mapping[str, float], available: Mapping[str, float]) -> int:
+    """Return how many times `wanted` fits into `available`."""
+    return min(int(available.get(key, 0.0) / amount + EPSILON) for key, amount in wanted.items() if amount)
+
+
+def describe(resources: Mapping[str, float]) -> str:
+    """Format resources as `2 CPU + 1 GPU + 4000 MB`."""
+    hidden = ("memory", "object_store_memory")
+    named = [
+        f"{amount:g} {key}" for key, amount in resources.items() if not key.startswith("node:") and key not in hidden
+    ]
+    if resources.get("memory"):
+        named.append(f"{resources['memory'] / 2**20:.0f} MB")
+    return " + ".join(named) or "nothing"

@@ -1,39 +1,40 @@
-"""When something that ended, and should not have, is started again. Decisions only."""
+"""Retries of agents that ended too early. Decisions only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MAX_SECONDS = 30.0
-"""Between two tries; who lasted longer than this begins with a clean slate."""
+"""Longest delay between two attempts. An agent that ran longer than this starts with no failures."""
 MAX_REPORTS = 2
-"""Of something that fails again and again, the first failures are told."""
+"""Number of failures in a row that are reported."""
 
 
 @dataclass
 class Retries:
-    """Ever later, unless it had lasted."""
+    """Delays that double with every failure in a row."""
 
     first: float
-    """Seconds before the first of them."""
+    """Seconds before the first retry."""
     failures: int = 0
     _began: float = 0.0
     _due: float = 0.0
     _refused: bool = False
 
-    def begun(self, now: float) -> None:
+    def started(self, now: float) -> None:
         self._began = now
 
     def ended(self, now: float, refused: bool = False) -> bool:
-        """Plan the next try; is this one worth telling? `refused`: it was told that it is not wanted."""
+        """Plan the next attempt after a failure; `refused`: the controller refused the agent. Returns whether the
+        failure is worth a report."""
         self._refused = refused
         self.failures = 1 if now - self._began > MAX_SECONDS else self.failures + 1
         self._due = now + min(MAX_SECONDS, self.first * 2 ** (self.failures - 1))
         return self.failures <= MAX_REPORTS
 
     @property
-    def in_vain(self) -> bool:
-        """It failed twice, or was refused: another try is not likely to go better."""
+    def hopeless(self) -> bool:
+        """Whether another attempt is unlikely to succeed: two failures in a row, or a refusal."""
         return self._refused or self.failures > 1
 
     def due(self, now: float) -> bool:

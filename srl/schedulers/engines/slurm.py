@@ -1,4 +1,4 @@
-"""Slurm from inside a job: an agent on each of its nodes, started again when it ends."""
+"""Slurm as an engine: an agent as a job step on each node of the job, started again when it ends."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from srl.api.scheduler import Engine
 from srl.base.errors import last_log_line
-from srl.schedulers.agent.join import REFUSED, JoinError, Offer, Unreachable, keep_joining
+from srl.schedulers.agent.join import REFUSED, HostResources, JoinError, NoController, keep_joining
 from srl.schedulers.agent.secret import read_secret
 from srl.schedulers.engines.retries import Retries
-from srl.schedulers.engines.slurm_commands import SlurmError, ask
+from srl.schedulers.engines.slurm_commands import SlurmError, run_command
 
 FIRST_RETRY_SECONDS = 2.0
-GRACE_SECONDS = 3.0
-"""In which agents that are told to leave have left; of lost nodes nothing is to be hoped."""
-LOOK_SECONDS = 5.0
-"""About so long an agent tries to reach a silent controller before it asks Slurm. Not exactly: all agents lose it at
-the same time, and Slurm has more to do than to answer them all at once."""
+CLOSE_SECONDS = 3.0
+"""Time in which agents end after the run is over. Those on lost nodes never do."""
+QUERY_SECONDS = 5.0
+"""Approximate time for which an agent tries to reach a silent controller before it asks Slurm. The time is randomized,
+because all agents lose the controller at once and Slurm should not have to answer them all at once."""
 
 
 @dataclass(frozen=True)
@@ -33,33 +34,32 @@ class Node:
     name: str
     cpus: int
     label: str
-    """What groups may ask for as their `node`."""
+    """Name that the `node` of a group's resources may match."""
     component: int | None
-    """None: the job has only one."""
+    """Number of the component; None: the job has only one."""
 
 
 def nodes_of_job(environment: Mapping[str, str], labels: Sequence[str]) -> list[Node]:
-    """The nodes that Slurm gave us, by the variables that it sets; `labels` are those of the job's components."""
+    """Return the nodes of this job, from the variables that Slurm sets; `labels` are those of the job's components."""
     size = environment.get("SLURM_HET_SIZE")
     found = []
     for number in range(int(size)) if size else [None]:
-        tail = "" if number is None else f"_HET_GROUP_{number}"
-        names = ask("scontrol", "show", "hostnames", environment[f"SLURM_JOB_NODELIST{tail}"]).split()
-        cpus = int(environment.get(f"SLURM_CPUS_PER_TASK{tail}", "1"))
+        suffix = "" if number is None else f"_HET_GROUP_{number}"
+        names = run_command("scontrol", "show", "hostnames", environment[f"SLURM_JOB_NODELIST{suffix}"]).split()
+        cpus = int(environment.get(f"SLURM_CPUS_PER_TASK{suffix}", "1"))
         found += [Node(name, cpus, labels[number or 0], number) for name in names]
     return found
 
 
 def own_address(environment: Mapping[str, str]) -> str:
-    """Where the other nodes reach this one."""
+    """Return the address at which the other nodes reach this one."""
     name = environment.get("SLURMD_NODENAME", "")
-    described = ask("scontrol", "--oneliner", "show", "node", name).split()
-    fields = dict(word.split("=", 1) for word in described if "=" in word)
-    where = fields.get("NodeAddr", name)
+    fields = _fields(run_command("scontrol", "--oneliner", "show", "node", name))
+    address = fields.get("NodeAddr", name)
     try:
-        return socket.gethostbyname(where)
+        return socket.gethostbyname(address)
     except OSError as error:
-        raise SlurmError(f"the address of this node, {where}, cannot be resolved: {error}") from error
+        raise SlurmError(f"cannot resolve the address of this node, {address}: {error}") from error
 
 
 @dataclass
@@ -69,8 +69,8 @@ class _Step:
     retries: Retries = field(default_factory=lambda: Retries(FIRST_RETRY_SECONDS))
 
 
-class SlurmEngine:
-    """One job step for each node, so that the loss of one does not touch the others."""
+class SlurmEngine(Engine):
+    """Runs one job step for each node, so that the loss of one does not affect the others."""
 
     def __init__(self, nodes: list[Node], logs: Path, secret_file: Path) -> None:
         self._steps = [_Step(node) for node in nodes]
@@ -97,7 +97,7 @@ class SlurmEngine:
         ]
         with self._log(step).open("ab") as log:
             step.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0)
-        step.retries.begun(time.monotonic())
+        step.retries.started(time.monotonic())
 
     def poll(self) -> str | None:
         problem = None
@@ -114,89 +114,94 @@ class SlurmEngine:
                     )
         return problem
 
-    def in_vain(self) -> bool:
-        return any(step.retries.in_vain for step in self._steps)
+    def start_failed(self) -> bool:
+        return any(step.retries.hopeless for step in self._steps)
 
     def hint(self, address: str) -> str:
-        return f"look at the agents' logs in {self._logs}"
+        return f"see the logs of the agents in {self._logs}"
 
     def close(self) -> None:
-        deadline = time.monotonic() + GRACE_SECONDS
+        deadline = time.monotonic() + CLOSE_SECONDS
         for step in self._steps:
             if step.process is None:
                 continue
             try:
                 step.process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                # Asked to end, srun would try to reach its node for another ten seconds. What may still be there ends
-                # with the job.
+                # After SIGTERM, srun would try to reach its node for another ten seconds. Whatever is left on the node
+                # ends with the job.
                 os.killpg(step.process.pid, signal.SIGKILL)
                 step.process.wait()
 
 
 def requeue(environment: Mapping[str, str] = os.environ) -> None:
-    """Ask Slurm to run this job again: it goes on from its last checkpoint."""
-    ask("scontrol", "requeue", environment["SLURM_JOB_ID"])
+    """Ask Slurm to run this job again; it continues from its last checkpoint."""
+    run_command("scontrol", "requeue", environment["SLURM_JOB_ID"])
 
 
-def requeue_the_rest(environment: Mapping[str, str] = os.environ) -> None:
-    """When a heterogeneous job loses any node, Slurm may queue its first component again, and that alone: without the
-    others, which fail, it would wait for ever. To be called by the controller before it leaves."""
+def requeue_other_components(environment: Mapping[str, str] = os.environ) -> None:
+    """Queue all components of a heterogeneous job again if Slurm has queued the first one. After the loss of a node
+    Slurm may requeue only that, and it would wait forever for the others, which fail. The controller calls this before
+    it ends."""
     if "SLURM_HET_SIZE" not in environment:
         return
-    with contextlib.suppress(SlurmError):  # it complains about the one that is queued already
-        restarts = int(_described(environment["SLURM_JOB_ID"]).get("Restarts", "0"))
+    with contextlib.suppress(SlurmError):  # Slurm complains about the component that is queued already
+        restarts = int(_job_fields(environment["SLURM_JOB_ID"]).get("Restarts", "0"))
         if restarts > int(environment.get("SLURM_RESTART_COUNT", "0")):
             requeue(environment)
 
 
-def _described(job: str) -> dict[str, str]:
-    """What Slurm knows of a job. Of a heterogeneous one all components are described, a line each; it is the first that
-    has the controller."""
-    lines = ask("scontrol", "--oneliner", "show", "job", job).splitlines()
-    return dict(word.split("=", 1) for line in lines[:1] for word in line.split() if "=" in word)
+def _job_fields(job: str) -> dict[str, str]:
+    """Return what Slurm knows about a job. It prints a line for each component of a heterogeneous job; the controller
+    runs in the first."""
+    lines = run_command("scontrol", "--oneliner", "show", "job", job).splitlines()
+    return _fields(lines[0] if lines else "")
+
+
+def _fields(line: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in line.split() if "=" in word)
 
 
 def lost_controller(job: str) -> bool:
-    """Did Slurm take the node away on which the controller ran? It lets such a job live, without a head."""
+    """Whether Slurm has removed the node of the controller from the job, which it lets run without it."""
     try:
-        fields = _described(job)
-        nodes = ask("scontrol", "show", "hostnames", fields["NodeList"]).split()
+        fields = _job_fields(job)
+        nodes = run_command("scontrol", "show", "hostnames", fields["NodeList"]).split()
     except (SlurmError, KeyError):
         return False
     return fields.get("BatchHost", "") not in nodes
 
 
 def main(address: str, secret_file: str, host: str, cpus: str, label: str = "") -> int:
-    """The agent of a node. When the controller cannot be reached any more it is Slurm that says whether it is gone,
-    which takes it minutes (SlurmdTimeout); then the job is queued again by whoever is left. Until then we try, without
-    a deadline: when the job is over, Slurm ends us, and a run that is over takes its secret away."""
+    """Run the agent of a node. When the controller cannot be reached, Slurm decides whether its node is lost, which
+    takes minutes (SlurmdTimeout); then the remaining agents queue the job again. Until then the agent retries without a
+    deadline: Slurm ends it with the job, and the secret is removed when the run is over."""
     job = os.environ["SLURM_JOB_ID"]
-    offer = Offer(host, float(cpus), labels=(label,) if label else ())
+    resources = HostResources(host, float(cpus), labels=(label,) if label else ())
     while True:
         try:
-            secret, patience = read_secret(secret_file), LOOK_SECONDS * random.uniform(0.5, 1.5)
-            return keep_joining(address, secret, offer, patience, _say)
-        except Unreachable as error:
-            _say(str(error))
-            if lost_controller(job) and _queued_again():
+            secret, patience = read_secret(secret_file), QUERY_SECONDS * random.uniform(0.5, 1.5)
+            return keep_joining(address, secret, resources, patience, _log)
+        except NoController as error:
+            _log(str(error))
+            if lost_controller(job) and _requeue():
                 return 1
         except (JoinError, PermissionError) as error:
-            _say(str(error))
+            _log(str(error))
             return REFUSED
 
 
-def _queued_again() -> bool:
-    _say("the controller's node is lost: the job is queued again")
+def _requeue() -> bool:
+    _log("the node of the controller is lost; asking Slurm to queue the job again")
     try:
         requeue()
-    except SlurmError as error:  # it is busy, or another agent was faster
-        _say(str(error))
+    except SlurmError as error:  # Slurm is busy, or another agent was faster
+        _log(str(error))
         return False
     return True
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(text, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Workers that outlived their controller, from the moment their hosts are back until its successor has adopted them."""
+"""Adoption of workers that outlived their controller."""
 
 from __future__ import annotations
 
@@ -6,41 +6,43 @@ from collections.abc import Sequence
 
 from srl.api.scheduler import OrphanWorker
 from srl.api.worker import Place
-from srl.schedulers.hosts.fleet import Word
-from srl.schedulers.hosts.messages import Beat, Gone
+from srl.schedulers.hosts.fleet import AgentMessage
+from srl.schedulers.hosts.messages import AgentHeartbeat, WorkerExited
 
 
 class AdoptableWorkers:
-    """Who came back on which host. What hosts tell of workers waits until these are adopted: nobody knows them yet."""
+    """Workers of hosts that have reconnected, until the new controller has adopted them. Messages about these workers
+    are deferred until then, because the scheduler does not know the workers yet."""
 
     def __init__(self) -> None:
         self.hosts: set[str] = set()
-        self._held: dict[tuple[str, int], tuple[OrphanWorker, str]] = {}
-        self._waiting: list[Word] = []
+        self._orphans: dict[tuple[str, int], tuple[OrphanWorker, str]] = {}
+        self._deferred: list[AgentMessage] = []
 
-    def came(self, host: str, workers: Sequence[OrphanWorker]) -> None:
+    def host_returned(self, host: str, workers: Sequence[OrphanWorker]) -> None:
         self.hosts.add(host)
-        self._held.update({(held.place.group, held.place.index): (held, host) for held in workers})
+        self._orphans.update({(worker.place.group, worker.place.index): (worker, host) for worker in workers})
 
-    def lost(self, host: str) -> None:
+    def host_lost(self, host: str) -> None:
         self.hosts.discard(host)
-        self._held = {key: found for key, found in self._held.items() if found[1] != host}
+        self._orphans = {key: found for key, found in self._orphans.items() if found[1] != host}
 
     def workers(self) -> list[OrphanWorker]:
-        return [held for held, _ in self._held.values()]
+        return [worker for worker, _ in self._orphans.values()]
 
     def adopt(self, place: Place) -> str:
-        """The host that holds it; empty: it is lost again."""
-        found = self._held.pop((place.group, place.index), None)
+        """Return the host of the worker; empty if that was lost again."""
+        found = self._orphans.pop((place.group, place.index), None)
         return found[1] if found is not None else ""
 
-    def defer(self, word: Word) -> bool:
-        """Shall it wait? An agent lists the workers of its figures only once, and reports a death once."""
-        if isinstance(word.message, (Beat, Gone)):
-            self._waiting.append(word)
+    def defer(self, message: AgentMessage) -> bool:
+        """Keep a message that must not be lost: an agent lists the workers of its heartbeats once, and reports a death
+        once. Returns whether the message was deferred."""
+        if isinstance(message.message, (AgentHeartbeat, WorkerExited)):
+            self._deferred.append(message)
             return True
         return False
 
-    def deferred(self) -> list[Word]:
-        waiting, self._waiting = self._waiting, []
-        return waiting
+    def deferred(self) -> list[AgentMessage]:
+        deferred, self._deferred = self._deferred, []
+        return deferred

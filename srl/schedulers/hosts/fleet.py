@@ -1,4 +1,4 @@
-"""The hosts of a run as its controller sees them: who joined, who is lost, and who gets parameters from whom."""
+"""The hosts of a run as its controller sees them: joining, losing them, and how parameters reach them."""
 
 from __future__ import annotations
 
@@ -12,36 +12,35 @@ from srl.api.scheduler import OrphanWorker
 from srl.api.transport import Channel, ChannelClosed, Listener, Message
 from srl.base.tree import Array
 from srl.schedulers.hosts.messages import (
-    AGENT_SILENCE,
-    BEAT_SECONDS,
-    Beat,
+    AGENT_TIMEOUT,
+    HEARTBEAT_SECONDS,
+    ControllerHeartbeat,
     Follow,
     FromAgent,
-    Gone,
-    Heard,
     Join,
-    Leave,
     LogText,
     Refused,
     Rejoin,
-    Relay,
+    RelayAddress,
+    RunOver,
     Welcome,
+    WorkerExited,
+    WorkerReport,
     own_version,
 )
-from srl.schedulers.hosts.placement import Room
-from srl.schedulers.hosts.version_archive import KeepUp
+from srl.schedulers.hosts.placement import HostCapacity
 from srl.workers.doorbells import Doorbells
 
 FROM_AGENT = get_args(FromAgent)
 FAN_OUT = 4
-"""Hosts that get parameters from one other."""
+"""Number of hosts that get parameters from the same host."""
 JOIN_SECONDS = 10.0
 LEAVE_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class Hosting:
-    """What agents are told when they join."""
+class AgentSettings:
+    """Settings that every agent of a run receives when it joins."""
 
     run: str
     secret: bytes = field(repr=False)
@@ -49,12 +48,7 @@ class Hosting:
     path: tuple[str, ...] = ()
     encrypt: bool = False
     headless: float = 0.0
-    """Seconds that agents go on without a controller."""
-    keep_up: KeepUp | None = None
-    """How hosts keep past versions of policies, if they do."""
-    attach: Mapping[str, int] | None = None
-    """Agents of a predecessor come back: address of its relay -> the last of its news that are known. They bring the
-    run's secret, so nobody else is let in before. None: those that were lost begin anew."""
+    """Seconds for which agents continue without a controller."""
 
 
 @dataclass
@@ -63,29 +57,33 @@ class Host:
 
     name: str
     channel: Channel
-    room: Room
-    ahead_ns: int
-    """How much our clock is ahead of its."""
-    heard: float
+    capacity: HostCapacity
+    clock_offset_ns: int
+    """Clock of the controller minus clock of this host."""
+    last_message: float
+    """Time at which the last message arrived."""
     relay: str = ""
+    """Address at which other hosts get parameters from this one; empty until it is known."""
     follows: dict[str, str] = field(default_factory=dict)
-    roster: Any = None
-    """Where the figures of its workers go, as it listed them last."""
-    states: dict[str, int] = field(default_factory=dict)
-    """Committed states that it was given: policy -> version."""
-    news: int = 0
-    """The number of the last that came, and of the last that are written down."""
-    safe: int = 0
+    """Policy -> address from which this host gets its parameters."""
+    rows: Any = None
+    """Rows of the gauge table for the workers in the order of the host's heartbeats."""
+    state_versions: dict[str, int] = field(default_factory=dict)
+    """Policy -> version of the committed state that this host has."""
+    last_report: int = 0
+    """Number of the last report that arrived."""
+    recorded: int = 0
+    """Number of the last report that is on disk."""
 
 
 @dataclass(frozen=True)
-class Joined:
+class HostJoined:
     host: str
 
 
 @dataclass(frozen=True)
-class Returned:
-    """A host of a predecessor is back, and its workers with it."""
+class HostReturned:
+    """A host of the previous controller has reconnected, with its workers."""
 
     host: str
     workers: Sequence[OrphanWorker]
@@ -93,130 +91,143 @@ class Returned:
 
 @dataclass(frozen=True)
 class JoinRefused:
-    """A host was turned away."""
+    """A host was refused."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Lost:
+class HostLost:
     host: str
     reason: str
 
 
 @dataclass(frozen=True)
-class Word:
-    """A host said something that is not about joining or parameters."""
+class AgentMessage:
+    """A message of a host, except those about joining and relays."""
 
     host: str
     message: Any
     arrays: Sequence[Array]
 
 
-News = Union[Joined, Returned, JoinRefused, Lost, Word]
+FleetEvent = Union[HostJoined, HostReturned, JoinRefused, HostLost, AgentMessage]
 
 
-def tree(source: str, hosts: Sequence[str]) -> dict[str, str]:
-    """Who gets a policy's parameters from whom: host -> host. The source leads, everybody serves at most FAN_OUT."""
+def relay_tree(source: str, hosts: Sequence[str]) -> dict[str, str]:
+    """Return the host from which each host gets a policy's parameters. Each serves at most FAN_OUT others."""
     line = [source, *sorted(host for host in hosts if host != source)]
     return {host: line[(number - 1) // FAN_OUT] for number, host in enumerate(line) if number}
 
 
 class Fleet:
+    """Connections to the agents of all hosts.
+
+    `first_messages` are sent to a host that joins before any other message. `takeover` is given by a controller that
+    takes over the hosts of another one: agent (by the address of its relay) -> number of its last report that is known.
+    Its hosts bring the secret of the run, so no other host is admitted before `end_takeover`.
+    """
+
     def __init__(
         self,
-        hosting: Hosting,
+        settings: AgentSettings,
         policies: Sequence[str],
         listener: Listener,
-        gifts: Callable[[], Iterable[tuple[Message, Sequence[Array]]]] = tuple,
+        first_messages: Callable[[], Iterable[tuple[Message, Sequence[Array]]]] = tuple,
+        takeover: Mapping[str, int] | None = None,
     ) -> None:
-        """`gifts` are for hosts that join, before they hear of anything else."""
         self.hosts: dict[str, Host] = {}
-        self._hosting = hosting
+        self._settings = settings
         self._policies = list(policies)
         self._listener = listener
-        self._gifts = gifts
-        self._strangers: dict[int, tuple[Channel, float]] = {}
-        self._early: list[tuple[Channel, Join, int]] = []  # who came while others come back
+        self._first_messages = first_messages
+        self._takeover = takeover
+        self._connecting: dict[int, tuple[Channel, float]] = {}
+        self._waiting: list[tuple[Channel, Join, int]] = []  # new hosts that wait for the end of a takeover
         self._bells = Doorbells()
         self._bells.watch(listener)
         self._sources: dict[str, str] = {}
-        self._beaten = 0.0
-        self._news: list[News] = []
+        self._last_heartbeat = 0.0
+        self._events: list[FleetEvent] = []
 
-    def poll(self, timeout: float) -> list[News]:
-        ready = self._bells.wait(0.0 if self._news else timeout)
+    def poll(self, timeout: float) -> list[FleetEvent]:
+        ready = self._bells.wait(0.0 if self._events else timeout)
         now = time.monotonic()
         while (channel := self._listener.accept()) is not None:
             self._bells.watch(channel)
-            self._strangers[id(channel)] = (channel, now + JOIN_SECONDS)
-        for key, (channel, deadline) in list(self._strangers.items()):
-            self._meet(key, channel, now > deadline)
-        beat = now - self._beaten > BEAT_SECONDS
+            self._connecting[id(channel)] = (channel, now + JOIN_SECONDS)
+        for key, (channel, deadline) in list(self._connecting.items()):
+            self._receive_join(key, channel, now > deadline)
+        heartbeat = now - self._last_heartbeat > HEARTBEAT_SECONDS
         for host in list(self.hosts.values()):
-            if beat or host.channel.fileno() in ready:
-                self._hear(host, now)
-        if beat:
-            self._beaten = now
+            if heartbeat or host.channel.fileno() in ready:
+                self._receive(host, now)
+        if heartbeat:
+            self._last_heartbeat = now
             for host in list(self.hosts.values()):
-                self.send(host.name, Beat(safe=host.safe))
-        news, self._news = self._news, []
-        return news
+                self.send(host.name, ControllerHeartbeat(host.recorded))
+        events, self._events = self._events, []
+        return events
 
-    def _meet(self, key: int, channel: Channel, late: bool) -> None:
+    def _receive_join(self, key: int, channel: Channel, late: bool) -> None:
         try:
             received = channel.receive()
             if received is None and not late:
                 return
             if received is None or not isinstance(received[0], (Join, Rejoin)):
-                raise ChannelClosed("does not join")
+                raise ChannelClosed("did not join")
         except ChannelClosed:
             channel.close()
-            del self._strangers[key]
+            del self._connecting[key]
             return
-        del self._strangers[key]
+        del self._connecting[key]
         message = received[0]
         join = message.join if isinstance(message, Rejoin) else message
-        ahead_ns = time.monotonic_ns() - join.now_ns
+        clock_offset_ns = time.monotonic_ns() - join.now_ns
         if join.version != own_version():
             text = (
-                f"host {join.host} has srl {join.version}, this run has {own_version()}; install the same on all hosts"
+                f"host {join.host} has srl {join.version}, but this run has srl {own_version()}; install the same "
+                "version on all hosts"
             )
-            self._turn_away(channel, text)
-            self._news.append(JoinRefused(text))
+            self._refuse(channel, text)
+            self._events.append(JoinRefused(text))
         elif isinstance(message, Join):
-            if self._hosting.attach is None:
-                self._let_in(channel, join, ahead_ns)
-            else:  # the run's secret is not known yet, nor whose names are taken
-                self._early.append((channel, join, ahead_ns))
-        elif self._hosting.attach is None or message.run != self._hosting.run or join.host in self.hosts:
-            self._turn_away(channel, "the workers of this host were replaced; join anew")
+            if self._takeover is None:
+                self._admit(channel, join, clock_offset_ns)
+            else:  # neither the secret of the run nor the names of its hosts are known yet
+                self._waiting.append((channel, join, clock_offset_ns))
+        elif self._takeover is None or message.run != self._settings.run or join.host in self.hosts:
+            self._refuse(channel, "the workers of this host were replaced; it has to join again without them")
         else:
-            self._hosting = replace(self._hosting, secret=message.secret)
-            self._let_in(channel, join, ahead_ns, message)
+            self._settings = replace(self._settings, secret=message.secret)
+            self._admit(channel, join, clock_offset_ns, message)
 
-    def _let_in(self, channel: Channel, join: Join, ahead_ns: int, returns: Rejoin | None = None) -> None:
-        name, hosting = self._unique(join.host), self._hosting
-        room = Room(name, join.cpus, join.gpus, join.memory_mb, labels=tuple(join.labels))
-        self.hosts[name] = host = Host(name, channel, room, ahead_ns, time.monotonic())
-        preload, path = list(hosting.preload), list(hosting.path)
-        self.send(
+    def _admit(self, channel: Channel, join: Join, clock_offset_ns: int, rejoin: Rejoin | None = None) -> None:
+        name, settings = self._unique(join.host), self._settings
+        capacity = HostCapacity(name, join.cpus, join.gpus, join.memory_mb, labels=tuple(join.labels))
+        self.hosts[name] = host = Host(name, channel, capacity, clock_offset_ns, time.monotonic())
+        welcome = Welcome(
+            settings.run,
             name,
-            Welcome(
-                hosting.run, name, hosting.secret, self._policies, preload, path, hosting.encrypt, hosting.headless
-            ),
+            settings.secret,
+            self._policies,
+            list(settings.preload),
+            list(settings.path),
+            settings.encrypt,
+            settings.headless,
         )
-        if returns is None:
-            for message, arrays in self._gifts():
+        self.send(name, welcome)
+        if rejoin is None:
+            for message, arrays in self._first_messages():
                 self.send(name, message, arrays)
         elif name in self.hosts:
-            host.relay = returns.relay
-            host.news = host.safe = (hosting.attach or {}).get(host.relay, 0)
-            self._news.append(Returned(name, returns.workers))
-            self._direct()
-        self._hear(host, time.monotonic())  # it may have said more already, and does not ring again
+            host.relay = rejoin.relay
+            host.last_report = host.recorded = (self._takeover or {}).get(host.relay, 0)
+            self._events.append(HostReturned(name, rejoin.workers))
+            self._update_relays()
+        self._receive(host, time.monotonic())  # messages that arrived with the join do not ring the bell again
 
-    def _turn_away(self, channel: Channel, text: str) -> None:
+    def _refuse(self, channel: Channel, text: str) -> None:
         with contextlib.suppress(ChannelClosed):
             channel.send(Refused(text))
         channel.close()
@@ -226,31 +237,31 @@ class Fleet:
         names = (host, *(f"{host}-{number}" for number in range(2, len(self.hosts) + 3)))
         return next(name for name in names if name not in self.hosts)
 
-    def _hear(self, host: Host, now: float) -> None:
+    def _receive(self, host: Host, now: float) -> None:
         try:
             while (received := host.channel.receive()) is not None:
-                host.heard = now
+                host.last_message = now
                 message, arrays, _ = received
-                if isinstance(message, Relay):
+                if isinstance(message, RelayAddress):
                     host.relay = message.address
-                    self._news.append(Joined(host.name))
-                    self._direct()
-                elif isinstance(message, (Heard, Gone)):
-                    if message.number > host.news:  # others are repeated, and known from our predecessor
-                        host.news = message.number
-                        self._news.append(Word(host.name, message, arrays))
+                    self._events.append(HostJoined(host.name))
+                    self._update_relays()
+                elif isinstance(message, (WorkerReport, WorkerExited)):
+                    if message.number > host.last_report:  # others are repeated, and known from the last controller
+                        host.last_report = message.number
+                        self._events.append(AgentMessage(host.name, message, arrays))
                 elif isinstance(message, FROM_AGENT):
-                    self._news.append(Word(host.name, message, arrays))
+                    self._events.append(AgentMessage(host.name, message, arrays))
                 else:
-                    raise ChannelClosed("does not speak as an agent")
+                    raise ChannelClosed(f"sent {type(message).__name__}, which is not a message of an agent")
             host.channel.flush()
-            if now - host.heard > AGENT_SILENCE:
-                raise ChannelClosed(f"nothing was heard for {AGENT_SILENCE:.0f} s")
+            if now - host.last_message > AGENT_TIMEOUT:
+                raise ChannelClosed(f"no message for {AGENT_TIMEOUT:.0f} s")
         except ChannelClosed as error:
             self._lose(host, str(error))
 
     def send(self, name: str, message: Any, arrays: Sequence[Array] = ()) -> None:
-        """To a host that still lives; never blocks."""
+        """Send a message to a host if it is connected; never blocks."""
         host = self.hosts.get(name)
         if host is not None:
             try:
@@ -261,63 +272,60 @@ class Fleet:
     def _lose(self, host: Host, reason: str) -> None:
         if self.hosts.pop(host.name, None) is not None:
             host.channel.close()
-            if self._hosting.attach is not None:  # should it come back again: this much of what it repeats is known
-                self._hosting = replace(self._hosting, attach={**self._hosting.attach, host.relay: host.news})
-            self._news.append(Lost(host.name, reason))
-            self._direct()
+            if self._takeover is not None:  # if it returns once more, reports up to this one are known
+                self._takeover = {**self._takeover, host.relay: host.last_report}
+            self._events.append(HostLost(host.name, reason))
+            self._update_relays()
 
-    def told(self) -> dict[str, int]:
-        """Agent, by the address of its relay -> the number of its last news."""
-        return {host.relay: host.news for host in self.hosts.values()}
+    def reports(self) -> dict[str, int]:
+        """Agent (by the address of its relay) -> number of its last report."""
+        return {host.relay: host.last_report for host in self.hosts.values()}
 
-    def written_down(self, told: Mapping[str, int]) -> None:
-        """A successor would know of these: agents may forget them."""
+    def reports_recorded(self, reports: Mapping[str, int]) -> None:
+        """These reports are on disk, so agents need not repeat them to the next controller."""
         for host in self.hosts.values():
-            host.safe = told.get(host.relay, host.safe)
+            host.recorded = reports.get(host.relay, host.recorded)
 
-    def close_to_returners(self) -> None:
-        """Whoever comes back from now on finds its workers replaced; who came to join meanwhile is let in."""
-        self._hosting = replace(self._hosting, attach=None)
-        early, self._early = self._early, []
-        for channel, join, ahead_ns in early:
-            self._let_in(channel, join, ahead_ns)
+    def end_takeover(self) -> None:
+        """Refuse hosts that return from now on with their workers, and admit new hosts that were waiting."""
+        self._takeover = None
+        waiting, self._waiting = self._waiting, []
+        for channel, join, clock_offset_ns in waiting:
+            self._admit(channel, join, clock_offset_ns)
 
-    def lead(self, sources: Mapping[str, str]) -> None:
-        """These policies are trained on these hosts: the others get their parameters from there."""
-        self._sources.update(sources)
-        self._direct()
+    def set_source(self, policy: str, host: str) -> None:
+        """This host trains the policy: other hosts get its parameters from there."""
+        self._sources[policy] = host
+        self._update_relays()
 
-    def _direct(self) -> None:
+    def _update_relays(self) -> None:
         ready = [host.name for host in self.hosts.values() if host.relay]
         for policy, source in self._sources.items():
             if source not in ready:
-                continue  # until the trainer has a new place
-            above = tree(source, ready)
+                continue  # until the trainer has a new host
+            parents = relay_tree(source, ready)
             for name in ready:
-                address = self.hosts[above[name]].relay if name in above else ""
+                address = self.hosts[parents[name]].relay if name in parents else ""
                 host = self.hosts.get(name)
                 if host is not None and host.follows.get(policy) != address:
                     host.follows[policy] = address
                     self.send(name, Follow(policy, address))
 
-    def close(self) -> list[Word]:
-        """Send everybody home and wait until they have left; returns the last logs."""
-        logs: list[Word] = []
+    def close(self) -> list[LogText]:
+        """End the run on all hosts and wait until they have left; returns the last pieces of their logs."""
         for name in list(self.hosts):
-            self.send(name, Leave())
+            self.send(name, RunOver())
         deadline = time.monotonic() + LEAVE_SECONDS
         while self.hosts and time.monotonic() < deadline:
             self._bells.wait(0.05)
             for host in list(self.hosts.values()):
-                self._hear(host, time.monotonic())
-        logs += [news for news in self._news if isinstance(news, Word) and isinstance(news.message, LogText)]
-        for channel, _ in self._strangers.values():
+                self._receive(host, time.monotonic())
+        messages = [event.message for event in self._events if isinstance(event, AgentMessage)]
+        connecting = [channel for channel, _ in self._connecting.values()]
+        waiting = [channel for channel, _, _ in self._waiting]
+        for channel in (*connecting, *waiting, *(host.channel for host in self.hosts.values())):
             channel.close()
-        for channel, _, _ in self._early:
-            channel.close()
-        for host in self.hosts.values():
-            host.channel.close()
         self.hosts.clear()
         self._listener.close()
         self._bells.close()
-        return logs
+        return [message for message in messages if isinstance(message, LogText)]

@@ -1,4 +1,4 @@
-"""The gauges of the workers of all hosts, as their agents told them last: one array, however many there are."""
+"""A table of the gauges of all workers on all hosts, as their agents last reported them."""
 
 from __future__ import annotations
 
@@ -12,53 +12,52 @@ from srl.base.tree import Array
 from srl.schedulers.hosts.fleet import Host
 from srl.schedulers.hosts.messages import USAGE
 
-PID, CPU_PERCENT, RSS_MB, STOPPED = range(4)
+PID = USAGE.index("pid")
 
 
-class FleetBoard:
-    """A place in the graph keeps its row; pages are taken from the kernel as rows come into use."""
+class GaugeTable:
+    """One row for each place in the graph. The arrays are large, but the kernel provides a page only when it is
+    used."""
 
     def __init__(self) -> None:
         self._words: Array = np.zeros((MAX_WORKERS, WORDS), np.int64)
-        self._usage: Array = np.zeros((MAX_WORKERS, 4), np.float64)
+        self._usage: Array = np.zeros((MAX_WORKERS, len(USAGE)), np.float64)
         self._bytes = self._words.data.cast("B")
         self._rows: dict[tuple[str, int], int] = {}
 
     def row(self, key: tuple[str, int]) -> int:
-        """For a new holder of this place."""
+        """Return the row of a place, cleared for its next worker."""
         row = self._rows.setdefault(key, len(self._rows))
         self._words[row] = 0
-        self.left(row)
+        self.clear_usage(row)
         return row
 
-    def left(self, row: int) -> None:
-        """Its process is gone; what it counted stays to be read."""
+    def clear_usage(self, row: int) -> None:
+        """Clear the usage of a process that ended; its counters stay readable."""
         self._usage[row] = 0.0
 
-    def write(self, rows: Array, words: Array, ahead_ns: int, usage: Array | None = None) -> None:
-        """`words` [rows, WORDS] of a host whose clock is `ahead_ns` behind ours, always by the same."""
-        self._words[rows] = words
-        self._words[rows, PHASE_START] += ahead_ns
-        if usage is not None:
-            self._usage[rows] = usage
-
-    def hear(self, host: Host, rows: Sequence[int] | None, arrays: Sequence[Array]) -> None:
-        """The beat of a host. `rows` are those of its workers as it listed them, -1 for who is none of its own; None:
-        as it listed them the last time."""
+    def write_heartbeat(self, host: Host, rows: Sequence[int] | None, arrays: Sequence[Array]) -> None:
+        """Write the gauges and the usage of a host's workers. `rows` has a row for each worker that the heartbeat
+        lists, -1 for one that is unknown; None: the same as the last time."""
         if len(arrays) != 2:
             return
         if rows is not None:
-            host.roster = np.array(rows, np.int64)
-        roster = host.roster
-        if roster is None or arrays[0].shape != (len(roster), WORDS) or arrays[1].shape != (len(roster), len(USAGE)):
+            host.rows = np.array(rows, np.int64)
+        words, usage = arrays
+        if host.rows is None or words.shape != (len(host.rows), WORDS) or usage.shape != (len(host.rows), len(USAGE)):
             return
-        known = roster >= 0
-        self.write(roster[known], arrays[0][known], host.ahead_ns, arrays[1][known])
+        known = host.rows >= 0
+        self._write(host.rows[known], words[known], host)
+        self._usage[host.rows[known]] = usage[known]
 
-    def hear_last(self, host: Host, row: int, arrays: Sequence[Array]) -> None:
-        """What the gauges of a worker showed when it died."""
+    def write_last(self, host: Host, row: int, arrays: Sequence[Array]) -> None:
+        """Write the gauges that a worker had when it died."""
         if row >= 0 and len(arrays) == 1 and arrays[0].shape == (1, WORDS):
-            self.write(np.array([row]), arrays[0], host.ahead_ns)
+            self._write(np.array([row]), arrays[0], host)
+
+    def _write(self, rows: Array, words: Array, host: Host) -> None:
+        self._words[rows] = words
+        self._words[rows, PHASE_START] += host.clock_offset_ns
 
     def meter(self, row: int) -> Meter:
         begin = row * WORDS * 8

@@ -1,4 +1,4 @@
-"""What a controller and the agents of its hosts say to each other."""
+"""Messages between a controller and the agents of its hosts."""
 
 from __future__ import annotations
 
@@ -12,79 +12,80 @@ from srl.api.worker import Place
 from srl.base.wire import Codec
 
 AGENTS = "agents"
-"""Stands for the run's name in the handshake of agents: they do not know yet which run it is."""
+"""Run name in the handshake of agents, which do not know the name of the run yet."""
 MAX_STATE_BYTES = 1 << 34
-BEAT_SECONDS = 0.25
-CONTROLLER_SILENCE = 12.0
-"""An agent that hears nothing for so long ends its workers: they are about to be replaced."""
-AGENT_SILENCE = 15.0
-"""A host that says nothing for so long is gone."""
-
-
+HEARTBEAT_SECONDS = 0.25
+CONTROLLER_TIMEOUT = 12.0
+"""Seconds without a message from the controller after which an agent ends its workers. Less than AGENT_TIMEOUT, so that
+they have ended when the controller replaces them."""
+AGENT_TIMEOUT = 15.0
+"""Seconds without a message from an agent after which its host counts as lost."""
 USAGE = ("pid", "cpu_percent", "rss_mb", "stopped")
+"""Columns of the usage array of a heartbeat."""
 
 
 class Join(Message, frozen=True):
-    """Agent: my host is at your service."""
+    """Agent: this host joins the run."""
 
     host: str
     version: str
-    """Of srl."""
+    """Version of srl."""
     now_ns: int
-    """By its own clock."""
+    """Monotonic clock of the host."""
     cpus: float
     gpus: float
     memory_mb: int
     labels: list[str] = []
-    """What a group may ask for as its `node`, beside the host's name."""
+    """Names besides the host's own that the `node` of a group's resources may match."""
 
 
 class Rejoin(Message, frozen=True):
-    """Agent: your predecessor died, and these workers go on. If they died meanwhile, `Gone` follows."""
+    """Agent: the previous controller died, and these workers still run. `WorkerExited` follows for those that died
+    meanwhile."""
 
     join: Join
     run: str
     secret: bytes
-    """Of the run: agents that join later need it, too."""
+    """Secret of the run, which agents that join later need as well."""
     relay: str
     workers: list[OrphanWorker]
 
 
 class Welcome(Message, frozen=True):
-    """Controller: you are in."""
+    """Controller: this host is part of the run."""
 
     run: str
     host: str
-    """Your name in this run; no other host has it."""
+    """Name of the host in this run, unique among its hosts."""
     secret: bytes
     policies: list[str]
     preload: list[str]
     path: list[str]
     encrypt: bool
     headless: float = 0.0
-    """Seconds that workers may go on when the controller's process has died."""
+    """Seconds for which workers continue after the controller's process has died."""
 
 
 class Refused(Message, frozen=True):
-    """Controller: you cannot take part."""
+    """Controller: this host cannot join; `text` is the reason."""
 
     text: str
 
 
-class Relay(Message, frozen=True):
-    """Agent: other hosts get parameters from me here."""
+class RelayAddress(Message, frozen=True):
+    """Agent: other hosts get parameters from this host at `address`."""
 
     address: str
 
 
 class Follow(Message, frozen=True):
-    """Controller: get this policy's parameters there; empty: they are made on your host."""
+    """Controller: get the parameters of a policy from `address`; empty: they are made on this host."""
 
     policy: str
     address: str
 
 
-class Begin(Message, frozen=True):
+class StartWorker(Message, frozen=True):
     """Controller: start a worker."""
 
     place: Place
@@ -93,48 +94,50 @@ class Begin(Message, frozen=True):
     seed: int
 
 
-class Tell(Message, frozen=True):
-    """Controller: pass this on to these workers."""
+class SendToWorkers(Message, frozen=True):
+    """Controller: pass `message` on to these workers."""
 
     places: list[Place]
     message: ToWorker
 
 
-class End(Message, frozen=True):
-    """Controller: kill it."""
+class KillWorker(Message, frozen=True):
+    """Controller: kill a worker."""
 
     place: Place
 
 
-class Signal(Message, frozen=True):
-    """Controller: send its process a signal."""
+class SignalWorker(Message, frozen=True):
+    """Controller: send a signal to a worker's process."""
 
     place: Place
     number: int
 
 
-class AskDump(Message, frozen=True):
-    """Controller: where is it in its code?"""
+class DumpStacks(Message, frozen=True):
+    """Controller: report the stack traces of a worker."""
 
     place: Place
 
 
-class Dump(Message, frozen=True):
+class StackDump(Message, frozen=True):
+    """Agent: stack traces of a worker."""
+
     place: Place
     text: str
 
 
-class Heard(Message, frozen=True):
-    """Agent: a worker said this."""
+class WorkerReport(Message, frozen=True):
+    """Agent: a worker sent `message`."""
 
     place: Place
     message: FromWorker
     number: int = 0
-    """Of the agent's news: it repeats to the next controller what the last one may not have dealt with."""
+    """Number of the report. The agent repeats a report to the next controller until one has recorded it."""
 
 
-class Gone(Message, frozen=True):
-    """Agent: a worker died. What its gauges [1, WORDS] showed last follows."""
+class WorkerExited(Message, frozen=True):
+    """Agent: a worker died. Its last gauges [1, WORDS] follow."""
 
     place: Place
     reason: str
@@ -143,25 +146,29 @@ class Gone(Message, frozen=True):
     number: int = 0
 
 
-class Beat(Message, frozen=True):
-    """Agent: how my workers are. Their gauges [workers, WORDS] follow, and their USAGE [workers, 4]. From the
-    controller: I am here."""
+class AgentHeartbeat(Message, frozen=True):
+    """Agent: gauges of the workers [workers, WORDS] and their usage [workers, USAGE], which follow."""
 
     places: list[Place] | None = None
-    """None: the same workers as the last time."""
-    safe: int = 0
-    """From the controller: news up to this number are written down, a successor will know of them."""
+    """None: the same workers as in the last heartbeat."""
+
+
+class ControllerHeartbeat(Message, frozen=True):
+    """Controller: still alive."""
+
+    recorded: int = 0
+    """Number of the last report that is on disk, where the next controller finds it."""
 
 
 class LogText(Message, frozen=True):
-    """Agent: this was added to a log."""
+    """Agent: text that was appended to a log."""
 
     name: str
     text: bytes
 
 
-class State(Message, frozen=True):
-    """A trainer's committed state, whose arrays follow. Agent: keep this. Controller: go on from this."""
+class CommittedState(Message, frozen=True):
+    """State that a trainer committed; its arrays follow. Agent: store it. Controller: continue from it."""
 
     policy: str
     version: int
@@ -169,37 +176,63 @@ class State(Message, frozen=True):
     keys: list[str]
 
 
-class Tagged(Message, frozen=True):
-    """Parameters, which follow. Agent: they were evaluated on my host. Controller: others have kept them."""
+class StateStored(Message, frozen=True):
+    """Controller: the committed state of this version is stored."""
+
+    policy: str
+    version: int
+
+
+class TaggedParameters(Message, frozen=True):
+    """Parameters, which follow. Agent: they were evaluated on this host. Controller: other hosts have kept them."""
 
     policy: str
     version: int
     tag: str
-    """Empty: they are just the newest."""
+    """Empty for the newest version."""
 
 
-class Kept(Message, frozen=True):
-    """Controller: that state is safe."""
-
-    policy: str
-    version: int
+class HostLeaving(Message, frozen=True):
+    """Agent: this host was preempted. It takes no more work, and its workers are about to end."""
 
 
-class Leaving(Message, frozen=True):
-    """Agent: my host is wanted elsewhere. Give me no more work; my workers are about to leave."""
-
-
-class Leave(Message, frozen=True):
+class RunOver(Message, frozen=True):
     """Controller: the run is over."""
 
 
-FromAgent = Union[Join, Rejoin, Relay, Heard, Gone, Beat, LogText, State, Tagged, Leaving, Dump]
-FromController = Union[Welcome, Refused, Follow, Begin, Tell, End, Signal, AskDump, State, Tagged, Kept, Beat, Leave]
+FromAgent = Union[
+    Join,
+    Rejoin,
+    RelayAddress,
+    WorkerReport,
+    WorkerExited,
+    AgentHeartbeat,
+    LogText,
+    CommittedState,
+    TaggedParameters,
+    HostLeaving,
+    StackDump,
+]
+FromController = Union[
+    Welcome,
+    Refused,
+    Follow,
+    StartWorker,
+    SendToWorkers,
+    KillWorker,
+    SignalWorker,
+    DumpStacks,
+    CommittedState,
+    StateStored,
+    TaggedParameters,
+    ControllerHeartbeat,
+    RunOver,
+]
 Messages: Any = Union[FromAgent, FromController]
 
 
 def codec(messages: Any) -> Codec:
-    """For the connections of agents, over which whole trainer states go."""
+    """Codec for the connections of agents, which carry the complete states of trainers."""
     return Codec(messages, MAX_STATE_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""Which host a worker goes to. Decisions only; nothing is started here."""
+"""The choice of a host for a worker. Decisions only; nothing is started here."""
 
 from __future__ import annotations
 
@@ -10,131 +10,134 @@ from srl.api.experiment import Resources
 EPSILON = 1e-6
 
 
-class NoRoom(ValueError):
-    """No host could ever hold this worker."""
+class DoesNotFit(ValueError):
+    """The hosts cannot hold these workers."""
 
 
 @dataclass
-class Room:
-    """What one host offers, and what is taken of it."""
+class HostCapacity:
+    """Resources of a host, and how much of them is in use."""
 
     host: str
     cpus: float
     gpus: float = 0.0
     memory_mb: int = 0
-    """0: unknown, anything goes."""
+    """0: unknown, so memory is not checked."""
     used_cpus: float = 0.0
     used_gpus: float = 0.0
     used_mb: int = 0
     labels: tuple[str, ...] = ()
-    closed: bool = False
-    """Takes nobody in any more."""
+    leaving: bool = False
+    """The host takes no more workers."""
 
     @property
     def free_share(self) -> float:
         return 1.0 - self.used_cpus / max(self.cpus, EPSILON)
 
-    def take(self, wanted: Resources, sign: int = 1) -> None:
-        self.used_cpus += sign * wanted.cpu
-        self.used_gpus += sign * wanted.gpu
-        self.used_mb += sign * wanted.memory_mb
+    def take(self, needs: Resources, sign: int = 1) -> None:
+        self.used_cpus += sign * needs.cpu
+        self.used_gpus += sign * needs.gpu
+        self.used_mb += sign * needs.memory_mb
 
-    def give_back(self, wanted: Resources) -> None:
-        self.take(wanted, -1)
+    def give_back(self, needs: Resources) -> None:
+        self.take(needs, -1)
 
-    def holds(self, wanted: Resources, *, empty: bool = False, stretch: bool = False) -> bool:
-        """Is there room, or would there be on an `empty` host? With `stretch` CPUs may be shared."""
-        busy = 0 if empty else 1
-        if self.closed:
+    def fits(self, needs: Resources, *, empty: bool = False, share_cpus: bool = False) -> bool:
+        """Whether a worker fits on this host, or would if the host were `empty`. `share_cpus` ignores CPUs."""
+        in_use = 0 if empty else 1
+        if self.leaving:
             return False
-        if wanted.node and not any(fnmatchcase(name, wanted.node) for name in (self.host, *self.labels)):
+        if needs.node and not any(fnmatchcase(name, needs.node) for name in (self.host, *self.labels)):
             return False
-        if not stretch and wanted.cpu > self.cpus - busy * self.used_cpus + EPSILON:
+        if not share_cpus and needs.cpu > self.cpus - in_use * self.used_cpus + EPSILON:
             return False
-        if wanted.gpu > self.gpus - busy * self.used_gpus + EPSILON:
+        if needs.gpu > self.gpus - in_use * self.used_gpus + EPSILON:
             return False
-        return not self.memory_mb or wanted.memory_mb <= self.memory_mb - busy * self.used_mb
+        return not self.memory_mb or needs.memory_mb <= self.memory_mb - in_use * self.used_mb
 
 
-def choose(rooms: list[Room], wanted: Resources, former: str = "", stretch: bool = False) -> Room | None:
-    """Where a worker goes: to its former host if that has room, else to the one with the largest share of free CPUs,
-    those without a GPU or a label first if it asks for none. None: wait until there is room."""
-    for shared in (False, True) if stretch else (False,):
-        fitting = [room for room in rooms if room.holds(wanted, stretch=shared)]
-        for room in fitting:
-            if room.host == former:
-                return room
+def choose(
+    hosts: list[HostCapacity], needs: Resources, previous: str = "", share_cpus: bool = False
+) -> HostCapacity | None:
+    """Choose the host for a worker: its previous host if it fits there, else the one with the largest share of free
+    CPUs. A worker that asks for no GPU and no label prefers hosts without them. None: the worker has to wait."""
+    for share in (False, True) if share_cpus else (False,):
+        fitting = [host for host in hosts if host.fits(needs, share_cpus=share)]
+        for host in fitting:
+            if host.host == previous:
+                return host
         if fitting:
-            return max(fitting, key=lambda room: (_leaves_to_others(room, wanted), room.free_share))
+            return max(fitting, key=lambda host: (_features_left_to_others(host, needs), host.free_share))
     return None
 
 
-def _leaves_to_others(room: Room, wanted: Resources) -> int:
-    """Of GPUs and labels, which others may need this host for."""
-    return (wanted.gpu > 0 or not room.gpus) + (wanted.node != "" or not room.labels)
+def _features_left_to_others(host: HostCapacity, needs: Resources) -> int:
+    """Count the scarce features (GPUs, labels) that this choice leaves to workers that need them."""
+    return (needs.gpu > 0 or not host.gpus) + (needs.node != "" or not host.labels)
 
 
-def check(rooms: list[Room], wanted: Resources, who: str) -> None:
-    """Raises NoRoom if not even empty hosts could hold it."""
-    if not any(room.holds(wanted, empty=True) for room in rooms):
+def check(hosts: list[HostCapacity], needs: Resources, worker: str) -> None:
+    """Raise DoesNotFit if not even an empty host could hold this worker."""
+    if not any(host.fits(needs, empty=True) for host in hosts):
         offers = "; ".join(
-            f"{room.host}: {room.cpus:g} CPUs, {room.gpus:g} GPUs"
-            + (f", {room.memory_mb} MB" if room.memory_mb else "")
-            for room in rooms
+            f"{host.host}: {host.cpus:g} CPUs, {host.gpus:g} GPUs"
+            + (f", {host.memory_mb} MB" if host.memory_mb else "")
+            for host in hosts
         )
-        raise NoRoom(f"{who} can never be placed: it needs {describe(wanted)}; hosts offer {offers or 'nothing'}")
+        raise DoesNotFit(f"no host can hold {worker}, which needs {describe(needs)}; hosts have {offers or 'nothing'}")
 
 
-def check_all(rooms: list[Room], wanted: list[tuple[str, Resources]]) -> None:
-    """Raises NoRoom if they do not all fit together. First come, first placed, as it will be done."""
-    trial = [replace(room) for room in rooms]
-    for who, resources in wanted:
-        check(trial, resources, who)
-    for who, resources in wanted:
-        room = choose(trial, resources)
-        if room is None:
-            total = sum(resources.cpu for _, resources in wanted)
-            raise NoRoom(
-                f"no room is left for {who} ({describe(resources)}): {len(wanted)} workers want {total:g} CPUs, and "
-                f"{len(rooms)} hosts offer {sum(room.cpus for room in rooms):g}; ask for fewer workers or more hosts"
+def check_all(hosts: list[HostCapacity], workers: list[tuple[str, Resources]]) -> None:
+    """Raise DoesNotFit if these workers (name, needs) do not fit together, placed in this order."""
+    trial = [replace(host) for host in hosts]
+    for worker, needs in workers:
+        check(trial, needs, worker)
+    for worker, needs in workers:
+        chosen = choose(trial, needs)
+        if chosen is None:
+            total = sum(needs.cpu for _, needs in workers)
+            raise DoesNotFit(
+                f"no host has room for {worker} ({describe(needs)}): {len(workers)} workers need {total:g} CPUs, and "
+                f"{len(hosts)} hosts have {sum(host.cpus for host in hosts):g}; use fewer workers or more hosts"
             )
-        room.take(resources)
+        chosen.take(needs)
 
 
-def relief(rooms: list[Room], placed: list[tuple[str, Resources]]) -> list[int]:
-    """Which workers, given with their hosts, move: from hosts whose CPUs are shared, as far as others have room."""
-    trial = {room.host: replace(room) for room in rooms}
+def workers_to_move(hosts: list[HostCapacity], placed: list[tuple[str, Resources]]) -> list[int]:
+    """Choose workers, given with their hosts, that move from hosts whose CPUs are shared to hosts that have room.
+    Returns their indices."""
+    trial = {host.host: replace(host) for host in hosts}
     moving = []
-    for index, (host, wanted) in enumerate(placed):
+    for index, (host, needs) in enumerate(placed):
         crowded = trial.get(host)
         if crowded is None or crowded.used_cpus <= crowded.cpus + EPSILON:
             continue
-        room = choose([other for other in trial.values() if other is not crowded], wanted)
-        if room is not None:
-            room.take(wanted)
-            crowded.give_back(wanted)
+        target = choose([other for other in trial.values() if other is not crowded], needs)
+        if target is not None:
+            target.take(needs)
+            crowded.give_back(needs)
             moving.append(index)
     return moving
 
 
-def lacking(rooms: list[Room], wanted: Resources, stretch: bool = False) -> str:
-    """Why a worker waits although there are hosts; empty if one of them has room."""
-    rooms = [room for room in rooms if not room.closed]
-    if not rooms or any(room.holds(wanted, stretch=stretch) for room in rooms):
+def why_waiting(hosts: list[HostCapacity], needs: Resources, share_cpus: bool = False) -> str:
+    """Explain why a worker waits although there are hosts; empty if one of them has room."""
+    hosts = [host for host in hosts if not host.leaving]
+    if not hosts or any(host.fits(needs, share_cpus=share_cpus) for host in hosts):
         return ""
-    if not any(room.holds(Resources(0, node=wanted.node), empty=True) for room in rooms):
-        return f"no host that is left is named {wanted.node}"
-    for need in (Resources(0, gpu=wanted.gpu), Resources(0, memory_mb=wanted.memory_mb)):
-        if not any(room.holds(need, empty=True) for room in rooms):
-            return f"no host that is left offers {describe(need)}"
-    return f"no host that is left has room for {describe(wanted)}"
+    if not any(host.fits(Resources(0, node=needs.node), empty=True) for host in hosts):
+        return f"no remaining host is named {needs.node}"
+    for need in (Resources(0, gpu=needs.gpu), Resources(0, memory_mb=needs.memory_mb)):
+        if not any(host.fits(need, empty=True) for host in hosts):
+            return f"no remaining host has {describe(need)}"
+    return f"no remaining host has room for {describe(needs)}"
 
 
-def describe(wanted: Resources) -> str:
-    counts = {"CPU": wanted.cpu, "GPU": wanted.gpu}
-    parts = [f"{count:g} {what}{'' if count == 1 else 's'}" for what, count in counts.items() if count]
-    if wanted.memory_mb:
-        parts.append(f"{wanted.memory_mb} MB")
-    if wanted.node:
-        parts.append(f"a host named {wanted.node}")
+def describe(needs: Resources) -> str:
+    counts = {"CPU": needs.cpu, "GPU": needs.gpu}
+    parts = [f"{count:g} {unit}{'' if count == 1 else 's'}" for unit, count in counts.items() if count]
+    if needs.memory_mb:
+        parts.append(f"{needs.memory_mb} MB")
+    if needs.node:
+        parts.append(f"a host named {needs.node}")
     return ", ".join(parts)

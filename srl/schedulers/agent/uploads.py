@@ -1,0 +1,110 @@
+"""Uploads of an agent to its controller: the states that trainers commit, and the logs of workers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from srl.api.transport import Channel
+from srl.base.snapshot import Snapshot
+from srl.base.tree import Array
+from srl.parameters.relay import ParameterRelay
+from srl.schedulers.agent.connection import ControllerConnection
+from srl.schedulers.hosts.messages import CommittedState, LogText
+
+MAX_LOG_BYTES = 1 << 16
+"""Limit for one log in one heartbeat, so that a worker that prints without end uses a bounded part of the
+connection."""
+PER_HOST_LOGS = ("zygote",)
+"""Logs that every host has. In the run directory their names end with the name of the host."""
+
+
+@dataclass
+class _Progress:
+    """Progress of the uploads of a policy."""
+
+    last_sent: int = -1
+    unconfirmed: dict[int, Array] = field(default_factory=dict)
+    """Version -> parameters, until the controller has stored the state of this version."""
+
+
+class StateUpload:
+    """Uploads committed states. A version leaves this host only after the controller, if there is one, has stored the
+    state that produced it: a trainer that restarts from that state must not be older than what others have seen."""
+
+    def __init__(
+        self, commits: Mapping[str, Snapshot], connection: ControllerConnection, relay: ParameterRelay
+    ) -> None:
+        self._commits = commits
+        self._connection = connection
+        self._relay = relay
+        self._uploads = {policy: _Progress() for policy in commits}
+
+    @property
+    def in_progress(self) -> bool:
+        return any(upload.unconfirmed for upload in self._uploads.values())
+
+    def send(self) -> None:
+        """Send the newest state of each policy whose last upload was confirmed."""
+        for policy, upload in self._uploads.items():
+            snapshot = self._commits[policy]
+            if upload.unconfirmed or snapshot.version <= upload.last_sent:
+                continue
+            committed = snapshot.read()
+            if committed is not None:
+                version, state, facts = committed
+                upload.last_sent = version
+                message = CommittedState(policy, version, facts, list(state))
+                if self._connection.send(message, list(state.values())):
+                    upload.unconfirmed[version] = state["parameters"]
+                else:
+                    self._relay.offer(policy, version, state["parameters"])
+
+    def confirm(self, policy: str, version: int) -> None:
+        """The controller has stored this state: its parameters may go to other hosts."""
+        parameters = self._uploads[policy].unconfirmed.pop(version, None)
+        if parameters is not None:
+            self._relay.offer(policy, version, parameters)
+
+    def confirm_all(self) -> None:
+        """The controller is gone, so no confirmation will arrive, and workers on other hosts wait for versions."""
+        for policy, upload in self._uploads.items():
+            for version in list(upload.unconfirmed):
+                self.confirm(policy, version)
+
+    def restart(self) -> None:
+        """There is a new controller, which needs the states that its predecessor had stored."""
+        self.confirm_all()
+        for upload in self._uploads.values():
+            upload.last_sent = -1
+
+
+class LogUpload:
+    """Uploads the text that is appended to the logs of a host."""
+
+    def __init__(self, directory: Path, host: str) -> None:
+        self._directory = directory
+        self._host = host
+        self._sent: dict[str, int] = {}
+
+    def send(self, channel: Channel) -> None:
+        """Send the text since the last call; only the newest part if there is too much of it."""
+        for path in self._directory.glob("*.log"):
+            size = path.stat().st_size
+            begin = self._sent.get(path.name, 0)
+            if size <= begin:
+                continue
+            with path.open("rb") as file:
+                file.seek(max(begin, size - MAX_LOG_BYTES))
+                text = file.read(MAX_LOG_BYTES)
+            self._sent[path.name] = size
+            name = f"{path.stem}-{self._host}" if path.stem in PER_HOST_LOGS else path.stem
+            channel.send(LogText(name, text))
+
+
+def append_log(directory: Path, message: LogText) -> None:
+    """Append uploaded text to a log of the run directory. If the disk is full, the text is lost and the run goes on."""
+    with contextlib.suppress(OSError), (directory / f"{Path(message.name).name}.log").open("ab") as file:
+        file.write(message.text)

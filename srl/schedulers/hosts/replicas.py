@@ -1,0 +1,81 @@
+"""Copies that the controller keeps of what its hosts have made, so that none of it is lost with a host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from srl.api.parameters import ParameterStore
+from srl.base.tree import Array
+from srl.parameters.host import HostParameterStore
+from srl.schedulers.hosts.fleet import Fleet
+from srl.schedulers.hosts.messages import CommittedState, StateStored, TaggedParameters
+from srl.schedulers.local.run_memory import RunMemory
+
+Retention = Callable[[ParameterStore], object]
+"""Tags the newest version of a store if it is to be kept, as workers do with the store of their host."""
+
+
+class VersionArchive:
+    """Versions that a host has kept if it was there from the beginning, for hosts that join later. It holds a store for
+    each policy, or none where nothing is kept."""
+
+    def __init__(self, policies: Sequence[str], retention: Retention | None) -> None:
+        archived = policies if retention is not None else ()
+        self.stores = {policy: HostParameterStore.create(policy) for policy in archived}
+        self._retention = retention or (lambda store: None)
+
+    def add(self, policy: str, version: int, parameters: Array) -> None:
+        store = self.stores.get(policy)
+        if store is not None and version > store.version:
+            store.push(version, parameters)
+            self._retention(store)
+
+    def messages(self) -> Iterator[tuple[TaggedParameters, list[Array]]]:
+        """All versions, the oldest first, because versions only grow. The newest comes last, so that no host begins
+        with an old one."""
+        for policy, store in self.stores.items():
+            versions = store.versions()
+            newest = versions.pop("latest", -1)
+            tags = sorted(versions, key=versions.__getitem__)
+            for tag in (*tags, *([] if newest in versions.values() else [""])):
+                pulled = store.pull(tag or "latest")
+                if pulled is not None:
+                    yield TaggedParameters(policy, pulled[0], tag), [pulled[1]]
+
+    def close(self) -> None:
+        for store in self.stores.values():
+            store.memory.close()
+
+
+class StateReplica:
+    """Copies of the states that trainers committed, and of the parameters that were evaluated."""
+
+    def __init__(self, memory: RunMemory, fleet: Fleet, archive: VersionArchive) -> None:
+        self._memory = memory
+        self._fleet = fleet
+        self._archive = archive
+
+    def store(self, host: str, message: CommittedState, arrays: Sequence[Array]) -> None:
+        """Store a state that a trainer on this host has committed, and confirm it."""
+        snapshot = self._memory.commits[message.policy]
+        if message.version > snapshot.version:
+            state = dict(zip(message.keys, arrays, strict=True))
+            snapshot.write(message.version, state, message.facts)
+            self._archive.add(message.policy, message.version, state["parameters"])
+        if host in self._fleet.hosts:
+            self._fleet.hosts[host].state_versions[message.policy] = message.version
+            self._fleet.send(host, StateStored(message.policy, message.version))
+
+    def send(self, policy: str, name: str) -> None:
+        """Send the last committed state to a host, before a trainer starts there."""
+        host = self._fleet.hosts[name]
+        snapshot = self._memory.commits[policy]
+        if snapshot.version > host.state_versions.get(policy, -1) and (committed := snapshot.read()) is not None:
+            version, state, facts = committed
+            host.state_versions[policy] = version
+            self._fleet.send(name, CommittedState(policy, version, facts, list(state)), list(state.values()))
+
+    def store_evaluated(self, message: TaggedParameters, arrays: Sequence[Array]) -> None:
+        store = self._memory.parameters.get(message.policy)
+        if store is not None and len(arrays) == 1 and message.version > store.version:
+            store.push(message.version, arrays[0], (message.tag,))

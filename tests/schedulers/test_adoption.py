@@ -1,0 +1,117 @@
+"""A scheduler takes over the hosts of another one that died. The scheduler is real, the agents are fake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.fake_agents import SECRET, FakeHosts, join_message
+from support.idle_worker import IdleConfig
+from support.waiting import PATIENCE
+
+from srl.api.experiment import Resources
+from srl.api.scheduler import Died, OrphanWorker
+from srl.api.transport import Channel, ChannelClosed
+from srl.api.worker import Place
+from srl.base.meter import WORDS, Counter
+from srl.schedulers.hosts.fleet import AgentSettings
+from srl.schedulers.hosts.messages import (
+    USAGE,
+    AgentHeartbeat,
+    CommittedState,
+    Rejoin,
+    StateStored,
+    Welcome,
+    WorkerExited,
+)
+from srl.testing.contexts import until
+
+ACTOR, OTHER, LOST = (Place("actors", index, 3) for index in range(3))
+
+
+class Takeover(FakeHosts):
+    """The new scheduler waits in a thread for the fake hosts."""
+
+    def __init__(self, logs: Path) -> None:
+        super().__init__(logs, AgentSettings("run", SECRET), takeover={})
+        self.thread = ThreadPoolExecutor(1)
+
+    def poll(self) -> None:
+        """The thread does it."""
+
+    def find_orphans(self, *hosts: str) -> Future[list[OrphanWorker]]:
+        return self.thread.submit(self.scheduler.find_orphans, hosts, PATIENCE)
+
+    def rejoin(self, host: str, *places: Place) -> Channel:
+        """A host returns with these workers."""
+        orphans = [OrphanWorker(place, True, {}) for place in places]
+        channel = self.connect(Rejoin(join_message(host), "run", SECRET, f"tcp:{host}:1", orphans))
+        self.channels.append(channel)
+        self.receive(channel, Welcome)
+        return channel
+
+    def adopt(self, place: Place) -> None:
+        self.scheduler.adopt(place, IdleConfig(), Resources(), 0)
+
+    def died(self, place: Place) -> Died:
+        found: Died = until(
+            lambda: next((e for e in self.scheduler.poll(0.0) if isinstance(e, Died) and e.place == place), None)
+        )
+        return found
+
+    def close(self) -> None:
+        self.thread.shutdown()
+        super().close()
+
+
+@pytest.fixture
+def takeover(tmp_path: Path) -> Iterator[Takeover]:
+    made = Takeover(tmp_path)
+    yield made
+    made.close()
+
+
+def send_heartbeat(channel: Channel, *places: Place, progress: int) -> None:
+    words = np.zeros((len(places), WORDS), np.int64)
+    words[:, Counter.PROGRESS] = progress
+    channel.send(AgentHeartbeat(list(places)), [words, np.zeros((len(places), len(USAGE)))])
+
+
+def test_messages_about_workers_take_effect_once_the_workers_are_adopted(takeover: Takeover) -> None:
+    orphans = takeover.find_orphans("a", "b")
+    first = takeover.rejoin("a", ACTOR, LOST)
+    send_heartbeat(first, ACTOR, LOST, progress=7)
+    first.send(WorkerExited(LOST, "killed", clean=False, number=1), [np.zeros((1, WORDS), np.int64)])
+    first.send(CommittedState("policy", 5, {}, ["parameters"]), [np.zeros(3, np.float32)])
+    assert takeover.receive(first, StateStored) == StateStored("policy", 5)  # so everything before it has arrived
+    send_heartbeat(takeover.rejoin("b", OTHER), OTHER, progress=8)
+    assert {worker.place for worker in orphans.result()} == {ACTOR, LOST, OTHER}
+    for place in (ACTOR, LOST, OTHER):
+        takeover.adopt(place)
+    takeover.thread.submit(takeover.scheduler.finish_adoption, PATIENCE).result()
+    assert [takeover.scheduler.meter(place).get(Counter.PROGRESS) for place in (ACTOR, OTHER)] == [7, 8]
+    assert takeover.died(LOST).reason == "killed"
+
+
+def test_a_host_that_returned_and_is_lost_again_takes_its_workers_along(takeover: Takeover) -> None:
+    orphans = takeover.find_orphans("b")
+    lost = takeover.rejoin("a", LOST)
+    lost.send(Welcome("run", "a", b"", [], [], [], False))  # not a message of an agent
+    with pytest.raises(ChannelClosed):
+        until(lambda: lost.flush() and lost.receive() and False)
+    lost_later = takeover.rejoin("c", ACTOR)
+    takeover.rejoin("b", OTHER)
+    assert {worker.place for worker in orphans.result()} == {ACTOR, OTHER}
+    lost_later.close()
+    until(lambda: takeover.scheduler.hosts() == ["b"], lambda: takeover.scheduler.poll(0.0))
+    for place in (ACTOR, OTHER):
+        takeover.adopt(place)
+    assert takeover.died(ACTOR) == Died(ACTOR, "its host was lost again", blameless=True)
+
+
+def test_a_takeover_fails_if_no_host_reconnects(takeover: Takeover) -> None:
+    with pytest.raises(ConnectionError, match="no host of the run reconnected"):
+        takeover.scheduler.find_orphans(["a"], 0.0)
