@@ -62,8 +62,6 @@ EXCEPTIONS = {
     ("environments/adapters/gymnasium.py", "srl.environments.pettingzoo.config"): "one constructor may return either",
     ("environments/adapters/gymnasium.py", "srl.environments.mujoco.log"): "silences MuJoCo's own warnings",
     ("environments/hide_and_seek/perception/observation.py", "srl.environments.hide_and_seek.rules.rewards"): "food",
-    ("schedulers/hosts/scheduler.py", "srl.schedulers.agent.logs"): "appends log text that agents send",
-    ("schedulers/hosts/scheduler.py", "srl.schedulers.engines.base"): "the contract of engines",
 }
 MAX_MODULES = 14
 MAX_LINES = 400

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,9 +101,3 @@ class LogUpload:
             self._sent[path.name] = size
             name = f"{path.stem}-{self._host}" if path.stem in PER_HOST_LOGS else path.stem
             channel.send(LogText(name, text))
-
-
-def append_log(directory: Path, message: LogText) -> None:
-    """Append uploaded text to a log of the run directory. If the disk is full, the text is lost and the run goes on."""
-    with contextlib.suppress(OSError), (directory / f"{Path(message.name).name}.log").open("ab") as file:
-        file.write(message.text)

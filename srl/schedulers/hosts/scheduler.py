@@ -28,7 +28,6 @@ from srl.api.transport import Listener
 from srl.api.worker import Place, WorkerConfig
 from srl.base.config import to_data
 from srl.base.meter import Meter
-from srl.schedulers.agent.uploads import append_log
 from srl.schedulers.hosts import messages
 from srl.schedulers.hosts.adoption import AdoptableWorkers
 from srl.schedulers.hosts.fleet import (
@@ -44,7 +43,7 @@ from srl.schedulers.hosts.fleet import (
 from srl.schedulers.hosts.gauge_table import GaugeTable
 from srl.schedulers.hosts.placement import DoesNotFit, HostCapacity, check_all, choose, why_waiting, workers_to_move
 from srl.schedulers.hosts.recovery import NO_HOST_SECONDS, HostLosses, StartLimiter, WaitReports
-from srl.schedulers.hosts.replicas import Retention, StateReplica, VersionArchive
+from srl.schedulers.hosts.replicas import Retention, StateReplica, VersionArchive, append_log
 from srl.schedulers.local.run_memory import RunMemory
 
 DUMP_SECONDS = 3.0
