@@ -63,6 +63,15 @@ EXCEPTIONS = {
     ("environments/adapters/gymnasium.py", "srl.environments.mujoco.log"): "silences MuJoCo's own warnings",
     ("environments/hide_and_seek/perception/observation.py", "srl.environments.hide_and_seek.rules.rewards"): "food",
 }
+# Names with an underscore that are public by their documentation, or have no public counterpart.
+FOREIGN_PRIVATE = {
+    "os._exit",
+    "_replace",  # of named tuples
+    "torch._fused_adam_",
+    "environment._max_episode_steps",  # of Gymnasium's TimeLimit, which has no public way to read its limit
+}
+PRIVATE_ACCESS_LEFT = {"streams/resuming.py"}
+"""Modules that still use private names of others."""
 MAX_MODULES = 14
 MAX_LINES = 400
 UNSAFE_MODULES = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "joblib", "jsonpickle"}
@@ -187,6 +196,30 @@ def test_short_names_of_parts_point_to_existing_classes() -> None:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef))
     }
     assert set(PARTS.values()) - defined == set()
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def private_access(tree: ast.Module) -> Iterator[str]:
+    """Yield uses of private names that the module does not define itself."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"}
+    for node in attributes:
+        foreign = node.attr not in own and ast.unparse(node.value) not in ("self", "cls")
+        if is_private(node.attr) and foreign and not FOREIGN_PRIVATE & {node.attr, ast.unparse(node)}:
+            yield f"{node.lineno}: {ast.unparse(node)}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.lineno}: {alias.name}" for alias in node.names if is_private(alias.name))
+
+
+def test_no_module_uses_private_names_of_another() -> None:
+    found = {str(path.relative_to(PACKAGE)): list(private_access(tree)) for _, path, tree in modules()}
+    assert {path: uses for path, uses in found.items() if uses and path not in PRIVATE_ACCESS_LEFT} == {}
 
 
 def test_files_stay_small() -> None:
