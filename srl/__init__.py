@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from srl.algorithms.ppo.config import PPOConfig as PPOConfig
     from srl.api.experiment import Experiment as Experiment
     from srl.environments.registry import lanes_config as lanes_config
-    from srl.experiments.graph.rewire import rewired as rewired
+    from srl.experiments.graph.customization import rewired as rewired
     from srl.experiments.options.train_options import TrainOptions as TrainOptions
     from srl.experiments.session.session import RunFailed as RunFailed
     from srl.experiments.session.sweep import sweep as sweep
@@ -49,7 +49,7 @@ _PLACES = {
     "plot": "srl.results.plot",
     "record": "srl.results.record",
     "resume": "srl.experiments.session.train",
-    "rewired": "srl.experiments.graph.rewire",
+    "rewired": "srl.experiments.graph.customization",
     "sweep": "srl.experiments.session.sweep",
     "train": "srl.experiments.session.train",
 }

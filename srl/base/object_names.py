@@ -58,7 +58,7 @@ PARTS = {
     "block-spec": "srl.api.block:BlockSpec",
     "team-spec": "srl.api.lanes:TeamSpec",
     "lane-spec": "srl.api.lanes:LaneSpec",
-    "probe-result": "srl.experiments.graph.probe:Probed",
+    "environment-profile": "srl.experiments.graph.environment_probe:EnvironmentProfile",
     # Workers and the streams between them
     "actor": "srl.workers.actor.worker:ActorConfig",
     "trainer": "srl.workers.trainer.worker:TrainerWorkerConfig",

@@ -25,7 +25,7 @@ from srl.base.tree import Array, Tree, TreeSpec
 from srl.bench.options import BenchOptions
 from srl.environments.random_actions import random_actions
 from srl.environments.registry import lanes_config
-from srl.experiments.graph.probe import probe
+from srl.experiments.graph.environment_probe import probe
 from srl.names.table import NameView
 from srl.parameters.host import HostParameterStore
 from srl.streams.push import PushStream

@@ -118,13 +118,13 @@ class Stop:
     def _take_back(self, runs: dict[str, Path]) -> int:
         """Nobody answers: perhaps it is a job that waits."""
         from srl.controller.control_socket import STOP_REASON, pick
-        from srl.experiments.session.slurm_queue import End, queued, take_back
+        from srl.experiments.session.slurm_queue import End, cancel, queued
         from srl.schedulers.engines.slurm_commands import describe_state
 
         waiting = {each.run: each for each in queued(self.root, runs)}
         name, _ = pick(self.run_name, {**runs, **{name: each.cluster for name, each in waiting.items()}})
         each = waiting[name]
-        take_back(each.cluster, each.job, End("stopped", STOP_REASON))
+        cancel(each.cluster, each.job, End("stopped", STOP_REASON))
         print(f"{name} has stopped: its job {each.job}, {describe_state(each.state, each.reason)}, was cancelled")
         return 0
 

@@ -31,7 +31,7 @@ from srl.experiments.options.train_options import SECTIONS, TrainOptions
 from srl.storage import ROOT
 
 if TYPE_CHECKING:
-    from srl.experiments.graph.prepare import Prepared
+    from srl.experiments.graph.preparation import PreparedRun
     from srl.experiments.session.train import Run
 
 
@@ -72,8 +72,8 @@ class Train:
             return self._sweep(prepared.options)
         return _code_of(watched(lambda observe: launch(prepared, self.name, self.root, observe, _began())))
 
-    def _prepare(self, options: TrainOptions) -> Prepared:
-        from srl.experiments.graph.prepare import prepare
+    def _prepare(self, options: TrainOptions) -> PreparedRun:
+        from srl.experiments.graph.preparation import prepare
 
         prepared = prepare(self.env, options, self.given)
         raise_stop_request()  # much was imported

@@ -16,7 +16,7 @@ from srl.api.spaces import Box, Dict, Discrete
 from srl.cli.main import main
 from srl.environments.random_actions import some_actions
 from srl.environments.registry import lanes_config
-from srl.experiments.graph.prepare import prepare
+from srl.experiments.graph.preparation import prepare
 from srl.experiments.options.keywords import make_options
 
 HERE = f"{__file__}"

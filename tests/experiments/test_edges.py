@@ -9,7 +9,7 @@ import pytest
 from support import PURSUIT
 
 from srl.api.experiment import Edge, Experiment
-from srl.experiments.graph.prepare import prepare
+from srl.experiments.graph.preparation import prepare
 from srl.experiments.options.keywords import make_options
 from srl.terminal.tables import graph_table
 from srl.workers.trainer.worker import TrainerWorkerConfig

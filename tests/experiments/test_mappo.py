@@ -1,4 +1,4 @@
-"""MAPPO and IPPO through the user's door: what the critic sees, recurrent, masked, turn-based, with agents that die."""
+"""MAPPO and IPPO in complete runs: the critic's observations, recurrent policies, masks, turns, and agents that die."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import srl
 from srl.api.spaces import Dict
 from srl.cli.main import main
 from srl.environments.pettingzoo.config import PettingZooConfig
-from srl.experiments.graph.prepare import prepare
+from srl.experiments.graph.preparation import prepare
 from srl.experiments.options.keywords import make_options
 
 DYING = "pettingzoo:srl.testing.multiagent_environments:DyingTeam"
@@ -24,14 +24,14 @@ QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 
 
 @pytest.mark.parametrize("algo", ["ippo", "mappo"])
 @pytest.mark.parametrize("game", [PURSUIT, DYING, TURNS, TICTACTOE])
-def test_games_of_every_kind_train(game: str, algo: str, tmp_path: Path) -> None:
+def test_all_kinds_of_games_can_be_trained(game: str, algo: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {algo: {"epochs": 1, "memory": "gru", "memory_size": 4}}
     run = srl.train(game, algo=algo, root=tmp_path, name="run", **options, **QUICK)
     assert run.status.steps >= 20
     assert srl.evaluate(run.path, episodes=2).returns
 
 
-def test_the_state_is_what_all_agents_see_where_the_game_has_none_of_its_own() -> None:
+def test_without_a_state_of_the_game_the_state_is_all_observations() -> None:
     lanes = PettingZooConfig(PURSUIT).with_global_state().build(2)
     arrivals = lanes.reset(3)
     seen = np.concatenate([arrival.observation["observation"] for arrival in arrivals], axis=1)
@@ -40,7 +40,7 @@ def test_the_state_is_what_all_agents_see_where_the_game_has_none_of_its_own() -
     lanes.close()
 
 
-def test_the_state_leaves_masks_where_they_are() -> None:
+def test_the_state_does_not_contain_masks() -> None:
     lanes = PettingZooConfig("classic.tictactoe_v3").with_global_state().build(1)
     space = lanes.spec.teams[0].observation
     assert isinstance(space, Dict)
@@ -49,7 +49,7 @@ def test_the_state_leaves_masks_where_they_are() -> None:
     lanes.close()
 
 
-def test_the_dead_are_zeros_in_the_state() -> None:
+def test_dead_agents_are_zeros_in_the_state() -> None:
     config = PettingZooConfig("srl.testing.multiagent_environments:DyingTeam", {"deaths": [1, 3]})
     lanes = config.with_global_state().build(1)
     lanes.reset(0)
@@ -61,7 +61,7 @@ def test_the_dead_are_zeros_in_the_state() -> None:
     lanes.close()
 
 
-def test_a_policy_of_mappo_decides_without_the_state(tmp_path: Path) -> None:
+def test_a_policy_of_mappo_acts_without_the_state(tmp_path: Path) -> None:
     roles = ("chaser_*=chasers", "runner_*=runners")
     run = srl.train(PURSUIT, algo="mappo", root=tmp_path, name="run", roles=roles, mappo={"epochs": 1}, **QUICK)
     policy = srl.load(run.path, policy="chasers")
@@ -71,12 +71,12 @@ def test_a_policy_of_mappo_decides_without_the_state(tmp_path: Path) -> None:
     assert policy.act({"observation": np.zeros((3, 4), np.float32)}).shape == (3,)
 
 
-def test_ippo_is_not_shown_the_state() -> None:
+def test_ippo_does_not_receive_the_state() -> None:
     assert "state" not in prepare(PURSUIT, make_options(algo="ippo"), ()).environment.kwargs
     assert prepare(PURSUIT, make_options(algo="mappo"), ()).environment.kwargs["state"] is True
 
 
-def test_mappo_says_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_of_mappo_names_the_missing_state(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "CartPole-v1", "--algo", "mappo"]) == 2
     message = capsys.readouterr().err
     assert "mappo's critic sees 'state'" in message

@@ -12,7 +12,7 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.worker import WorkerConfig
 from srl.environments.registry import lanes_config
-from srl.experiments.graph.probe import probe
+from srl.experiments.graph.environment_probe import probe
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import title_of, with_absolute_paths
 from srl.experiments.options.keywords import make_options

@@ -20,9 +20,9 @@ from srl.base.config import from_data
 from srl.cli.main import main, parse
 from srl.cli.words import given_on
 from srl.environments.registry import lanes_config
-from srl.experiments.graph.prepare import Prepared, prepare
-from srl.experiments.graph.probe import Probed
-from srl.experiments.graph.standard import choose_sizes
+from srl.experiments.graph.environment_probe import EnvironmentProfile
+from srl.experiments.graph.preparation import PreparedRun, prepare
+from srl.experiments.graph.sizes import choose_sizes
 from srl.experiments.options.algorithms import ALGORITHMS
 from srl.experiments.options.keywords import make_options, merged
 from srl.experiments.options.train_options import TrainOptions
@@ -60,7 +60,7 @@ class Camera(Continuous):
         self.observation_space = gymnasium.spaces.Dict({"camera": picture, "speed": gymnasium.spaces.Box(-9, 9, (1,))})
 
 
-def prepared(environment: Any, **options: Any) -> Prepared:
+def prepared(environment: Any, **options: Any) -> PreparedRun:
     return prepare(environment, *merged(TrainOptions(), options))
 
 
@@ -126,7 +126,7 @@ def test_what_the_networks_take_for_a_picture_gets_the_recipe_for_pictures(obser
     found = recipe_for(lanes_config(Continuous), spec)
     assert found is not None
     assert found.name == name
-    probed = Probed(spec, step_us=1.0)
+    probed = EnvironmentProfile(spec, step_us=1.0)
     assert choose_sizes(TrainOptions(), probed, 2, True).horizon == (128 if name == "image" else 32)
 
 

@@ -15,7 +15,7 @@ import srl
 from srl.base.config import from_data
 from srl.cli.main import main
 from srl.environments.registry import lanes_config
-from srl.experiments.graph.prepare import prepare
+from srl.experiments.graph.preparation import prepare
 from srl.experiments.options.keywords import make_options
 from srl.experiments.options.roles import role_options
 from srl.storage import checkpoints

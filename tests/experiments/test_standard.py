@@ -1,4 +1,4 @@
-"""The standard recipe: where policies compute, and how many workers there are."""
+"""The standard graph: devices of policies, and numbers of workers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import torch
 from srl.algorithms.ppo.config import PPOConfig
 from srl.base.config import from_data
 from srl.environments.registry import lanes_config
-from srl.experiments.graph.probe import probe
-from srl.experiments.graph.standard import choose_sizes, standard_experiment
+from srl.experiments.graph.environment_probe import probe
+from srl.experiments.graph.sizes import choose_sizes
+from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.keywords import make_options
 from srl.testing.algorithms import CountingConfig
 from srl.workers.actor.worker import ActorConfig
@@ -39,17 +40,17 @@ def test_trainers_and_policy_workers_use_the_device_and_actors_the_cpu(
             if isinstance(group.config, (TrainerWorkerConfig, PolicyWorkerConfig)):
                 assert group.config.algorithm == ppo
                 seen.setdefault(inference, set()).add(group.name)
-        # What `srl.load` builds, here or on a machine without an accelerator.
+        # `srl.load` builds this, also on a machine without an accelerator.
         assert from_data(experiment.description["policy"]["algorithm"]) == PPOConfig(device="cpu", gamma=0.5)
     assert seen == {"inline": {"actors", "trainers"}, "host": {"actors", "trainers", "policies"}}
 
 
-def test_an_algorithm_without_a_device_is_left_as_it_is() -> None:
+def test_an_algorithm_without_a_device_is_unchanged_on_cpu() -> None:
     config = CountingConfig()
     assert config.on_cpu() is config
 
 
-def test_how_fast_a_step_seems_decides_the_number_of_actors_but_not_of_runs_that_can_be_repeated() -> None:
+def test_the_cost_of_a_step_determines_the_number_of_actors_except_in_repeatable_runs() -> None:
     probed = probe(lanes_config("CartPole-v1"), 0)
     fast, slow = replace(probed, step_us=1.0), replace(probed, step_us=1e6)
     actors = {

@@ -1,4 +1,4 @@
-"""Seed sweeps, one after the other and side by side."""
+"""Seed sweeps, sequential and in parallel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from srl.cli.main import main
 from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session import sweep as module
-from srl.experiments.session.sweep import parse_seeds, resume_sweep, side_by_side
+from srl.experiments.session.sweep import num_parallel, parse_seeds, resume_sweep
 from srl.results.plot import find_groups
 
 
@@ -25,14 +25,14 @@ def test_seeds_are_a_number_or_a_list() -> None:
             parse_seeds(wrong)
 
 
-def test_as_many_runs_go_on_at_once_as_there_are_cores_for() -> None:
-    assert side_by_side(TrainOptions(), 5, 8) == 1  # by default a run takes all cores
-    assert side_by_side(make_options(actors=1), 5, 8) == 4
-    assert side_by_side(make_options(scheduler="inline"), 5, 8) == 5
+def test_the_number_of_parallel_runs_depends_on_cores() -> None:
+    assert num_parallel(TrainOptions(), 5, 8) == 1  # by default a run uses all cores
+    assert num_parallel(make_options(actors=1), 5, 8) == 4
+    assert num_parallel(make_options(scheduler="inline"), 5, 8) == 5
 
 
 @pytest.mark.parametrize("cores", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_sweep_trains_every_seed_and_tells_mean_and_interval(
+def test_a_sweep_trains_every_seed_and_reports_mean_and_interval(
     tmp_path: Path, cores: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(module, "num_cores", lambda: cores)
@@ -54,12 +54,12 @@ def test_a_sweep_trains_every_seed_and_tells_mean_and_interval(
 
 
 def test_a_run_that_fails_is_named_and_ends_the_others(tmp_path: Path) -> None:
-    options = make_options(scheduler="inline", batch=7)  # no whole blocks
+    options = make_options(scheduler="inline", batch=7)  # not a multiple of a block
     with pytest.raises(srl.RunFailed, match="seed 3 failed"):
-        module._in_processes("CartPole-v1", [3], options, tmp_path, 2)
+        module.train_in_processes("CartPole-v1", [3], options, tmp_path, 2)
 
 
-def test_a_sweep_that_was_interrupted_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_sweep_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "num_cores", lambda: 1)
 
     def interrupt(status: RunStatus) -> None:
@@ -72,15 +72,15 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_was(tmp_path: Path, monke
     assert not done.complete
     first = (tmp_path / "mine" / "mine-0" / "metrics.jsonl").read_bytes()
     words = ["resume", "mine", "--root", str(tmp_path)]
-    assert main([*words, "--steps", "512"]) == 2, "a sweep goes on as it began"
+    assert main([*words, "--steps", "512"]) == 2, "options of a sweep cannot change"
     assert main(words) == 0
     again = resume_sweep(tmp_path / "mine")
     assert again.complete
     assert all(status.steps >= 256 for status in again.statuses.values())
-    assert (tmp_path / "mine" / "mine-0" / "metrics.jsonl").read_bytes() == first, "what was finished was left alone"
+    assert (tmp_path / "mine" / "mine-0" / "metrics.jsonl").read_bytes() == first, "finished runs are unchanged"
     alone = srl.train("CartPole-v1", root=tmp_path, name="alone", seed=9, **options)
     (group,) = find_groups([tmp_path / "mine", alone.path])
-    assert len(group.runs) == 4, "one of them was trained by itself"
+    assert len(group.runs) == 4, "one of them was trained outside of the sweep"
     assert {run.read_config()["options"]["fields"]["run"]["fields"]["recipe"] for run in group.runs} == {
         "classic-control"
     }

@@ -149,7 +149,7 @@ def test_a_resumed_run_loads_its_opponents_again(tmp_path: Path) -> None:
     kept = len(checkpoints(run.path / "checkpoints"))
     assert kept >= 2, "as many as the opponents, without the option for it, and the newest"
     again = srl.resume(run.path, steps=260, self_play_share=1.0, self_play_every=10_000)
-    assert f"{min(3, kept - 1)} past versions of 'policy' were found again as opponents" in again.status.messages
+    assert f"{min(3, kept - 1)} past versions of 'policy' were restored as opponents" in again.status.messages
     assert "points_against_others" in again.status.facts
     assert "points_against_self" not in again.status.facts, "only past versions"
 
@@ -161,7 +161,7 @@ def test_a_run_that_is_resumed_over_hosts_loads_its_opponents_there(tmp_path: Pa
     hosts = {"scheduler": "hosts", "actors": 1, "secret_file": str(tmp_path / "secret")}
     kept = len(checkpoints(run.path / "checkpoints"))
     again = srl.resume(run.path, steps=1000, self_play_share=1.0, self_play_every=10_000, **hosts)
-    assert f"{min(3, kept - 1)} past versions of 'policy' were found again as opponents" in again.status.messages
+    assert f"{min(3, kept - 1)} past versions of 'policy' were restored as opponents" in again.status.messages
     assert "points_against_others" in again.status.facts
     assert "points_against_self" not in again.status.facts, "only past versions"
 

@@ -15,7 +15,7 @@ from support.waiting import wait_for
 
 from srl.api.experiment import Resources, WorkerGroup
 from srl.experiments.options.keywords import make_options
-from srl.experiments.session.hosting import ground_of, hosts_scheduler
+from srl.experiments.session.cluster_site import hosts_scheduler, site_of
 from srl.schedulers.engines import ray as ray_engine
 from srl.schedulers.engines.components import Component
 from srl.schedulers.engines.ray import RayEngine, RayError, bundle, check_bundles, check_ray
@@ -151,15 +151,15 @@ def test_a_wrong_or_used_port_leaves_no_connection_to_ray(monkeypatch: pytest.Mo
     fake_ray = FakeRay()
     monkeypatch.setattr(ray_engine, "_import_ray", lambda: fake_ray)
     groups = [WorkerGroup("actors", None, 1, Resources())]  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="wanted an address like"):
-        ground_of(make_options(scheduler="ray", bind="10.0.0.1:x"), groups, Path())
+    with pytest.raises(ValueError, match="expected an address like"):
+        site_of(make_options(scheduler="ray", bind="10.0.0.1:x"), groups, Path())
     assert fake_ray.started == 0
     with socket.create_server(("127.0.0.2", 0)) as taken:
         options = make_options(scheduler="ray", bind=f"127.0.0.2:{taken.getsockname()[1]}")
-        ground = ground_of(options, groups, Path())
-        assert ground is not None
+        site = site_of(options, groups, Path())
+        assert site is not None
         with contextlib.closing(RunMemory.create(())) as memory, pytest.raises(OSError, match=r"127\.0\.0\.2"):
-            hosts_scheduler(ground, "run", options, memory, Path(), ())
+            hosts_scheduler(site, "run", options, memory, Path(), ())
     assert (fake_ray.started, fake_ray.shut_down) == (1, 1)
 
 

@@ -90,7 +90,7 @@ def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(
     whole = srl.train(environment, name="whole", steps=230 * batch, **options)
     halved = srl.train(environment, name="halved", steps=20 * batch, **options)
     resumed = srl.resume(halved.path, steps=230 * batch)
-    assert not any("begin anew" in text for text in resumed.status.messages), resumed.status.messages
+    assert not any("new episodes" in text for text in resumed.status.messages), resumed.status.messages
     assert resumed.status.version >= halved.status.version + 200
     assert_equal_bits(state_of(whole.path), state_of(resumed.path))
 
@@ -123,7 +123,7 @@ def test_an_environment_that_cannot_be_saved_is_told_and_begins_anew(tmp_path: P
     run = small(tmp_path, env="ALE/Pong-v5", recipe="none", lanes=2, horizon=8, steps=16)
     assert any("will begin its episodes anew" in text and "ALE/Pong-v5" in text for text in run.status.messages)
     resumed = srl.resume(run.path, steps=32)
-    assert any(text.startswith("episodes begin anew: ALE/Pong-v5") for text in resumed.status.messages)
+    assert any(text.startswith("new episodes start: ALE/Pong-v5") for text in resumed.status.messages)
     assert resumed.status.version > run.status.version
 
 
@@ -152,7 +152,7 @@ def test_what_a_run_chose_for_itself_stays_and_what_is_given_wins(tmp_path: Path
 def test_other_sizes_go_on_but_not_exactly(tmp_path: Path) -> None:
     run = small(tmp_path)
     resumed = srl.resume(run.path, steps=512, lanes=8)
-    assert resumed.status.messages[0].startswith("episodes begin anew: workers, streams or their sizes are other ones")
+    assert resumed.status.messages[0].startswith("new episodes start: workers, streams or their sizes have changed")
     assert resumed.status.version > run.status.version
 
 

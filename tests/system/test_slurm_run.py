@@ -115,7 +115,7 @@ def test_a_job_that_waits_is_seen_stopped_and_not_submitted_twice(
     assert (status["run"], status["state"], status["reason"]) == ("run", "queued", "Resources")
     for scheduler in ("slurm", "processes"):
         assert main(["resume", "run", *root, "--scheduler", scheduler]) == 2
-        assert "run is job 7 of Slurm, pending (Resources); end it with `srl stop run`" in capsys.readouterr().err
+        assert "run is job 7 of Slurm, pending (Resources); stop it with `srl stop run`" in capsys.readouterr().err
     assert main(["stop", "ru", *root]) == 0
     assert capsys.readouterr().out == "run has stopped: its job 7, pending (Resources), was cancelled\n"
     assert not (engine / "waiting").exists()
@@ -130,7 +130,7 @@ def test_a_job_that_can_never_begin_is_not_left_in_the_queue(
 ) -> None:
     (engine / "full").write_text("BadConstraints")
     assert main(["submit", "CartPole-v1", "--root", str(terminal.root), "--name", "run", *SMALL]) == 1
-    assert "job 7: pending (BadConstraints): this will never begin" in capsys.readouterr().err
+    assert "job 7: pending (BadConstraints): it can never start" in capsys.readouterr().err
     assert not (engine / "waiting").exists()
     assert not (terminal.root / "run").exists()
 
@@ -142,5 +142,5 @@ def test_bad_requests_are_said_before_anything_is_submitted(terminal: Terminal, 
     assert not (terminal.root / "run").exists()
     script = terminal.run("submit", "CartPole-v1", *SMALL, "--dry-run").out
     assert "#SBATCH --nodes=2\n" in script
-    assert "srl.experiments.session.slurm_run" in script
+    assert "srl.experiments.session.slurm_job" in script
     assert not (engine / "pid").exists()

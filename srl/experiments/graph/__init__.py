@@ -1,1 +1,1 @@
-"""From options to a graph of workers."""
+"""From an environment and options to the graph of workers and streams."""

@@ -1,4 +1,4 @@
-"""A policy that does not learn: its parameters are published once, so that actors find them where all others are."""
+"""Worker for a policy that does not learn: publishes its parameters once, in the same place as a trainer would."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from srl.storage.saved_policies import read_policy
 class FrozenPolicyConfig(WorkerConfig):
     policy: str
     checkpoint: str
-    """Its directory, which the worker's machine must see."""
+    """Directory of the checkpoint, which the worker's machine must be able to read."""
 
     def committed_policy(self) -> str:
         """Return the policy: it does not learn, but this worker commits and publishes it."""
@@ -28,7 +28,7 @@ class FrozenPolicy:
     def __init__(self, config: FrozenPolicyConfig, context: Context) -> None:
         parameters = read_policy(Path(config.checkpoint), config.policy, or_only=True).parameters
         commits, published = context.commits(config.policy), context.parameters(config.policy)
-        if commits.version < 0:  # as a trainer's: checkpoints of this run shall hold all that plays
+        if commits.version < 0:  # like a trainer: the run's checkpoints contain all its policies
             noted = {"steps": 0, "policy": config.policy, "wall_time": time.time()}
             commits.write(0, {"parameters": parameters}, noted)
         if published.version < 0:

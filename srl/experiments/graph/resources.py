@@ -1,4 +1,4 @@
-"""What the workers of each group need: by the device that they compute on, and as the user says."""
+"""Resources of worker groups: GPUs by the device of the algorithm, and requests of the user."""
 
 from __future__ import annotations
 
@@ -15,50 +15,53 @@ from srl.base.errors import nearest
 AMOUNTS: dict[str, tuple[Callable[[str], Any], str]] = {
     "cpu": (float, "a number of at least 0"),
     "gpu": (float, "a number of at least 0"),
-    "memory_mb": (int, "a whole number of at least 0"),
+    "memory_mb": (int, "an integer of at least 0"),
     "node": (str, "a name"),
 }
 FORM = "GROUP=NAME:AMOUNT,..., e.g. trainers=gpu:1,cpu:4 with names cpu, gpu, memory_mb and node"
 
 
 def wants_gpu(algorithm: AlgorithmConfig) -> bool:
-    """Was a GPU asked for by name? With `auto` it is used where one is found."""
+    """Return whether the config names a GPU. With `auto` one is used where it exists, but none is requested."""
     return algorithm.compute_device().partition(":")[0] == "cuda"
 
 
 def gpu_shares(algorithm: AlgorithmConfig, trainers: int, policies: int) -> tuple[float, float]:
-    """The GPUs of a trainer and of a policy worker. There is one for each trainer, as NCCL wants it; where there are
-    policy workers, trainers leave half of theirs to them."""
+    """Return the GPUs per trainer and per policy worker.
+
+    Each trainer has a GPU, as NCCL requires; if there are policy workers, they share one half of each.
+    """
     if not wants_gpu(algorithm):
         return 0.0, 0.0
     return (0.5, min(1.0, 0.5 * trainers / policies)) if policies else (1.0, 0.0)
 
 
-def with_needs(experiment: Experiment, wishes: tuple[str, ...]) -> Experiment:
-    """The experiment with what the user said about its groups; of several wishes for one the last counts. Raises
-    ValueError for what cannot be understood."""
-    needs = {group.name: group.resources for group in experiment.groups}
-    for wish in wishes:
-        pattern, separator, amounts = wish.partition("=")
+def with_resources(experiment: Experiment, requests: tuple[str, ...]) -> Experiment:
+    """Return the experiment with the user's requests; the last one for a group wins. Raises ValueError for a request
+    with an unknown group, an unknown resource or a wrong amount."""
+    resources_of = {group.name: group.resources for group in experiment.groups}
+    for request in requests:
+        pattern, separator, amounts = request.partition("=")
         if not separator or not pattern or not amounts:
-            raise ValueError(f"resources are written {FORM}; found {wish!r}")
-        named = [name for name in needs if fnmatchcase(name, pattern)]
+            raise ValueError(f"expected resources as {FORM}; found {request!r}")
+        named = [name for name in resources_of if fnmatchcase(name, pattern)]
         if not named:
-            raise ValueError(f"resources {wish!r}: no group {pattern!r}{nearest(pattern, needs)}")
-        changes = dict(_amount(part, wish) for part in amounts.split(","))
-        needs.update({name: replace(needs[name], **changes) for name in named})
-    return replace(experiment, groups=tuple(replace(group, resources=needs[group.name]) for group in experiment.groups))
+            raise ValueError(f"resources {request!r}: no group {pattern!r}{nearest(pattern, resources_of)}")
+        changes = dict(_amount(part, request) for part in amounts.split(","))
+        resources_of.update({name: replace(resources_of[name], **changes) for name in named})
+    groups = (replace(group, resources=resources_of[group.name]) for group in experiment.groups)
+    return replace(experiment, groups=tuple(groups))
 
 
-def _amount(part: str, wish: str) -> tuple[str, Any]:
+def _amount(part: str, request: str) -> tuple[str, Any]:
     name, _, text = part.partition(":")
     if name not in AMOUNTS:
-        raise ValueError(f"resources {wish!r}: no resource {name!r}{nearest(name, AMOUNTS)}; they are written {FORM}")
-    read, wanted = AMOUNTS[name]
+        raise ValueError(f"resources {request!r}: no resource {name!r}{nearest(name, AMOUNTS)}; expected {FORM}")
+    read, expected = AMOUNTS[name]
     try:
         amount = read(text)
     except ValueError:
         amount = None
     if amount is None or not text or (name != "node" and not 0 <= amount < math.inf):
-        raise ValueError(f"resources {wish!r}: {name} must be {wanted}; found {text!r}")
+        raise ValueError(f"resources {request!r}: {name} must be {expected}; found {text!r}")
     return name, amount

@@ -1,25 +1,63 @@
-"""The sizes that a run chose for itself, which are written down: one that goes on, perhaps on another machine, keeps
-them."""
+"""Sizes of a run: how many actors, environments (lanes) and steps per block it uses.
+
+They are chosen for the environment, the algorithm and the machine, and saved with the run, so that a resumed run keeps
+them on another machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from srl.api.experiment import Experiment
+from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.options.train_options import SECTION_OF, TrainOptions
+from srl.networks.spaces.images import has_image
 
-PLACE = {"scheduler", "hosts"}
-"""Options that give a run other cores, for which the number of actors is chosen anew."""
-BLOCK = {"lanes", "ring", "horizon", "trainers"}
-"""Options of which blocks are made, and a batch that nobody asked for of these."""
+UPDATE_US = {"image": 600.0, "vector": 4.0}
+"""Approximate microseconds to learn from one decision for one epoch; determines the number of actors."""
+MACHINE_OPTIONS = {"scheduler", "hosts"}
+"""Options that change the available cores. If one changes, a resumed run chooses the number of actors again."""
+BLOCK_OPTIONS = {"lanes", "ring", "horizon", "trainers"}
+"""Options that change the size of blocks. If one changes, a resumed run chooses the batch again."""
 ACTORS = "actors"
 CHOSEN = ("actors", "lanes", "ring", "horizon", "batch")
+"""Options that a run chooses if they are None."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Chosen values of the options that may be None."""
+
+    actors: int
+    lanes: int
+    ring: int
+    horizon: int
+    batch: int | None
+
+
+def choose_sizes(options: TrainOptions, profile: EnvironmentProfile, cores: int, inline: bool) -> Sizes:
+    """Choose the sizes that the options leave open.
+
+    Actors of cheap environments leave a core to the trainer; those of expensive ones use all cores. A run in a single
+    thread has one actor: more would gain nothing, and a choice that depends on a measurement of this machine would make
+    the run impossible to repeat.
+    """
+    image = any(has_image(team.observation) for team in profile.spec.teams)
+    algorithm, workers = options.algorithm, options.workers
+    update_us = UPDATE_US["image" if image else "vector"] * algorithm.update_cost().epochs
+    expensive = profile.step_us > update_us
+    chosen = 1 if workers.scheduler == "inline" else cores if expensive else max(1, cores - 1)
+    ring = workers.ring or (1 if inline else 2)
+    lanes = workers.lanes or max(1, (algorithm.suggested_lanes() or (8 if image else 64)) // ring)
+    horizon = workers.horizon or algorithm.suggested_horizon() or (128 if image else 32)
+    return Sizes(workers.actors or chosen, lanes, ring, horizon, workers.batch)
 
 
 def sizes_of(experiment: Experiment) -> dict[str, int]:
-    """What came out, by the options' names. Of several policies that learn, what they have in common."""
+    """Return the sizes of a graph by the names of their options. Sizes that differ between learning policies are left
+    out."""
     sizes: dict[str, int] = {}
     shared: dict[str, set[int]] = {"horizon": set(), "batch": set()}
     for group in experiment.groups:
@@ -34,17 +72,24 @@ def sizes_of(experiment: Experiment) -> dict[str, int]:
 def with_sizes(
     options: TrainOptions, sizes: Mapping[str, int], before: TrainOptions, given: Collection[str] = ()
 ) -> TrainOptions:
-    """The options of a run that goes on, with the sizes it had where they leave one open. `given` are those that the
-    user gave now: what he changes is not held to sizes that came of what was there `before`."""
+    """Return the options of a resumed run, with the sizes it had for options that are None.
+
+    `given` are the names of the options that the user gives now, `before` are the run's options so far. A size is not
+    kept if it was derived from an option that the user changes.
+    """
     changed = {name for name in given if name in SECTION_OF and options.value(name) != before.value(name)}
-    anew = {*given, *(["actors"] if changed & PLACE else []), *(["batch"] if changed & BLOCK else [])}
-    open_still = (name for name in CHOSEN if name in sizes and name not in anew and options.value(name) is None)
-    kept: dict[str, Any] = {name: sizes[name] for name in open_still}
+    again = {
+        *given,
+        *(["actors"] if changed & MACHINE_OPTIONS else []),
+        *(["batch"] if changed & BLOCK_OPTIONS else []),
+    }
+    still_open = (name for name in CHOSEN if name in sizes and name not in again and options.value(name) is None)
+    kept: dict[str, Any] = {name: sizes[name] for name in still_open}
     return options.replace(**kept)
 
 
 def with_actors(experiment: Experiment, count: int | None) -> Experiment:
-    """The same with so many actors; None: with those it has."""
+    """Return the experiment with `count` actors; None keeps their number."""
     if count is None:
         return experiment
     groups = (replace(group, count=count) if group.name == ACTORS else group for group in experiment.groups)

@@ -1,1 +1,1 @@
-"""Running a graph: training, checkpoints, resuming, Slurm jobs and sweeps."""
+"""Conducting runs: starting, resuming, checkpointing and ending them, on this machine or on a cluster."""

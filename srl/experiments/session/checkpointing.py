@@ -1,4 +1,4 @@
-"""Saving a run: when a checkpoint is due, what goes into it, and what a resume takes out of it."""
+"""Checkpoints of a run: when one is due, its content, and restoring a run from it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from srl.api.experiment import Experiment
+from srl.api.parameters import ParameterStore
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.base.config import to_data
 from srl.base.snapshot import Snapshot
 from srl.base.state import NotResumable, NotYet, State
+from srl.base.tree import Array
+from srl.experiments.options.train_options import TrainOptions
+from srl.populations.pool import refill
 from srl.storage import checkpoints
 from srl.storage.background_writer import BackgroundWriter
 from srl.storage.checkpoints import Retention
@@ -24,16 +30,16 @@ from srl.storage.checkpoints import Retention
 
 @dataclass(frozen=True)
 class Restored:
-    """What a checkpoint holds, sorted apart."""
+    """Content of a checkpoint, by part."""
 
     source: Path
     states: dict[str, State]
-    """Policy -> its trainer's state."""
+    """Policy -> state of its trainer."""
     facts: dict[str, Any]
     workers: State | None
-    """All that was under way; None: everything but the trainers begins anew."""
+    """State of all workers; None if only the trainers are restored."""
     why_not: str = ""
-    """What keeps the run from going on exactly."""
+    """Reason why the run cannot be resumed exactly."""
 
     @property
     def policies(self) -> dict[str, dict[str, Any]]:
@@ -50,7 +56,7 @@ class Restored:
 
 
 def read(source: Path) -> Restored:
-    """Everything in a checkpoint, verified."""
+    """Read and verify a checkpoint."""
     arrays, facts = checkpoints.read(source)
     checkpoints.policies_in(source, facts)
     states: dict[str, dict[str, Any]] = {policy: {} for policy in facts["policies"]}
@@ -62,27 +68,27 @@ def read(source: Path) -> Restored:
 
 
 def for_graph(restored: Restored, experiment: Experiment, scheduler: str) -> Restored:
-    """The same, without what only fits another graph of workers."""
+    """Return the checkpoint without the state of workers if it belongs to another graph."""
     if restored.workers is None:
         return restored
     if scheduler != "inline":
-        why = "the run goes on in processes"
+        why = "the run continues in several processes"
     elif restored.facts.get("graph") != fingerprint(experiment):
-        why = "workers, streams or their sizes are other ones now"
+        why = "workers, streams or their sizes have changed"
     else:
         return restored
     return dataclasses.replace(restored, workers=None, why_not=why)
 
 
 def fingerprint(experiment: Experiment) -> str:
-    """The same for two experiments whose workers can take each other's place; how long they train does not matter."""
+    """Return a hash that is equal for experiments with the same workers, whatever their number of steps."""
     groups = [[group.name, group.count, to_data(group.config.with_target_steps(0))] for group in experiment.groups]
     return hashlib.sha256(json.dumps(groups, sort_keys=True).encode()).hexdigest()
 
 
-class Saver:
-    """Writes a run's checkpoints from the trainers' committed states, which the supervisor holds: nobody is asked or
-    disturbed. In a run of one thread everything else that is under way is saved along, if it can be."""
+class CheckpointWriter:
+    """Writes a run's checkpoints from the trainers' committed states, which are in shared memory, so that no worker is
+    interrupted. For a run in a single thread the state of all workers is included, if possible."""
 
     def __init__(
         self,
@@ -93,8 +99,8 @@ class Saver:
         retention: Retention,
         seconds: float,
         why_not_exact: str,
-        tell: Callable[[str], None],
-        scribe: BackgroundWriter,
+        notify: Callable[[str], None],
+        writer: BackgroundWriter,
     ) -> None:
         self._experiment = experiment
         self._root = root
@@ -103,18 +109,18 @@ class Saver:
         self._retention = retention
         self._seconds = seconds
         self._why_not = why_not_exact
-        self._tell = tell
-        self._scribe = scribe
+        self._notify = notify
+        self._writer = writer
         self._saved_updates = -1
         self._saved = time.monotonic()
         if self._scheduler is not None and self._why_not:
             self._warn()
 
     def _warn(self) -> None:
-        self._tell(f"a resume of this run will begin its episodes anew, not go on bit for bit: {self._why_not}")
+        self._notify(f"a resume of this run will start new episodes instead of continuing bit for bit: {self._why_not}")
 
     def restore(self, restored: Restored) -> None:
-        """Before the first worker starts."""
+        """Restore trainers and workers. Call it before the first worker starts."""
         for policy, state in restored.states.items():
             facts = restored.policies[policy]
             noted = {key: value for key, value in facts.items() if key != "version"}
@@ -124,20 +130,20 @@ class Saver:
             if restored.workers is not None:
                 self._scheduler.restore(restored.workers)
             else:
-                self._tell(f"episodes begin anew: {restored.why_not or 'the checkpoint holds trainers only'}")
+                self._notify(f"new episodes start: {restored.why_not or 'the checkpoint contains only trainers'}")
 
     @property
     def _updates(self) -> int:
-        """Of all policies: each has its own pace, and its last update counts as much as another's."""
+        """Number of updates of all policies together."""
         return sum(snapshot.version for snapshot in self._commits.values())
 
     @property
     def due(self) -> bool:
         late = time.monotonic() - self._saved >= self._seconds
-        return late and self._updates > self._saved_updates and not self._scribe.busy
+        return late and self._updates > self._saved_updates and not self._writer.busy
 
-    def save(self, status: RunStatus, episodes: dict[str, Any], whole: bool = True) -> None:
-        """Begin to write a checkpoint if there is anything new. Without `whole` the workers are gone already."""
+    def save(self, status: RunStatus, episodes: dict[str, Any], with_workers: bool = True) -> None:
+        """Start to write a checkpoint if there is a new update. Use `with_workers=False` after workers have ended."""
         updates = self._updates
         if updates <= self._saved_updates:
             return
@@ -151,9 +157,9 @@ class Saver:
             arrays.update({f"{policy}/{key}": value for key, value in state.items()})
             facts["policies"][policy] = {**noted, "version": number}
         try:
-            workers = self._workers() if whole else None
+            workers = self._workers() if with_workers else None
         except NotYet:
-            return  # the next call comes soon
+            return  # the next call is soon
         facts |= {
             checkpoints.SCORE: status.return_mean,
             "return_mean": status.return_mean,
@@ -163,17 +169,17 @@ class Saver:
             "why_not_exact": self._why_not,
         }
         step = sum(int(fact["steps"]) for fact in facts["policies"].values())
-        former, self._saved_updates = self._saved_updates, updates
+        previous, self._saved_updates = self._saved_updates, updates
         self._saved = time.monotonic()
 
         def write() -> None:
             try:
                 checkpoints.write(self._root, step, arrays, facts, self._retention, workers)
             except checkpoints.CheckpointError as error:
-                self._saved_updates = former
-                self._tell(f"no checkpoint was written: {error}")
+                self._saved_updates = previous
+                self._notify(f"no checkpoint was written: {error}")
 
-        self._scribe.submit(write)
+        self._writer.submit(write)
 
     def _workers(self) -> State | None:
         if self._scheduler is None or self._why_not:
@@ -186,3 +192,36 @@ class Saver:
             self._why_not = str(error)
             self._warn()
             return None
+
+
+def steps_between_kept(options: TrainOptions) -> int:
+    """Return the number of steps between checkpoints that are kept. In self-play the default is enough for every
+    opponent."""
+    if options.checkpoints.keep_every or options.agents.self_play == "none":
+        return options.checkpoints.keep_every
+    return max(1, options.run.steps // options.agents.self_play_versions)
+
+
+def restore_opponents(
+    root: Path, restored: Restored, stores: Mapping[str, ParameterStore], size: int, notify: Callable[[str], None]
+) -> None:
+    """Publish up to `size` past versions from the kept checkpoints, spread over the run, and then the restored version.
+
+    Call it before the first worker starts.
+    """
+    known = checkpoints.checkpoints(root)
+    before = known[: known.index(restored.source)]
+    chosen = sorted({round(i) for i in np.linspace(0, len(before) - 1, min(size, len(before)))})
+    past: dict[str, list[tuple[int, Array]]] = {policy: [] for policy in stores}
+    for number in chosen:
+        try:
+            arrays, facts = checkpoints.read(before[number])
+            for policy, versions in past.items():
+                versions.append((int(facts["policies"][policy]["version"]), arrays[f"{policy}/parameters"]))
+        except (checkpoints.CheckpointError, KeyError) as error:
+            notify(f"an opponent is missing: {error}")
+    for policy, store in stores.items():
+        newest = int(restored.policies[policy]["version"])
+        found = refill(store, [pair for pair in past[policy] if pair[0] < newest])
+        store.push(newest, restored.states[policy]["parameters"])
+        notify(f"{found} past versions of {policy!r} were restored as opponents")

@@ -1,4 +1,4 @@
-"""A run from its first to its last moment: directory, memory, workers, metrics, checkpoints."""
+"""The session of a run, from start to end: workers, metrics and checkpoints."""
 
 from __future__ import annotations
 
@@ -27,9 +27,13 @@ from srl.controller.takeover import ControllerState
 from srl.experiments.graph.sizes import sizes_of
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.best_checkpoint import BestCheckpoint
-from srl.experiments.session.checkpointing import Restored, Saver
-from srl.experiments.session.hosting import ClusterSite, ground_of, hosts_scheduler, open_door, warning
-from srl.experiments.session.past_versions import find_opponents, keep_every
+from srl.experiments.session.checkpointing import (
+    CheckpointWriter,
+    Restored,
+    restore_opponents,
+    steps_between_kept,
+)
+from srl.experiments.session.cluster_site import ClusterSite, hosts_scheduler, open_remote_listener, site_of, warning
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.runtime_dir import make_runtime
@@ -42,24 +46,24 @@ from srl.storage.service_sinks import sinks_of
 from srl.storage.update_journal import Journal
 
 ATTACH_SECONDS = 10.0
-"""In which the hosts of a controller that died must come back: their agents dial twice a second."""
+"""Time limit for the hosts of a controller that died to connect again; their agents try twice per second."""
 METRIC_SECONDS = 1.0
-"""Between two records of metrics; up to four times as dense at the start, for the curves of short runs."""
+"""Time between two records of metrics. It is down to a quarter of this at the start, for the curves of short runs."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """End of a run."""
 
     state: str
-    """finished | stopped | failed"""
+    """`finished`, `stopped` or `failed`."""
     reason: str
     status: RunStatus
     path: Path
 
 
 class RunFailed(RuntimeError):
-    """The run ended before its work was done; the message says why, `status` how far it came (None: it never ran)."""
+    """The run failed. The message says why; `status` is its last status, or None if it never started."""
 
     def __init__(self, text: str, status: RunStatus | None = None) -> None:
         super().__init__(text)
@@ -67,7 +71,7 @@ class RunFailed(RuntimeError):
 
 
 class Session:
-    """Runs an experiment in a run directory. `on_status` is called about four times a second."""
+    """Runs an experiment in a run directory. Calls `on_status` about four times per second."""
 
     def __init__(
         self,
@@ -78,26 +82,25 @@ class Session:
         began: float | None = None,
         preload: tuple[str, ...] = (),
         why_not_exact: str = "",
-        ground: ClusterSite | None = None,
+        site: ClusterSite | None = None,
         attach: ControllerState | None = None,
     ) -> None:
-        """`ground` is where a run over hosts stands; None: what the options say. `attach`: what a controller left whose
-        place we take."""
+        """`site` is that of a run over several hosts; by default the options describe it. `attach` is the state of a
+        controller that is replaced."""
         self._experiment = experiment
         self._attach = attach
         self._run = run
         self._options = options
         self._on_status = on_status or (lambda status: None)
-        self._sinks = sinks_of(run, options.run.sinks, warn=self._tell)
+        self._sinks = sinks_of(run, options.run.sinks, warn=self._notify)
         with ExitStack() as undo:
             self._memory = RunMemory.create(experiment.policies)
             undo.callback(self._memory.close)
             self._runtime = make_runtime(run.name)
             undo.callback(shutil.rmtree, self._runtime, ignore_errors=True)
-            self._ground = ground or ground_of(options, experiment.groups, run.logs, attach)
+            self._site = site or site_of(options, experiment.groups, run.logs, attach)
             self._scheduler = scheduler = self._make_scheduler((*PRELOAD, *preload))
             undo.callback(scheduler.close)
-            door = open_door(self._ground)
             self._controller = Controller(
                 experiment,
                 scheduler,
@@ -105,45 +108,44 @@ class Session:
                 self._runtime,
                 self._observe,
                 began=began,
-                remote_listener=door,
+                remote_listener=open_remote_listener(self._site),
                 on_learned=Journal(run.journal).add,
             )
             undo.pop_all()
-        self._scribe = BackgroundWriter(threaded=not scheduler.inline)
-        keep = Retention(options.checkpoints.keep_last, keep_every(options))
-        self._saver = Saver(
+        self._writer = BackgroundWriter(threaded=not scheduler.inline)
+        self._checkpoints = CheckpointWriter(
             experiment,
             run.checkpoints,
             self._memory.commits,
             scheduler,
-            keep,
+            Retention(options.checkpoints.keep_last, steps_between_kept(options)),
             options.checkpoints.checkpoint_seconds,
             why_not_exact,
-            self._tell,
-            self._scribe,
+            self._notify,
+            self._writer,
         )
         parameters = self._memory.parameters
-        self._best = BestCheckpoint(run, experiment.description, parameters, self._sinks, self._tell, self._scribe)
+        self._best = BestCheckpoint(run, experiment.description, parameters, self._sinks, self._notify, self._writer)
         self._measured = 0.0
-        self._episodes_before = 0  # those of the run that is resumed
-        self._looked = 0.0
+        self._episodes_before = 0  # episodes before a resume
+        self._checked_site = 0.0
 
     def _make_scheduler(self, preload: tuple[str, ...]) -> Scheduler:
         if self._options.workers.scheduler == "inline":
             return InlineScheduler(self._memory)
-        if self._ground is not None:
-            return hosts_scheduler(self._ground, self._run.name, self._options, self._memory, self._run.logs, preload)
+        if self._site is not None:
+            return hosts_scheduler(self._site, self._run.name, self._options, self._memory, self._run.logs, preload)
         path = [entry for entry in sys.path if entry]
         return ProcessScheduler(self._run.name, self._memory, self._runtime, self._run.logs, preload, path)
 
     def restore(self, restored: Restored) -> None:
-        """Begin where a checkpoint ended."""
-        self._saver.restore(restored)
+        """Restore a checkpoint before the run starts."""
+        self._checkpoints.restore(restored)
         if self._options.agents.self_play != "none":
             size, stores = self._options.agents.self_play_versions, dict(self._scheduler.parameters())
-            find_opponents(self._run.checkpoints, restored, stores, size, self._tell)
+            restore_opponents(self._run.checkpoints, restored, stores, size, self._notify)
         if self._attach is not None:
-            return  # its controller left the figures; the checkpoint is for trainers that nobody brings back
+            return  # the figures come from the replaced controller; the checkpoint is only for trainers that were lost
         gauges = self._controller.gauges
         gauges.restore(restored.facts.get("episodes", {}))
         gauges.resume_from(restored.policies)
@@ -153,13 +155,13 @@ class Session:
         with self._signals():
             try:
                 self._run.clear_status()
-                self._begin()
+                self._start()
                 while self._controller.tick():
-                    self._yield_to_heirs()
-                    if self._saver.due:
+                    self._stop_if_superseded()
+                    if self._checkpoints.due:
                         self._save()
                 if self._controller.state != "failed":
-                    self._save()  # while the workers are there: a run of one thread is saved with all they hold
+                    self._save()  # while workers exist: a run in a single thread is saved with their state
             except KeyboardInterrupt:
                 self._controller.stop("stopped", "interrupted")
             except Exception as error:
@@ -168,17 +170,17 @@ class Session:
             finally:
                 try:
                     self._controller.shut_down()
-                    status = self._close_books()
+                    status = self._finish()
                 finally:
-                    self._scribe.close()
+                    self._writer.close()
                     self._sinks.close()
                     self._memory.close()
                     shutil.rmtree(self._runtime, ignore_errors=True)
         return Outcome(self._controller.state, self._controller.reason, status, self._run.path)
 
-    def _begin(self) -> None:
-        if unguarded := warning(self._options, self._ground):
-            self._tell(unguarded)
+    def _start(self) -> None:
+        if unguarded := warning(self._options, self._site):
+            self._notify(unguarded)
         if self._attach is None:
             self._controller.start()
             return
@@ -187,15 +189,15 @@ class Session:
         except ConnectionError as error:
             raise RunFailed(f"{error}. Continue from the last checkpoint: srl resume {self._run.name}") from error
 
-    def _tell(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         self._controller.tell(text)
 
-    def _close_books(self) -> RunStatus:
-        """The last figures, the last checkpoint, the last status; a disk that is full costs no more than them."""
+    def _finish(self) -> RunStatus:
+        """Write the last metrics, checkpoint and status; a full disk loses only these."""
         self._observe(self._controller.status())
-        self._scribe.finish()
-        self._save(whole=False)
-        self._scribe.finish()
+        self._writer.finish()
+        self._save(with_workers=False)
+        self._writer.finish()
         try:
             self._run.write_status(self._controller.status())
         except OSError as error:
@@ -208,39 +210,39 @@ class Session:
         if now - self._measured >= due or status.state not in ("starting", "running"):
             self._measured = now
             self._sinks.write(status.steps, metrics_of(status))
-            self._remember()
+            self._record_controller()
         gauges = self._controller.gauges
         for policy, evaluation in gauges.drain_evaluations():
             self._best.add(policy, evaluation, status.elapsed)
         goal = self._options.run.until_return
-        full = gauges.episodes.count - self._episodes_before >= (gauges.episodes.returns.maxlen or 0)
-        if goal is not None and full and status.return_mean is not None and status.return_mean >= goal:
+        enough = gauges.episodes.count - self._episodes_before >= (gauges.episodes.returns.maxlen or 0)
+        if goal is not None and enough and status.return_mean is not None and status.return_mean >= goal:
             self._controller.stop("finished", f"mean return {status.return_mean:.1f} reached {goal:g}")
         self._on_status(status)
 
-    def _remember(self) -> None:
-        """Leave a note for a successor, where workers outlive us."""
+    def _record_controller(self) -> None:
+        """Write what another controller needs to take over, if workers outlive this process."""
         state = self._controller.remember()
         if state is not None:
-            with contextlib.suppress(OSError):  # a full disk costs the note
+            with contextlib.suppress(OSError):  # a full disk loses the file
                 self._run.write_controller(state)
                 self._scheduler.takeover_recorded(state.cluster)
 
-    def _yield_to_heirs(self) -> None:
-        """Who was taken for dead, and is not, must not write beside those who took the run over."""
-        if self._ground is not None and time.monotonic() - self._looked >= METRIC_SECONDS:
-            self._looked = time.monotonic()
-            if self._ground.superseded():
+    def _stop_if_superseded(self) -> None:
+        """Stop if another process has taken over the run because this one seemed dead: only one may write."""
+        if self._site is not None and time.monotonic() - self._checked_site >= METRIC_SECONDS:
+            self._checked_site = time.monotonic()
+            if self._site.superseded():
                 self._controller.stop("failed", "this run was taken over by a newer attempt")
 
-    def _save(self, whole: bool = True) -> None:
-        if self._ground is not None and self._ground.superseded():
+    def _save(self, with_workers: bool = True) -> None:
+        if self._site is not None and self._site.superseded():
             return
-        self._saver.save(self._controller.status(), self._controller.gauges.state(), whole)
+        self._checkpoints.save(self._controller.status(), self._controller.gauges.state(), with_workers)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGTERM ends the run as Ctrl-C does. A second Ctrl-C ends it without waiting for anybody."""
+        """Stop the run at SIGTERM or Ctrl-C. A second signal ends it without waiting for workers."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -264,8 +266,10 @@ class Session:
 
 
 def describe(experiment: Experiment, options: TrainOptions, environment: LanesConfig) -> dict[str, Any]:
-    """What config.json holds: enough to resume the run, and to use its policies without it. The options are as they
-    were asked for, with None where the run chose for itself; `sizes` are what came of it."""
+    """Return the content of config.json, which is sufficient to resume the run and to use its policies.
+
+    The options are as given, with None where the run chooses for itself; `sizes` are the chosen values.
+    """
     return {
         "environment": experiment.environment,
         "lanes": to_data(environment),

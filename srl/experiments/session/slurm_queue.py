@@ -1,5 +1,4 @@
-"""Runs that Slurm has and nobody answers for: their directory names the job, and Slurm says whether it waits, begins or
-is gone."""
+"""Runs that are jobs of Slurm and do not respond: their state in the queue, and canceling them."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ from srl.storage.run_directory import RunDirectory, RunDirectoryError
 
 JOB = "job"
 OUTCOME = "outcome.json"
-GONE_SECONDS = 30.0
-LOOK_SECONDS = 0.2
+CANCEL_SECONDS = 30.0
+POLL_SECONDS = 0.2
 
 
 class End(msgspec.Struct):
-    """What a run that is over for good leaves for those who watch it from elsewhere."""
+    """Outcome of a run that ended, for processes that follow it from another machine."""
 
     state: str
     reason: str
@@ -33,13 +32,13 @@ class End(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Queued:
-    """A job that is not over, whose run does not answer."""
+    """A job that is not over and whose run does not respond."""
 
     cluster: Path
-    """The folder of the run directory that tells of it."""
+    """Folder in the run directory with the files about the job."""
     job: str
     state: str
-    """Slurm's word, as the reason is."""
+    """State in Slurm's terms, as the reason."""
     reason: str
 
     @property
@@ -47,16 +46,16 @@ class Queued:
         return self.cluster.parent.name
 
     def status(self) -> RunStatus:
-        """With the figures of an earlier attempt, if there was one."""
+        """Return a status with the figures of an earlier attempt, if there was one."""
         path = self.cluster.parent
         last = None
-        with contextlib.suppress(RunDirectoryError):  # unreadable: then without them
+        with contextlib.suppress(RunDirectoryError):  # unreadable: without these figures
             last = RunDirectory(path).read_status()
         last = last or RunStatus(self.run, "", "", str(path))
         begun = (self.cluster / ADDRESS).exists()
         words = {
             "PENDING": ("queued", self.reason),
-            "RUNNING": ("running", "does not answer") if begun else ("starting", ""),
+            "RUNNING": ("running", "does not respond") if begun else ("starting", ""),
         }
         state, reason = words.get(self.state, (self.state.lower(), ""))
         return msgspec.structs.replace(
@@ -65,18 +64,18 @@ class Queued:
 
 
 def job_of(cluster: Path) -> str:
-    """The number of the job that a run was handed over as; empty if it was not, or is over for good."""
+    """Return the number of a run's job; empty if it has none or has ended."""
     try:
         return "" if (cluster / OUTCOME).exists() else (cluster / JOB).read_text().strip()
     except OSError:
         return ""
 
 
-def refuse_if_going_on(run: RunDirectory) -> None:
-    """Raises RunDirectoryError if this run is a job that has begun, or waits to."""
+def refuse_if_running(run: RunDirectory) -> None:
+    """Raise RunDirectoryError if this run is a job that is running or queued."""
     cluster = run.path / CLUSTER
     if ask(cluster, AskStatus()) is not None:
-        raise RunDirectoryError(f"{run.name} is going on as a job of Slurm; end it with `srl stop {run.name}`")
+        raise RunDirectoryError(f"{run.name} is running as a job of Slurm; stop it with `srl stop {run.name}`")
     job = job_of(cluster)
     if not job or shutil.which("squeue") is None:
         return
@@ -84,12 +83,13 @@ def refuse_if_going_on(run: RunDirectory) -> None:
     if state not in slurm.OVER:
         raise RunDirectoryError(
             f"{run.name} is job {job} of Slurm, {slurm.describe_state(state, reason)}; "
-            f"end it with `srl stop {run.name}`"
+            f"stop it with `srl stop {run.name}`"
         )
 
 
 def queued(root: Path, answering: Container[str]) -> list[Queued]:
-    """Of the runs below the root, but those that answer; the newest last. Raises SlurmError if Slurm does not."""
+    """Return the jobs of the runs below `root` that are not in `answering`, newest last. Raises SlurmError if Slurm
+    does not respond."""
     clusters = [path.parent for path in sorted(root.glob(f"*/{CLUSTER}/{JOB}"), key=lambda path: path.stat().st_mtime)]
     jobs = {cluster: job_of(cluster) for cluster in clusters if cluster.parent.name not in answering}
     wanted = [job for job in jobs.values() if job]
@@ -100,17 +100,15 @@ def queued(root: Path, answering: Container[str]) -> list[Queued]:
     return [each for each in found if each.state not in slurm.OVER]
 
 
-def take_back(cluster: Path, job: str, end: End) -> None:
-    """Cancel a job, and leave word how its run ended."""
+def cancel(cluster: Path, job: str, end: End) -> None:
+    """Cancel a job and write the outcome of its run."""
     slurm.cancel(job)
-    deadline = time.monotonic() + GONE_SECONDS
-    while slurm.job_state(job)[0] not in (
-        *slurm.OVER,
-        "COMPLETING",
-    ):  # which it stays as long as a node is lost
+    deadline = time.monotonic() + CANCEL_SECONDS
+    # A job stays in the state COMPLETING while one of its nodes is lost.
+    while slurm.job_state(job)[0] not in (*slurm.OVER, "COMPLETING"):
         if time.monotonic() > deadline:
-            raise slurm.SlurmError(f"job {job} is not gone {GONE_SECONDS:.0f} s after it was cancelled; see `squeue`")
-        time.sleep(LOOK_SECONDS)
+            raise slurm.SlurmError(f"job {job} still exists {CANCEL_SECONDS:.0f} s after it was canceled; see `squeue`")
+        time.sleep(POLL_SECONDS)
     write_whole(cluster / OUTCOME, msgspec.json.encode(end))
     for name in (ADDRESS, SECRET):
         (cluster / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The same training with several seeds: one after the other, or side by side where there are cores for it."""
+"""Seed sweeps: the same training with several seeds, in parallel if there are enough cores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from srl.base.errors import last_line
 from srl.base.object_names import name_of
 from srl.base.process import num_cores, signal_on_parent_death
 from srl.base.statistics import Mean, mean_of
-from srl.experiments.graph.prepare import prepare
+from srl.experiments.graph.preparation import prepare
 from srl.experiments.options.algorithms import title_of
 from srl.experiments.options.keywords import merged
 from srl.experiments.options.train_options import TrainOptions
@@ -28,19 +28,19 @@ from srl.experiments.session.train import Run, resume, start
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
 
-WATCH_SECONDS = 0.2
+POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Runs that differ in their seeds only, in one directory."""
+    """Runs that differ only in their seeds, in one directory."""
 
     path: Path
     statuses: dict[int, RunStatus]
-    """Seed -> how its run ended."""
+    """Seed -> last status of its run."""
 
     seeds: tuple[int, ...]
-    """All that there should be."""
+    """All seeds of the sweep."""
 
     @property
     def complete(self) -> bool:
@@ -48,7 +48,7 @@ class Sweep:
 
     @property
     def returns(self) -> Mean:
-        """The mean of the finished runs' last returns (each the mean of 100 episodes), with its 95 % interval."""
+        """Mean of the last returns of the finished runs (each a mean of 100 episodes), with its 95 % interval."""
         found = [status.return_mean for status in self.statuses.values() if _is_finished(status)]
         return mean_of([value for value in found if value is not None])
 
@@ -58,22 +58,23 @@ def _is_finished(status: RunStatus | None) -> bool:
 
 
 def parse_seeds(text: str | int | Sequence[int]) -> tuple[int, ...]:
-    """`5` is 0 to 4; `3,5,8` are these three."""
+    """Return the seeds: `5` means 0 to 4, `3,5,8` these three."""
     if isinstance(text, str):
         try:
             numbers = [int(part) for part in text.split(",")]
         except ValueError:
-            raise ValueError(f"seeds are a number of them, e.g. 5, or a list such as 3,5,8; found {text!r}") from None
+            raise ValueError(f"seeds must be their number, e.g. 5, or a list, e.g. 3,5,8; found {text!r}") from None
         seeds: Sequence[int] = range(numbers[0]) if len(numbers) == 1 else numbers
     else:
         seeds = range(text) if isinstance(text, int) else text
     if not seeds or len(set(seeds)) != len(seeds):
-        raise ValueError(f"seeds must be at least one, and all different; found {text!r}")
+        raise ValueError(f"expected at least one seed, and all different; found {text!r}")
     return tuple(seeds)
 
 
-def side_by_side(options: TrainOptions, count: int, cores: int) -> int:
-    """How many runs at a time: a run of processes needs a core for each actor and trainer, by default all cores."""
+def num_parallel(options: TrainOptions, count: int, cores: int) -> int:
+    """Return the number of runs at a time. A run in processes needs a core per actor and trainer, by default all
+    cores."""
     if options.workers.scheduler == "inline":
         needed = 1
     elif options.workers.actors is None:
@@ -92,7 +93,7 @@ def sweep(
     on_status: Callable[[RunStatus], None] | None = None,
     **options: Any,
 ) -> Sweep:
-    """Train with several seeds (a number of them, or the seeds themselves); the rest is as for :func:`srl.train`."""
+    """Train with several seeds, given as their number or as a list. Other arguments are as for :func:`srl.train`."""
     numbers = parse_seeds(seeds)
     prepared = prepare(env, *merged(TrainOptions(), options))
     return start_sweep(env, numbers, prepared.options, name, Path(root), on_status)
@@ -106,7 +107,7 @@ def start_sweep(
     root: Path,
     on_status: Callable[[RunStatus], None] | None = None,
 ) -> Sweep:
-    """Train with options made already, the recipe's values among them."""
+    """Start a sweep with options that contain the values of their recipe already."""
     title = env if isinstance(env, str) else name_of(env)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     base = name or run_directory.slug(f"{title.rpartition('/')[2]}-{title_of(options.algo)}")[:40] + f"-{stamp}"
@@ -115,7 +116,7 @@ def start_sweep(
 
 
 def resume_sweep(path: Path, on_status: Callable[[RunStatus], None] | None = None) -> Sweep:
-    """Go on with a sweep that was interrupted: runs that finished stay, the others go on or begin."""
+    """Resume an interrupted sweep: unfinished runs are resumed or started."""
     facts = run_directory.read_group(path)
     return _train_all(path, facts["env"], facts["seeds"], from_data(facts["options"]), on_status)
 
@@ -129,9 +130,9 @@ def _train_all(
 ) -> Sweep:
     members = {seed: RunDirectory(path / f"{path.name}-{seed}") for seed in seeds}
     missing = [seed for seed, run in members.items() if not _is_finished(_status_of(run))]
-    jobs = side_by_side(options, len(missing), num_cores())
+    jobs = num_parallel(options, len(missing), num_cores())
     if jobs > 1:
-        _in_processes(env if isinstance(env, str) else name_of(env), missing, options, path, jobs)
+        train_in_processes(env if isinstance(env, str) else name_of(env), missing, options, path, jobs)
     else:
         for seed in missing:
             if _train(env, options.replace(seed=seed), members[seed], on_status).state != "finished":
@@ -151,15 +152,15 @@ def _train(
     run: RunDirectory,
     on_status: Callable[[RunStatus], None] | None,
 ) -> Run:
-    """From its last checkpoint if it has one, else from the start."""
+    """Resume a run from its last checkpoint, or start it if it has none."""
     if checkpoints.latest(run.checkpoints) is not None:
         return resume(run, on_status=on_status)
-    shutil.rmtree(run.path, ignore_errors=True)  # it was interrupted before there was anything to keep
+    shutil.rmtree(run.path, ignore_errors=True)  # it was interrupted before its first checkpoint
     return start(env, options, run.name, run.path.parent, on_status)
 
 
-def _in_processes(env: str, seeds: Sequence[int], options: TrainOptions, path: Path, jobs: int) -> None:
-    """Each run in a process of its own, `jobs` at a time; the first that fails ends the others."""
+def train_in_processes(env: str, seeds: Sequence[int], options: TrainOptions, path: Path, jobs: int) -> None:
+    """Conduct each run in its own process, `jobs` at a time. The first failure ends the others."""
     waiting = list(seeds)
     running: dict[int, subprocess.Popen[str]] = {}
     try:
@@ -167,7 +168,7 @@ def _in_processes(env: str, seeds: Sequence[int], options: TrainOptions, path: P
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
                 running[seed] = _launch(env, options.replace(seed=seed), path, f"{path.name}-{seed}")
-            time.sleep(WATCH_SECONDS)
+            time.sleep(POLL_SECONDS)
             for seed, process in list(running.items()):
                 code = process.poll()
                 if code is None:
@@ -200,10 +201,10 @@ def _launch(env: str, options: TrainOptions, path: Path, name: str) -> subproces
 
 
 def member() -> int:
-    """One run of a sweep, told by its parent what to do; it ends with its parent."""
+    """Conduct one run of a sweep, described on standard input. Ends with the parent process."""
     signal_on_parent_death(signal.SIGTERM)
-    told = json.loads(sys.stdin.read())
-    run = _train(told["env"], from_data(told["options"]), RunDirectory(Path(told["root"]) / told["name"]), None)
+    job = json.loads(sys.stdin.read())
+    run = _train(job["env"], from_data(job["options"]), RunDirectory(Path(job["root"]) / job["name"]), None)
     return 0 if run.state == "finished" else 1
 
 

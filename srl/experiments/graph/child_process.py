@@ -1,4 +1,4 @@
-"""Foreign code tried in a process of its own: if it kills its process or hangs, we live to tell."""
+"""Child processes that run user code once, so that a crash or a hang does not affect this process."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from srl.base.process import STOP_SIGNALS, signal_on_parent_death
 from srl.environments.errors import EnvironmentBroken
 
 UNFORKABLE = ("jax", "tensorflow")
-"""Libraries with threads of their own, which a forked process would wait for in vain."""
+"""Libraries with threads that do not exist in a forked process, which would wait for them forever."""
 
 
-class _Answer(msgspec.Struct):
-    result: Any = None
+class _Result(msgspec.Struct):
+    value: Any = None
     error: str = ""
-    """Where the class of the error is found."""
+    """Path of the class of the error."""
     text: str = ""
     trace: str = ""
-    """Of code that is not ours, or of all while debugging."""
+    """Traceback of user code, or the full one while debugging."""
 
 
 def may_fork() -> bool:
-    """Is this process such that a copy of it works?"""
+    """Return whether a fork of this process works."""
     if threading.active_count() > 1 or any(name in sys.modules for name in UNFORKABLE):
         return False
     torch: Any = sys.modules.get("torch")
@@ -41,7 +41,10 @@ def may_fork() -> bool:
 
 
 def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
-    """What `work` returns (plain data), or its error raised here. EnvironmentBroken if its process ended or hung."""
+    """Run `work` in a forked process and return its result, which must be plain data.
+
+    Raises the error of `work`, or EnvironmentBroken if its process ended or hung.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
@@ -49,8 +52,8 @@ def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        _live(work, writing, parent)
-    with contextlib.suppress(OSError):  # whoever comes first, we or the child
+        _run(work, writing, parent)
+    with contextlib.suppress(OSError):  # the child does the same; either may be first
         os.setpgid(pid, pid)
     os.close(writing)
     try:
@@ -58,24 +61,24 @@ def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
     finally:
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)  # it has nothing more to say, or hangs; what it started ends with it
+            os.killpg(pid, signal.SIGKILL)  # it is done or hangs; its own children end with it
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if content is None:
         raise EnvironmentBroken(f"{what} hung for {timeout:.0f} s (the bound is --hang-timeout)")
     try:
-        answer = msgspec.msgpack.decode(content, type=_Answer)
+        result = msgspec.msgpack.decode(content, type=_Result)
     except msgspec.DecodeError:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with code {status}"
         raise EnvironmentBroken(f"{what} ended the process it ran in, which {how}") from None
-    if answer.error:
-        error = _error(answer)
-        if answer.trace:
-            error.add_note(answer.trace)
+    if result.error:
+        error = _error(result)
+        if result.trace:
+            error.add_note(result.trace)
         raise error
-    return answer.result
+    return result.value
 
 
-def _live(work: Callable[[], Any], writing: int, parent: int) -> None:
+def _run(work: Callable[[], Any], writing: int, parent: int) -> None:
     try:
         os.setpgid(0, 0)
         for number in STOP_SIGNALS:
@@ -84,14 +87,14 @@ def _live(work: Callable[[], Any], writing: int, parent: int) -> None:
         if os.getppid() != parent:
             return
         try:
-            answer = _Answer(work())
+            result = _Result(work())
         except Exception as error:
             kind = type(error)
             text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
             trace = full_traceback(error) if debugging() else user_traceback(error)
-            answer = _Answer(None, f"{kind.__module__}:{kind.__qualname__}", text, trace)
+            result = _Result(None, f"{kind.__module__}:{kind.__qualname__}", text, trace)
         with os.fdopen(writing, "wb") as pipe:
-            pipe.write(msgspec.msgpack.encode(answer))
+            pipe.write(msgspec.msgpack.encode(result))
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
@@ -99,7 +102,7 @@ def _live(work: Callable[[], Any], writing: int, parent: int) -> None:
 
 
 def _read(descriptor: int, timeout: float) -> bytes | None:
-    """Everything until the other end closes; None if that takes too long."""
+    """Read until the other end closes; returns None on a timeout."""
     deadline = time.monotonic() + timeout
     content = b""
     while select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -110,9 +113,9 @@ def _read(descriptor: int, timeout: float) -> bytes | None:
     return None
 
 
-def _error(answer: _Answer) -> Exception:
+def _error(result: _Result) -> Exception:
     try:
-        error = load_object(answer.error)(answer.text)
+        error = load_object(result.error)(result.text)
     except Exception:
-        error = None  # it cannot be made of a text
-    return error if isinstance(error, Exception) else EnvironmentBroken(answer.text or answer.error)
+        error = None  # its class cannot be built from a message
+    return error if isinstance(error, Exception) else EnvironmentBroken(result.text or result.error)

@@ -1,4 +1,4 @@
-"""Looking at an environment before the run: its spaces, and what a step costs."""
+"""Probe of an environment before the run: its spaces and the cost of a step."""
 
 from __future__ import annotations
 
@@ -11,46 +11,50 @@ from srl.api.lanes import Lanes, LanesConfig, LaneSpec
 from srl.base.config import from_data, to_data
 from srl.base.state import NotResumable
 from srl.environments.random_actions import has_masks, some_actions
-from srl.experiments.graph.trial import in_child, may_fork
+from srl.experiments.graph.child_process import in_child, may_fork
 
 PROBE_SECONDS = 0.05
 CHEAP_SECONDS = 0.05
-"""Making a copy and stepping it once in less time than this, we can afford to make many."""
+"""If building and stepping one copy takes less than this, many copies are built."""
 MANY_COPIES = 64
 BUILD_SECONDS = 5.0
-"""Copies are given at least this long to be built and to step, on a machine that is busy too."""
+"""Minimum time limit to build and step copies, also on a busy machine."""
 
 
 @dataclass(frozen=True)
-class Probed:
+class EnvironmentProfile:
+    """Results of probing an environment."""
+
     spec: LaneSpec
-    """Of one copy."""
+    """Spec of one copy."""
     step_us: float
-    """Microseconds of one copy's step."""
+    """Microseconds per step of one copy."""
     why_not_resumable: str = ""
-    """What keeps its copies from being saved in the middle of an episode; empty: they can be, or nobody asked."""
+    """Reason why copies cannot be saved in the middle of an episode; empty if they can, or if it was not checked."""
 
 
-def probe(environment: LanesConfig, seed: int, timeout: float = 60.0, resumable: bool = False) -> Probed:
-    """Build a few copies and step them for a moment with random actions, away from this process where possible.
+def probe(environment: LanesConfig, seed: int, timeout: float = 60.0, resumable: bool = False) -> EnvironmentProfile:
+    """Build a few copies and step them briefly with random actions, in a child process where possible.
 
-    With `resumable` the probe also finds out whether the copies can be saved in the middle of an episode.
+    With `resumable` the probe also checks whether copies can be saved in the middle of an episode.
     """
     if not may_fork():
         return _probe(environment, seed, resumable)
-    what = f"environment {environment.environment_name()}, tried for a moment,"
-    bound = max(timeout, BUILD_SECONDS)
-    probed: Probed = from_data(in_child(lambda: to_data(_probe(environment, seed, resumable)), bound, what))
-    return probed
+    subject = f"environment {environment.environment_name()}, tried for a moment,"
+    limit = max(timeout, BUILD_SECONDS)
+    profile: EnvironmentProfile = from_data(
+        in_child(lambda: to_data(_probe(environment, seed, resumable)), limit, subject)
+    )
+    return profile
 
 
-def _probe(environment: LanesConfig, seed: int, resumable: bool) -> Probed:
+def _probe(environment: LanesConfig, seed: int, resumable: bool) -> EnvironmentProfile:
     began = time.perf_counter()
     lanes, copies = environment.build(1), 1
     try:
         generator = np.random.default_rng(seed)
         arrivals = lanes.step(some_actions(lanes.spec, generator, lanes.reset(seed)))
-        if time.perf_counter() - began < CHEAP_SECONDS:  # many together show what a vectorized environment really costs
+        if time.perf_counter() - began < CHEAP_SECONDS:  # the cost of a vectorized environment shows with many copies
             lanes.close()
             lanes, copies = environment.build(MANY_COPIES), MANY_COPIES
             arrivals = lanes.reset(seed)
@@ -64,7 +68,7 @@ def _probe(environment: LanesConfig, seed: int, resumable: bool) -> Probed:
             if masked:
                 actions = some_actions(spec, generator, arrivals)
         step_us = (time.perf_counter() - began) / steps * 1e6
-        return Probed(replace(spec, num_copies=1), step_us, _why_not_resumable(lanes) if resumable else "")
+        return EnvironmentProfile(replace(spec, num_copies=1), step_us, _why_not_resumable(lanes) if resumable else "")
     finally:
         lanes.close()
 

@@ -1,4 +1,4 @@
-"""From the name of an environment and some options to all that a run needs."""
+"""Preparation of a run: from the name of an environment and options to the experiment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig, LaneSpec
-from srl.experiments.graph.probe import Probed, probe
+from srl.experiments.graph.environment_probe import EnvironmentProfile, probe
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import with_absolute_paths
 from srl.experiments.options.roles import role_patterns, with_checkpoints
@@ -19,20 +19,24 @@ from srl.workers.roles import assign_teams
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
+    """All that is needed to start a run."""
+
     options: TrainOptions
-    """With the recipe's values."""
+    """Options with the values of the recipe."""
     environment: LanesConfig
     experiment: Experiment
     recipe: str
-    """A line about it, for people."""
+    """One line about the recipe, to be printed."""
     why_not_resumable: str
 
 
-def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collection[str] | None) -> Prepared:
-    """Look at the environment, and take its recipe for the options whose names are not among `given`; None: a recipe
-    has said its word in them already, or shall not. Everything that can be wrong is found here, before a directory is
-    made or a process started."""
+def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collection[str] | None) -> PreparedRun:
+    """Probe the environment and apply its recipe to the options whose names are not in `given`.
+
+    With None no recipe is applied: the options contain its values already, or the user wants none. Raises all errors in
+    the user's input, before a directory is created or a process is started.
+    """
     from srl.environments.registry import lanes_config
 
     options = with_absolute_paths(options)
@@ -44,25 +48,25 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     if options.algo == "mappo":
         environment = environment.with_global_state()
     title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
-    probed = look_at(environment, options)
-    environment = environment.with_spec(probed.spec)
+    profile = probe_for(environment, options)
+    environment = environment.with_spec(profile.spec)
     line = ""
     if given is not None:
-        recipe = recipe_for(environment, probed.spec, options.run.recipe)
-        options = apply(recipe, options, given, probed.spec)
+        recipe = recipe_for(environment, profile.spec, options.run.recipe)
+        options = apply(recipe, options, given, profile.spec)
         environment, options = apply_to_environment(recipe, environment, options)
         if recipe is not None and "action_repeat" not in given and not environment.can_repeat_actions():
-            options = options.replace(action_repeat=1)  # the recipe may ask for more, the user did not
+            options = options.replace(action_repeat=1)  # the recipe asks for more, not the user
         line = summary(recipe, options, given)
     environment = environment.with_action_repeat(options.run.action_repeat)
     if options.agents.team_reward:
-        environment = team_reward(environment, probed.spec, role_patterns(probed.spec, options.agents.roles))
-    experiment = standard_experiment(title, environment, probed, options)
-    return Prepared(options, environment, experiment, line, probed.why_not_resumable)
+        environment = team_reward(environment, profile.spec, role_patterns(profile.spec, options.agents.roles))
+    experiment = standard_experiment(title, environment, profile, options)
+    return PreparedRun(options, environment, experiment, line, profile.why_not_resumable)
 
 
 def team_reward(environment: LanesConfig, spec: LaneSpec, patterns: Mapping[str, str]) -> LanesConfig:
-    """The same environment, with rewards that the agents of a role share."""
+    """Return the environment with rewards that the agents of a role share."""
     from srl.environments.adapters.team_reward import TeamRewardConfig
 
     for team in spec.teams:
@@ -74,6 +78,7 @@ def team_reward(environment: LanesConfig, spec: LaneSpec, patterns: Mapping[str,
     return TeamRewardConfig(environment, tuple(map(tuple, assign_teams(spec, tuple(patterns)))))
 
 
-def look_at(environment: LanesConfig, options: TrainOptions) -> Probed:
+def probe_for(environment: LanesConfig, options: TrainOptions) -> EnvironmentProfile:
+    """Probe the environment as the options require."""
     workers = options.workers
     return probe(environment, options.run.seed, workers.hang_timeout, resumable=workers.scheduler == "inline")

@@ -1,4 +1,4 @@
-"""Other streams in the standard graph, and workers of one's own at a broadcast."""
+"""Customized graphs: other streams, and additional workers at a broadcast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from srl.api.control import Figures
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.environments.registry import lanes_config
-from srl.experiments.graph.probe import probe
+from srl.experiments.graph.environment_probe import probe
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.keywords import make_options
 from srl.streams.push import PushStream
@@ -29,7 +29,7 @@ class CounterConfig(WorkerConfig):
 
 
 class Counter:
-    """Counts what it sees of the samples."""
+    """Counts the samples it receives."""
 
     def __init__(self, samples: Consumer, context: Context) -> None:
         self._samples = samples
@@ -85,15 +85,15 @@ def test_all_ends_of_a_stream_change_together() -> None:
     assert srl.rewired(after, new, old) == before
 
 
-def test_a_stream_that_nobody_has_is_refused() -> None:
+def test_a_stream_that_no_worker_has_is_refused() -> None:
     experiment = standard()
-    stranger = replace(samples_of(experiment), capacity=7)
+    unknown = replace(samples_of(experiment), capacity=7)
     with pytest.raises(ValueError, match="no worker of trainers, actors, evaluators has this stream 'policy'"):
-        srl.rewired(experiment, stranger, samples_of(experiment))
+        srl.rewired(experiment, unknown, samples_of(experiment))
 
 
 @pytest.mark.parametrize("graph", [with_counter, with_the_newest_only])
-def test_a_run_with_another_stream_learns_what_it_was_told_to(tmp_path: Path, graph: object) -> None:
+def test_a_run_with_another_stream_reaches_its_steps(tmp_path: Path, graph: object) -> None:
     sizes = {"lanes": 4, "horizon": 8, "ring": 1, "actors": 1, "batch": 64}
     run = srl.train(
         "CartPole-v1", graph=graph, scheduler="inline", steps=640, root=tmp_path, recipe="none", sinks=(), **sizes
@@ -101,5 +101,5 @@ def test_a_run_with_another_stream_learns_what_it_was_told_to(tmp_path: Path, gr
     assert run.status.steps >= 640
     (path,) = tmp_path.rglob("status.json")
     metrics = json.loads(path.read_text())["metrics"]
-    if graph is with_counter:  # all that was learned from, and at most what waited for the next updates
+    if graph is with_counter:  # all samples of updates, and at most those that waited for the next
         assert 640 - 4 * 32 <= metrics["seen"] <= 640 + 4 * 64

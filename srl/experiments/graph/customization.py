@@ -1,4 +1,4 @@
-"""Changes to the standard graph: by a user's function, and of a single stream."""
+"""Changes of the standard graph: by a function of the user, and replacement of a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from srl.streams.request import RequestStream
 
 
 def extend(experiment: Experiment, graph: str) -> Experiment:
-    """The experiment as changed by the user's function, which `graph` names; unchanged without a name."""
+    """Return the experiment as changed by the user's function with the name `graph`; unchanged for an empty name."""
     if not graph:
         return experiment
     extended = load_object(graph)(experiment)
@@ -22,7 +22,7 @@ def extend(experiment: Experiment, graph: str) -> Experiment:
     names = [group.name for group in extended.groups]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{graph}: two groups of workers are called {name!r}")
+            raise ValueError(f"{graph}: two groups of workers are named {name!r}")
     for group in extended.groups:
         _check_group(group, graph)
     return extended
@@ -39,30 +39,31 @@ def _check_group(group: WorkerGroup, graph: str) -> None:
 
 
 def rewired(experiment: Experiment, old: PushStream | RequestStream, new: PushStream | RequestStream) -> Experiment:
-    """The graph with the stream `new` wherever a worker's config holds `old`, so that all its ends change together.
+    """Return the graph with the stream `new` instead of `old` in all configs, so that all its ends change together.
 
-    For functions that `--graph` names: a broadcast instead of a balanced stream, another capacity, another rule for
-    when it is full."""
-    groups = tuple(dataclasses.replace(group, config=_exchanged(group.config, old, new)) for group in experiment.groups)
+    Use it in a function for `--graph`, for example to broadcast samples, to change the capacity of a stream, or its
+    behavior when it is full.
+    """
+    groups = tuple(dataclasses.replace(group, config=_replaced(group.config, old, new)) for group in experiment.groups)
     if groups == experiment.groups and old != new:
         names = ", ".join(group.name for group in experiment.groups)
-        raise ValueError(f"no worker of {names} has this stream {old.name!r}; take it from their configs")
+        raise ValueError(f"no worker of {names} has this stream {old.name!r}; get the stream from their configs")
     return dataclasses.replace(experiment, groups=groups)
 
 
-def _exchanged(value: Any, old: Any, new: Any) -> Any:
-    """The same value, if the stream is nowhere in it."""
+def _replaced(value: Any, old: Any, new: Any) -> Any:
+    """Return `value` with the stream replaced, or the same object if it does not contain it."""
     if type(value) is type(old) and value == old:
         return new
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changes = {}
         for field in dataclasses.fields(value):
             before = getattr(value, field.name)
-            after = _exchanged(before, old, new)
+            after = _replaced(before, old, new)
             if after is not before:
                 changes[field.name] = after
         return dataclasses.replace(value, **changes) if changes else value
     if isinstance(value, tuple):
-        items = tuple(_exchanged(item, old, new) for item in value)
+        items = tuple(_replaced(item, old, new) for item in value)
         return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
     return value

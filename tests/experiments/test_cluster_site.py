@@ -1,4 +1,4 @@
-"""What a run over hosts tells its user before it begins."""
+"""The warning about unprotected connections between trainers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from srl.experiments.options.keywords import make_options
-from srl.experiments.session.hosting import ClusterSite, warning
+from srl.experiments.session.cluster_site import ClusterSite, warning
 from srl.schedulers.engines.manual import ManualEngine
 
 
@@ -20,10 +20,10 @@ from srl.schedulers.engines.manual import ManualEngine
         (1, "10.0.0.1", True, False),
     ],
 )
-def test_who_is_careful_is_told_that_trainers_talk_in_the_open(
+def test_users_who_protect_connections_are_warned_about_those_of_trainers(
     trainers: int, host: str, encrypt: bool, warned: bool
 ) -> None:
     options = make_options(trainers=trainers, encrypt=encrypt)
-    ground = ClusterSite(ManualEngine(Path("agent.log")), b"", host)
-    assert ("neither authenticated nor encrypted" in warning(options, ground)) is warned
+    site = ClusterSite(ManualEngine(Path("agent.log")), b"", host)
+    assert ("neither authenticated nor encrypted" in warning(options, site)) is warned
     assert warning(options, None) == ""

@@ -1,4 +1,4 @@
-"""From options to a scheduler over hosts: where it listens, who may join, who starts the agents."""
+"""Site of a run over several hosts: the address at which agents join, their secret, and the engine that starts them."""
 
 from __future__ import annotations
 
@@ -28,41 +28,42 @@ from srl.schedulers.local.run_memory import RunMemory
 from srl.transports.tcp import TcpTransport
 
 LOOPBACK = "127.0.0.1"
-UNGUARDED = (
+UNPROTECTED = (
     "the trainers' own connections (gloo, NCCL) are neither authenticated nor encrypted, with --encrypt or without: "
-    "let nobody else into the network between their hosts"
+    "use a network that only their hosts can access"
 )
 
 
 @dataclass(frozen=True)
 class ClusterSite:
-    """Where a run over hosts stands."""
+    """Address, secret and engine of a run over several hosts."""
 
     engine: Engine
     join_secret: bytes = field(repr=False)
     host: str = "127.0.0.1"
-    """The address of this machine at which agents join."""
+    """Address of this machine at which agents join."""
     port: int = 0
-    door: Path | None = None
-    """Where commands on other machines find the address of this run."""
+    address_folder: Path | None = None
+    """Folder with the address of this run, for commands on other machines."""
     superseded: Callable[[], bool] = lambda: False
-    """Has somebody else taken this run over? Then we must not touch its directory any more."""
+    """Whether another process has taken over this run, so that this one must not write to its directory."""
     headless: float = 0.0
-    """Seconds that its hosts go on without a controller."""
+    """Seconds for which hosts continue without a controller."""
     attach: Mapping[str, int] | None = None
-    """Given where the hosts are there already, without a controller: the `takeover` of `Fleet`."""
+    """If the hosts already run and have lost their controller: see `takeover` of `Fleet`."""
 
 
-def ground_of(
+def site_of(
     options: TrainOptions, groups: Sequence[WorkerGroup], logs: Path, attach: ControllerState | None = None
 ) -> ClusterSite | None:
-    """None: the run stays on this machine. `attach` is what a controller left whose place we take."""
+    """Return the site that the options describe; None for a run on this machine only. `attach` is the state of a
+    controller that is replaced."""
     cluster = options.cluster
     if options.workers.scheduler == "ray":
         host, port = parse_address(cluster.bind)
-        engine = RayEngine(cluster.address, components(groups, cluster.hosts))
-        host = engine.own_host if host == LOOPBACK else host
-        return ClusterSite(engine, secrets.token_bytes(32), host, port)
+        ray = RayEngine(cluster.address, components(groups, cluster.hosts))
+        host = ray.own_host if host == LOOPBACK else host
+        return ClusterSite(ray, secrets.token_bytes(32), host, port)
     if options.workers.scheduler != "hosts":
         return None
     host, port = parse_address(attach.cluster.address if attach else cluster.bind)
@@ -74,53 +75,53 @@ def ground_of(
 
 
 def hosts_scheduler(
-    ground: ClusterSite, run: str, options: TrainOptions, memory: RunMemory, logs: Path, preload: tuple[str, ...]
+    site: ClusterSite, run: str, options: TrainOptions, memory: RunMemory, logs: Path, preload: tuple[str, ...]
 ) -> HostsScheduler:
     path, cluster = tuple(entry for entry in sys.path if entry), options.cluster
-    settings = AgentSettings(run, secrets.token_bytes(32), preload, path, cluster.encrypt, ground.headless)
-    transport = TcpTransport(ground.join_secret, AGENTS, ground.host, ground.port, encrypt=True, codec=codec)
+    settings = AgentSettings(run, secrets.token_bytes(32), preload, path, cluster.encrypt, site.headless)
+    transport = TcpTransport(site.join_secret, AGENTS, site.host, site.port, encrypt=True, codec=codec)
     try:
         listener = transport.listen("the controller", Messages)
     except BaseException:
-        ground.engine.close()  # it is connected to its cluster already
+        site.engine.close()  # it is already connected to its cluster
         raise
     return HostsScheduler(
         settings,
         memory,
         listener,
-        ground.join_secret,
-        ground.engine,
+        site.join_secret,
+        site.engine,
         cluster.hosts,
         logs,
         cluster.hosts_timeout,
         _retention(options),
-        ground.attach,
+        site.attach,
     )
 
 
 def _retention(options: TrainOptions) -> Retention | None:
-    """How a store keeps opponents, so that a host that joins late gets those that the others have."""
+    """Return a function that gives a host that joins late the same opponents as the others; None without self-play."""
     pool = pool_of(options)
     return None if pool is None else lambda store: Pool(pool, store).refresh()
 
 
-def warning(options: TrainOptions, ground: ClusterSite | None) -> str:
-    """For those who took measures against others in their network; empty if there is nothing to fear."""
-    careful = ground is not None and (options.cluster.encrypt or not ground.host.startswith("127."))
-    return UNGUARDED if careful and options.workers.trainers > 1 else ""
+def warning(options: TrainOptions, site: ClusterSite | None) -> str:
+    """Return a warning about unprotected connections between trainers, for users who protect the others; else empty."""
+    exposed = site is not None and (options.cluster.encrypt or not site.host.startswith("127."))
+    return UNPROTECTED if exposed and options.workers.trainers > 1 else ""
 
 
-def open_door(ground: ClusterSite | None) -> Listener | None:
-    if ground is None or ground.door is None:
+def open_remote_listener(site: ClusterSite | None) -> Listener | None:
+    if site is None or site.address_folder is None:
         return None
-    return remote_listener(ground.door, ground.join_secret, ground.host)
+    return remote_listener(site.address_folder, site.join_secret, site.host)
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`10.0.0.1:7700`, or a host alone: then any free port."""
+    """Split `10.0.0.1:7700`; without a port it is 0, which means any free port."""
     host, separator, port = text.rpartition(":")
     if not separator:
         return text, 0
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"wanted an address like 10.0.0.1:7700, found {text!r}")
+        raise ValueError(f"expected an address like 10.0.0.1:7700, found {text!r}")
     return host, int(port)
