@@ -1,1 +1,1 @@
-"""One run: launch, watch, restart, resize, stop."""
+"""Control of one run: starting, supervising, scaling and stopping its workers; its status and its control socket."""

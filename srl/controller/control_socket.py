@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Protocol, Union
 
 from srl.api.control import InjectFault
 from srl.api.scheduler import Scheduler
@@ -72,14 +72,28 @@ class TellResult(Message, frozen=True):
 Messages: Any = Union[AskStatus, AskStop, AskScale, AskFault, TellStatus, TellResult]
 
 
+class Controllable(Protocol):
+    """What the control socket needs of a controller."""
+
+    def status(self) -> RunStatus: ...
+
+    def stop(self, state: str, reason: str) -> None: ...
+
+    def scale(self, name: str, count: int, relative: bool = False) -> str:
+        """Raises ValueError if that is not possible; otherwise returns what changed."""
+
+    def inject_fault(self, worker: str, fault: str, seconds: float) -> str:
+        """Raises ValueError for an unknown worker or fault."""
+
+
 class ControlServer:
     """The controller's end of the socket. `poll` never waits. `remote` accepts commands from other machines."""
 
-    def __init__(self, runtime: Path, serve: Callable[[Message], Message], remote: Listener | None = None) -> None:
+    def __init__(self, runtime: Path, run: Controllable, remote: Listener | None = None) -> None:
         local: Listener = HostTransport(runtime).listen(CONTROL, Messages)
         write_whole(runtime / ADDRESS, local.address.encode())
         self._listeners = [local] if remote is None else [local, remote]
-        self._serve = serve
+        self._run = run
         self._channels: list[Channel] = []
 
     def poll(self) -> None:
@@ -89,11 +103,26 @@ class ControlServer:
         for channel in list(self._channels):
             try:
                 while (received := channel.receive()) is not None:
-                    channel.send(self._serve(received[0]))
+                    channel.send(self._answer(received[0]))
                 channel.flush()
             except ChannelClosed:
                 channel.close()
                 self._channels.remove(channel)
+
+    def _answer(self, request: Message) -> Message:
+        if isinstance(request, AskStatus):
+            return TellStatus(self._run.status())
+        if isinstance(request, AskStop):
+            self._run.stop("stopped", STOP_REASON)
+            return TellResult(True, f"{self._run.status().run} is stopping")
+        try:
+            if isinstance(request, AskScale):
+                return TellResult(True, self._run.scale(request.group, request.count, request.relative))
+            if isinstance(request, AskFault):
+                return TellResult(True, self._run.inject_fault(request.worker, request.fault, request.seconds))
+        except ValueError as error:
+            return TellResult(False, str(error))
+        return TellResult(False, "unknown request")
 
     def close(self) -> None:
         for channel in self._channels:
@@ -171,10 +200,9 @@ def pick(wanted: str, runs: dict[str, Path]) -> tuple[str, Path]:
     return names[0], runs[names[0]]
 
 
-def inject_fault(scheduler: Scheduler, places: Iterable[Place], request: AskFault) -> str:
-    """Apply a fault to a worker. Raises ValueError for an unknown worker or fault."""
+def inject_fault(scheduler: Scheduler, places: Iterable[Place], worker: str, fault: str, seconds: float) -> str:
+    """Apply a fault to one of the workers. Raises ValueError for an unknown worker or fault."""
     named = {place.name: place for place in places}
-    worker, fault = request.worker, request.fault
     if worker not in named:
         raise ValueError(f"no worker {worker!r}{nearest(worker, named)}")
     if fault not in FAULTS:
@@ -182,5 +210,5 @@ def inject_fault(scheduler: Scheduler, places: Iterable[Place], request: AskFaul
     if fault in SIGNALS:
         scheduler.signal(named[worker], SIGNALS[fault])
     else:
-        scheduler.send([named[worker]], InjectFault(fault, request.seconds))
+        scheduler.send([named[worker]], InjectFault(fault, seconds))
     return f"{fault} {worker}"

@@ -1,8 +1,7 @@
-"""The controller: brings a graph of workers up, keeps it up, and brings it down."""
+"""The controller of a run: starts its workers, restarts those that die or hang, and ends them."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from srl.api.control import (
     Evaluated,
     Failure,
     Figures,
+    FromWorker,
     Names,
     Notice,
     Ready,
@@ -21,27 +21,27 @@ from srl.api.control import (
     UpdateRecord,
 )
 from srl.api.experiment import Experiment, WorkerGroup
-from srl.api.scheduler import Died, Event, HostEvent, Scheduler, WorkerMessage
+from srl.api.scheduler import Died, Event, HostEvent, Scheduler
 from srl.api.status import RunStatus
-from srl.api.transport import Listener, Message
+from srl.api.transport import Listener
 from srl.api.worker import Place
 from srl.base.clock import Clock, SystemClock
 from srl.base.meter import Meter
 from srl.base.seeding import derive
-from srl.controller.control_socket import (
-    STOP_REASON,
-    AskFault,
-    AskScale,
-    AskStatus,
-    AskStop,
-    ControlServer,
-    TellResult,
-    TellStatus,
-    inject_fault,
-)
+from srl.controller.control_socket import ControlServer, inject_fault
 from srl.controller.gauges import Gauges, Member
-from srl.controller.scaling import everybody, planned, resized
-from srl.controller.supervision import GiveUp, Guard, History, Pace, Slot, briefly, stuck
+from srl.controller.supervision import (
+    GiveUp,
+    Guard,
+    History,
+    Pace,
+    Slot,
+    all_workers,
+    briefly,
+    resized,
+    scaled,
+    stuck,
+)
 from srl.controller.takeover import ControllerState
 from srl.names.table import NameTable
 
@@ -51,7 +51,7 @@ POLL_SECONDS = 0.05
 
 
 class Controller:
-    """Decides; a scheduler does. Ends in state `finished`, `stopped` or `failed`."""
+    """Makes the decisions that its scheduler carries out. A run ends in state `finished`, `stopped` or `failed`."""
 
     def __init__(
         self,
@@ -63,71 +63,75 @@ class Controller:
         clock: Clock | None = None,
         began: float | None = None,
         remote_listener: Listener | None = None,
-        on_learned: Callable[[UpdateRecord], None] | None = None,
+        on_update: Callable[[UpdateRecord], None] | None = None,
     ) -> None:
         self._experiment = experiment
         self._scheduler = scheduler
         self._clock = clock or SystemClock()
         self._on_status = on_status or (lambda status: None)
-        self._on_learned = on_learned or (lambda entry: None)
+        self._on_update = on_update or (lambda record: None)
         self._groups = {group.name: group for group in experiment.groups}
         self._histories = {group.name: History(group.restart) for group in experiment.groups}
         self._slots: dict[tuple[str, int], Slot] = {}
         self._names = NameTable()
         self._names_changed = False
-        self._newcomers: list[Place] = []
+        self._new_workers: list[Place] = []  # ready since names were sent last
         self.gauges = Gauges(experiment, path)
-        self._server = ControlServer(runtime, self._serve, remote_listener) if runtime is not None else None
+        self._server = ControlServer(runtime, self, remote_listener) if runtime is not None else None
         self._learning = experiment.learning
-        self._complete: set[str] = set()  # policies that have learned all they should
+        self._complete: set[str] = set()  # policies that have reached their number of steps
         self._restarts = 0
         self._messages: deque[str] = deque(maxlen=8)
-        self.gauges.began = time.time() if began is None else began
-        self._began = self._clock.now() - max(0.0, time.time() - self.gauges.began)
-        self._look, self._report = Pace(STATUS_SECONDS), Pace(STATUS_SECONDS)
-        self._fallen = False
+        self.gauges.began = self._clock.wall() if began is None else began
+        self._began = self._clock.now() - max(0.0, self._clock.wall() - self.gauges.began)
+        self._check, self._report = Pace(STATUS_SECONDS), Pace(STATUS_SECONDS)
+        self._restarts_pending = False
         self._guard = Guard()
         self.state = "starting"
         self.reason = ""
 
-    # Life of the run
+    # Start and end of the run
+
+    @property
+    def active(self) -> bool:
+        return self.state in ("starting", "running")
 
     def start(self) -> None:
-        self._scheduler.check_room(everybody(self._experiment.groups))
+        """Start all workers. Raises ValueError if the scheduler has no room for them."""
+        self._scheduler.check_room(all_workers(self._experiment.groups))
         for group in self._experiment.groups:
             for index in range(group.count):
                 self._launch(group, index, 0)
 
     def attach(self, state: ControllerState, patience: float) -> None:
-        """Take the place of a controller that died: its workers go on, those that nobody brings are begun anew."""
+        """Take over the run of a controller that died: its workers continue, and those that are gone are restarted."""
         self._restarts = state.restarts
         self._complete.update(state.complete)
         self.gauges.take_over(state.gauges)
         for name, count in state.counts.items():
             self._groups[name] = resized(self._groups[name], count)
-        kept, missing = state.sort_out(
-            self._groups.values(), self._scheduler.find_orphans(state.cluster.hosts, patience)
-        )
-        for group, held in kept:
-            place = held.place
-            self._slots[(group.name, place.index)] = Slot(place, "running" if held.ready else "starting")
+        orphans = self._scheduler.find_orphans(state.cluster.hosts, patience)
+        kept, missing = state.match(self._groups.values(), orphans)
+        for group, orphan in kept:
+            place = orphan.place
+            self._slots[(group.name, place.index)] = Slot(place, "running" if orphan.ready else "starting")
             seed = derive(self._experiment.seed, group.name, place.index, place.incarnation)
             self._scheduler.adopt(place, group.config, group.resources, seed)
-            for name, address in held.endpoints.items():
+            for name, address in orphan.endpoints.items():
                 self._names.register(name, address, place.name)
         self._scheduler.finish_adoption(patience)
         lost = [(group, Slot(place, "dead")) for group, place in missing]
-        self._fallen = bool(lost)
+        self._restarts_pending = bool(lost)
         self._slots.update({(slot.place.group, slot.place.index): slot for _, slot in lost})
         for group, slot in lost:
-            fall = self._fell_together if group.restart.together else self._plan_restart
-            fall(group, slot, "its host did not come back", True)
+            plan = self._plan_group_restart if group.restart.together else self._plan_restart
+            plan(group, slot, "its host did not come back", True)
         self._names_changed = True
         self.state = "running"
-        self.tell(f"attached: {len(kept)} workers went on, {len(lost)} are begun anew")
+        self.add_message(f"attached: {len(kept)} workers continue, {len(lost)} are restarted")
 
-    def remember(self) -> ControllerState | None:
-        """Return what a successor must know; None if no worker would outlive this controller."""
+    def takeover_state(self) -> ControllerState | None:
+        """Return what a successor needs; None if no worker would outlive this controller."""
         cluster = self._scheduler.takeover_record()
         if cluster is None:
             return None
@@ -141,45 +145,45 @@ class Controller:
         self._scheduler.start(place, group.config, group.resources, seed)
 
     def tick(self) -> bool:
-        """One round of supervision; False when the run is over."""
+        """Do one round of supervision; return False when the run is over."""
         for event in self._scheduler.poll(POLL_SECONDS):
             self._handle(event)
         now = self._clock.now()
-        if self._fallen:
+        if self._restarts_pending:
             self._restart_due(now)
         if self.state == "starting" and all(slot.state == "running" for slot in self._vital()):
             self.state = "running"
-        self._tell_names()
+        self._send_names()
         if self._server is not None:
             self._server.poll()
-        if self._look.due(now):
+        if self._check.due(now):
             self._find_stuck()
-            self._look.done(self._clock.now())
+            self._check.done(self._clock.now())
         if self._report.due(now):
             self.gauges.extend_curves()
             self._on_status(self.status())
             self._report.done(self._clock.now())
-        return self.state in ("starting", "running")
+        return self.active
 
     def stop(self, state: str, reason: str) -> None:
-        """End the run; the first reason counts."""
-        if self.state in ("starting", "running"):
+        """End the run; only the first call has an effect."""
+        if self.active:
             self.state, self.reason = state, reason
 
     def shut_down(self) -> None:
-        """Let the workers leave, end those that do not."""
-        leavers = [slot for slot in self._slots.values() if slot.state in ("starting", "running")]
-        for slot in leavers:
+        """Ask the workers to stop, and end those that do not."""
+        live = [slot for slot in self._slots.values() if slot.state in ("starting", "running")]
+        for slot in live:
             slot.state = "stopping"
-        self._scheduler.send([slot.place for slot in leavers], Stop())
+        self._scheduler.send([slot.place for slot in live], Stop())
         deadline = self._clock.now() + STOP_SECONDS
         try:
-            leaving = True
-            while leaving and self._clock.now() < deadline:
+            waiting = True
+            while waiting and self._clock.now() < deadline:
                 for event in self._scheduler.poll(POLL_SECONDS):
                     self._handle(event)
-                # Who has no process yet is not waited for.
-                leaving = any(slot.state == "stopping" and self._scheduler.pid(slot.place) for slot in self._all())
+                # A worker without a process is not waited for.
+                waiting = any(slot.state == "stopping" and self._scheduler.pid(slot.place) for slot in self._all())
         finally:
             if self._server is not None:
                 self._server.close()
@@ -195,36 +199,35 @@ class Controller:
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, HostEvent):
-            self.tell(event.text)
+            self.add_message(event.text)
             if event.fatal:
                 self.stop("failed", event.text)
             return
         slot = self._slots.get((event.place.group, event.place.index))
         if slot is None or slot.place != event.place:
-            return  # a former incarnation: whatever it says, it is no longer part of the run
+            return  # an earlier incarnation, which is no longer part of the run
         if isinstance(event, Died):
-            self._died(slot, event)
+            self._on_death(slot, event)
         else:
-            self._said(slot, event)
+            self._on_message(slot, event.message)
 
-    def _said(self, slot: Slot, event: WorkerMessage) -> None:
-        message = event.message
+    def _on_message(self, slot: Slot, message: FromWorker) -> None:
         if isinstance(message, (Episodes, Evaluated, Figures)):
             if isinstance(message, Evaluated):
                 trainers = [s for s in self._all() if self._groups[s.place.group].config.committed_policy()]
                 self.gauges.note_progress([self._member(trainer) for trainer in trainers])
             self.gauges.hear(message)
         elif isinstance(message, UpdateRecord):
-            self._on_learned(message)
+            self._on_update(message)
         elif isinstance(message, Register):
             self._names.register(message.name, message.address, slot.place.name)
             self._names_changed = True
         elif isinstance(message, Ready):
             if slot.state == "starting":
                 slot.state, slot.ready_at = "running", self._clock.now()
-            self._newcomers.append(slot.place)
+            self._new_workers.append(slot.place)
         elif isinstance(message, Notice):
-            self.tell(f"{slot.place.name}: {message.text}")
+            self.add_message(f"{slot.place.name}: {message.text}")
         elif isinstance(message, Failure):
             slot.error = message.text
             if message.fatal and self._groups[slot.place.group].restart.vital:
@@ -236,30 +239,29 @@ class Controller:
         self._complete.add(message.policy)
         missing = [name for name in self._learning if name not in self._complete]
         if message.policy and missing:
-            self.tell(f"{message.policy} has learned from {message.reason}; still to come: {', '.join(missing)}")
+            rest = ", ".join(missing)
+            self.add_message(f"{message.policy} is complete after {message.reason}; not complete yet: {rest}")
         else:
             self.stop("finished", f"{self.status().steps:,} steps" if len(self._learning) > 1 else message.reason)
 
-    def _died(self, slot: Slot, event: Died) -> None:
+    def _on_death(self, slot: Slot, event: Died) -> None:
         place = slot.place
-        self._fallen = True
+        self._restarts_pending = True
         self.gauges.forget(place, self._scheduler.meter(place))
         self._names_changed |= self._names.revoke(place.name)
-        if slot.state == "stopping" or self.state not in ("starting", "running") or event.clean:
-            wanted_again = slot.state == "stopping" and self.state in ("starting", "running")
+        if slot.state == "stopping" or not self.active or event.clean:
+            wanted_again = slot.state == "stopping" and self.active
             slot.state = "dead"
             if place.index >= self._groups[place.group].count:
                 del self._slots[(place.group, place.index)]
-            elif wanted_again:  # scaled down, and up again before it was gone
+            elif wanted_again:  # scaled down, and up again before its process ended
                 slot.restart_at = self._clock.now()
             return
         group = self._groups[place.group]
         slot.state = "dead"
         reason = slot.error or event.reason
-        if group.restart.together:
-            self._fell_together(group, slot, reason, event.blameless)
-            return
-        self._plan_restart(group, slot, reason, event.blameless)
+        plan = self._plan_group_restart if group.restart.together else self._plan_restart
+        plan(group, slot, reason, event.blameless)
 
     def _plan_restart(self, group: WorkerGroup, slot: Slot, reason: str, blameless: bool) -> None:
         now = self._clock.now()
@@ -273,15 +275,15 @@ class Controller:
             if group.restart.vital:
                 self.stop("failed", verdict.reason)
             else:
-                self.tell(f"going on without {group.name}: {briefly(verdict.reason)}")
+                self.add_message(f"continuing without {group.name}: {briefly(verdict.reason)}")
             return
         what = f"left out for {verdict.after:.0f} s" if verdict.quarantine else "restarting"
-        self.tell(f"{slot.place.name} died ({briefly(reason)}); {what}")
+        self.add_message(f"{slot.place.name} died ({briefly(reason)}); {what}")
         self._restarts += 1
         slot.restart_at = now + verdict.after
 
-    def _fell_together(self, group: WorkerGroup, slot: Slot, reason: str, blameless: bool) -> None:
-        """Data-parallel trainers: when one falls all begin again, from the update they last committed."""
+    def _plan_group_restart(self, group: WorkerGroup, slot: Slot, reason: str, blameless: bool) -> None:
+        """Data-parallel trainers: when one dies, all are restarted from the last committed update."""
         others = [s for (name, _), s in self._slots.items() if name == group.name]
         if any(s.restart_at is not None for s in others):
             slot.restart_at = max(s.restart_at or 0.0 for s in others)
@@ -293,40 +295,40 @@ class Controller:
 
     def _restart_due(self, now: float) -> None:
         for (name, index), slot in list(self._slots.items()):
-            if slot.restart_at is None or slot.restart_at > now or self.state not in ("starting", "running"):
+            if slot.restart_at is None or slot.restart_at > now or not self.active:
                 continue
             group = self._groups[name]
             if group.restart.together and any(
                 s.state != "dead" for (other, _), s in self._slots.items() if other == name
             ):
-                continue  # until the last of them is down
+                continue  # until the last of them has ended
             members = [i for (other, i) in self._slots if other == name] if group.restart.together else [index]
             incarnation = max(self._slots[(name, i)].place.incarnation for i in members) + 1
             for member in members:
                 self._launch(group, member, incarnation)
-        self._fallen = any(slot.restart_at is not None for slot in self._all())
+        self._restarts_pending = any(slot.restart_at is not None for slot in self._all())
 
-    def _tell_names(self) -> None:
-        told, self._newcomers = self._newcomers, []
+    def _send_names(self) -> None:
+        places, self._new_workers = self._new_workers, []
         if self._names_changed:
             self._names_changed = False
-            # Also those who are being built: trainers of several hosts meet before they are ready.
-            told = [slot.place for slot in self._all() if slot.state in ("starting", "running")]
-        if told:
-            self._scheduler.send(told, Names(self._names.lookup("")))
+            # Starting workers get them, too: trainers on several hosts connect to each other before they are ready.
+            places = [slot.place for slot in self._all() if slot.state in ("starting", "running")]
+        if places:
+            self._scheduler.send(places, Names(self._names.lookup("")))
 
     def _find_stuck(self) -> None:
         for slot, what in stuck(self._all(), self._scheduler, self._groups, self._guard, self._clock):
-            self.tell(f"{slot.place.name} is {what}; replacing it")
+            self.add_message(f"{slot.place.name} is {what}; replacing it")
             self._scheduler.kill(slot.place)
 
-    # What others may ask
+    # Requests
 
     def status(self) -> RunStatus:
         members = [self._member(slot) for slot in self._slots.values()]
         elapsed = self._clock.now() - self._began
-        told = list(self._messages)
-        return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, told, self.reason)
+        texts = list(self._messages)
+        return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, texts, self.reason)
 
     def _member(self, slot: Slot) -> Member:
         if slot.state == "dead":  # its figures were added to the totals when it died
@@ -334,22 +336,22 @@ class Controller:
         scheduler, place = self._scheduler, slot.place
         return Member(place, scheduler.meter(place), scheduler.pid(place), slot.state, scheduler.usage(place))
 
-    def tell(self, text: str) -> None:
-        """Note something for whoever watches the run."""
+    def add_message(self, text: str) -> None:
+        """Add an event to the messages that the views show."""
         self._messages.append(text)
 
     def scale(self, name: str, count: int, relative: bool = False) -> str:
-        """Change the number of workers of a group while the run goes on."""
-        group = planned(self._groups, name, count, relative)
+        """Change the number of workers of a group during the run. Raises ValueError if that is not possible."""
+        group = scaled(self._groups, name, count, relative)
         before = self._groups[name]
         more = [(f"{name}/{index}", group.resources) for index in range(before.count, group.count)]
         self._scheduler.check_room(more)
         self._groups[name] = group
         if group.restart.together:
-            self._begin_again(group)
+            self._recreate(group)
         else:
             self._add_or_remove(group)
-        self.tell(f"{name}: {before.count} -> {group.count}")
+        self.add_message(f"{name}: {before.count} -> {group.count}")
         return f"{name}: {before.count} -> {group.count}"
 
     def _add_or_remove(self, group: WorkerGroup) -> None:
@@ -364,29 +366,17 @@ class Controller:
                     slot.state = "stopping"
                     self._scheduler.send([slot.place], Stop())
 
-    def _begin_again(self, group: WorkerGroup) -> None:
-        """Those who stand and fall together begin anew in their new number, from the update they last committed."""
+    def _recreate(self, group: WorkerGroup) -> None:
+        """Restart a group of data-parallel workers with another number, from the last committed update."""
         for (other, _), slot in list(self._slots.items()):
             if other == group.name and slot.state != "dead":
                 slot.state = "stopping"
                 self._scheduler.kill(slot.place)
-        self._fallen = True
+        self._restarts_pending = True
         for index in range(group.count):
             if (group.name, index) not in self._slots:
                 self._slots[(group.name, index)] = Slot(Place(group.name, index, 0), "dead", self._clock.now())
 
-    def _serve(self, message: Message) -> Message:
-        if isinstance(message, AskStatus):
-            return TellStatus(self.status())
-        if isinstance(message, AskStop):
-            self.stop("stopped", STOP_REASON)
-            return TellResult(True, f"{self._experiment.name} is stopping")
-        try:
-            if isinstance(message, AskScale):
-                return TellResult(True, self.scale(message.group, message.count, message.relative))
-            if isinstance(message, AskFault):
-                places = [slot.place for slot in self._all()]
-                return TellResult(True, inject_fault(self._scheduler, places, message))
-        except ValueError as error:
-            return TellResult(False, str(error))
-        return TellResult(False, "not a question")
+    def inject_fault(self, worker: str, fault: str, seconds: float) -> str:
+        """Apply a fault to a worker, for `srl chaos`. Raises ValueError for an unknown worker or fault."""
+        return inject_fault(self._scheduler, [slot.place for slot in self._all()], worker, fault, seconds)

@@ -1,16 +1,16 @@
-"""Supervision of workers: what a death leads to, and which workers are stuck. Decisions only; no processes here."""
+"""Supervision of workers: restarts after deaths, stuck workers, sizes of groups. Decisions only; no processes here."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from srl.api.experiment import RestartRule, WorkerGroup
-from srl.api.scheduler import Scheduler
+from srl.api.experiment import Resources, RestartRule, WorkerGroup
+from srl.api.scheduler import MAX_WORKERS, Scheduler
 from srl.api.worker import Place
 from srl.base.clock import Clock, ObservedTime
-from srl.base.errors import last_line
+from srl.base.errors import last_line, nearest
 from srl.base.meter import Counter
 
 FIRST_BACKOFF = 0.2
@@ -175,3 +175,36 @@ def stuck(
 def briefly(reason: str) -> str:
     """The last line of a reason, short enough for a message."""
     return last_line(reason, "no reason given", limit=200)
+
+
+def scaled(groups: Mapping[str, WorkerGroup], name: str, count: int, relative: bool) -> WorkerGroup:
+    """Return the group with another number of workers. Raises ValueError if that is not possible."""
+    group = groups.get(name)
+    if group is None:
+        raise ValueError(f"no group {name!r}{nearest(name, groups)}")
+    if not group.scalable:
+        raise ValueError(f"{name} cannot be resized during the run; stop it and resume it with another number")
+    wanted = group.count + count if relative else count
+    if wanted < 1:
+        raise ValueError(f"{name} needs at least one worker; {wanted} were requested")
+    _check_total(sum(g.count for g in groups.values()) - group.count + wanted)
+    return resized(group, wanted)
+
+
+def resized(group: WorkerGroup, count: int) -> WorkerGroup:
+    """Return the group with another number of workers. In a group that restarts together, each knows that number."""
+    if group.restart.together and count != group.count:
+        return replace(group, config=group.config.resized(count), count=count)
+    return replace(group, count=count)
+
+
+def all_workers(groups: Iterable[WorkerGroup]) -> list[tuple[str, Resources]]:
+    """Return the names of all workers and their needs. Raises ValueError if there are too many."""
+    named = [(f"{group.name}/{index}", group.resources) for group in groups for index in range(group.count)]
+    _check_total(len(named))
+    return named
+
+
+def _check_total(total: int) -> None:
+    if total > MAX_WORKERS:
+        raise ValueError(f"a run has at most {MAX_WORKERS} workers; {total} were requested")

@@ -1,4 +1,4 @@
-"""What a controller writes down, so that another can take its place when its process has died."""
+"""The state that a controller writes to disk, so that another can take over when its process has died."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from srl.api.worker import Place
 from srl.controller.gauges import Gauges
 
 UNKNOWN_INCARNATIONS = 100
-"""May have begun after the last note was written: what they left must not be taken for that of their successors."""
+"""Incarnations that may have started after the state was written; new ones get higher numbers than any of these."""
 
 
 class ControllerState(msgspec.Struct, frozen=True):
@@ -22,14 +22,14 @@ class ControllerState(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     """Group -> number of workers, as it was scaled."""
     incarnations: dict[str, int]
-    """Worker -> the last that was begun."""
+    """Worker -> its last incarnation."""
     restarts: int
     gauges: dict[str, object]
-    """The totals of those who are gone, and the episodes' figures."""
+    """Totals of workers that ended, and the figures of episodes and evaluations (`Gauges.totals`)."""
     began: float
-    """Wall time."""
+    """Wall time of the command that started the run."""
     complete: list[str] = []
-    """Policies that have learned all they should."""
+    """Policies that have reached their number of steps."""
 
     @classmethod
     def of(
@@ -51,17 +51,18 @@ class ControllerState(msgspec.Struct, frozen=True):
             complete=sorted(complete),
         )
 
-    def sort_out(
-        self, groups: Iterable[WorkerGroup], held: Iterable[OrphanWorker]
+    def match(
+        self, groups: Iterable[WorkerGroup], orphans: Iterable[OrphanWorker]
     ) -> tuple[list[tuple[WorkerGroup, OrphanWorker]], list[tuple[WorkerGroup, Place]]]:
-        """Who went on, and which places are empty, with an incarnation that may have held them last, and none after."""
-        brought = {(one.place.group, one.place.index): one for one in held}
+        """Return the workers that continue, and the places without one, each with the highest incarnation that it can
+        have had."""
+        found = {(orphan.place.group, orphan.place.index): orphan for orphan in orphans}
         kept, missing = [], []
         for group in groups:
             for index in range(group.count):
-                one = brought.get((group.name, index))
-                if one is not None:
-                    kept.append((group, one))
+                orphan = found.get((group.name, index))
+                if orphan is not None:
+                    kept.append((group, orphan))
                 else:
                     last = self.incarnations.get(f"{group.name}/{index}", 0) + UNKNOWN_INCARNATIONS
                     missing.append((group, Place(group.name, index, last)))

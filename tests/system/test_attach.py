@@ -39,7 +39,7 @@ def test_workers_outlive_their_controller_and_another_takes_them_over(terminal: 
     assert after["steps"] > before["steps"]
     for name in ("actors/0", "trainers/0"):
         assert worker(after, name)["pid"] == worker(before, name)["pid"]
-    assert "attached: 2 workers went on, 0 are begun anew" in after["messages"]
+    assert "attached: 2 workers continue, 0 are restarted" in after["messages"]
 
     kill(worker(after, "actors/0")["pid"])
     second.wait(lambda status: worker(status, "actors/0")["incarnation"] == 1, "it is watched again")

@@ -109,7 +109,7 @@ class Session:
                 self._observe,
                 began=began,
                 remote_listener=open_remote_listener(self._site),
-                on_learned=Journal(run.journal).add,
+                on_update=Journal(run.journal).add,
             )
             undo.pop_all()
         self._writer = BackgroundWriter(threaded=not scheduler.inline)
@@ -190,7 +190,7 @@ class Session:
             raise RunFailed(f"{error}. Continue from the last checkpoint: srl resume {self._run.name}") from error
 
     def _notify(self, text: str) -> None:
-        self._controller.tell(text)
+        self._controller.add_message(text)
 
     def _finish(self) -> RunStatus:
         """Write the last metrics, checkpoint and status; a full disk loses only these."""
@@ -201,7 +201,7 @@ class Session:
         try:
             self._run.write_status(self._controller.status())
         except OSError as error:
-            self._controller.tell(str(error))
+            self._controller.add_message(str(error))
         return self._controller.status()
 
     def _observe(self, status: RunStatus) -> None:
@@ -222,7 +222,7 @@ class Session:
 
     def _record_controller(self) -> None:
         """Write what another controller needs to take over, if workers outlive this process."""
-        state = self._controller.remember()
+        state = self._controller.takeover_state()
         if state is not None:
             with contextlib.suppress(OSError):  # a full disk loses the file
                 self._run.write_controller(state)
