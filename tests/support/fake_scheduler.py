@@ -13,8 +13,8 @@ from srl.base.meter import Counter, Meter
 
 
 class FakeScheduler(Scheduler):
-    """Records calls. Workers become ready at once unless `ready` is false. A poll advances the clock by its timeout; all
-    workers except for those in `stuck` make progress."""
+    """Records calls. Workers become ready at once unless `ready` is false. A poll advances the clock by its timeout;
+    all workers except for those in `stuck` make progress."""
 
     def __init__(self, clock: ManualClock, ready: bool = True) -> None:
         self.clock = clock
