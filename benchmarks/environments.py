@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.environments.mujoco.log import quiet
+from srl.environments.mujoco.callbacks import quiet
 from srl.environments.registry import lanes_config
 
 ROUNDS = 15

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from srl.environments.hide_and_seek.lanes import HideAndSeekConfig, HideAndSeekLanes
-from srl.environments.hide_and_seek.scripted import BusyPlayers, RandomPlayers
+from srl.environments.hide_and_seek.scripted_players import BusyPlayers, RandomPlayers
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class Run:
             begun = time.perf_counter()
             self.lanes.step(actions)
             wall += time.perf_counter() - begun
-            self.held += int(np.count_nonzero(self.game.hands.held >= 0))
-            self.decisions += self.game.hands.held.size
+            self.held += int(np.count_nonzero(self.game.manipulation.held >= 0))
+            self.decisions += self.game.manipulation.held.size
         count, spent = steps * num, self.clock.seconds
         parts = {name: spent[name] / count * 1e6 for name in ("physics", "rays", "reset")}
         parts["rules"] = spent["all"] / count * 1e6 - sum(parts.values())

@@ -18,7 +18,7 @@ from srl.api.lanes import Lanes, LanesConfig
 from srl.base.object_names import name_of
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.adapters.vector import VectorConfig
-from srl.environments.locate import check_options, locate, parameters_of
+from srl.environments.factories import check_options, locate, parameters_of
 
 # The package that a family of environments needs, by a part of its entry point, and how to get it.
 EXTRAS = {
@@ -89,9 +89,8 @@ def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesC
 
 
 def _of_hide_and_seek(variant: str, kwargs: Mapping[str, Any]) -> LanesConfig:
-    from srl.environments.hide_and_seek.extra import check_installed
     from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
-    from srl.environments.hide_and_seek.variants import game_options
+    from srl.environments.hide_and_seek.variants import check_installed, game_options
 
     game_options(variant, kwargs)
     check_installed(variant)

@@ -14,7 +14,7 @@ from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import Box, Discrete
 from srl.base.state import NotResumable
 from srl.base.tree import leaves
-from srl.environments.adapters.action_repeat import RepeatAction
+from srl.environments.adapters.wrappers import RepeatAction
 from srl.environments.registry import lanes_config
 from srl.testing.env_checks.findings import report
 from srl.testing.env_checks.lanes import check_lanes, sample

@@ -7,7 +7,7 @@ from support import tracers
 
 from srl.api.lanes import Arrival, Lanes
 from srl.environments.adapters.gymnasium import GymnasiumLanes
-from srl.environments.errors import MAX_FAILURES_IN_A_ROW, EnvironmentBroken
+from srl.environments.copies import MAX_FAILURES_IN_A_ROW, EnvironmentBroken
 from srl.environments.registry import lanes_config
 
 TRACER, FAULTY = "srl.testing.environments:tracer", "srl.testing.environments:faulty"

@@ -7,8 +7,8 @@ import pytest
 mujoco = pytest.importorskip("mujoco")
 
 from srl.environments.adapters.gymnasium import GymnasiumLanes  # noqa: E402
+from srl.environments.mujoco.callbacks import log_warnings  # noqa: E402
 from srl.environments.mujoco.lanes import TASKS, MujocoLanes  # noqa: E402
-from srl.environments.mujoco.log import quiet  # noqa: E402
 from srl.environments.registry import lanes_config  # noqa: E402
 
 
@@ -23,7 +23,7 @@ def assert_equal_to_gymnasium(name: str, steps: int, scale: float = 1.0, **kwarg
     """Step lane 1 of ours and Gymnasium's own from the same states with the same actions; returns the ends seen."""
     lanes = lanes_config(name, **kwargs).build(3)
     assert isinstance(lanes, MujocoLanes)
-    quiet()
+    log_warnings()
     bare = gymnasium.make(name, disable_env_checker=True, **kwargs).unwrapped
     bare.reset(seed=0)
     (arrival,) = lanes.reset(1)

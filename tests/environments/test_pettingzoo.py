@@ -8,7 +8,7 @@ import pytest
 
 from srl.api.lanes import Arrival, Lanes
 from srl.api.spaces import Box, Dict, Discrete
-from srl.environments.errors import EnvironmentBroken
+from srl.environments.copies import EnvironmentBroken
 from srl.environments.pettingzoo.config import PettingZooConfig
 from srl.environments.registry import lanes_config
 

@@ -5,7 +5,7 @@ from test_gymnasium import assert_consecutive, step
 
 from srl.environments.adapters.autoreset import MAX_UNSEEN_EPISODES
 from srl.environments.adapters.vector import VectorLanes
-from srl.environments.errors import EnvironmentBroken
+from srl.environments.copies import EnvironmentBroken
 from srl.environments.registry import lanes_config
 
 

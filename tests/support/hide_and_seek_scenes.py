@@ -10,7 +10,7 @@ import numpy as np
 
 from srl.environments.hide_and_seek.options import GameOptions
 from srl.environments.hide_and_seek.physics.layout import BOX_HALF_SIZES, CUBE, Layout
-from srl.environments.hide_and_seek.physics.random_draws import Dice
+from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 from srl.environments.hide_and_seek.rules.game import Game
 from srl.environments.hide_and_seek.variants import VARIANTS
 
@@ -52,7 +52,7 @@ class Stage:
         }
         self.options: GameOptions = dataclasses.replace(VARIANTS[variant], **changed)
         self.game = Game(self.options, 1)
-        self.dice = [Dice(np.random.default_rng(0))]
+        self.draws = [RandomDraws(np.random.default_rng(0))]
         box_kinds = np.array([CUBE] * len(boxes) if kinds is None else kinds, np.int64)
         self.layout = Layout(
             walls=np.array(walls, np.float64).reshape(-1, 5),
@@ -87,9 +87,9 @@ class Stage:
     def step(self, *actions: Sequence[int]) -> np.ndarray:
         """One step; the agents' rewards. Who is not mentioned stands still."""
         chosen = np.array([*actions, *[STILL] * (self.game.worlds.num_agents - len(actions))])
-        failures = self.game.step(chosen[None], MOVES, self.dice)
+        failures = self.game.step(chosen[None], MOVES, self.draws)
         assert failures == {}
-        reward, self.terminated = self.game.judge(MOVES)
+        reward, self.terminated = self.game.score(MOVES)
         self.game.describe()
         return reward[0]
 
@@ -110,11 +110,11 @@ class Stage:
 
     @property
     def locked(self) -> list[bool]:
-        return self.game.hands.locked[0].tolist()
+        return self.game.manipulation.locked[0].tolist()
 
     @property
     def held(self) -> list[int]:
-        return self.game.hands.held[0].tolist()
+        return self.game.manipulation.held[0].tolist()
 
 
 def points(places: Sequence[tuple[float, float]]) -> np.ndarray:

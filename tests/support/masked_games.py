@@ -12,7 +12,7 @@ NUM_CHOICES = 4
 LENGTH = 6
 
 
-def picture(t: int) -> Any:
+def frame(t: int) -> Any:
     return np.full((16, 24, 3), 40 * t, np.uint8)
 
 
@@ -56,7 +56,7 @@ class TogetherInfos(ParallelEnv):
         return self._seen(here), dict.fromkeys(here, 1.0), ends, dict.fromkeys(here, False), self._infos()
 
     def render(self) -> Any:
-        return picture(self.t)
+        return frame(self.t)
 
 
 class InTurnInfos(AECEnv):
@@ -105,4 +105,4 @@ class InTurnInfos(AECEnv):
         self._accumulate_rewards()
 
     def render(self) -> Any:
-        return picture(self.t)
+        return frame(self.t)

@@ -16,7 +16,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from srl.base.seeding import generator_state, plain, restore_generator
 from srl.base.state import NotResumable, State, pack, part, under, unpack
 from srl.base.tree import Array
-from srl.environments.adapters.action_repeat import RepeatAction
+from srl.environments.adapters.wrappers import RepeatAction
 
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv": ("state", "steps", "prev_done"),

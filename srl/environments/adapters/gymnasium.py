@@ -17,10 +17,7 @@ from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import Dict, Space, choice_sizes
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
-from srl.environments.adapters.action_repeat import RepeatAction
 from srl.environments.adapters.environment_state import environment_state, restore_environment
-from srl.environments.adapters.finite import all_finite, broken_lanes
-from srl.environments.adapters.images import picture
 from srl.environments.adapters.masks import (
     MASK_KEY,
     OBSERVATION,
@@ -31,16 +28,23 @@ from srl.environments.adapters.masks import (
     may_have_mask,
     with_mask,
 )
-from srl.environments.adapters.seeds import copy_seeds
-from srl.environments.errors import EnvironmentBroken, one_more_failure
-from srl.environments.locate import locate
+from srl.environments.adapters.wrappers import RepeatAction
+from srl.environments.copies import (
+    EnvironmentBroken,
+    all_finite,
+    broken_lanes,
+    copy_seeds,
+    count_failure,
+    rendered_frame,
+)
+from srl.environments.factories import locate
 from srl.environments.native import lane_decoder, observation_buffers, observation_leaves
 from srl.environments.spaces import from_gymnasium
 
 
 @dataclass(frozen=True)
 class GymnasiumConfig(LanesConfig):
-    """A Gymnasium id, or the name of a function that returns an environment (see :mod:`srl.environments.locate`)."""
+    """A Gymnasium id, or the name of a function that returns an environment (see :mod:`srl.environments.factories`)."""
 
     name: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -128,9 +132,9 @@ class GymnasiumConfig(LanesConfig):
         """Keep MuJoCo's warnings out of the terminal, where Gymnasium's own tasks are meant."""
         spec = gymnasium.registry.get(self.name)
         if spec is not None and str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
-            from srl.environments.mujoco.log import quiet
+            from srl.environments.mujoco.callbacks import log_warnings
 
-            quiet()
+            log_warnings()
 
 
 class GymnasiumLanes(Lanes):
@@ -246,7 +250,7 @@ class GymnasiumLanes(Lanes):
 
     def render(self) -> Array:
         """The present picture of the first copy."""
-        return picture(self._name, self._bare[0].render)
+        return rendered_frame(self._name, self._bare[0].render)
 
     def close(self) -> None:
         for environment in self._environments:
@@ -296,7 +300,7 @@ class GymnasiumLanes(Lanes):
             f"seed, step {self._elapsed[copy]}"
         )
         new = self._episodes[copy] == 0 and self._elapsed[copy] <= 1
-        self._failures_in_a_row[copy] = one_more_failure(self._failures_in_a_row[copy], new, f"{facts}: {report}")
+        self._failures_in_a_row[copy] = count_failure(self._failures_in_a_row[copy], new, f"{facts}: {report}")
         with suppress(Exception):
             self._environments[copy].close()
         seed = next(self._seeds)

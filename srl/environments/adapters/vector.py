@@ -22,7 +22,6 @@ from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree
 from srl.environments.adapters.autoreset import FACTS, WAITING, flags, next_step
 from srl.environments.adapters.environment_state import environment_state, restore_environment
-from srl.environments.adapters.finite import all_finite, broken_lanes, finite_check
 from srl.environments.adapters.masks import (
     MASK_KEY,
     OBSERVATION,
@@ -33,9 +32,8 @@ from srl.environments.adapters.masks import (
     may_have_mask,
     with_mask,
 )
-from srl.environments.adapters.seeds import copy_seeds
-from srl.environments.errors import EnvironmentBroken, one_more_failure
-from srl.environments.locate import Factory, locate, parameters_of
+from srl.environments.copies import EnvironmentBroken, all_finite, broken_lanes, copy_seeds, count_failure, finite_check
+from srl.environments.factories import Factory, locate, parameters_of
 from srl.environments.native import action_decoder, observation_buffers, observation_encoder
 from srl.environments.spaces import from_gymnasium
 
@@ -247,7 +245,7 @@ class VectorLanes(Lanes):
 
     def _replace(self, report: str) -> tuple[Arrival, ...]:
         facts = f"vector environment {self._name}, seed {self._seed}, step {self._steps} since it was seeded"
-        self._failures_in_a_row = one_more_failure(self._failures_in_a_row, self._steps <= 1, f"{facts}: {report}")
+        self._failures_in_a_row = count_failure(self._failures_in_a_row, self._steps <= 1, f"{facts}: {report}")
         with suppress(Exception):
             self._environment.close()
         try:

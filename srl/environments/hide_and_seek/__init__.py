@@ -14,8 +14,8 @@ from srl.environments.hide_and_seek.options import GameOptions
 from srl.environments.hide_and_seek.variants import VARIANTS
 
 if TYPE_CHECKING:
-    from srl.environments.hide_and_seek.parallel import HideAndSeek
-    from srl.environments.hide_and_seek.single import TransferTask
+    from srl.environments.hide_and_seek.gymnasium_env import TransferTask
+    from srl.environments.hide_and_seek.pettingzoo_env import HideAndSeek
 
 __all__ = [
     "VARIANTS",
@@ -31,7 +31,7 @@ __all__ = [
 
 def parallel_env(variant: str = "quadrant", render_mode: str | None = None, **options: Any) -> HideAndSeek:
     """A game by its name as a PettingZoo parallel environment."""
-    from srl.environments.hide_and_seek.parallel import HideAndSeek
+    from srl.environments.hide_and_seek.pettingzoo_env import HideAndSeek
 
     return HideAndSeek(variant, render_mode, **options)
 
@@ -47,11 +47,11 @@ def env(variant: str = "quadrant", render_mode: str | None = None, **options: An
 def __getattr__(name: str) -> Any:
     """The classes that need PettingZoo or Gymnasium are imported when they are asked for."""
     if name == "HideAndSeek":
-        from srl.environments.hide_and_seek.parallel import HideAndSeek
+        from srl.environments.hide_and_seek.pettingzoo_env import HideAndSeek
 
         return HideAndSeek
     if name == "TransferTask":
-        from srl.environments.hide_and_seek.single import TransferTask
+        from srl.environments.hide_and_seek.gymnasium_env import TransferTask
 
         return TransferTask
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

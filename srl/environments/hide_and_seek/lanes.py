@@ -12,12 +12,10 @@ import numpy as np
 from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import MultiDiscrete
 from srl.base.tree import Array, Tree
-from srl.environments.adapters.seeds import copy_seeds
-from srl.environments.errors import one_more_failure
-from srl.environments.hide_and_seek.extra import check_installed
+from srl.environments.copies import copy_seeds, count_failure
 from srl.environments.hide_and_seek.options import GameOptions, least
-from srl.environments.hide_and_seek.physics.random_draws import Dice
-from srl.environments.hide_and_seek.variants import game_options, picture_options
+from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
+from srl.environments.hide_and_seek.variants import check_installed, game_options, image_options
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class HideAndSeekConfig(LanesConfig):
     def build(self, num_copies: int) -> HideAndSeekLanes:
         check_installed(self.variant)
         options = game_options(self.variant, self.options)
-        pictures = picture_options(self.options)
+        pictures = image_options(self.options)
         return HideAndSeekLanes(self.environment_name(), options, num_copies, pictures)
 
 
@@ -46,10 +44,10 @@ class HideAndSeekLanes(Lanes):
     def __init__(
         self, name: str, options: GameOptions, num_copies: int, pictures: Mapping[str, Any] | None = None
     ) -> None:
-        from srl.environments.hide_and_seek.rendering.render import Painter
+        from srl.environments.hide_and_seek.rendering.renderer import Renderer
         from srl.environments.hide_and_seek.rules.game import ACTIONS, Game
 
-        self._painter = Painter(**(pictures or {}))
+        self._renderer = Renderer(**(pictures or {}))
         self._options, self._num = options, num_copies
         self.game = game = Game(options, num_copies)
         worlds = game.worlds
@@ -72,16 +70,16 @@ class HideAndSeekLanes(Lanes):
         ]
         self._ended = np.zeros(num_copies, bool)
         self._failures_in_a_row = np.zeros(num_copies, np.int64)
-        self._dice = [Dice(np.random.default_rng(0))] * num_copies
+        self._draws = [RandomDraws(np.random.default_rng(0))] * num_copies
         self._seeds: list[int] = [0] * num_copies
 
     def reset(self, seed: int) -> tuple[Arrival, ...]:
         self._seeds = list(islice(copy_seeds(seed), self._num))
-        self._dice = [Dice(np.random.default_rng(one)) for one in self._seeds]
+        self._draws = [RandomDraws(np.random.default_rng(one)) for one in self._seeds]
         everywhere = np.ones(self._num, bool)
         self._ended = ~everywhere
         self._failures_in_a_row[:] = 0
-        self.game.begin(range(self._num), self._dice)
+        self.game.begin(range(self._num), self._draws)
         self.game.look()
         self.game.describe()
         reward = np.zeros((self._num, self._options.most_agents))
@@ -90,12 +88,12 @@ class HideAndSeekLanes(Lanes):
     def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
         game, starting = self.game, self._ended
         chosen = np.stack([np.asarray(tree) for tree in actions], axis=1)  # [N, A, 5]
-        failures = game.step(chosen, ~starting, self._dice)
+        failures = game.step(chosen, ~starting, self._draws)
         if failures:
             starting = self._replace(failures, starting)
         if starting.any():
-            game.begin(np.flatnonzero(starting).tolist(), self._dice)
-        reward, terminated = game.judge(~starting)
+            game.begin(np.flatnonzero(starting).tolist(), self._draws)
+        reward, terminated = game.score(~starting)
         game.describe()
         truncated = ~starting & ~terminated & (game.steps >= self._options.horizon)
         self._ended = terminated | truncated
@@ -104,10 +102,10 @@ class HideAndSeekLanes(Lanes):
 
     def render(self) -> Array:
         """The first copy as a picture [size, size, 3] uint8: what `srl record` films."""
-        return self._painter.picture(self.game, 0)
+        return self._renderer.render(self.game, 0)
 
     def close(self) -> None:
-        self._painter.close()
+        self._renderer.close()
         self.game.close()
 
     def _replace(self, failures: dict[int, str], starting: Array) -> Array:
@@ -118,7 +116,7 @@ class HideAndSeekLanes(Lanes):
         for world, what in failures.items():
             report = failures[world] = self._report(world, what)
             before, at_once = int(self._failures_in_a_row[world]), bool(self.game.steps[world] <= 1)
-            self._failures_in_a_row[world] = one_more_failure(before, at_once, report)
+            self._failures_in_a_row[world] = count_failure(before, at_once, report)
         return starting | broken
 
     def _report(self, world: int, what: str) -> str:

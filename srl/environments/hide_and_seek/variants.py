@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
 from srl.base.errors import nearest
 from srl.environments.hide_and_seek.options import GameOptions
 
+PACKAGES = ("mujoco", "numba")
+COMMAND = 'pip install "srl[hide-and-seek]"'
+PETTINGZOO_IS_MISSING = (
+    "hide-and-seek as a PettingZoo environment needs pettingzoo, which is not installed; "
+    'pip install "srl[hide-and-seek,pettingzoo]"'
+)
 _FULL = GameOptions()
 _QUADRANT = GameOptions(
     scenario="quadrant",
@@ -45,12 +52,12 @@ VARIANTS: Mapping[str, GameOptions] = {
 }
 
 
-PICTURE_OPTIONS = ("view", "picture_size")
+IMAGE_OPTIONS = ("view", "image_size")
 """Options of a game's pictures, which may stand among the others: `map` or `camera`, and pixels along a side."""
 
 
-def picture_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name in PICTURE_OPTIONS}
+def image_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in IMAGE_OPTIONS}
 
 
 def game_options(variant: str, options: Mapping[str, Any]) -> GameOptions:
@@ -58,8 +65,17 @@ def game_options(variant: str, options: Mapping[str, Any]) -> GameOptions:
     if variant not in VARIANTS:
         raise ValueError(f"no game hide-and-seek/{variant}{nearest(variant, VARIANTS)}")
     fields = [field.name for field in dataclasses.fields(GameOptions)]
-    known = (*fields, *PICTURE_OPTIONS)
+    known = (*fields, *IMAGE_OPTIONS)
     for name in options:
         if name not in known:
             raise ValueError(f"environment hide-and-seek/{variant} has no option {name!r}{nearest(name, known)}")
     return dataclasses.replace(VARIANTS[variant], **{name: options[name] for name in options if name in fields})
+
+
+def check_installed(variant: str) -> None:
+    """ImportError, with the command that helps, where a package is missing."""
+    missing = [package for package in PACKAGES if importlib.util.find_spec(package) is None]
+    if missing:
+        raise ImportError(
+            f"environment hide-and-seek/{variant} needs {' and '.join(missing)}, which is not installed; {COMMAND}"
+        )

@@ -50,7 +50,7 @@ class Humanoid(_HumanBody):
     terminate_when_unhealthy: bool = True
     healthy_z_range: Range = (1.0, 2.0)
 
-    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
+    def score(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
         healthy = between(now["qpos"][:, 2], self.healthy_z_range)
         mass = scene.model.body_mass / scene.model.body_mass.sum()  # [bodies]
         forward = self.forward_reward_weight * velocity(
@@ -72,7 +72,7 @@ class HumanoidStandup(_HumanBody):
     impact_cost_weight: float = 0.5e-6
     impact_cost_range: Range = (-float("inf"), 10.0)
 
-    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
+    def score(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
         upward = now["qpos"][:, 2] / scene.model.opt.timestep
         impact = np.clip(self.impact_cost_weight * squares(now["cfrc_ext"]), *self.impact_cost_range)
         return upward - self.ctrl_cost_weight * squares(action) - impact + 1, np.zeros(len(action), bool)
@@ -105,7 +105,7 @@ class Reacher:
         rest = [now["qpos"][:, 2:], now["qvel"][:, :2], self._distance(scene, now)[:, :2]]
         return np.concatenate([np.cos(angles), np.sin(angles), *rest], axis=1)
 
-    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
+    def score(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
         distance = np.sqrt(squares(self._distance(scene, now)))
         reward = -self.reward_dist_weight * distance - self.reward_control_weight * squares(action)
         return reward, np.zeros(len(action), bool)
@@ -134,7 +134,7 @@ class Pusher:
         bodies = [now["xpos"][:, scene.model.body(name).id] for name in ("tips_arm", "object", "goal")]
         return np.concatenate([now["qpos"][:, :7], now["qvel"][:, :7], *bodies], axis=1)
 
-    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
+    def score(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
         tip, thing, goal = (now["xpos"][:, scene.model.body(name).id] for name in ("tips_arm", "object", "goal"))
         near, far = np.sqrt(squares(thing - tip)), np.sqrt(squares(thing - goal))
         reward = -self.reward_near_weight * near - self.reward_dist_weight * far

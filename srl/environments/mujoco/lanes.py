@@ -16,11 +16,9 @@ from srl.api.spaces import Box
 from srl.base.seeding import generator_state, restore_generator
 from srl.base.state import State, part, under
 from srl.base.tree import Array, Tree
-from srl.environments.adapters.finite import all_finite, broken_lanes
-from srl.environments.adapters.seeds import copy_seeds
+from srl.environments.copies import all_finite, broken_lanes, copy_seeds
 from srl.environments.mujoco import bodies, tasks
-from srl.environments.mujoco.clock import stop_clock
-from srl.environments.mujoco.log import quiet
+from srl.environments.mujoco.callbacks import log_warnings, stop_clock
 from srl.environments.mujoco.tasks import Scene, Task
 from srl.environments.native import action_decoder
 from srl.environments.spaces import from_gymnasium
@@ -79,7 +77,7 @@ class MujocoLanes(Lanes):
         import mujoco
         from gymnasium.envs.mujoco.mujoco_env import expand_model_path
 
-        quiet()
+        log_warnings()
         stop_clock()
         self._mujoco, self._task, self._limit = mujoco, task, max_episode_steps
         self._saved = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # what decides the next steps, warm start included
@@ -122,7 +120,7 @@ class MujocoLanes(Lanes):
         if starting.any():
             self._restart(starting)
         self._gather()
-        observation, reward, terminated = self._judge(action)
+        observation, reward, terminated = self._score(action)
         if not (all_finite(observation) and all_finite(reward)):
             failures |= broken_lanes(observation, reward)
         failed: Array | None = None
@@ -194,9 +192,9 @@ class MujocoLanes(Lanes):
                 failures[lane] = "the simulation became unstable (NaN, infinite or huge positions or velocities)"
         return failures
 
-    def _judge(self, action: Array) -> tuple[Array, Array, Array]:
+    def _score(self, action: Array) -> tuple[Array, Array, Array]:
         observation = self._task.observe(self._scene, self._now)
-        reward, terminated = self._task.judge(self._scene, self._before, self._now, action)
+        reward, terminated = self._task.score(self._scene, self._before, self._now, action)
         return observation.astype(np.float32), reward.astype(np.float32), terminated
 
     def _gather(self) -> None:

@@ -45,7 +45,7 @@ class Task(Protocol):
     def observe(self, scene: Scene, now: State) -> Array:
         """[L, n]"""
 
-    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
+    def score(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
         """Reward [L] and termination [L] of the step from `before` to `now`."""
 
 
@@ -84,7 +84,7 @@ class _Racer:
     reset_noise_scale: float = 0.1
     exclude_current_positions_from_observation: bool = True
 
-    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
+    def score(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
         forward = self.forward_reward_weight * velocity(scene, before["qpos"][:, 0], now["qpos"][:, 0])
         return forward - self.ctrl_cost_weight * squares(action), np.zeros(len(action), bool)
 
@@ -139,7 +139,7 @@ class Walker2d:
         skipped = int(self.exclude_current_positions_from_observation)
         return np.concatenate((now["qpos"][:, skipped:], np.clip(now["qvel"], -10, 10)), axis=1)
 
-    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
+    def score(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
         healthy = self.healthy(now)
         forward = self.forward_reward_weight * velocity(scene, before["qpos"][:, 0], now["qpos"][:, 0])
         reward = forward + self.healthy_reward * healthy - self.ctrl_cost_weight * squares(action)
@@ -190,7 +190,7 @@ class Ant:
             parts.append(forces.reshape(len(forces), -1))
         return np.concatenate(parts, axis=1)
 
-    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
+    def score(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
         body = scene.model.body(self.main_body).id
         low, high = self.healthy_z_range
         z = now["qpos"][:, 2]
@@ -215,7 +215,7 @@ class InvertedPendulum:
     def observe(self, scene: Scene, now: State) -> Array:
         return np.concatenate((now["qpos"], now["qvel"]), axis=1)
 
-    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
+    def score(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
         finite = np.isfinite(now["qpos"]).all(axis=1) & np.isfinite(now["qvel"]).all(axis=1)
         upright = finite & (np.abs(now["qpos"][:, 1]) <= 0.2)
         return upright.astype(np.float64), ~upright
@@ -237,7 +237,7 @@ class InvertedDoublePendulum:
         bounded = [np.clip(now["qvel"], -10, 10), np.clip(now["qfrc_constraint"], -10, 10)[:, :1]]
         return np.concatenate([qpos[:, :1], np.sin(qpos[:, 1:]), np.cos(qpos[:, 1:]), *bounded], axis=1)
 
-    def judge(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
+    def score(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
         x, y = now["site_xpos"][:, 0, 0], now["site_xpos"][:, 0, 2]
         first, second = now["qvel"][:, 1], now["qvel"][:, 2]
         fallen = y <= 1

@@ -15,7 +15,7 @@ from typing import Any
 from srl.api.lanes import Lanes, LanesConfig
 from srl.base.errors import nearest
 from srl.environments.adapters.masks import MASK_KEY
-from srl.environments.locate import locate
+from srl.environments.factories import locate
 from srl.environments.pettingzoo.aec import TurnGame
 from srl.environments.pettingzoo.lanes import PettingZooLanes
 from srl.environments.pettingzoo.parallel import ParallelGame

@@ -15,10 +15,8 @@ from srl.base.seeding import generator_state, restore_generator
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree
 from srl.environments.adapters.environment_state import environment_state, restore_environment
-from srl.environments.adapters.images import picture
 from srl.environments.adapters.masks import MASK_KEY
-from srl.environments.adapters.seeds import copy_seeds
-from srl.environments.errors import EnvironmentBroken, one_more_failure
+from srl.environments.copies import EnvironmentBroken, copy_seeds, count_failure, rendered_frame
 from srl.environments.pettingzoo.rows import Rows, make_rows
 
 
@@ -102,7 +100,7 @@ class PettingZooLanes(Lanes):
 
     def render(self) -> Array:
         """The present picture of the first copy."""
-        return picture(self._name, self._environments[0].render)
+        return rendered_frame(self._name, self._environments[0].render)
 
     def close(self) -> None:
         environments, self._environments = self._environments, []
@@ -146,7 +144,7 @@ class PettingZooLanes(Lanes):
     def _replace(self, copy: int, error: Exception) -> str:
         report = self._report(copy, error)
         at_once = self._steps[copy] <= 1
-        self._failures_in_a_row[copy] = one_more_failure(self._failures_in_a_row[copy], at_once, report)
+        self._failures_in_a_row[copy] = count_failure(self._failures_in_a_row[copy], at_once, report)
         with suppress(Exception):
             self._environments[copy].close()
         for rows in self._rows:

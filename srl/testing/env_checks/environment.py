@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from srl.api.lanes import Lanes
 from srl.environments.adapters.gymnasium import GymnasiumConfig, GymnasiumLanes
 from srl.environments.adapters.vector import VectorConfig, VectorLanes
-from srl.environments.locate import locate, parameters_of
+from srl.environments.factories import locate, parameters_of
 from srl.environments.pettingzoo.config import PettingZooConfig, is_parallel, is_pettingzoo, lanes_of
 from srl.environments.registry import lanes_config
 from srl.testing.env_checks.driver import Caller, CheckStopped, Probe

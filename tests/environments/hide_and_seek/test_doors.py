@@ -9,8 +9,8 @@ import pytest
 from srl.environments import hide_and_seek
 from srl.environments.hide_and_seek import HideAndSeekConfig, TransferTask, parallel_env
 from srl.environments.hide_and_seek.rendering.camera import Camera, NoCamera
-from srl.environments.hide_and_seek.rendering.render import Painter
-from srl.environments.hide_and_seek.scripted import BusyPlayers
+from srl.environments.hide_and_seek.rendering.renderer import Renderer
+from srl.environments.hide_and_seek.scripted_players import BusyPlayers
 from srl.environments.registry import lanes_config
 from srl.testing.env_checks.environment import check_environment, has_errors
 
@@ -44,7 +44,7 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch)
 
 def test_without_pettingzoo_its_doors_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
-    monkeypatch.delitem(sys.modules, "srl.environments.hide_and_seek.parallel", raising=False)
+    monkeypatch.delitem(sys.modules, "srl.environments.hide_and_seek.pettingzoo_env", raising=False)
     for make in (parallel_env, hide_and_seek.env):
         with pytest.raises(ImportError, match=r"needs pettingzoo.*pip install \"srl\[hide-and-seek,pettingzoo\]\""):
             make("quadrant")
@@ -127,7 +127,7 @@ def test_the_turn_based_form_exists():
 
 
 def test_tasks_of_one_agent_are_gymnasium_environments():
-    task = gymnasium.make("srl.environments.hide_and_seek.single:hide-and-seek/blueprint-v0", horizon=5)
+    task = gymnasium.make("srl.environments.hide_and_seek.gymnasium_env:hide-and-seek/blueprint-v0", horizon=5)
     observation, _ = task.reset(seed=1)
     assert task.observation_space.contains(observation)
     for step in range(1, 6):
@@ -143,7 +143,7 @@ def test_tasks_of_one_agent_are_gymnasium_environments():
 
 @pytest.mark.parametrize("variant", ["quadrant", "full", "food", "blueprint", "shelter"])
 def test_a_map_shows_every_game(variant):
-    game = parallel_env(variant, "rgb_array", picture_size=200)
+    game = parallel_env(variant, "rgb_array", image_size=200)
     game.reset(seed=2)
     players = BusyPlayers(game._world.game, 2)
     first = game.render()
@@ -159,12 +159,12 @@ def test_a_map_shows_every_game(variant):
 
 
 def test_lanes_give_pictures_too():
-    lanes = lanes_config("hide-and-seek/full", picture_size=100).build(1)
+    lanes = lanes_config("hide-and-seek/full", image_size=100).build(1)
     lanes.reset(0)
     assert lanes.render().shape == (100, 100, 3)
     lanes.close()
-    with pytest.raises(ValueError, match="picture_size must be from 64 to 1280"):
-        lanes_config("hide-and-seek/full", picture_size=10).build(1)
+    with pytest.raises(ValueError, match="image_size must be from 64 to 1280"):
+        lanes_config("hide-and-seek/full", image_size=10).build(1)
 
 
 def test_without_a_render_mode_there_is_no_picture():
@@ -175,13 +175,13 @@ def test_without_a_render_mode_there_is_no_picture():
     with pytest.raises(ValueError, match="render_mode must be 'rgb_array'"):
         parallel_env("quadrant", "human")
     with pytest.raises(ValueError, match="no view 'mapp'; did you mean 'map'"):
-        Painter("mapp")
+        Renderer("mapp")
 
 
 def test_looking_changes_nothing():
     ends = []
     for looks in (False, True):
-        game = parallel_env("quadrant", "rgb_array", picture_size=64)
+        game = parallel_env("quadrant", "rgb_array", image_size=64)
         game.reset(seed=4)
         for _ in range(5):
             game.step(dict.fromkeys(game.agents, np.array([9, 2, 7, 1, 0])))
@@ -197,7 +197,7 @@ def test_the_camera_sees_the_world_where_the_machine_can_draw():
     game.reset(seed=0)
     camera = Camera(96)
     try:
-        picture = camera.picture(game._world.game, 0)
+        picture = camera.render(game._world.game, 0)
     except NoCamera:
         pytest.skip("this machine cannot draw off screen")
     finally:

@@ -3,7 +3,7 @@ import pytest
 
 from srl.base.tree import leaves
 from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
-from srl.environments.hide_and_seek.scripted import BusyPlayers, RandomPlayers
+from srl.environments.hide_and_seek.scripted_players import BusyPlayers, RandomPlayers
 from srl.environments.hide_and_seek.variants import VARIANTS
 from srl.testing.env_checks.lanes import check_lanes
 

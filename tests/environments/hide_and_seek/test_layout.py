@@ -3,10 +3,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from srl.environments.errors import EnvironmentBroken
+from srl.environments.copies import EnvironmentBroken
 from srl.environments.hide_and_seek.options import GameOptions
 from srl.environments.hide_and_seek.physics.layout import BOX_HALF_SIZES, CUBE, _Builder, draw_layout
-from srl.environments.hide_and_seek.physics.random_draws import Dice
+from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 from srl.environments.hide_and_seek.physics.walls import Wall, draw_walls
 from srl.environments.hide_and_seek.variants import VARIANTS, game_options
 
@@ -14,9 +14,9 @@ NUM = 2000
 
 
 def worlds(variant, num=NUM, **options):
-    dice = Dice(np.random.default_rng(0))
+    draws = RandomDraws(np.random.default_rng(0))
     chosen = dataclasses.replace(VARIANTS[variant], **options)
-    return [draw_layout(chosen, dice) for _ in range(num)]
+    return [draw_layout(chosen, draws) for _ in range(num)]
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +89,9 @@ def test_an_outer_wall_is_the_box_that_the_original_compiles(quadrants):
 
 
 def test_door_offsets_of_the_quadrant_are_uniform():
-    dice = Dice(np.random.default_rng(1))
+    draws = RandomDraws(np.random.default_rng(1))
     options = dataclasses.replace(VARIANTS["quadrant"], door_dropout=0.0)
-    first = [draw_walls(options, dice).inner for _ in range(NUM)]
+    first = [draw_walls(options, draws).inner for _ in range(NUM)]
     # The part before a vertical wall's door ends at the cell before it; a door at offset 1 leaves no such part.
     ends = [next((w.high for w in walls if w.vertical and w.low == 0), 0) + 1 for walls in first]
     counts = np.bincount(ends, minlength=14)[1:]
@@ -138,18 +138,18 @@ def test_half_of_the_full_worlds_are_walled_in_and_rooms_are_one_to_four(fulls):
     outer = np.array([layout.num_outer for layout in fulls])
     assert set(outer) == {0, 4}
     assert (outer == 4).mean() == pytest.approx(0.5, abs=0.06)
-    dice, counts = Dice(np.random.default_rng(2)), []
+    draws, counts = RandomDraws(np.random.default_rng(2)), []
     options = dataclasses.replace(VARIANTS["full"], door_size=0)
     for _ in range(NUM):
-        counts.append(len(draw_walls(options, dice).inner))
+        counts.append(len(draw_walls(options, draws).inner))
     np.testing.assert_allclose(np.bincount(counts) / NUM, 0.25, atol=0.05)
 
 
 def test_random_walls_leave_rooms_of_more_than_six_cells_and_never_cross():
-    dice = Dice(np.random.default_rng(3))
+    draws = RandomDraws(np.random.default_rng(3))
     options = dataclasses.replace(VARIANTS["full"], door_size=0, random_rooms=False)
     for _ in range(300):
-        walls = draw_walls(options, dice).inner
+        walls = draw_walls(options, draws).inner
         assert len(walls) == 3
         for one in walls:
             assert not any(one.crosses(other) for other in walls)
@@ -158,10 +158,10 @@ def test_random_walls_leave_rooms_of_more_than_six_cells_and_never_cross():
 
 
 def test_every_inner_wall_has_one_door_of_seventy_centimetres_between_its_junctions():
-    dice = Dice(np.random.default_rng(4))
+    draws = RandomDraws(np.random.default_rng(4))
     options = dataclasses.replace(VARIANTS["full"], num_rooms=2, random_rooms=False)
     for _ in range(200):
-        parts = draw_walls(options, dice).inner
+        parts = draw_walls(options, draws).inner
         assert 1 <= len(parts) <= 2
         cells = sum(part.length + 1 for part in parts)
         assert cells in (28, 27)  # 30 less a door of 2; a part of a single cell is dropped
@@ -255,10 +255,10 @@ def test_things_are_placed_in_the_order_of_the_original(monkeypatch):
 def test_an_impossible_layout_says_what_does_not_fit():
     options = game_options("quadrant", {"num_boxes": 40})
     with pytest.raises(EnvironmentBroken, match=r"no free cells for a box.*30 x 30 cells.*larger `scale`"):
-        draw_layout(options, Dice(np.random.default_rng(0)))
+        draw_layout(options, RandomDraws(np.random.default_rng(0)))
     crowded = game_options("full", {"num_rooms": 40, "random_rooms": False})
     with pytest.raises(EnvironmentBroken, match="no place for 39 inner walls"):
-        draw_layout(crowded, Dice(np.random.default_rng(0)))
+        draw_layout(crowded, RandomDraws(np.random.default_rng(0)))
 
 
 @pytest.mark.parametrize(

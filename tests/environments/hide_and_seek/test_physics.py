@@ -4,7 +4,7 @@ import pytest
 from support.hide_and_seek_scenes import DOWN, LEFT, RIGHT, STILL, UP, Stage
 
 from srl.environments.hide_and_seek.physics.layout import CUBE, LONG_X, LONG_Y, draw_layout
-from srl.environments.hide_and_seek.physics.random_draws import Dice
+from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 from srl.environments.hide_and_seek.physics.scene import Scene, compile_scene, scene_kind
 from srl.environments.hide_and_seek.variants import VARIANTS
 
@@ -125,11 +125,11 @@ def test_an_agent_who_leans_against_a_wall_may_sleep_and_still_leaves_it():
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
 def test_a_layout_written_into_a_model_moves_as_one_that_was_compiled(variant):
-    options, dice = VARIANTS[variant], Dice(np.random.default_rng(3))
+    options, draws = VARIANTS[variant], RandomDraws(np.random.default_rng(3))
     random = np.random.default_rng(0)
     scene = None
     for _ in range(2):
-        layout = draw_layout(options, dice)
+        layout = draw_layout(options, draws)
         kind = scene_kind(options, len(layout.agents), len(layout.boxes))
         scene = scene if scene is not None and scene.kind == kind else Scene(kind)
         scene.arrange(layout)
@@ -153,7 +153,7 @@ def test_a_layout_written_into_a_model_moves_as_one_that_was_compiled(variant):
 
 def test_the_original_s_constants_are_in_the_model():
     options = VARIANTS["quadrant"]
-    model = compile_scene(scene_kind(options, 4, 2), draw_layout(options, Dice(np.random.default_rng(0))))
+    model = compile_scene(scene_kind(options, 4, 2), draw_layout(options, RandomDraws(np.random.default_rng(0))))
     assert model.opt.timestep == 0.005
     assert model.opt.gravity.tolist() == [0, 0, -50]
     assert (model.opt.integrator, model.opt.solver, model.opt.cone) == (0, 2, 0)  # Euler, Newton, pyramidal

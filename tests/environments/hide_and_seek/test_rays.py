@@ -5,7 +5,7 @@ from support.hide_and_seek_scenes import DOWN, LEFT, RIGHT, UP, Stage
 
 from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
 from srl.environments.hide_and_seek.perception.rays import LIDAR_RANGE, NUM_RAYS
-from srl.environments.hide_and_seek.scripted import BusyPlayers
+from srl.environments.hide_and_seek.scripted_players import BusyPlayers
 
 ANGLES = 2 * np.pi * np.arange(NUM_RAYS) / NUM_RAYS
 LEVEL = np.stack((np.cos(ANGLES), np.sin(ANGLES), np.zeros(NUM_RAYS)), axis=1)

@@ -87,7 +87,7 @@ def test_only_the_team_of_the_owner_can_unlock():
     stage = Stage([(1, 1)], [(3, 3)], boxes=[(3.45, 3)], yaws=[0, RIGHT])
     stage.step(STILL, LOCK)
     assert stage.locked == [True]
-    assert stage.game.hands.owner[0, 0] == 1
+    assert stage.game.manipulation.owner[0, 0] == 1
     stage = Stage([(3.9, 3)], [(3, 3)], boxes=[(3.45, 3)], yaws=[RIGHT, RIGHT])
     stage.step(STILL, LOCK)  # The hider, beside it too, looks away.
     stage.put(yaws=[LEFT])
@@ -99,7 +99,7 @@ def test_only_the_team_of_the_owner_can_unlock():
     assert stage.locked == [False], "the seeker opens it, whoever else presses"
     stage = Stage([(3, 3)], [(3.9, 3)], boxes=[(3.45, 3)], yaws=[RIGHT, LEFT])
     stage.step(LOCK, STILL)
-    assert stage.game.hands.owner[0, 0] == 0
+    assert stage.game.manipulation.owner[0, 0] == 0
     stage.step(LOCK, STILL)  # a seeker beside it who does not press has no say
     assert stage.locked == [True]
 
@@ -128,9 +128,9 @@ def test_the_owner_is_drawn_from_those_who_press():
     for seed in range(20):
         stage = Stage([(3, 3), (3.9, 3)], boxes=[(3.45, 3)], yaws=[RIGHT, LEFT])
         for _ in range(seed):
-            stage.dice[0].random()
+            stage.draws[0].random()
         stage.step(LOCK, LOCK)
-        owners.add(int(stage.game.hands.owner[0, 0]))
+        owners.add(int(stage.game.manipulation.owner[0, 0]))
     assert owners == {0, 1}
 
 

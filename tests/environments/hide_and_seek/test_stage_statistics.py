@@ -4,7 +4,7 @@ from support.hide_and_seek_scenes import DOWN, LEFT, RIGHT, STILL, Stage
 
 from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
 from srl.environments.hide_and_seek.rules.stages import STAGES, stages
-from srl.environments.hide_and_seek.scripted import BusyPlayers, RandomPlayers
+from srl.environments.hide_and_seek.scripted_players import BusyPlayers, RandomPlayers
 from srl.environments.hide_and_seek.variants import VARIANTS
 
 PULL = (5, 5, 5, 1, 0)

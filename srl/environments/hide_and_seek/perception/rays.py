@@ -19,6 +19,7 @@ from srl.environments.hide_and_seek.physics.scene import (
     RAMP_CENTROID,
     RAMP_GRAB_HALF,
 )
+from srl.environments.hide_and_seek.physics.worlds import Worlds
 
 NUM_RAYS = 30
 LIDAR_RANGE = 6.0
@@ -297,3 +298,31 @@ def count_exposed(
             ):  # fmt: skip
                 count += 1
         exposed[n] = count
+
+
+class Perception:
+    """Owns the arrays; `update` overwrites them."""
+
+    def __init__(self, worlds: Worlds, num_food: int, lidar: Array) -> None:
+        num, agents, objects = worlds.num, worlds.num_agents, worlds.num_objects
+        self._worlds, self._lidar = worlds, lidar
+        self.sees = np.zeros((num, agents, agents + objects), bool)
+        self.sees_food = np.zeros((num, agents, num_food), bool)
+        self.reach = np.zeros((num, agents, objects))  # m, to each object
+
+    @property
+    def agents(self) -> Array:
+        """[N, A, A]: who sees whom."""
+        return self.sees[:, :, : self._worlds.num_agents]
+
+    @property
+    def objects(self) -> Array:
+        """[N, A, O]: who sees which object."""
+        return self.sees[:, :, self._worlds.num_agents :]
+
+    def update(self, food: Array) -> None:
+        w = self._worlds
+        perceive(
+            w.num_agents, w.num_ramps, w.q, w.half, w.present, w.walls, w.num_walls, w.pillar, food, self._lidar,
+            self.sees, self.sees_food, self.reach,
+        )  # fmt: skip

@@ -10,9 +10,9 @@ from typing import TypeAlias
 import numpy as np
 
 from srl.base.tree import Array
-from srl.environments.errors import EnvironmentBroken
+from srl.environments.copies import EnvironmentBroken
 from srl.environments.hide_and_seek.options import CELL, GameOptions
-from srl.environments.hide_and_seek.physics.random_draws import Dice
+from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 from srl.environments.hide_and_seek.physics.walls import TRIES, NoRoom, Room, draw_walls
 
 LONG_X, LONG_Y, CUBE = range(3)
@@ -43,12 +43,12 @@ class Layout:
     cylinder: tuple[float, float, float] | None = None  # center x, y and radius, of the shelter task
 
 
-def draw_layout(options: GameOptions, dice: Dice) -> Layout:
+def draw_layout(options: GameOptions, draws: RandomDraws) -> Layout:
     """A world by the rules of the options; EnvironmentBroken where they leave no space."""
     problem = NoRoom("")
     for _ in range(MAX_WORLDS):
         try:
-            return _Builder(options, dice).build()
+            return _Builder(options, draws).build()
         except NoRoom as error:
             problem = error
     raise EnvironmentBroken(
@@ -58,15 +58,15 @@ def draw_layout(options: GameOptions, dice: Dice) -> Layout:
 
 
 class _Builder:
-    def __init__(self, options: GameOptions, dice: Dice) -> None:
-        self._options, self._dice, self._grid = options, dice, options.grid
-        self._walls = draw_walls(options, dice)
+    def __init__(self, options: GameOptions, draws: RandomDraws) -> None:
+        self._options, self._draws, self._grid = options, draws, options.grid
+        self._walls = draw_walls(options, draws)
         self._taken = self._walls.occupy(options.grid)
         self._quadrant = self._walls.quadrant or options.grid // 2
 
     def build(self) -> Layout:
-        options, dice = self._options, self._dice
-        num_hiders, num_seekers = dice.count(options.num_hiders), dice.count(options.num_seekers)
+        options, draws = self._options, self._draws
+        num_hiders, num_seekers = draws.count(options.num_hiders), draws.count(options.num_seekers)
         agents = [
             *self._team(num_hiders, options.hiders_start, "hider"),
             *self._team(num_seekers, options.seekers_start, "seeker"),
@@ -81,7 +81,7 @@ class _Builder:
             for room in rooms
         ]
         cylinder = self._cylinder() if options.task == "shelter" else None
-        num_sites = dice.count(options.num_sites) if options.task == "blueprint" else 0
+        num_sites = draws.count(options.num_sites) if options.task == "blueprint" else 0
         sites = [
             self._place((SITE_SIZE, SITE_SIZE), lambda cells: self._middle(cells, 0.85), "site")
             for _ in range(num_sites)
@@ -100,12 +100,12 @@ class _Builder:
         )
 
     def _box_kinds(self) -> list[int]:
-        dice, options = self._dice, self._options
-        num_boxes = dice.count(options.num_boxes)
+        draws, options = self._draws, self._options
+        num_boxes = draws.count(options.num_boxes)
         wanted = options.num_elongated
         low, high = (wanted, wanted) if isinstance(wanted, int) else wanted
-        num_long = dice.between(min(low, num_boxes), min(high, num_boxes))
-        num_x = dice.between(0, num_long)
+        num_long = draws.between(min(low, num_boxes), min(high, num_boxes))
+        num_x = draws.between(0, num_long)
         return [LONG_X] * num_x + [LONG_Y] * (num_long - num_x) + [CUBE] * (num_boxes - num_long)
 
     def _team(self, number: int, start: str, name: str) -> list[tuple[float, float]]:
@@ -139,7 +139,7 @@ class _Builder:
         return places
 
     def _cylinder(self) -> tuple[float, float, float]:
-        diameter = self._dice.uniform(*CYLINDER_DIAMETER)
+        diameter = self._draws.uniform(*CYLINDER_DIAMETER)
         x, y = self._place((diameter, diameter), lambda cells: self._middle(cells, 0.7), "cylinder")
         return x + diameter / 2, y + diameter / 2, diameter / 2
 
@@ -153,7 +153,7 @@ class _Builder:
                 area[...] = True
                 self._last = (x, y)
                 spare_x, spare_y = cells[0] * CELL - size[0], cells[1] * CELL - size[1]
-                return x * CELL + self._dice.uniform(0, spare_x), y * CELL + self._dice.uniform(0, spare_y)
+                return x * CELL + self._draws.uniform(0, spare_x), y * CELL + self._draws.uniform(0, spare_y)
         raise NoRoom(f"no free cells for a {name}")
 
     def _uniform(self, cells: tuple[int, int]) -> Cell:
@@ -164,7 +164,7 @@ class _Builder:
         return self._range(self._grid - size, self._grid - cells[0] - 1), self._range(1, size - cells[1] - 1)
 
     def _outside_quadrant(self, cells: tuple[int, int]) -> Cell:
-        size, block = self._quadrant, self._dice.below(3)
+        size, block = self._quadrant, self._draws.below(3)
         line = self._grid - size
         x = self._range(line, self._grid - cells[0] - 1) if block == 2 else self._range(1, line - cells[0] - 1)
         y = self._range(size, self._grid - cells[1] - 1) if block >= 1 else self._range(1, size - cells[1] - 1)
@@ -194,7 +194,7 @@ class _Builder:
         """A whole number from `low` to `end` - 1."""
         if end <= low:
             raise NoRoom("the floor is too small for an object")
-        return low + self._dice.below(end - low)
+        return low + self._draws.below(end - low)
 
 
 def _points(places: list[tuple[float, float]]) -> Array:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from srl.base.tree import Array
-from srl.environments.hide_and_seek.physics.random_draws import Dice
+from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 from srl.environments.hide_and_seek.physics.worlds import Worlds
 
 REACH = 0.25
 """m, from an agent's center to the cuboid of an object."""
 
 
-class Hands:
+class Manipulation:
     """What agents do to objects. All that they decide from is what they saw after the step before."""
 
     def __init__(self, worlds: Worlds, in_sequence: bool) -> None:
@@ -32,14 +32,14 @@ class Hands:
     def clear(self, world: int) -> None:
         self.held[world], self.locked[world], self.owner[world] = -1, False, 0
 
-    def act(self, pull: Array, press: Array, sees: Array, reach: Array, dice: Sequence[Dice]) -> None:
+    def act(self, pull: Array, press: Array, sees: Array, reach: Array, draws: Sequence[RandomDraws]) -> None:
         """What agents that pull [N, A] and press [N, A] do to objects that they see [N, A, O] in reach [N, A, O]."""
         near = sees & (reach <= REACH)
         some = bool(near.any())
         if some or (self.held >= 0).any():
             self._grab(near & pull[:, :, None], reach)
         if some:
-            self._lock(press, near, dice)
+            self._lock(press, near, draws)
 
     def _grab(self, within: Array, reach: Array) -> None:
         """Each agent takes the nearest of the objects that are `within` [N, A, O] its reach [N, A, O]."""
@@ -49,7 +49,7 @@ class Hands:
             self._worlds.grab(world, agent, int(chosen[world, agent]))
         self.held = chosen
 
-    def _lock(self, press: Array, near: Array, dice: Sequence[Dice]) -> None:
+    def _lock(self, press: Array, near: Array, draws: Sequence[RandomDraws]) -> None:
         """Agents who see an object that is `near` [N, A, O] vote by pressing [N, A] or not: see the documentation."""
         same_team = self._is_hider[:, None] == self._is_hider[self.owner][:, None, :]
         pressed = press[:, :, None]
@@ -60,7 +60,7 @@ class Hands:
             lock &= self._all_before_locked()
         for world, thing in zip(*np.nonzero(lock & ~self.locked), strict=True):
             voters = np.flatnonzero(votes[world, :, thing])
-            self.owner[world, thing] = voters[dice[world].below(len(voters))]
+            self.owner[world, thing] = voters[draws[world].below(len(voters))]
             self._worlds.lock(world, thing, True)
         for world, thing in zip(*np.nonzero(unlock & self.locked), strict=True):
             self._worlds.lock(world, thing, False)

@@ -9,8 +9,8 @@ from srl.environments.hide_and_seek.options import Count
 AT_ONCE = 256
 
 
-class Dice:
-    """Draws from a generator many numbers at once and hands them out; the same seed gives the same throws."""
+class RandomDraws:
+    """Draws from a generator many numbers at once and manipulation them out; the same seed gives the same throws."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator

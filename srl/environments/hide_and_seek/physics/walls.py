@@ -10,7 +10,7 @@ import numpy as np
 
 from srl.base.tree import Array
 from srl.environments.hide_and_seek.options import CELL, GameOptions
-from srl.environments.hide_and_seek.physics.random_draws import Dice
+from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 
 HALF_WIDTH = CELL / 4  # m
 OUTER_HEIGHT = 4.0  # m
@@ -92,21 +92,21 @@ class Walls:
         return np.array(rows, np.float64).reshape(-1, 5)
 
 
-def draw_walls(options: GameOptions, dice: Dice) -> Walls:
+def draw_walls(options: GameOptions, draws: RandomDraws) -> Walls:
     """The walls of a scenario. Raises NoRoom where random rooms did not fit."""
     grid = options.grid
     outer = outer_walls(grid)
     if options.scenario == "randomwalls":
-        inner = _random_inner(options, dice)
-        return Walls(outer if dice.chance(options.outside_walls) else [], inner)
+        inner = _random_inner(options, draws)
+        return Walls(outer if draws.chance(options.outside_walls) else [], inner)
     if options.scenario in ("quadrant", "var_quadrant"):
-        share = 0.5 if options.scenario == "quadrant" else dice.uniform(0.3, 0.6)
+        share = 0.5 if options.scenario == "quadrant" else draws.uniform(0.3, 0.6)
         size = int(share * grid)
-        return Walls(outer, _quadrant(options, dice, size), quadrant=size)
+        return Walls(outer, _quadrant(options, draws, size), quadrant=size)
     if options.scenario == "half":
-        return Walls(outer, _with_door(Wall(False, grid // 2, 0, grid - 1), options.door_size, dice))
+        return Walls(outer, _with_door(Wall(False, grid // 2, 0, grid - 1), options.door_size, draws))
     if options.scenario == "var_tri":
-        inner, rooms = _three_rooms(options, dice)
+        inner, rooms = _three_rooms(options, draws)
         return Walls(outer, inner, rooms)
     return Walls(outer, [])
 
@@ -116,55 +116,55 @@ def outer_walls(grid: int) -> list[Wall]:
     return [Wall(vertical, line, 0, last) for vertical in (True, False) for line in (0, last)]
 
 
-def _quadrant(options: GameOptions, dice: Dice, size: int) -> list[Wall]:
+def _quadrant(options: GameOptions, draws: RandomDraws, size: int) -> list[Wall]:
     """Two walls close the lower right corner, `size` cells wide."""
     line, last = options.grid - size, options.grid - 1
     walls = [Wall(True, line, 0, size), Wall(False, size, line, last)]
     doors = [True, True]
-    if dice.chance(options.door_dropout):
-        doors[dice.below(2)] = False
+    if draws.chance(options.door_dropout):
+        doors[draws.below(2)] = False
     parts = []
     for wall, door in zip(walls, doors, strict=True):
-        parts += _with_door(wall, options.door_size, dice) if door else [wall]
+        parts += _with_door(wall, options.door_size, draws) if door else [wall]
     return parts
 
 
-def _three_rooms(options: GameOptions, dice: Dice) -> tuple[list[Wall], list[Room]]:
+def _three_rooms(options: GameOptions, draws: RandomDraws) -> tuple[list[Wall], list[Room]]:
     """One wall right across, another from it to one side."""
-    last, vertical, after = options.grid - 1, dice.chance(0.5), dice.chance(0.5)
-    line, split = (int(dice.uniform(0.4, 0.6) * options.grid) for _ in range(2))
+    last, vertical, after = options.grid - 1, draws.chance(0.5), draws.chance(0.5)
+    line, split = (int(draws.uniform(0.4, 0.6) * options.grid) for _ in range(2))
     across = Wall(vertical, line, 0, last)
     second = Wall(not vertical, split, line, last) if after else Wall(not vertical, split, 0, line)
     before_line, after_line = (1, line - 1), (line + 1, last - 1)
     halved, whole = (after_line, before_line) if after else (before_line, after_line)
     spans = [(whole, (1, last - 1)), (halved, (1, split - 1)), (halved, (split + 1, last - 1))]
     rooms = [(a[0], b[0], a[1], b[1]) if vertical else (b[0], a[0], b[1], a[1]) for a, b in spans]
-    parts = [part for wall in (across, second) for part in _with_door(wall, options.door_size, dice)]
+    parts = [part for wall in (across, second) for part in _with_door(wall, options.door_size, draws)]
     return parts, rooms
 
 
-def _random_inner(options: GameOptions, dice: Dice) -> list[Wall]:
-    wanted = (1 + dice.below(options.num_rooms) if options.random_rooms else options.num_rooms) - 1
+def _random_inner(options: GameOptions, draws: RandomDraws) -> list[Wall]:
+    wanted = (1 + draws.below(options.num_rooms) if options.random_rooms else options.num_rooms) - 1
     for _ in range(TRIES):
         walls = outer_walls(options.grid)
-        while len(walls) < 4 + wanted and (found := _next_wall(walls, options.min_room_size, dice)) is not None:
+        while len(walls) < 4 + wanted and (found := _next_wall(walls, options.min_room_size, draws)) is not None:
             for wall in walls:
                 wall.meet(found)
                 found.meet(wall)
             walls.append(found)
         if len(walls) == 4 + wanted:
-            return [part for wall in walls[4:] for part in _with_door(wall, options.door_size, dice)]
+            return [part for wall in walls[4:] for part in _with_door(wall, options.door_size, draws)]
     raise NoRoom(f"no place for {wanted} inner walls that leave rooms of {options.min_room_size} cells")
 
 
-def _next_wall(walls: list[Wall], min_room_size: int, dice: Dice) -> Wall | None:
+def _next_wall(walls: list[Wall], min_room_size: int, draws: RandomDraws) -> Wall | None:
     for _ in range(TRIES):
-        start = walls[dice.below(len(walls))]
+        start = walls[draws.below(len(walls))]
         found = []
         for end in walls:
             if end.vertical != start.vertical or end.line == start.line or start.length < 2:
                 continue
-            place = start.low + 1 + dice.below(start.length - 1)
+            place = start.low + 1 + draws.below(start.length - 1)
             low, high = sorted((start.line, end.line))
             wall = Wall(not start.vertical, place, low, high)
             junctions = start.above if end.line > start.line else start.below
@@ -175,11 +175,11 @@ def _next_wall(walls: list[Wall], min_room_size: int, dice: Dice) -> Wall | None
             ):
                 found.append(wall)
         if found:
-            return found[dice.below(len(found))]
+            return found[draws.below(len(found))]
     return None
 
 
-def _with_door(wall: Wall, size: int, dice: Dice) -> list[Wall]:
+def _with_door(wall: Wall, size: int, draws: RandomDraws) -> list[Wall]:
     """What is left of a wall, which gets a door between two of its junctions where there is space for one."""
     if size == 0:
         return [wall]
@@ -187,7 +187,7 @@ def _with_door(wall: Wall, size: int, dice: Dice) -> list[Wall]:
     gaps = [(a, b - a) for a, b in itertools.pairwise(junctions) if b - a >= size + 1]
     if not gaps:
         return [wall]
-    junction, gap = gaps[dice.below(len(gaps))]
-    door = junction + 1 + dice.below(gap - size)
+    junction, gap = gaps[draws.below(len(gaps))]
+    door = junction + 1 + draws.below(gap - size)
     parts = ((wall.low, door - 1), (door + size, wall.high))
     return [Wall(wall.vertical, wall.line, low, high) for low, high in parts if high > low]

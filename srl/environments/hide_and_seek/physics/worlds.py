@@ -12,8 +12,7 @@ from srl.base.tree import Array
 from srl.environments.hide_and_seek.options import GameOptions, most
 from srl.environments.hide_and_seek.physics.layout import BOX_HALF_SIZES, Layout
 from srl.environments.hide_and_seek.physics.scene import AGENT_RADIUS, RAMP_HALF, Scene, SceneKind, scene_kind
-from srl.environments.mujoco.clock import stop_clock
-from srl.environments.mujoco.log import quiet
+from srl.environments.mujoco.callbacks import log_warnings, stop_clock
 
 MAX_SPEED = 50.0
 """m/s. Nothing in the game comes near it: a world that does has come apart, of which MuJoCo does not always tell."""
@@ -31,7 +30,7 @@ class Worlds:
     def __init__(self, options: GameOptions, num: int) -> None:
         import mujoco
 
-        quiet()
+        log_warnings()
         stop_clock()
         self._step_physics = mujoco.mj_step
         self.options, self.num = options, num

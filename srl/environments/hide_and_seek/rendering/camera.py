@@ -25,7 +25,7 @@ class Camera:
         self._display: Any = None
         self._loaded: tuple[Any, Any, Any] | None = None  # model, its scene, what the card holds of it
 
-    def picture(self, game: Game, world: int) -> Array:
+    def render(self, game: Game, world: int) -> Array:
         """[size, size, 3] uint8."""
         import mujoco
 
@@ -106,7 +106,7 @@ def _paint(game: Game, world: int, model: Any) -> None:
         else:
             thing = index if kind == "ramp" else worlds.num_ramps + index
             color = RAMP if kind == "ramp" else BOX
-            if game.hands.locked[world, thing]:
+            if game.manipulation.locked[world, thing]:
                 dark = 0.55
         model.geom_rgba[rows, :3] = (np.array(color) * (1 - dark) + np.array(LOCKED) * dark) / 255
     if game.options.task == "shelter":

@@ -71,8 +71,8 @@ class _Map:
         hx, hy, _ = worlds.half[world, entity]
         yaw, thing = worlds.q[world, entity, 3], entity - worlds.num_agents
         corners = _corners(x, y, hx, hy, yaw)
-        locked = self._game.hands.locked[world, thing]
-        outline = self._team_color(int(self._game.hands.owner[world, thing])) if locked else INK
+        locked = self._game.manipulation.locked[world, thing]
+        outline = self._team_color(int(self._game.manipulation.owner[world, thing])) if locked else INK
         self._polygon(corners, RAMP if thing < worlds.num_ramps else BOX, outline, 3.0 if locked else 1.0)
         if thing < worlds.num_ramps:
             self._arrow_up(x, y, yaw)
@@ -87,7 +87,7 @@ class _Map:
         if z > 0.2:  # off the floor
             self._circle(x, y, AGENT_RADIUS + 0.06, None, (255, 255, 255))
             self._circle(x, y, AGENT_RADIUS + 0.09, None, INK)
-        held = int(self._game.hands.held[world, agent])
+        held = int(self._game.manipulation.held[world, agent])
         if held >= 0:
             entity = worlds.num_agents + held
             tx, ty = worlds.q[world, entity, :2] + worlds.half[world, entity, :2]

@@ -9,10 +9,10 @@ import numpy as np
 from srl.base.tree import Array
 from srl.environments.hide_and_seek.options import GameOptions
 from srl.environments.hide_and_seek.perception.observation import Observation
-from srl.environments.hide_and_seek.perception.perception import Perception
+from srl.environments.hide_and_seek.perception.rays import Perception
 from srl.environments.hide_and_seek.physics.layout import Layout, draw_layout
-from srl.environments.hide_and_seek.physics.manipulation import Hands
-from srl.environments.hide_and_seek.physics.random_draws import Dice
+from srl.environments.hide_and_seek.physics.manipulation import Manipulation
+from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 from srl.environments.hide_and_seek.physics.worlds import Worlds
 from srl.environments.hide_and_seek.rules.rewards import Food, hide_and_seek, punish_leaving
 from srl.environments.hide_and_seek.rules.statistics import Statistics
@@ -30,25 +30,25 @@ class Game:
     def __init__(self, options: GameOptions, num: int) -> None:
         self.options = options
         self.worlds = worlds = Worlds(options, num)
-        self.hands = Hands(worlds, in_sequence=options.task == "sequential-lock")
+        self.manipulation = Manipulation(worlds, in_sequence=options.task == "sequential-lock")
         self.food = Food(options, worlds)
         self.observation = Observation(options, worlds)
         self.perception = Perception(worlds, options.num_food, self.observation.lidar)
-        self.statistics = Statistics(worlds, self.hands)
-        self._task = make_task(options.task, worlds, self.hands)
+        self.statistics = Statistics(worlds, self.manipulation)
+        self._task = make_task(options.task, worlds, self.manipulation)
         self._seekers = np.arange(worlds.num_agents) >= worlds.num_hiders
         self._prepared_after = options.preparation * options.horizon + 1e-5
         self.steps = np.zeros(num, np.int64)  # done in each world
 
-    def begin(self, which: Iterable[int], dice: Sequence[Dice]) -> None:
-        """Lay out worlds anew; `dice` has those of all worlds."""
+    def begin(self, which: Iterable[int], draws: Sequence[RandomDraws]) -> None:
+        """Lay out worlds anew; `draws` has those of all worlds."""
         for world in which:
-            self.arrange(world, draw_layout(self.options, dice[world]))
+            self.arrange(world, draw_layout(self.options, draws[world]))
 
     def arrange(self, world: int, layout: Layout) -> None:
         """Let an episode begin as `layout` says."""
         self.worlds.arrange(world, layout)
-        self.hands.clear(world)
+        self.manipulation.clear(world)
         self.food.begin(world, layout.food)
         self.observation.begin(world, site_points(layout.sites))
         self.statistics.begin(world)
@@ -56,7 +56,7 @@ class Game:
         if self._task is not None:
             self._task.begin(world, layout)
 
-    def step(self, actions: Array, moving: Array, dice: Sequence[Dice]) -> dict[int, str]:
+    def step(self, actions: Array, moving: Array, draws: Sequence[RandomDraws]) -> dict[int, str]:
         """Physics and rules of the worlds that are `moving` [N]; `actions` [N, A, 5]. What broke, by world."""
         controls = FORCES[actions[:, :, :3]]
         pull, press = actions[:, :, 3] > 0, actions[:, :, 4] > 0
@@ -65,12 +65,12 @@ class Game:
             controls[idle] = 0.0
             pull, press = pull & ~idle, press & ~idle
         sees = self.perception.objects & moving[:, None, None]
-        self.hands.act(pull, press, sees, self.perception.reach, dice)
+        self.manipulation.act(pull, press, sees, self.perception.reach, draws)
         failures = self.worlds.step(controls, moving)
         self.steps += moving
         return failures
 
-    def judge(self, moved: Array) -> tuple[Array, Array]:
+    def score(self, moved: Array) -> tuple[Array, Array]:
         """Perceive; then reward [N, A] and terminated [N] of the step that worlds `moved` [N] made.
 
         Worlds that began anew since are perceived, too, and earn nothing.
@@ -78,7 +78,7 @@ class Game:
         edible = self._edible()
         self.perception.update(self.food.places)
         if self._task is not None:
-            earned, terminated = self._task.judge()
+            earned, terminated = self._task.score()
             reward = np.repeat(earned[:, None], self.worlds.num_agents, axis=1)
         else:
             reward, terminated = self._judge_hiding(edible, moved), np.zeros(self.worlds.num, bool)
@@ -113,7 +113,7 @@ class Game:
         """Bring the observations up to date."""
         share = self.steps / self._prepared_after if self.options.preparation else np.zeros(len(self.steps))
         self.observation.update(
-            self.perception.sees, self.perception.sees_food, self.hands, self.food, np.minimum(share, 1.0)
+            self.perception.sees, self.perception.sees_food, self.manipulation, self.food, np.minimum(share, 1.0)
         )
 
     def facts(self) -> dict[str, Array]:

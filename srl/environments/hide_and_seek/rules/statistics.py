@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from srl.base.tree import Array
-from srl.environments.hide_and_seek.physics.manipulation import Hands
+from srl.environments.hide_and_seek.physics.manipulation import Manipulation
 from srl.environments.hide_and_seek.physics.worlds import Worlds
 from srl.environments.hide_and_seek.rules.stages import stages
 
@@ -16,8 +16,8 @@ UNDERFOOT = 0.2  # m: as near as this is what one stands on
 class Statistics:
     """Follows the running episodes of all worlds."""
 
-    def __init__(self, worlds: Worlds, hands: Hands) -> None:
-        self._worlds, self._hands = worlds, hands
+    def __init__(self, worlds: Worlds, manipulation: Manipulation) -> None:
+        self._worlds, self._manipulation = worlds, manipulation
         self._options = worlds.options
         num, agents, objects = worlds.num, worlds.num_agents, worlds.num_objects
         self.returns = np.zeros((num, agents))
@@ -58,7 +58,7 @@ class Statistics:
         feet = worlds.q[:, :agents, 2]
         self._high += main & (feet[:, hiders:] > HIGH).any(axis=1)
         if worlds.num_objects and (feet > HIGH).any():
-            held = self._hands.held
+            held = self._manipulation.held
             near = np.take_along_axis(reach, np.maximum(held, 0)[:, :, None], axis=2)[:, :, 0] <= UNDERFOOT
             below = np.take_along_axis(worlds.q[:, agents:, 2], np.maximum(held, 0), axis=1) < feet - HIGH / 2
             self._surfed += moved & ((held >= 0) & near & below & (feet > HIGH)).any(axis=1)
@@ -81,7 +81,7 @@ class Statistics:
         worlds, ramps = self._worlds, self._worlds.num_ramps
         offset = worlds.q[:, worlds.num_agents :, :3] - self._start
         far = np.sqrt((offset * offset).sum(axis=2))
-        locked = self._hands.locked
+        locked = self._manipulation.locked
         return {
             "max_box_move": far[:, ramps:].max(axis=1, initial=0.0),
             "num_box_lock": locked[:, ramps:].sum(axis=1).astype(np.float64),
@@ -94,7 +94,8 @@ class Statistics:
         for name, values in self._figures().items():
             self._snapshot[name][prepared] = values[prepared]
         boxes = np.maximum(worlds.present[:, agents + ramps :].sum(axis=1), 1)
-        self._snapshot["box_lock_share"][prepared] = (self._hands.locked[:, ramps:].sum(axis=1) / boxes)[prepared]
+        locked = self._manipulation.locked[:, ramps:].sum(axis=1)
+        self._snapshot["box_lock_share"][prepared] = (locked / boxes)[prepared]
         if ramps:
             part = slice(agents, agents + ramps)
             center = worlds.q[:, part, :2] + worlds.half[:, part, :2] - self._options.floor / 2

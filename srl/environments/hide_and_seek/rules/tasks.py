@@ -10,7 +10,7 @@ from srl.base.tree import Array
 from srl.environments.hide_and_seek.options import CELL
 from srl.environments.hide_and_seek.perception.rays import count_exposed
 from srl.environments.hide_and_seek.physics.layout import SITE_SIZE, Layout
-from srl.environments.hide_and_seek.physics.manipulation import Hands
+from srl.environments.hide_and_seek.physics.manipulation import Manipulation
 from srl.environments.hide_and_seek.physics.worlds import Worlds
 
 LOCK_REWARD, APPROACH, SUCCESS = 5.0, 0.5, 1.0
@@ -28,15 +28,15 @@ class Task(Protocol):
     def begin(self, world: int, layout: Layout) -> None:
         """A new episode of one world."""
 
-    def judge(self) -> tuple[Array, Array]:
+    def score(self) -> tuple[Array, Array]:
         """Reward [N] and terminated [N]."""
 
 
 class Locking:
     """Lock all boxes, in their order; then, if `home`, go back to where you began."""
 
-    def __init__(self, worlds: Worlds, hands: Hands, home: bool) -> None:
-        self._worlds, self._hands, self._home = worlds, hands, home
+    def __init__(self, worlds: Worlds, manipulation: Manipulation, home: bool) -> None:
+        self._worlds, self._manipulation, self._home = worlds, manipulation, home
         self._start = np.zeros((worlds.num, 2))
         self._locked = np.zeros(worlds.num, np.int64)
         self._distance = np.zeros(worlds.num)
@@ -46,8 +46,8 @@ class Locking:
         self._locked[world] = 0
         self._distance[world] = self._distances()[world]
 
-    def judge(self) -> tuple[Array, Array]:
-        locked = self._hands.locked[:, self._worlds.num_ramps :].sum(axis=1)
+    def score(self) -> tuple[Array, Array]:
+        locked = self._manipulation.locked[:, self._worlds.num_ramps :].sum(axis=1)
         gained = locked - self._locked
         distance = self._distances()
         # The way to a box that is locked is over, and paid; that to one that is free again is charged.
@@ -65,7 +65,7 @@ class Locking:
     def _distances(self) -> Array:
         """[N]: to the first box that is not locked, or to the start, or to nothing."""
         worlds, ramps = self._worlds, self._worlds.num_ramps
-        free = ~self._hands.locked[:, ramps:] & worlds.present[:, worlds.num_agents + ramps :]
+        free = ~self._manipulation.locked[:, ramps:] & worlds.present[:, worlds.num_agents + ramps :]
         first = worlds.num_agents + ramps + free.argmax(axis=1)
         index = np.arange(worlds.num)
         offset = worlds.q[index, first] + np.pad(worlds.half[index, first], ((0, 0), (0, 1)))
@@ -84,7 +84,7 @@ class Blueprint:
     def begin(self, world: int, layout: Layout) -> None:
         self._sites[world] = site_points(layout.sites)
 
-    def judge(self) -> tuple[Array, Array]:
+    def score(self) -> tuple[Array, Array]:
         worlds = self._worlds
         boxes = slice(worlds.num_agents + worlds.num_ramps, None)
         center = worlds.q[:, boxes, :3] + worlds.half[:, boxes]  # [N, B, 3]
@@ -120,7 +120,7 @@ class Shelter:
     def begin(self, world: int, layout: Layout) -> None:
         """Nothing is kept from step to step."""
 
-    def judge(self) -> tuple[Array, Array]:
+    def score(self) -> tuple[Array, Array]:
         w = self._worlds
         count_exposed(
             w.num_agents, w.num_ramps, w.q, w.half, w.present, w.walls, w.num_walls, w.pillar, self._origins,
@@ -129,13 +129,13 @@ class Shelter:
         return -RAY_COST * self.exposed, np.zeros(w.num, bool)
 
 
-def make_task(name: str, worlds: Worlds, hands: Hands) -> Task | None:
+def make_task(name: str, worlds: Worlds, manipulation: Manipulation) -> Task | None:
     """The task of that name; None for hide-and-seek itself."""
     if name == "blueprint":
         return Blueprint(worlds)
     if name == "shelter":
         return Shelter(worlds)
-    return None if name == "hide-and-seek" else Locking(worlds, hands, home=name == "lock-and-return")
+    return None if name == "hide-and-seek" else Locking(worlds, manipulation, home=name == "lock-and-return")
 
 
 def site_points(sites: Array) -> Array:

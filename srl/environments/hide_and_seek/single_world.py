@@ -10,32 +10,31 @@ from gymnasium import spaces as gym_spaces
 
 from srl.api.spaces import Box
 from srl.base.tree import Array
-from srl.environments.errors import EnvironmentBroken
-from srl.environments.hide_and_seek.extra import check_installed
-from srl.environments.hide_and_seek.physics.random_draws import Dice
-from srl.environments.hide_and_seek.variants import game_options, picture_options
+from srl.environments.copies import EnvironmentBroken
+from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
+from srl.environments.hide_and_seek.variants import check_installed, game_options, image_options
 
 MOVES = np.ones(1, bool)
 
 
-class OneWorld:
+class SingleWorld:
     def __init__(self, variant: str, render_mode: str | None, options: Mapping[str, Any]) -> None:
         """`options` are those of the game and of its pictures."""
         check_installed(variant)
-        from srl.environments.hide_and_seek.rendering.render import Painter
+        from srl.environments.hide_and_seek.rendering.renderer import Renderer
         from srl.environments.hide_and_seek.rules.game import ACTIONS, Game
 
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode must be 'rgb_array' or None, not {render_mode!r}")
-        painter = Painter(**picture_options(options))
-        self._painter = painter if render_mode is not None else None
+        renderer = Renderer(**image_options(options))
+        self._renderer = renderer if render_mode is not None else None
         self._actions = ACTIONS
         self.game = game = Game(game_options(variant, options), 1)
         worlds = game.worlds
         hiders, seekers = range(worlds.num_hiders), range(worlds.num_seekers)
         self.names = (*(f"hider_{index}" for index in hiders), *(f"seeker_{index}" for index in seekers))
         self._generator: np.random.Generator | None = None
-        self._dice: list[Dice] = []
+        self._draws: list[RandomDraws] = []
 
     def observation_space(self) -> gym_spaces.Dict:
         found: dict[str, gym_spaces.Space[Any]] = {}
@@ -54,21 +53,21 @@ class OneWorld:
         """Without a seed the next world of the same sequence."""
         if seed is not None or self._generator is None:
             self._generator = np.random.default_rng(seed)
-            self._dice = [Dice(self._generator)]
-        self.game.begin([0], self._dice)
+            self._draws = [RandomDraws(self._generator)]
+        self.game.begin([0], self._draws)
         self.game.look()
         self.game.describe()
 
     def step(self, actions: Array) -> tuple[Array, bool, bool, dict[str, float]]:
         """`actions` [A, 5] -> reward [A], terminated, truncated, and facts about the episode where it ends."""
-        if not self._dice:
+        if not self._draws:
             raise RuntimeError("call reset before the first step")
         if ((actions < 0) | (actions >= self._actions)).any():
             raise ValueError(f"actions must be whole numbers from 0 to below {self._actions}, not {actions.tolist()}")
-        failures = self.game.step(actions[None], MOVES, self._dice)
+        failures = self.game.step(actions[None], MOVES, self._draws)
         if failures:
             raise EnvironmentBroken(failures[0])
-        reward, terminated = self.game.judge(MOVES)
+        reward, terminated = self.game.score(MOVES)
         self.game.describe()
         truncated = not terminated[0] and int(self.game.steps[0]) >= self.game.options.horizon
         facts: dict[str, float] = {}
@@ -82,9 +81,9 @@ class OneWorld:
 
     def render(self) -> Array | None:
         """[size, size, 3] uint8."""
-        return None if self._painter is None else self._painter.picture(self.game, 0)
+        return None if self._renderer is None else self._renderer.render(self.game, 0)
 
     def close(self) -> None:
-        if self._painter is not None:
-            self._painter.close()
+        if self._renderer is not None:
+            self._renderer.close()
         self.game.close()

@@ -12,7 +12,7 @@ pytest.importorskip("mujoco")
 SCRIPT = """
 import ctypes, sys
 import mujoco
-from srl.environments.mujoco.clock import stop_clock
+from srl.environments.mujoco.callbacks import stop_clock
 
 BALL = "<body pos='0 0 1'><freejoint/><geom size='.1'/></body>"
 XML = f"<mujoco><worldbody>{BALL}<geom type='plane' size='2 2 1'/></worldbody></mujoco>"

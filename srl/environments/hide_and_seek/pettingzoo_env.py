@@ -9,9 +9,8 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from srl.base.tree import Array
-from srl.environments.hide_and_seek.extra import PETTINGZOO_IS_MISSING
-from srl.environments.hide_and_seek.one_world import OneWorld
-from srl.environments.hide_and_seek.variants import VARIANTS
+from srl.environments.hide_and_seek.single_world import SingleWorld
+from srl.environments.hide_and_seek.variants import PETTINGZOO_IS_MISSING, VARIANTS
 
 try:
     from pettingzoo import ParallelEnv
@@ -35,7 +34,7 @@ class HideAndSeek(ParallelEnv):  # type: ignore[misc]
 
     def __init__(self, variant: str = "quadrant", render_mode: str | None = None, **options: Any) -> None:
         self.render_mode = render_mode
-        self._world = OneWorld(variant, render_mode, options)
+        self._world = SingleWorld(variant, render_mode, options)
         self.possible_agents = list(self._world.names)
         self.agents: list[str] = []
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from srl.base.errors import nearest
 from srl.base.tree import Array
-from srl.environments.hide_and_seek.one_world import OneWorld
+from srl.environments.hide_and_seek.single_world import SingleWorld
 from srl.environments.hide_and_seek.variants import VARIANTS
 
 TASKS = tuple(name for name, options in VARIANTS.items() if options.most_agents == 1)
@@ -24,7 +24,7 @@ class TransferTask(gymnasium.Env):  # type: ignore[misc]
         if variant not in TASKS:
             raise ValueError(f"{variant!r} is not a task of one agent{nearest(variant, TASKS)}")
         self.render_mode = render_mode
-        self._world = OneWorld(variant, render_mode, options)
+        self._world = SingleWorld(variant, render_mode, options)
         self.observation_space = self._world.observation_space()
         self.action_space = self._world.action_space()
 
@@ -50,4 +50,4 @@ def register() -> None:
         gymnasium.register(f"hide-and-seek/{name}-v0", f"{__name__}:TransferTask", kwargs={"variant": name})
 
 
-register()  # Gymnasium imports this module: make("srl.environments.hide_and_seek.single:hide-and-seek/shelter-v0")
+register()  # on import, as by `gymnasium.make("srl.environments.hide_and_seek.gymnasium_env:hide-and-seek/shelter-v0")`

@@ -52,7 +52,7 @@ class BusyPlayers:
         mine = center[:, :agents]
         entity = np.where(self._fetches, agents + self._target, self._target)
         target = np.take_along_axis(center, entity[:, :, None], axis=1)
-        holding = self._game.hands.held >= 0
+        holding = self._game.manipulation.held >= 0
         aim = np.where((holding & self._fetches)[:, :, None], self._goal, target) - mine
         away = (np.arange(agents) < worlds.num_hiders) & ~self._fetches  # Hiders who are idle run away.
         aim = np.where(away[:, :, None], -aim, aim)

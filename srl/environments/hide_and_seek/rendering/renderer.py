@@ -12,21 +12,21 @@ VIEWS = ("map", "camera")
 SIZE, LARGEST = 640, 1280
 
 
-class Painter:
+class Renderer:
     """Draws a map from above, which works everywhere, or what MuJoCo's camera sees."""
 
-    def __init__(self, view: str = "map", picture_size: int = SIZE) -> None:
+    def __init__(self, view: str = "map", image_size: int = SIZE) -> None:
         if view not in VIEWS:
             raise ValueError(f"no view {view!r}{nearest(view, VIEWS)}")
-        if not 64 <= picture_size <= LARGEST:
-            raise ValueError(f"picture_size must be from 64 to {LARGEST} pixels along a side, not {picture_size}")
-        self._size = picture_size
-        self._camera = Camera(picture_size) if view == "camera" else None
+        if not 64 <= image_size <= LARGEST:
+            raise ValueError(f"image_size must be from 64 to {LARGEST} pixels along a side, not {image_size}")
+        self._size = image_size
+        self._camera = Camera(image_size) if view == "camera" else None
 
-    def picture(self, game: Game, world: int) -> Array:
+    def render(self, game: Game, world: int) -> Array:
         """[size, size, 3] uint8."""
         if self._camera is not None:
-            return self._camera.picture(game, world)
+            return self._camera.render(game, world)
         return draw_map(game, world, self._size)
 
     def close(self) -> None:
