@@ -47,7 +47,7 @@ MAY_IMPORT = {
 # not listed are free.
 ROOMS = {
     "algorithms": "returns training torch_policy actor_critic ppo ppg a2c impala mappo",
-    "environments": "errors locate spaces native adapters mujoco pettingzoo hide_and_seek registry",
+    "environments": "copies factories spaces native adapters mujoco pettingzoo hide_and_seek registry",
     "environments/hide_and_seek": "options variants physics perception rules rendering lanes",
     "experiments": "options recipes graph session",
     "networks": "options spaces initialize encoders distributions memory build",
@@ -60,7 +60,7 @@ EXCEPTIONS = {
     ("algorithms/ppo/ppg_phase.py", "srl.algorithms.ppg"): "PPG is a variant of PPO: its phase reads its own config",
     ("algorithms/training/learner.py", "srl.algorithms.actor_critic"): "the learner is built from the shared config",
     ("environments/adapters/gymnasium.py", "srl.environments.pettingzoo.config"): "one constructor may return either",
-    ("environments/adapters/gymnasium.py", "srl.environments.mujoco.log"): "silences MuJoCo's own warnings",
+    ("environments/adapters/gymnasium.py", "srl.environments.mujoco.callbacks"): "silences MuJoCo's own warnings",
     ("environments/hide_and_seek/perception/observation.py", "srl.environments.hide_and_seek.rules.rewards"): "food",
 }
 # Names with an underscore that are public by their documentation, or have no public counterpart.

@@ -118,7 +118,7 @@ class GymnasiumConfig(LanesConfig):
 
     def _make(self) -> Any:
         if not self.located:
-            self._quiet()
+            self._log_mujoco_warnings()
             return gymnasium.make(self.name, disable_env_checker=True, **self.kwargs)
         environment = locate(self.name)(**self.kwargs)
         if not isinstance(environment, gymnasium.Env):
@@ -128,8 +128,8 @@ class GymnasiumConfig(LanesConfig):
             )
         return environment
 
-    def _quiet(self) -> None:
-        """Keep MuJoCo's warnings out of the terminal, where Gymnasium's own tasks are meant."""
+    def _log_mujoco_warnings(self) -> None:
+        """Keep MuJoCo's warnings out of the terminal in Gymnasium's own tasks."""
         spec = gymnasium.registry.get(self.name)
         if spec is not None and str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
             from srl.environments.mujoco.callbacks import log_warnings
