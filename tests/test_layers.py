@@ -63,6 +63,24 @@ EXCEPTIONS = {
     ("environments/adapters/gymnasium.py", "srl.environments.mujoco.callbacks"): "silences MuJoCo's own warnings",
     ("environments/hide_and_seek/perception/observation.py", "srl.environments.hide_and_seek.rules.rewards"): "food",
 }
+# Protocols outside of srl/api: each is used inside of one package only, or cannot be there for the reason given.
+LOCAL_PROTOCOLS = {
+    "base.clock:Clock": "the foundation below srl.api uses it",
+    "networks.distributions.discrete:Distribution": "needs torch",
+    "networks.initialize:Layer": "needs torch",
+    "networks.memory.recurrent:Memory": "needs torch",
+    "networks.passes:Pass": "needs torch",
+    "environments.adapters.environment_state:ResumableEnvironment": "moves to srl.api.lanes",
+    "environments.hide_and_seek.rules.tasks:Task": "tasks of one environment",
+    "environments.mujoco.tasks:Task": "tasks of one adapter",
+    "environments.pettingzoo.lanes:Game": "the two kinds of PettingZoo environments",
+    "populations.versus:Opponents": "opponents of self-play and of a league",
+    "storage.metric_sinks:NamedSink": "a MetricSink with a name for warnings",
+    "terminal.view:View": "the two views of a terminal",
+    "testing.env_checks.driver:Probe": "the kinds of environments that are checked",
+    "workers.actor.aligned_recorder:Recorder": "the kinds of recorders of an actor",
+    "workers.trainer.prefetch:BatchSource": "the two sources of a trainer's batches",
+}
 # Names with an underscore that are public by their documentation, or have no public counterpart.
 FOREIGN_PRIVATE = {
     "os._exit",
@@ -196,6 +214,17 @@ def test_short_names_of_parts_point_to_existing_classes() -> None:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef))
     }
     assert set(PARTS.values()) - defined == set()
+
+
+def test_contracts_are_in_api() -> None:
+    found = {
+        f"{'.'.join(path.relative_to(PACKAGE).with_suffix('').parts)}:{node.name}"
+        for package, path, tree in modules()
+        for node in tree.body
+        if package != "api" and isinstance(node, ast.ClassDef) and "Protocol" in map(ast.unparse, node.bases)
+    }
+    assert found - set(LOCAL_PROTOCOLS) == set(), "move them to srl/api, or list them with a reason"
+    assert set(LOCAL_PROTOCOLS) - found == set(), "remove them from LOCAL_PROTOCOLS"
 
 
 def is_private(name: str) -> bool:

@@ -1,6 +1,9 @@
-"""The status of a run: one snapshot for the live view, `srl ps`, the metrics and Python."""
+"""The status of a run: one snapshot for the live view, `srl ps`, the metrics and Python; and sinks of its metrics."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -152,3 +155,12 @@ class RunStatus(msgspec.Struct, frozen=True):
         """The evaluation of the first policy that learns (the only one, unless the run has several)."""
         found = [policy.evaluation for policy in self.policies.values() if policy.learning]
         return found[0] if found else None
+
+
+class MetricSink(Protocol):
+    """A destination of metrics. `--sinks package.module:NAME` names a function that returns one for a run directory."""
+
+    def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
+        """Write the metrics of one moment; called from one thread. `wall`: seconds since 1970."""
+
+    def close(self) -> None: ...

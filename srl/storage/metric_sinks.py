@@ -12,23 +12,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
 
+from srl.api.status import MetricSink
 from srl.base.clock import Clock, SystemClock
 from srl.base.files import explain_os_error
 
 logger = logging.getLogger(__name__)
 
 
-class Sink(Protocol):
-    """A destination of metrics. A sink that is used by a run writes one record at a time, from one thread."""
-
-    def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
-        """Write the metrics of one moment; other processes can read them when this returns."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class NamedSink(Sink, Protocol):
+class NamedSink(MetricSink, Protocol):
     """A sink with a name and a hint for the warning about its failure."""
 
     name: str

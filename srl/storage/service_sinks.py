@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from srl.api.status import MetricSink
 from srl.base.errors import nearest
 from srl.base.object_names import load_object
 from srl.storage.curves import flat_options
-from srl.storage.metric_sinks import JsonLinesSink, MetricSinks, NamedSink, Sink, TensorboardSink
+from srl.storage.metric_sinks import JsonLinesSink, MetricSinks, NamedSink, TensorboardSink
 from srl.storage.run_directory import RunDirectory
 
 CLOSE_SECONDS = 20.0
@@ -46,7 +47,7 @@ def check_sinks(names: Sequence[str]) -> None:
 
 def sinks_of(run: RunDirectory, names: Sequence[str] = ("tensorboard",), **options: Any) -> MetricSinks:
     """Return the sinks with these names and metrics.jsonl, which every run has."""
-    kinds: dict[str, Callable[[RunDirectory], Sink]] = {"wandb": WandbSink, "mlflow": MlflowSink}
+    kinds: dict[str, Callable[[RunDirectory], MetricSink]] = {"wandb": WandbSink, "mlflow": MlflowSink}
     sinks: list[NamedSink] = [JsonLinesSink(run.metrics)]
     for name in names:
         if name == "tensorboard":
@@ -65,7 +66,7 @@ class BackgroundSink:
     """
 
     def __init__(
-        self, make: Callable[[], Sink], name: str, hint: str = "", close_seconds: float = CLOSE_SECONDS
+        self, make: Callable[[], MetricSink], name: str, hint: str = "", close_seconds: float = CLOSE_SECONDS
     ) -> None:
         self.name, self.hint = name, hint
         self._make = make
@@ -99,7 +100,7 @@ class BackgroundSink:
             raise self._error
 
     def _work(self) -> None:
-        sink: Sink | None = None
+        sink: MetricSink | None = None
         while (record := self._pending.get()) is not None:
             try:
                 sink = self._make() if sink is None else sink
