@@ -66,6 +66,7 @@ EXCEPTIONS = {
 # Protocols outside of srl/api: each is used inside of one package only, or cannot be there for the reason given.
 LOCAL_PROTOCOLS = {
     "base.clock:Clock": "the foundation below srl.api uses it",
+    "controller.control_socket:Controllable": "the part of the controller that the control socket uses",
     "networks.distributions.discrete:Distribution": "needs torch",
     "networks.initialize:Layer": "needs torch",
     "networks.memory.recurrent:Memory": "needs torch",
