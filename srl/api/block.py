@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from srl.base.tree import Array, ArraySpec, Tree, TreeSpec, from_leaves, leaves
+from srl.base.shared_memory import Memory
+from srl.base.tree import Array, ArraySpec, TreeSpec, leaves
 
 ALIGNMENT = 64
 """Arrays start at cache lines, so that two workers never write into the same line."""
@@ -50,6 +51,7 @@ class BlockSpec:
 
 
 def aligned(nbytes: int) -> int:
+    """Return the number of bytes rounded up to a multiple of the alignment."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
@@ -79,7 +81,27 @@ class Block:
     def _below(self, root: str) -> dict[str, Array]:
         return {p.partition("/")[2]: a for p, a in self.arrays.items() if p.partition("/")[0] == root}
 
-    def tree(self) -> Mapping[str, Tree]:
-        """Return the arrays as a tree: `observation`, `decision`, `reward`, ..."""
-        nested: Mapping[str, Tree] = from_leaves(self.arrays)
-        return nested
+
+class BlockMemory:
+    """Blocks of one layout in one shared memory. The producer owns it; other workers of the host map it."""
+
+    def __init__(self, spec: BlockSpec, memory: Memory) -> None:
+        self.spec = spec
+        self.memory = memory
+        self.blocks = [self._block(index) for index in range(memory.nbytes // spec.nbytes)]
+
+    @classmethod
+    def create(cls, name: str, spec: BlockSpec, num_blocks: int) -> BlockMemory:
+        return cls(spec, Memory.create(name, spec.nbytes * num_blocks))
+
+    def _block(self, index: int) -> Block:
+        offset = index * self.spec.nbytes
+        arrays: dict[str, Array] = {}
+        for path, spec in self.spec.arrays():
+            shape = (self.spec.rows, self.spec.lanes, *spec.shape)
+            arrays[path] = self.memory.array(offset, shape, spec.dtype)
+            offset += aligned(arrays[path].nbytes)
+        return Block(index, arrays)
+
+    def close(self) -> None:
+        self.memory.close()

@@ -1,13 +1,19 @@
-"""The two kinds of edge: a push stream carries full blocks to trainers, a request stream carries rows to policies."""
+"""The two kinds of edge: a push stream carries full blocks to trainers, a request stream carries rows to policies.
+
+No method here blocks. `state` and `restore` serve exact resume, which only runs in one thread support: an end of a
+stream is restored in a new run of the same shape, before any worker polls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-from srl.api.block import Block
+from srl.api.block import Block, BlockMemory
+from srl.api.policy import Policy
 from srl.api.status import StreamStatus
+from srl.base.state import State
 from srl.base.tree import Array
 
 
@@ -23,32 +29,50 @@ class StreamEnd:
     """`inline`: both ends are in one worker. `host`: shared memory on one host, TCP between hosts. `tcp`: TCP only."""
 
 
+class ResumableEnd(Protocol):
+    """The part of the contract that all ends of streams share."""
+
+    def state(self) -> State:
+        """Return everything under way here, unread messages included. Raises NotResumable if the run has processes."""
+
+    def restore(self, state: State) -> bool:
+        """Continue from the state of another end. False: a peer is not connected yet; poll nothing and call again."""
+
+
 @dataclass
 class OpenBlock:
-    """A block that its producer fills. `min_version` is the oldest policy version that may decide in it.
-
-    `alive` turns false when all consumers that admitted it are gone: give it back with `discard`.
-    """
+    """A block that its producer fills."""
 
     block: Block
     min_version: int
+    """The oldest policy version that may decide in it."""
     tickets: dict[str, int]
-    """The admission of each consumer that will get it, by the consumer's name: one, but for a broadcast."""
+    """Admission ticket of each consumer that will get it, by the consumer's name: one, except in a broadcast."""
     alive: bool = True
+    """False when all consumers that admitted it are gone: give it back with `discard`."""
 
 
 @runtime_checkable
-class PushProducer(Protocol):
-    """Where blocks come from. Nothing here blocks."""
+class PushProducer(ResumableEnd, Protocol):
+    """The end of a push stream that fills blocks."""
+
+    memory: BlockMemory
+    """All blocks of this producer. A request client uses the same memory, so that rows are not copied."""
 
     def poll(self) -> None:
-        """Take in what consumers sent: admissions, blocks given back, departures."""
+        """Process what consumers sent: admissions, released blocks, departures."""
 
     def open(self) -> OpenBlock | None:
-        """A free block that may be filled now, or None: no consumer, no room, or the staleness bound says wait."""
+        """Return a free block that may be filled now, or None: no consumer, no room, or the staleness bound."""
+
+    def open_blocks(self) -> Mapping[int, OpenBlock]:
+        """Return the blocks that are open now, by their index: how a restored actor finds those it was filling."""
+
+    def scratch_block(self) -> Block:
+        """Return a block that is never posted, for rows that need a decision but are not recorded."""
 
     def post(self, opened: OpenBlock) -> None:
-        """Hand a full block over; the producer must not touch it afterwards."""
+        """Send a full block to its consumers; the producer must not touch it afterwards."""
 
     def discard(self, opened: OpenBlock) -> None:
         """Give an unfinished block and its admission back."""
@@ -64,9 +88,10 @@ class PostedBlock:
     sequence: int
     ticket: int
     oldest_version: int
+    """The oldest version that decided in it, without the last row, which only bootstraps."""
     block: Block
     incarnation: int = 0
-    """Of the producer: with its name and the sequence number no other block is called the same."""
+    """Incarnation of the producer. With its name and the sequence number it identifies the block."""
 
     @property
     def label(self) -> str:
@@ -74,20 +99,25 @@ class PostedBlock:
 
 
 @runtime_checkable
-class PushConsumer(Protocol):
-    """Where blocks go. Nothing here blocks."""
+class PushConsumer(ResumableEnd, Protocol):
+    """The end of a push stream that takes batches of blocks."""
 
-    def poll(self) -> None: ...
+    @property
+    def waits_for_late_block(self) -> bool:
+        """Whether `take` holds a complete batch back for a late block: poll again soon, even if nothing arrives."""
+
+    def poll(self) -> None:
+        """Process what producers sent, and admit blocks."""
 
     def take(self, update: int) -> list[PostedBlock] | None:
-        """The blocks for update number `update`, oldest admission first, or None until all are here. None of them is
-        older than the stream's bound allows for that update."""
+        """Return the blocks for update number `update`, oldest admission first, or None until all have arrived. No
+        block is older than the stream's bound allows for that update."""
 
     def release(self, blocks: Sequence[PostedBlock]) -> None:
         """Give blocks back to their producers."""
 
     def advance(self, version: int) -> None:
-        """Parameters of this version are published: admit what the staleness bound allows now."""
+        """Admit what the staleness bound allows now that parameters of this version are published."""
 
     def status(self) -> StreamStatus: ...
 
@@ -102,50 +132,55 @@ class Cell(NamedTuple):
 
 
 @runtime_checkable
-class RequestClient(Protocol):
-    """Asks for decisions. Observations lie in the cells already; decisions and versions are written beside them."""
+class RequestClient(ResumableEnd, Protocol):
+    """The end of a request stream that asks for decisions. Observations are in the cells already; decisions and
+    versions are written beside them."""
 
     def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> bool:
-        """Ask; parameters older than `min_version` may not answer. True if the answer is there already; otherwise
-        `poll` will name the tag."""
+        """Ask for decisions; parameters older than `min_version` may not answer. True if the cells are decided on
+        return; otherwise `poll` will return the tag."""
+
+    def local_policy(self, min_version: int) -> Policy | None:
+        """Return the policy if it runs in this process and has parameters of `min_version` or newer, else None. The
+        caller may then decide with it directly instead of posting cells."""
 
     def flush(self) -> None:
-        """Send what was queued."""
+        """Send queued requests."""
 
     def poll(self) -> list[int]:
-        """Tags of the requests answered since the last call."""
+        """Return the tags of the requests answered since the last call."""
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server gives back for one batch: decisions [B, ...] by path, in the order of the batch's lanes."""
+    """Decisions [B, ...] by block path for one batch, in the order of its lanes."""
 
     decision: dict[str, Array]
     version: int
 
 
 @runtime_checkable
-class RequestServer(Protocol):
+class RequestServer(ResumableEnd, Protocol):
+    """The end of a request stream that answers. It counts batches and lanes in the worker's meter."""
+
     def poll(self, version: int | None) -> RequestBatch | None:
-        """Everything that waits, as one batch, as far as parameters of `version` may answer it. With None requests
-        are only taken in, to be answered later."""
+        """Return all waiting requests that parameters of `version` may answer, as one batch. With None, only receive
+        requests, to be answered later."""
 
     def reply(self, batch: RequestBatch, answer: Answer) -> None: ...
-
-    def status(self) -> StreamStatus: ...
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class RequestBatch:
-    """Lanes of many clients. `observation` has one array [B, ...] for each path; they are the server's own."""
+    """Lanes of many clients. `observation` has one array [B, ...] for each path; the server owns them."""
 
     observation: dict[str, Array]
     first: Array  # [B]
-    origins: tuple[object, ...]
-    """Whom to answer; belongs to the server that made the batch."""
+    requests: tuple[object, ...]
+    """The requests in this batch, in the form of the server that made it."""
     state: dict[str, Array] = field(default_factory=dict)
-    """What a recurrent policy remembers of these lanes, in the same way; void where `first`."""
+    """Memory of a recurrent policy, in the same way; void where `first`."""

@@ -1,46 +1,43 @@
-"""Staleness kept by admission: who may start a block now, so that no data is made only to be thrown away."""
+"""Admission: the consumer decides when a block may be started, so that no data is produced only to be dropped."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
 class Admission:
-    """Tickets for blocks. A block that is admitted as the n-th will be used by update ``n // batch_blocks``.
+    """Tickets for blocks. The block with the n-th ticket will be used by update ``n // batch_blocks``.
 
-    It is admitted once the policy is at most `max_lag` versions older than the one that update will find. With
-    ``max_lag=0`` that means: exactly one batch is made by each version, and nothing while an update runs.
-    `max_lag=None` admits everything; then only room bounds the producers.
+    It is admitted once the policy is at most `max_lag` versions older than the version which that update will find.
+    With ``max_lag=0``, each version makes exactly one batch, and nothing is produced during an update.
+    ``max_lag=None`` admits everything; then only memory bounds the producers.
     """
 
     batch_blocks: int
     max_lag: int | None
     pauses: bool = True
-    """False: producers never wait for a version; what has become too old when it is used is thrown away instead."""
+    """False: producers never wait for a version; a block that is too old when it would be used is dropped instead."""
     version: int = 0
     """Updates done; the version that policies decide with."""
-    used: int = 0
-    """Blocks handed to updates (counted in whole batches, so that it may start anywhere)."""
+    used: int = field(init=False)
+    """Blocks used by updates (counted in whole batches, so that it may start anywhere)."""
     queued: int = 0
-    """Admitted and here, not yet used."""
+    """Blocks that have arrived and are not used yet."""
     granted: dict[int, int] = field(default_factory=dict)
     """Tickets of blocks that are being filled, and the oldest version that may decide in each."""
     _next_ticket: int = 0
 
-    def restart(self, version: int) -> None:
-        """Go on after `version` updates, with nothing under way."""
-        self.version = version
-        self.used = version * self.batch_blocks
-        self.queued = 0
-        self.granted.clear()
+    def __post_init__(self) -> None:
+        self.used = self.version * self.batch_blocks
 
     def grant(self) -> tuple[int, int] | None:
-        """A ticket and the oldest version that may decide in its block, or None: wait for the next update."""
-        place = self.used + self.queued + len(self.granted)
+        """Return a ticket and the oldest version that may decide in its block, or None: wait for the next update."""
+        position = self.used + self.queued + len(self.granted)
         oldest = 0
         if self.max_lag is not None and self.pauses:
-            update = place // self.batch_blocks
+            update = position // self.batch_blocks
             oldest = max(0, update - self.max_lag)
             if oldest > self.version:
                 return None
@@ -50,7 +47,7 @@ class Admission:
         return ticket, oldest
 
     def arrived(self, ticket: int) -> bool:
-        """The block of a ticket is here. False if the ticket is unknown: a block of a former life."""
+        """Count the block of a ticket. False if the ticket is unknown."""
         if ticket not in self.granted:
             return False
         del self.granted[ticket]
@@ -58,11 +55,11 @@ class Admission:
         return True
 
     def returned(self, ticket: int) -> None:
-        """A ticket came back unused, or its holder died."""
+        """Cancel a ticket that came back unused or whose producer died."""
         self.granted.pop(ticket, None)
 
     def dropped(self) -> None:
-        """A block that was here is thrown away."""
+        """Discount a block that had arrived and is dropped."""
         self.queued -= 1
 
     def consumed(self, num_blocks: int) -> None:
@@ -70,11 +67,18 @@ class Admission:
         self.used += num_blocks
 
     def stale(self, oldest_version: int, update: int) -> bool:
-        """Would using it in update number `update` break the bound?"""
+        """Whether using a block in update number `update` would break the bound."""
         return self.max_lag is not None and update - oldest_version > self.max_lag
 
     def endangered(self, update: int) -> int:
-        """Blocks that are being filled, and may be good for this update, but not for the next."""
+        """Return the number of blocks being filled that may be used by this update, but not by the next."""
         if not self.pauses or self.max_lag is None:
             return 0
         return sum(oldest == update - self.max_lag for oldest in self.granted.values())
+
+    def state(self) -> list[Any]:
+        return [self.version, self.used, self.queued, list(self.granted.items()), self._next_ticket]
+
+    def restore(self, state: list[Any]) -> None:
+        self.version, self.used, self.queued, granted, self._next_ticket = state
+        self.granted = dict(granted)

@@ -15,32 +15,32 @@ from srl.streams.routes import RouteName
 
 @dataclass(frozen=True)
 class PushStream:
-    """An edge from actors to trainers. Both ends are made from this one description."""
+    """An edge from actors to trainers. Both ends are made from this description."""
 
     name: str
     spec: BlockSpec
     batch_blocks: int
     """Blocks that one consumer takes for one update."""
     capacity: int = 2
-    """Full blocks that may wait, for each producer; never less than one producer alone needs to complete a batch. Of a
-    broadcast: what the other groups may keep, beside what the described one needs."""
+    """Full blocks of one producer that may wait; never fewer than one producer alone needs to complete a batch. In a
+    broadcast: what the taps may keep, beside what the described group needs."""
     full: Literal["block", "drop_oldest"] = "block"
-    """When they wait: producers pause, or the oldest blocks give way."""
+    """Rule for a full stream: producers pause, or the oldest blocks are dropped."""
     max_lag: int | None = 1
     """Policy versions by which a sample may be behind the update that uses it; None: any."""
     remote: bool = False
-    """Reach consumers over TCP, as if they were on another host."""
+    """Whether to reach consumers over TCP, as if they were on another host."""
     consumers: int = 1
-    """How many there are. Each waits for a whole batch, so a producer needs room for one batch of each."""
+    """Number of consumers. Each waits for a whole batch, so a producer needs room for one batch of each."""
     route: RouteName = "balanced"
-    """Whom a block goes to: one of all consumers, or (`broadcast`) one of every group of workers that consumes. The
-    description is that of one group, the trainers; the others' ends are made from a `tap` of it."""
+    """Consumers that get a block: one of all (`balanced`), or one of every group of workers that consumes
+    (`broadcast`). The description is that of one group, the trainers; other groups use a `tap` of it."""
 
     def __post_init__(self) -> None:
         if self.batch_blocks < 1 or self.capacity < 1 or self.consumers < 1:
             raise ValueError(
-                f"stream {self.name}: batch_blocks, capacity and consumers are at least 1, found {self.batch_blocks}, "
-                f"{self.capacity} and {self.consumers}"
+                f"stream {self.name}: batch_blocks, capacity and consumers must be at least 1, found "
+                f"{self.batch_blocks}, {self.capacity} and {self.consumers}"
             )
 
     @property
@@ -54,8 +54,9 @@ class PushStream:
 
     @property
     def room(self) -> int:
-        """Full blocks that a producer has memory for. In a broadcast every group but one may hold others back as far
-        as the capacity goes; then there is still a batch for that one, so that they never wait for each other."""
+        """Full blocks that a producer has memory for. In a broadcast, the taps may hold as many blocks as the capacity
+        allows; the room for a batch of the described group comes on top, so that the groups never wait for each
+        other."""
         batch = self.batch_blocks * self.consumers
         return batch + self.capacity if self.route == "broadcast" else max(self.capacity, batch)
 
@@ -69,12 +70,12 @@ class PushStream:
         full: Literal["block", "drop_oldest"] = "block",
         max_lag: int | None = None,
     ) -> PushStream:
-        """The same blocks for another group of workers, by rules of its own: how many at once, how many more may wait,
-        who gives way if it is slow (the producers, or its oldest blocks), and how old they may be.
+        """Return the same stream for another group of workers, with its own rules: blocks at once, blocks that may
+        wait, the rule when it is slow (producers pause, or it misses its oldest blocks), and the maximum age.
 
-        What all taps keep together, waiting and taken, has to fit into the capacity of the stream."""
+        The blocks that all taps keep together, waiting and taken, must fit into the capacity of the stream."""
         if self.route != "broadcast":
-            raise ValueError(f"stream {self.name}: only a broadcast has taps; say route='broadcast' at both its ends")
+            raise ValueError(f"stream {self.name}: only a broadcast has taps; set route='broadcast' at both its ends")
         waiting = self.capacity - batch_blocks if capacity is None else capacity
         if batch_blocks < 1 or waiting < 1 or batch_blocks + waiting > self.capacity:
             raise ValueError(
@@ -83,9 +84,10 @@ class PushStream:
             )
         return replace(self, batch_blocks=batch_blocks, capacity=waiting, full=full, max_lag=max_lag, consumers=1)
 
-    def producer(self, context: Context, num_open: int, num_spare: int = 0) -> Producer:
-        """The end that fills up to `num_open` blocks at the same time. Spare blocks are never posted."""
-        return Producer(self, context, num_open, num_spare)
+    def producer(self, context: Context, num_open: int, num_scratch: int = 0) -> Producer:
+        """Return an end that fills up to `num_open` blocks at the same time. Scratch blocks are never posted."""
+        return Producer(self, context, num_open, num_scratch)
 
-    def consumer(self, context: Context) -> Consumer:
-        return Consumer(self, context)
+    def consumer(self, context: Context, version: int = 0) -> Consumer:
+        """Return an end that takes batches, the first one for update number `version`."""
+        return Consumer(self, context, version)

@@ -1,51 +1,54 @@
-"""The consumer's end of a push stream: admits blocks, collects batches, gives the blocks back."""
+"""The consumer's end of a push stream: admits blocks, collects batches, and gives the blocks back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from srl.api.block import Block
+from srl.api.block import Block, BlockMemory
 from srl.api.status import StreamStatus
 from srl.api.streams import PostedBlock
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Context
+from srl.base.state import State, pack, unpack
 from srl.streams.admission import Admission
-from srl.streams.arena import Arena
-from srl.streams.push_messages import Decline, Grant, Messages, Offer, Post, Release, Terms, Want
+from srl.streams.messages import AttachProducer, Decline, Grant, Post, PushMessage, Release, Terms, Want
+from srl.streams.peers import receive_attach, restore_unread, unread_messages
 
 if TYPE_CHECKING:
     from srl.streams.push import PushStream
 
-PATIENCE_POLLS = 8
-"""Polls for which a complete batch waits for a block that was admitted earlier, and would be too old for the next."""
+LATE_BLOCK_POLLS = 8
+"""Polls for which a complete batch waits for a block that was admitted earlier and would be too old for the next."""
 
 
-class _Source:
-    """A consumer's view of one producer."""
+class _ProducerLink:
+    """A consumer's connection to one producer."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.producer = channel.peer
         self.incarnation = 0
-        self.arena: Arena | None = None
+        self.memory: BlockMemory | None = None
         self.wanted = 0
         self.tickets: set[int] = set()
         self.last_sequence = 0
 
 
 class Consumer:
-    def __init__(self, stream: PushStream, context: Context) -> None:
+    """Implements :class:`srl.api.streams.PushConsumer`. `version` is the number of updates done before."""
+
+    def __init__(self, stream: PushStream, context: Context, version: int = 0) -> None:
         self._stream = stream
         self._context = context
-        self._listener = context.listen(f"{stream.prefix}{context.place.name}", Messages, remote=stream.remote)
+        self._listener = context.listen(f"{stream.prefix}{context.place.name}", PushMessage, remote=stream.remote)
         context.wake_on(self._listener)
-        self.admission = Admission(stream.batch_blocks, stream.max_lag, pauses=stream.full == "block")
-        self._sources: list[_Source] = []
-        self._queue: list[tuple[PostedBlock, _Source]] = []
-        self._turn = context.place.index  # each consumer begins with another producer
-        self._held: dict[int, _Source] = {}
-        self._waited = 0  # polls of the present batch, since it was complete
+        self._admission = Admission(stream.batch_blocks, stream.max_lag, pauses=stream.full == "block", version=version)
+        self._links: list[_ProducerLink] = []
+        self._queue: list[tuple[PostedBlock, _ProducerLink]] = []
+        self._turn = context.place.index  # each consumer starts with another producer
+        self._taken: dict[int, _ProducerLink] = {}
+        self._waited = 0  # polls since the present batch was complete
         self._posted = 0
         self._consumed = 0
         self._dropped = 0
@@ -53,13 +56,13 @@ class Consumer:
     def poll(self) -> None:
         while (channel := self._listener.accept()) is not None:
             self._accept(channel)
-        for source in list(self._sources):
+        for link in list(self._links):
             try:
-                while (received := source.channel.receive()) is not None:
-                    self._handle(source, *received)
-                source.channel.flush()
+                while (received := link.channel.receive()) is not None:
+                    self._handle(link, *received)
+                link.channel.flush()
             except ChannelClosed:
-                self._lose(source)
+                self._lose(link)
         self._grant()
 
     def _accept(self, channel: Channel) -> None:
@@ -70,82 +73,85 @@ class Consumer:
             except ChannelClosed:
                 channel.close()
                 return
-        self._sources.append(_Source(channel))
+        self._links.append(_ProducerLink(channel))
 
-    def _handle(self, source: _Source, message: Any, arrays: list[Any], memory: Any) -> None:
+    def _handle(self, link: _ProducerLink, message: Any, arrays: list[Any], memory: Any) -> None:
         if isinstance(message, Want):
-            source.wanted += message.count
-        elif isinstance(message, Offer):
-            source.producer, source.incarnation = message.producer, message.incarnation
-            if memory is not None:
-                source.arena = Arena(self._stream.spec, memory)
-                memory.close()
+            link.wanted += message.count
+        elif isinstance(message, AttachProducer):
+            self._attach(link, message, memory)
         elif isinstance(message, Decline):
-            source.tickets.discard(message.ticket)
-            self.admission.returned(message.ticket)
+            link.tickets.discard(message.ticket)
+            self._admission.returned(message.ticket)
         elif isinstance(message, Post):
-            self._arrive(source, message, arrays)
+            self._arrive(link, message, arrays)
 
-    def _arrive(self, source: _Source, message: Post, arrays: list[Any]) -> None:
-        if message.sequence <= source.last_sequence or message.ticket not in source.tickets:
-            raise ChannelClosed(f"{source.producer} posted a block twice, or one that was never admitted")
-        block = self._block(source, message, arrays)
-        source.last_sequence = message.sequence
-        source.tickets.remove(message.ticket)
-        self.admission.arrived(message.ticket)
-        posted = PostedBlock(
-            source.producer, message.sequence, message.ticket, message.oldest_version, block, source.incarnation
-        )
-        self._queue.append((posted, source))
+    def _attach(self, link: _ProducerLink, message: AttachProducer, memory: Any) -> None:
+        link.producer, link.incarnation = message.producer, message.incarnation
+        if memory is not None:
+            link.memory = BlockMemory(self._stream.spec, memory)
+            memory.close()
+
+    def _arrive(self, link: _ProducerLink, message: Post, arrays: list[Any]) -> None:
+        if message.sequence <= link.last_sequence or message.ticket not in link.tickets:
+            raise ChannelClosed(f"{link.producer} posted a block twice, or one that was never admitted")
+        block = self._block(link, message, arrays)
+        link.last_sequence = message.sequence
+        link.tickets.remove(message.ticket)
+        self._admission.arrived(message.ticket)
+        oldest = int(block.version[:-1].min())
+        posted = PostedBlock(link.producer, message.sequence, message.ticket, oldest, block, link.incarnation)
+        self._queue.append((posted, link))
         self._posted += 1
-        if self._stream.full == "drop_oldest" and len(self._queue) > self._stream.capacity * len(self._sources):
+        if self._stream.full == "drop_oldest" and len(self._queue) > self._stream.capacity * len(self._links):
             self._drop(min(self._queue, key=lambda item: item[0].ticket))
 
-    def _block(self, source: _Source, message: Post, arrays: list[Any]) -> Block:
-        if source.arena is not None:
-            if not 0 <= message.block < source.arena.num_blocks:
-                raise ChannelClosed(f"{source.producer} posted block {message.block}, which it does not have")
-            return source.arena.blocks[message.block]
+    def _block(self, link: _ProducerLink, message: Post, arrays: list[Any]) -> Block:
+        if link.memory is not None:
+            if not 0 <= message.block < len(link.memory.blocks):
+                raise ChannelClosed(f"{link.producer} posted block {message.block}, which it does not have")
+            return link.memory.blocks[message.block]
         spec = self._stream.spec
         named = dict(zip((path for path, _ in spec.arrays()), arrays, strict=False))
         for path, leaf in spec.arrays():
             wanted = (spec.rows, spec.lanes, *leaf.shape)
             if path not in named or named[path].shape != wanted or named[path].dtype.name != leaf.dtype:
-                raise ChannelClosed(f"{source.producer} posted a block without {path} of shape {wanted}")
+                raise ChannelClosed(f"{link.producer} posted a block without {path} of shape {wanted}")
         return Block(message.block, named)
 
     def _grant(self) -> None:
         """Admit blocks, one for each waiting producer in turn."""
-        while waiting := sorted((s for s in self._sources if s.wanted > 0), key=lambda source: source.producer):
-            source = waiting[self._turn % len(waiting)]
-            granted = self.admission.grant()
+        while waiting := sorted((link for link in self._links if link.wanted > 0), key=lambda link: link.producer):
+            link = waiting[self._turn % len(waiting)]
+            granted = self._admission.grant()
             if granted is None:
                 return
             self._turn += 1
             ticket, min_version = granted
-            source.wanted -= 1
-            source.tickets.add(ticket)
+            link.wanted -= 1
+            link.tickets.add(ticket)
             try:
-                source.channel.send(Grant(ticket, min_version))
+                link.channel.send(Grant(ticket, min_version))
             except ChannelClosed:
-                self._lose(source)
+                self._lose(link)
 
-    def _lose(self, source: _Source) -> None:
-        """What a dead producer had posted stays good: we hold its memory. What it was filling is admitted anew."""
-        source.channel.close()
-        if source in self._sources:
-            self._sources.remove(source)
-        while source.tickets:
-            self.admission.returned(source.tickets.pop())
+    def _lose(self, link: _ProducerLink) -> None:
+        """Forget a producer that is gone. The blocks it posted stay valid, because this end maps its memory; the
+        blocks it was filling are admitted again."""
+        link.channel.close()
+        if link in self._links:
+            self._links.remove(link)
+        while link.tickets:
+            self._admission.returned(link.tickets.pop())
 
-    def _drop(self, item: tuple[PostedBlock, _Source]) -> None:
+    def _drop(self, item: tuple[PostedBlock, _ProducerLink]) -> None:
         self._queue.remove(item)
-        self.admission.dropped()
+        self._admission.dropped()
         self._dropped += 1
         self._release(item[0], item[1])
 
     def take(self, update: int) -> list[PostedBlock] | None:
-        for item in [item for item in self._queue if self.admission.stale(item[0].oldest_version, update)]:
+        for item in [item for item in self._queue if self._admission.stale(item[0].oldest_version, update)]:
             self._drop(item)
         wanted = self._stream.batch_blocks
         if len(self._queue) < wanted or self._is_worth_waiting(update):
@@ -154,46 +160,102 @@ class Consumer:
         self._waited = 0
         self._queue.sort(key=lambda item: item[0].ticket)
         taken, self._queue = self._queue[:wanted], self._queue[wanted:]
-        for posted, source in taken:
-            self._held[id(posted)] = source
-        self.admission.consumed(wanted)
+        for posted, link in taken:
+            self._taken[id(posted)] = link
+        self._admission.consumed(wanted)
         self._consumed += wanted
         return [posted for posted, _ in taken]
 
     def _is_worth_waiting(self, update: int) -> bool:
-        """Somebody was overtaken, and his work would be lost. He is waited for until the others have made a whole
-        batch more, and for some polls at most, because he may hang."""
+        """Whether a complete batch should wait for a producer that was overtaken, whose block would be lost. The wait
+        ends when the others have filled one more batch, and after some polls, because the producer may hang."""
         self._waited += 1
-        patient = len(self._queue) < 2 * self._stream.batch_blocks and self._waited <= PATIENCE_POLLS
-        return patient and self.admission.endangered(update) > 0
+        may_wait = len(self._queue) < 2 * self._stream.batch_blocks and self._waited <= LATE_BLOCK_POLLS
+        return may_wait and self._admission.endangered(update) > 0
 
     @property
-    def hesitates(self) -> bool:
-        """A batch is complete and waits for somebody: the next polls should come soon, whatever arrives."""
+    def waits_for_late_block(self) -> bool:
         return self._waited > 0
 
     def release(self, blocks: Sequence[PostedBlock]) -> None:
         for posted in blocks:
-            self._release(posted, self._held.pop(id(posted)))
+            self._release(posted, self._taken.pop(id(posted)))
 
-    def _release(self, posted: PostedBlock, source: _Source) -> None:
-        if source in self._sources:
+    def _release(self, posted: PostedBlock, link: _ProducerLink) -> None:
+        if link in self._links:
             try:
-                source.channel.send(Release(posted.block.index))
+                link.channel.send(Release(posted.block.index))
             except ChannelClosed:
-                self._lose(source)
+                self._lose(link)
 
     def advance(self, version: int) -> None:
-        self.admission.version = version
+        self._admission.version = version
         self._grant()
 
     def status(self) -> StreamStatus:
-        room = max(1, self._stream.capacity * max(1, len(self._sources)))
+        room = max(1, self._stream.capacity * max(1, len(self._links)))
         filled = min(1.0, len(self._queue) / room)
         return StreamStatus(self._stream.name, "push", filled, self._posted, self._consumed, self._dropped)
 
+    def state(self) -> State:
+        links = [
+            {
+                "producer": link.producer,
+                "wanted": link.wanted,
+                "tickets": sorted(link.tickets),
+                "last_sequence": link.last_sequence,
+                "unread": unread_messages(link.channel),
+            }
+            for link in self._links
+        ]
+        queue = [
+            [p.producer, p.sequence, p.ticket, p.oldest_version, p.block.index, p.incarnation] for p, _ in self._queue
+        ]
+        facts = {
+            "links": links,
+            "queue": queue,
+            "turn": self._turn,
+            "waited": self._waited,
+            "counts": [self._posted, self._consumed, self._dropped],
+            "admission": self._admission.state(),
+        }
+        return {"facts": pack(facts)}
+
+    def restore(self, state: State) -> bool:
+        facts = unpack(state["facts"])
+        self._accept_attached()
+        present = {link.producer: link for link in self._links if link.memory is not None}
+        if not {saved["producer"] for saved in facts["links"]} <= set(present):
+            return False
+        for saved in facts["links"]:
+            link = present[saved["producer"]]
+            link.wanted, link.last_sequence = saved["wanted"], saved["last_sequence"]
+            link.tickets = set(saved["tickets"])
+            restore_unread(link.channel, saved["unread"])
+        self._links = [present[saved["producer"]] for saved in facts["links"]]
+        self._queue = []
+        for producer, sequence, ticket, oldest, index, incarnation in facts["queue"]:
+            link = present[producer]
+            assert link.memory is not None
+            block = link.memory.blocks[index]
+            self._queue.append((PostedBlock(producer, sequence, ticket, oldest, block, incarnation), link))
+        self._turn, self._waited = facts["turn"], facts["waited"]
+        self._posted, self._consumed, self._dropped = facts["counts"]
+        self._admission.restore(facts["admission"])
+        return True
+
+    def _accept_attached(self) -> None:
+        """Accept producers and their memory, and nothing else."""
+        while (channel := self._listener.accept()) is not None:
+            self._context.wake_on(channel)
+            self._links.append(_ProducerLink(channel))
+        for link in self._links:
+            received = receive_attach(link.channel, AttachProducer)
+            if received is not None:
+                self._attach(link, *received)
+
     def close(self) -> None:
-        for source in self._sources:
-            source.channel.close()
-        self._sources.clear()
+        for link in self._links:
+            link.channel.close()
+        self._links.clear()
         self._listener.close()

@@ -1,47 +1,50 @@
-"""The producer's end of a push stream: owns the memory of the blocks, fills what consumers have admitted."""
+"""The producer's end of a push stream: owns the memory of the blocks and fills those that consumers have admitted."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from srl.api.block import Block
+from srl.api.block import Block, BlockMemory
 from srl.api.streams import OpenBlock
 from srl.api.transport import ChannelClosed, Message
 from srl.api.worker import Context
+from srl.base.state import State, pack, part, unpack
 from srl.base.tree import Array
-from srl.streams.arena import Arena
-from srl.streams.connecting import newly_connected
-from srl.streams.push_messages import Decline, Grant, Messages, Offer, Post, Release, Terms, Want
-from srl.streams.routes import ROUTES, Link
+from srl.streams.messages import AttachProducer, Decline, Grant, Post, PushMessage, Release, Terms, Want
+from srl.streams.peers import connect_new_peers, restore_unread, unread_messages
+from srl.streams.routes import ROUTES, ConsumerLink
 
 if TYPE_CHECKING:
     from srl.streams.push import PushStream
 
-AHEAD = 1
-"""Admissions that a producer asks for before it needs them, so that a full block is followed by the next at once."""
-HOLD_POLLS = 64
-"""Polls after which an admission that was not used goes back: its producer may wait for another stream, whose admission
-somebody holds who waits for this one. Counted in polls, not in seconds, so that inline runs repeat."""
+GRANTS_AHEAD = 1
+"""Admissions that a producer asks for before it needs them, so that the next block can follow a full one at once."""
+UNUSED_GRANT_POLLS = 64
+"""Polls after which an unused admission is given back. Its producer may be waiting for another stream, whose admission
+is held by a producer that waits for this one. Counted in polls, not in seconds, so that inline runs repeat."""
 
 
 class Producer:
-    def __init__(self, stream: PushStream, context: Context, num_open: int, num_spare: int = 0) -> None:
+    """Implements :class:`srl.api.streams.PushProducer`."""
+
+    def __init__(self, stream: PushStream, context: Context, num_open: int, num_scratch: int = 0) -> None:
         self._stream = stream
         self._context = context
         self._num_open = num_open
-        self._num_spare = num_spare
+        self._num_scratch = num_scratch
         self._choose = ROUTES[stream.route]
-        self._shares = stream.route == "broadcast"  # a block may be with several consumers
-        self.arena = Arena.create(stream.name, stream.spec, num_open + stream.room + num_spare)
-        self._offer = Offer(context.place.name, self.arena.num_blocks, context.place.incarnation)
-        self._free = deque(range(self.arena.num_blocks))  # the block used last comes first: it is still in the cache
-        self._links: dict[str, Link] = {}
+        self._shares = stream.route == "broadcast"  # several consumers may hold a block
+        self.memory = BlockMemory.create(stream.name, stream.spec, num_open + stream.room + num_scratch)
+        num_blocks = len(self.memory.blocks)
+        self._attach = AttachProducer(context.place.name, num_blocks, context.place.incarnation)
+        self._free = deque(range(num_blocks))  # the block used last comes first: it is still in the cache
+        self._links: dict[str, ConsumerLink] = {}
         self._open: dict[int, OpenBlock] = {}
         self._sequence = 0
         self.num_lost = 0
-        """Full blocks that a consumer took down with it."""
+        """Full blocks that were lost with a consumer that died."""
 
     def poll(self) -> None:
         self._connect()
@@ -54,49 +57,49 @@ class Producer:
                         link.grants.append(message)
                     elif isinstance(message, Release):
                         if message.block not in link.posted:
-                            raise ChannelClosed(f"{link.name} gave back block {message.block}, which it did not have")
+                            raise ChannelClosed(f"{link.name} released block {message.block}, which it did not hold")
                         link.posted.remove(message.block)
-                        if not (self._shares and self._is_held(message.block)):
+                        if not (self._shares and self._is_posted(message.block)):
                             self._free.appendleft(message.block)
                     elif isinstance(message, Terms):
                         link.terms = message
-                self._give_back_unused(link)
+                self._decline_unused(link)
                 link.channel.flush()
             except ChannelClosed:
                 self._lose(link)
         self._ask()
 
-    def _give_back_unused(self, link: Link) -> None:
-        link.num_held = link.num_held + 1 if link.grants else 0
-        if link.num_held > HOLD_POLLS:
-            link.num_held = 0
+    def _decline_unused(self, link: ConsumerLink) -> None:
+        link.polls_unused = link.polls_unused + 1 if link.grants else 0
+        if link.polls_unused > UNUSED_GRANT_POLLS:
+            link.polls_unused = 0
             link.channel.send(Decline(link.grants.popleft().ticket))
 
     def _connect(self) -> None:
         stream = self._stream
-        for name, channel in newly_connected(
-            self._context, stream.prefix, stream.remote, self._links, Messages, self._offer, self.arena
+        for name, channel in connect_new_peers(
+            self._context, stream.prefix, stream.remote, self._links, PushMessage, self._attach, self.memory
         ):
-            self._links[name] = Link(name, channel)
+            self._links[name] = ConsumerLink(name, channel)
 
     def _ask(self) -> None:
-        """Keep every consumer informed of how many blocks could be started."""
+        """Ask every consumer to admit as many blocks as could be started."""
         for link in list(self._links.values()):
-            missing = self._num_open + AHEAD - len(self._open) - len(link.grants) - link.wanted
+            missing = self._num_open + GRANTS_AHEAD - len(self._open) - len(link.grants) - link.wanted
             if missing > 0:
                 link.wanted += missing
                 self._send(link, Want(missing))
 
-    def _lose(self, link: Link) -> None:
+    def _lose(self, link: ConsumerLink) -> None:
         link.channel.close()
         del self._links[link.name]
         self.num_lost += len(link.posted)
-        self._free.extend(index for index in link.posted if not self._is_held(index))
+        self._free.extend(index for index in link.posted if not self._is_posted(index))
         for opened in self._open.values():
             if opened.tickets.pop(link.name, None) is not None and not opened.tickets:
                 opened.alive = False
 
-    def _is_held(self, index: int) -> bool:
+    def _is_posted(self, index: int) -> bool:
         return any(index in link.posted for link in self._links.values())
 
     def open(self) -> OpenBlock | None:
@@ -108,19 +111,21 @@ class Producer:
         min_version, tickets = 0, {}
         for link in links:
             grant = link.grants.popleft()
-            link.num_held = 0
+            link.polls_unused = 0
             min_version = max(min_version, grant.min_version)
             tickets[link.name] = grant.ticket
         index = self._free.popleft()
-        opened = self._open[index] = OpenBlock(self.arena.blocks[index], min_version, tickets)
+        opened = self._open[index] = OpenBlock(self.memory.blocks[index], min_version, tickets)
         return opened
 
-    def spare(self) -> Block:
-        """A block to write into without recording; it stays with whoever asked."""
-        if self._num_spare == 0:
-            raise ValueError(f"stream {self._stream.name}: this producer was made with too few spare blocks")
-        self._num_spare -= 1
-        return self.arena.blocks[self._free.pop()]
+    def open_blocks(self) -> Mapping[int, OpenBlock]:
+        return self._open
+
+    def scratch_block(self) -> Block:
+        if self._num_scratch == 0:
+            raise ValueError(f"stream {self._stream.name}: this producer was made with too few scratch blocks")
+        self._num_scratch -= 1
+        return self.memory.blocks[self._free.pop()]
 
     def post(self, opened: OpenBlock) -> None:
         if not opened.alive:
@@ -129,15 +134,14 @@ class Producer:
         index = opened.block.index
         del self._open[index]
         self._sequence += 1
-        oldest = int(opened.block.arrays["version"][:-1].min())
-        # Also over TCP the block counts as posted until it is given back: that is what bounds what waits over there.
-        takers = [link for name in opened.tickets if not (link := self._links[name]).is_full]
-        for link in takers:  # before anything is sent: who turns out to be gone must not free what others get
+        # A block counts as posted until it is released, also over TCP: this bounds what waits at the consumer.
+        receivers = [link for name in opened.tickets if not (link := self._links[name]).is_full]
+        for link in receivers:  # before anything is sent: a consumer that is gone must not free the block of others
             link.posted.add(index)
-        for link in takers:
+        for link in receivers:
             arrays = () if link.channel.shares_memory else tuple(opened.block.arrays.values())
-            self._send(link, Post(index, opened.tickets.pop(link.name), self._sequence, oldest), arrays)
-        if not takers:
+            self._send(link, Post(index, opened.tickets.pop(link.name), self._sequence), arrays)
+        if not receivers:
             self._free.appendleft(index)
         self._decline(opened)
 
@@ -148,18 +152,61 @@ class Producer:
         self._decline(opened)
 
     def _decline(self, opened: OpenBlock) -> None:
-        """Its admissions go back to who gave them and does not get the block."""
+        """Give the admissions back to the consumers that do not get the block."""
         for name, ticket in opened.tickets.items():
             self._send(self._links[name], Decline(ticket))
 
-    def _send(self, link: Link, message: Message, arrays: Sequence[Array] = ()) -> None:
+    def _send(self, link: ConsumerLink, message: Message, arrays: Sequence[Array] = ()) -> None:
         try:
             link.channel.send(message, arrays)
         except ChannelClosed:
             self._lose(link)
 
+    def state(self) -> State:
+        links = {
+            link.name: {
+                "wanted": link.wanted,
+                "grants": [[grant.ticket, grant.min_version] for grant in link.grants],
+                "polls_unused": link.polls_unused,
+                "posted": sorted(link.posted),
+                "terms": None if link.terms is None else [link.terms.waited_for, link.terms.room],
+                "unread": unread_messages(link.channel),
+            }
+            for link in self._links.values()
+        }
+        opened = [[o.block.index, o.min_version, o.tickets, o.alive] for o in self._open.values()]
+        facts = {"links": links, "open": opened, "free": list(self._free), "sequence": self._sequence}
+        blocks = {
+            f"block/{block.index}/{path}": array.copy()
+            for block in self.memory.blocks
+            if block.index not in self._free
+            for path, array in block.arrays.items()
+        }
+        return {"facts": pack(facts), **blocks}
+
+    def restore(self, state: State) -> bool:
+        facts = unpack(state["facts"])
+        self._connect()
+        if not set(facts["links"]) <= set(self._links):
+            return False
+        blocks = self.memory.blocks
+        for block in blocks:
+            for path, values in part(state, f"block/{block.index}").items():
+                block.arrays[path][...] = values
+        self._free = deque(facts["free"])
+        self._sequence = facts["sequence"]
+        self._open = {index: OpenBlock(blocks[index], *rest) for index, *rest in facts["open"]}
+        for name, saved in facts["links"].items():
+            link = self._links[name]
+            link.wanted, link.polls_unused = saved["wanted"], saved["polls_unused"]
+            link.grants = deque(Grant(*grant) for grant in saved["grants"])
+            link.posted = set(saved["posted"])
+            link.terms = None if saved["terms"] is None else Terms(*saved["terms"])
+            restore_unread(link.channel, saved["unread"])
+        return True
+
     def close(self) -> None:
         for link in self._links.values():
             link.channel.close()
         self._links.clear()
-        self.arena.close()
+        self.memory.close()

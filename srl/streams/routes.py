@@ -1,4 +1,4 @@
-"""Routes: who gets a producer's next block, by what is known of its consumers."""
+"""Routes of push streams: which consumers get a producer's next block."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from srl.api.transport import Channel
-from srl.streams.push_messages import Grant, Terms
+from srl.streams.messages import Grant, Terms
 
 RouteName: TypeAlias = Literal["balanced", "broadcast"]
 
 
 @dataclass(eq=False)
-class Link:
-    """A producer's view of one consumer."""
+class ConsumerLink:
+    """A producer's connection to one consumer."""
 
     name: str
-    """Of its endpoint: push/<stream>/<group>/<index>."""
+    """Name of the consumer's endpoint: push/<stream>/<group>/<index>."""
     channel: Channel
     wanted: int = 0
-    """Admissions that it was asked for and has not given yet."""
+    """Admissions that were asked for and not granted yet."""
     grants: deque[Grant] = field(default_factory=deque)
-    """Those that it has given, the oldest first."""
-    num_held: int = 0
+    """Unused admissions, oldest first."""
+    polls_unused: int = 0
     """Polls since the oldest of them could have been used."""
     posted: set[int] = field(default_factory=set)
-    """Blocks that it has and did not give back yet."""
+    """Blocks that the consumer holds."""
     terms: Terms | None = None
-    """How it takes part in a broadcast; until it has said so it gets nothing, and nobody waits for it."""
+    """Terms of its part in a broadcast; until they have arrived it gets no blocks, and no producer waits for it."""
 
     @property
     def group(self) -> str:
@@ -41,23 +41,23 @@ class Link:
 
     @property
     def is_full(self) -> bool:
-        """It would rather miss a block than hold anybody up, and has all that it may keep."""
+        """Whether the consumer misses blocks rather than have producers wait, and holds as many as it may."""
         return self.terms is not None and not self.terms.waited_for and len(self.posted) >= self.terms.room
 
 
-def balanced(links: Iterable[Link]) -> list[Link]:
-    """The consumer that admitted first; nobody without an admission."""
+def balanced(links: Iterable[ConsumerLink]) -> list[ConsumerLink]:
+    """Choose the consumer with the oldest admission; none without an admission."""
     ready = [link for link in links if link.grants]
-    return [min(ready, key=_oldest)] if ready else []
+    return [min(ready, key=_oldest_ticket)] if ready else []
 
 
-def broadcast(links: Iterable[Link]) -> list[Link]:
-    """One consumer of every group. Nobody, if a group that is waited for has not admitted a block."""
-    groups: dict[str, list[Link]] = {}
+def broadcast(links: Iterable[ConsumerLink]) -> list[ConsumerLink]:
+    """Choose one consumer of every group; none if a group that is waited for has not admitted a block."""
+    groups: dict[str, list[ConsumerLink]] = {}
     for link in links:
         if link.terms is not None:
             groups.setdefault(link.group, []).append(link)
-    chosen: list[Link] = []
+    chosen: list[ConsumerLink] = []
     for members in groups.values():
         one = balanced(members)
         if not one and any(member.waited_for for member in members):
@@ -66,8 +66,11 @@ def broadcast(links: Iterable[Link]) -> list[Link]:
     return chosen
 
 
-def _oldest(link: Link) -> int:
+def _oldest_ticket(link: ConsumerLink) -> int:
     return link.grants[0].ticket
 
 
-ROUTES: dict[RouteName, Callable[[Iterable[Link]], list[Link]]] = {"balanced": balanced, "broadcast": broadcast}
+ROUTES: dict[RouteName, Callable[[Iterable[ConsumerLink]], list[ConsumerLink]]] = {
+    "balanced": balanced,
+    "broadcast": broadcast,
+}

@@ -1,4 +1,4 @@
-"""The rows that requests are about: gathered from blocks for a policy, and its decisions written beside them."""
+"""Rows of blocks for requests: gathered as a policy's input, with its decisions written beside them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srl.api.block import STATE, BlockSpec
+from srl.api.block import STATE, BlockMemory, BlockSpec
 from srl.api.streams import Cell
 from srl.base.tree import Array, Tree, from_leaves, leaves
 
@@ -16,7 +16,7 @@ DECISION = "decision"
 
 
 def input_paths(spec: BlockSpec) -> list[str]:
-    """What a policy must see: observations, and what it remembers."""
+    """Return the paths of a policy's input: observations and the policy's memory."""
     return [path for path, _ in spec.arrays() if path.split("/")[0] in (OBSERVATION, STATE)]
 
 
@@ -25,49 +25,48 @@ def decision_paths(spec: BlockSpec) -> list[str]:
 
 
 def without_root(path: str) -> str:
-    """`observation/camera` -> `camera`, `observation` -> ``""``."""
+    """Return `camera` for `observation/camera`, ``""`` for `observation`."""
     return path.partition("/")[2]
 
 
 class Rows(NamedTuple):
-    """What a policy decides on."""
+    """Input of a policy for B lanes."""
 
     observation: dict[str, Array]  # path without root -> [B, ...]
     state: dict[str, Array]  # the same; empty for a policy without memory
     first: Array  # [B]
 
     def arrays(self, paths: Sequence[str]) -> list[Array]:
-        """In the order of `input_paths`."""
+        """Return the arrays in the order of `input_paths`, then `first`."""
         roots = {OBSERVATION: self.observation, STATE: self.state}
         return [*(roots[path.partition("/")[0]][without_root(path)] for path in paths), self.first]
 
 
 def gather(cells: Sequence[Cell]) -> Rows:
-    """All cells as one batch. One cell: no copy."""
+    """Return all cells as one batch; a single cell is not copied."""
+    block, row = cells[0]
     if len(cells) == 1:
-        block, row = cells[0].block, cells[0].row
         observation = {path: array[row] for path, array in block.observation.items()}
         state = {path: array[row] for path, array in block.state.items()} if block.state else {}
-        return Rows(observation, state, block.arrays["first"][row])
-    block = cells[0].block
+        return Rows(observation, state, block.first[row])
     return Rows(
         {
             path: np.concatenate([cell.block.observation[path][cell.row] for cell in cells])
             for path in block.observation
         },
         {path: np.concatenate([cell.block.state[path][cell.row] for cell in cells]) for path in block.state},
-        np.concatenate([cell.block.arrays["first"][cell.row] for cell in cells]),
+        np.concatenate([cell.block.first[cell.row] for cell in cells]),
     )
 
 
 def tree_of(state: dict[str, Array]) -> Tree | None:
-    """A policy's memory as it wants it: None if it has none."""
+    """Return a policy's memory as a tree, or None if it has none."""
     tree: Tree | None = from_leaves(state) if state else None
     return tree
 
 
 def flat_decision(decision: Any) -> dict[str, Array]:
-    """A policy's decision by block path: `decision/action`, ..."""
+    """Return a policy's decision by block path: `decision/action`, ..."""
     flat: dict[str, Array] = {}
     for key, value in decision.items():
         if isinstance(value, np.ndarray):
@@ -77,18 +76,21 @@ def flat_decision(decision: Any) -> dict[str, Array]:
     return flat
 
 
-def write_row(cell: Cell, decision: dict[str, Array], version: int) -> None:
-    """Put the decisions of one cell's lanes beside their observations."""
-    arrays, row = cell.block.arrays, cell.row
-    for path, values in decision.items():
-        arrays[path][row] = values
-    arrays["version"][row] = version
-
-
-def write_decision(cells: Sequence[Cell], decision: dict[str, Array], version: int, start: int = 0) -> int:
-    """Put decisions [B, ...] beside the observations they were made for; returns where the next client's begin."""
-    for cell in cells:
-        end = start + cell.block.num_lanes
-        write_row(cell, {path: values[start:end] for path, values in decision.items()}, version)
+def write_decision(cells: Sequence[Cell], decision: dict[str, Array], version: int, start: int = 0) -> None:
+    """Write the decisions [B, ...] from lane `start` on beside the observations of these cells."""
+    for block, row in cells:
+        end = start + block.num_lanes
+        for path, values in decision.items():
+            block.arrays[path][row] = values[start:end]
+        block.version[row] = version
         start = end
-    return start
+
+
+def indices_of(cells: Sequence[Cell]) -> list[list[int]]:
+    """Return cells as plain numbers: the index of the block, and the row."""
+    return [[cell.block.index, cell.row] for cell in cells]
+
+
+def cells_from(memory: BlockMemory, indices: Sequence[Sequence[int]]) -> list[Cell]:
+    """Return the cells of `indices_of` in the blocks of a memory."""
+    return [Cell(memory.blocks[index], row) for index, row in indices]

@@ -15,8 +15,8 @@ from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
 from srl.base.state import NotResumable, State, part, under
 from srl.base.tree import from_leaves
-from srl.streams.request import RequestStream, refresh
-from srl.streams.resuming import restore_policy, restore_server, save_policy, save_server
+from srl.streams.request import RequestStream
+from srl.streams.request_client import refresh
 from srl.streams.rows import flat_decision, tree_of
 
 
@@ -75,7 +75,6 @@ class PolicyWorker:
         if worked:
             self._meter.add(Counter.PROGRESS)
             self._meter.set(Counter.VERSION, max(0, policy.version))
-            self._server.publish(self._meter)
         return WORKED if worked else IDLE
 
     def _renew(self) -> None:
@@ -108,11 +107,11 @@ class PolicyWorker:
     def state(self) -> State:
         if self._pool is not None:
             raise NotResumable("with more than one batch in flight, decisions depend on the threads' order")
-        return {**under("policy", save_policy(self._policies[0])), **under("server", save_server(self._server))}
+        return {**under("policy", self._policies[0].state()), **under("server", self._server.state())}
 
     def restore(self, state: State) -> bool:
-        restore_policy(self._policies[0], part(state, "policy"))
-        return restore_server(self._server, part(state, "server"))
+        self._policies[0].restore(part(state, "policy"))
+        return self._server.restore(part(state, "server"))
 
     def close(self) -> None:
         if self._pool is not None:

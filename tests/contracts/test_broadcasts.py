@@ -12,7 +12,6 @@ from srl.api.streams import PostedBlock
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import Consumer
 from srl.streams.push_producer import Producer
-from srl.streams.resuming import open_block, restore_consumer, restore_producer, save_consumer, save_producer
 from srl.testing.contexts import until
 
 
@@ -67,7 +66,7 @@ def test_on_a_host_all_see_the_same_memory(stage: Stage) -> None:
     _, producer, trainer, logger = with_tap(stage)
     send_block(producer, trainer, 1, 0, logger)
     (mine,), (theirs,) = taken_by(trainer, 0, producer), taken_by(logger, 0, producer)
-    producer.arena.blocks[mine.block.index].arrays["reward"][...] = 42
+    producer.memory.blocks[mine.block.index].arrays["reward"][...] = 42
     for posted in (mine, theirs):
         assert (posted.block.arrays["reward"] == 42).all() == (not stage.remote)
 
@@ -258,17 +257,17 @@ def test_an_exact_resume_knows_who_takes_part_and_who_has_what(inproc: Stage, tm
     _, producer, trainer, logger = with_tap(inproc, num_open=2)
     send_block(producer, trainer, 1, 0, logger)
     opened = opened_by(producer, trainer, logger)
-    saved = save_producer(producer), save_consumer(trainer), save_consumer(logger)
+    saved = producer.state(), trainer.state(), logger.state()
     again = Stage("inproc", tmp_path)
     stream = again.stream(route="broadcast")
     heir, heirs = (
         again.producer(stream, num_open=2),
         (again.consumer(stream), again.consumer(stream.tap(), group="loggers")),
     )
-    until(lambda: restore_producer(heir, saved[0]))
+    until(lambda: heir.restore(saved[0]))
     for consumer, state in zip(heirs, saved[1:], strict=True):
-        until(lambda consumer=consumer, state=state: restore_consumer(consumer, state))
-    restored = open_block(heir, opened.block.index)
+        until(lambda consumer=consumer, state=state: consumer.restore(state))
+    restored = heir.open_blocks().get(opened.block.index)
     assert restored is not None
     assert restored.tickets == opened.tickets
     fill(restored, 2)
@@ -279,7 +278,7 @@ def test_an_exact_resume_knows_who_takes_part_and_who_has_what(inproc: Stage, tm
 
 
 def test_a_tap_that_cannot_work_is_refused_with_what_is_missing(inproc: Stage) -> None:
-    with pytest.raises(ValueError, match="only a broadcast has taps; say route='broadcast'"):
+    with pytest.raises(ValueError, match="only a broadcast has taps; set route='broadcast'"):
         inproc.stream().tap()
     with pytest.raises(ValueError, match="takes 3 at once and lets 1 wait needs a capacity of 4; the stream has 2"):
         inproc.stream(route="broadcast").tap(batch_blocks=3)

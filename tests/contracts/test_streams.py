@@ -11,9 +11,9 @@ from support.stages import SPEC, Stage, fill, opened_by, send_block, settle, tak
 from srl.api.block import BlockSpec
 from srl.api.streams import OpenBlock, PushConsumer, PushProducer
 from srl.base.tree import ArraySpec
+from srl.streams.messages import Decline, Post, Release, Want
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import Consumer
-from srl.streams.push_messages import Decline, Post, Release, Want
 from srl.streams.push_producer import Producer
 from srl.testing.contexts import until
 
@@ -47,7 +47,7 @@ def test_on_a_host_only_the_index_travels(stage: Stage) -> None:
     producer, consumer = stage.producer(stream), stage.consumer(stream)
     send_block(producer, consumer, 1)
     (posted,) = taken_by(consumer, 0, producer)
-    producer.arena.blocks[posted.block.index].arrays["reward"][...] = 42
+    producer.memory.blocks[posted.block.index].arrays["reward"][...] = 42
     assert (posted.block.arrays["reward"] == 42).all() == (not stage.remote)
 
 
@@ -91,11 +91,11 @@ def test_who_was_overtaken_is_waited_for(stage: Stage) -> None:
 
 def test_who_hangs_is_not_waited_for_long(stage: Stage) -> None:
     producer, consumer, late = overtaken(stage)
-    assert not consumer.hesitates
+    assert not consumer.waits_for_late_block
     assert consumer.take(1) is None
-    assert consumer.hesitates  # so that the next polls come soon, though nothing arrives
+    assert consumer.waits_for_late_block  # so that the next polls come soon, though nothing arrives
     assert [posted.ticket for posted in taken_by(consumer, 1, producer)] == [3, 4]
-    assert not consumer.hesitates
+    assert not consumer.waits_for_late_block
     fill(late, 2)
     producer.post(late)
     until(lambda: consumer.status().posted == 5, producer.poll, consumer.poll)
@@ -306,7 +306,7 @@ def test_what_was_posted_twice_or_never_admitted_ends_the_connection_and_nothing
     rogue, consumer = stage.producer(stream, 0), stage.consumer(stream)
     opened = opened_by(rogue, consumer)
     fill(opened, 1)
-    for message in (Post(0, 99, 1, 0), Post(0, 0, 0, 0)):  # a foreign ticket; a sequence number that was used
+    for message in (Post(0, 99, 1), Post(0, 0, 0)):  # a foreign ticket; a sequence number that was used
         link = rogue._links[TRAINER]
         arrays = [] if link.channel.shares_memory else list(opened.block.arrays.values())
         link.channel.send(message, arrays)
@@ -330,7 +330,7 @@ def test_a_block_of_another_shape_is_refused_and_its_admission_comes_back(stage:
         stranger.post(opened)
     else:  # shared memory: the index lies beyond what the consumer can make out in it
         link = stranger._links[TRAINER]
-        link.channel.send(Post(10**6, opened.tickets[TRAINER], 1, 0))
+        link.channel.send(Post(10**6, opened.tickets[TRAINER], 1))
     until(lambda: not stranger._links, stranger.poll, consumer.poll)
     stranger.close()
     honest = stage.producer(stream, 1, num_open=2)
@@ -343,7 +343,7 @@ def test_a_block_given_back_that_was_never_posted_ends_the_connection(stage: Sta
     stream = stage.stream()
     producer, consumer = stage.producer(stream), stage.consumer(stream)
     opened = opened_by(producer, consumer)
-    (source,) = consumer._sources
+    (source,) = consumer._links
     source.channel.send(Release(opened.block.index))
     until(lambda: not opened.alive, producer.poll)
 
@@ -365,7 +365,7 @@ def test_messages_for_the_other_end_do_no_harm(stage: Stage) -> None:
     stream = stage.stream()
     producer, consumer = stage.producer(stream), stage.consumer(stream)
     opened = opened_by(producer, consumer)
-    (source,) = consumer._sources
+    (source,) = consumer._links
     for message in (Want(3), Decline(0)):
         source.channel.send(message)
     settle(producer, consumer)
@@ -380,7 +380,9 @@ def test_admissions_that_cannot_be_used_do_not_block_others(stage: Stage) -> Non
     actors = [[stage.producer(stream, index) for stream in streams] for index in range(2)]
     for role in range(2):
         until(
-            lambda role=role: len(consumers[role].admission.granted) == 2, actors[role][role].poll, consumers[role].poll
+            lambda role=role: len(consumers[role]._admission.granted) == 2,
+            actors[role][role].poll,
+            consumers[role].poll,
         )
     holds: list[list[OpenBlock | None]] = [[None, None], [None, None]]
 
@@ -405,12 +407,12 @@ def test_admissions_that_cannot_be_used_do_not_block_others(stage: Stage) -> Non
             consumer.advance(update + 1)
 
 
-def test_spare_blocks_are_never_posted_and_are_counted(inproc: Stage) -> None:
-    producer = inproc.producer(inproc.stream(), num_spare=2)
-    spares = [producer.spare(), producer.spare()]
-    assert len({block.index for block in spares}) == 2
-    with pytest.raises(ValueError, match="samples: this producer was made with too few spare blocks"):
-        producer.spare()
+def test_scratch_blocks_are_never_posted_and_are_counted(inproc: Stage) -> None:
+    producer = inproc.producer(inproc.stream(), num_scratch=2)
+    scratch = [producer.scratch_block(), producer.scratch_block()]
+    assert len({block.index for block in scratch}) == 2
+    with pytest.raises(ValueError, match="samples: this producer was made with too few scratch blocks"):
+        producer.scratch_block()
     consumer = inproc.consumer(inproc.stream())
     seen = set()
     for number in itertools.count():
@@ -422,4 +424,4 @@ def test_spare_blocks_are_never_posted_and_are_counted(inproc: Stage) -> None:
         seen.add(opened.block.index)
         fill(opened, number)
         producer.post(opened)
-    assert not seen & {block.index for block in spares}
+    assert not seen & {block.index for block in scratch}

@@ -74,14 +74,9 @@ def test_a_ticket_counts_once_and_strangers_not_at_all() -> None:
     assert (admission.queued, len(admission.granted)) == (1, 1)
 
 
-def test_a_restart_goes_on_after_the_version_it_is_given() -> None:
-    admission = Admission(batch_blocks=4, max_lag=1)
-    old = grants(admission)
-    admission.restart(version=7)
-    assert not admission.arrived(old[0][0])
-    fresh = grants(admission)
-    assert [oldest for _, oldest in fresh] == [6] * 4 + [7] * 4  # updates 7 and 8
-    assert not {ticket for ticket, _ in fresh} & {ticket for ticket, _ in old}
+def test_admission_continues_after_the_version_it_is_given() -> None:
+    admission = Admission(batch_blocks=4, max_lag=1, version=7)
+    assert [oldest for _, oldest in grants(admission)] == [6] * 4 + [7] * 4  # updates 7 and 8
 
 
 @settings(max_examples=150, deadline=None)
@@ -89,8 +84,7 @@ def test_a_restart_goes_on_after_the_version_it_is_given() -> None:
 def test_no_interleaving_breaks_the_bound(data: Any, batch_blocks: int, max_lag: int, start: int) -> None:
     """Blocks are decided in by any version from `oldest` to the newest, arrive in any order, get lost, come back; a
     batch is the queue's oldest tickets, after what is stale was thrown away."""
-    admission = Admission(batch_blocks, max_lag)
-    admission.restart(start)
+    admission = Admission(batch_blocks, max_lag, version=start)
     filling: list[tuple[int, int]] = []
     queue: list[tuple[int, int]] = []
     update = start

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from support.stages import Stage
 
-from srl.api.block import BlockSpec
+from srl.api.block import BlockMemory, BlockSpec
 from srl.api.streams import Answer, Cell, RequestBatch, RequestClient, RequestServer
 from srl.base.meter import Counter, Meter
 from srl.base.tree import Array, ArraySpec, from_leaves
 from srl.parameters.host import HostParameterStore
-from srl.streams.arena import Arena
-from srl.streams.request import Ask, Client, InlineClient, Reply, Server
+from srl.streams.messages import Reply, Request
+from srl.streams.request_client import Client, InlineClient
+from srl.streams.request_server import Server
 from srl.streams.rows import flat_decision, gather, tree_of, write_decision
 from srl.testing.contexts import until
 from srl.testing.policies import DECISION_SPEC, MEMORY_SPEC, CountingPolicy
@@ -31,11 +32,11 @@ def decide(policy: CountingPolicy, batch: RequestBatch) -> Answer:
     return Answer(flat_decision(policy.act(from_leaves(batch.observation), None, batch.first)), policy.version)
 
 
-def observe(arena: Arena) -> None:
+def observe(memory: BlockMemory) -> None:
     """Every lane of every row of every block sees something else: 100 * block + 10 * row + lane, three times."""
-    for block in arena.blocks:
-        for row in range(arena.spec.rows):
-            for lane in range(arena.spec.lanes):
+    for block in memory.blocks:
+        for row in range(memory.spec.rows):
+            for lane in range(memory.spec.lanes):
                 block.arrays["observation"][row, lane] = 100 * block.index + 10 * row + lane
 
 
@@ -57,27 +58,27 @@ def answers(client: Client, *servers: Server) -> list[int]:
 
 def test_both_ends_keep_the_protocols(stage: Stage) -> None:
     stream = stage.requests()
-    assert isinstance(stage.client(stream, stage.arena()), RequestClient)
+    assert isinstance(stage.client(stream, stage.memory()), RequestClient)
     assert isinstance(stage.server(stream), RequestServer)
 
 
 def test_decisions_and_versions_land_beside_their_observations_and_nowhere_else(stage: Stage) -> None:
-    stream, arena = stage.requests(), stage.arena()
-    client, server = stage.client(stream, arena), stage.server(stream)
-    observe(arena)
-    before = [{path: array.copy() for path, array in block.arrays.items()} for block in arena.blocks]
-    ask(client, server, 5, [Cell(arena.blocks[2], 1), Cell(arena.blocks[0], 2)])
+    stream, memory = stage.requests(), stage.memory()
+    client, server = stage.client(stream, memory), stage.server(stream)
+    observe(memory)
+    before = [{path: array.copy() for path, array in block.arrays.items()} for block in memory.blocks]
+    ask(client, server, 5, [Cell(memory.blocks[2], 1), Cell(memory.blocks[0], 2)])
     batch = server.poll(3)
     assert batch is not None
     np.testing.assert_array_equal(batch.observation[""][:, 0], [210, 211, 20, 21])
     server.reply(batch, decide(loaded(version=3, parameter=0.5), batch))
     assert answers(client, server) == [5]
     for block, row, values in ((2, 1, [630.5, 633.5]), (0, 2, [60.5, 63.5])):
-        np.testing.assert_array_equal(arena.blocks[block].arrays["decision/value"][row], values)
-        np.testing.assert_array_equal(arena.blocks[block].arrays["version"][row], [3, 3])
+        np.testing.assert_array_equal(memory.blocks[block].arrays["decision/value"][row], values)
+        np.testing.assert_array_equal(memory.blocks[block].arrays["version"][row], [3, 3])
         for path in ("decision/action", "decision/value", "version"):
-            before[block][path][row] = arena.blocks[block].arrays[path][row]
-    for block in arena.blocks:
+            before[block][path][row] = memory.blocks[block].arrays[path][row]
+    for block in memory.blocks:
         for path, array in block.arrays.items():
             np.testing.assert_array_equal(array, before[block.index][path])
 
@@ -86,18 +87,18 @@ def decisions_over(kind: str, directory: Path) -> list[Array]:
     """Ten requests of two cells, answered by the same policy with the same seed."""
     stage = Stage(kind if kind != "inline" else "inproc", directory)  # type: ignore[arg-type]
     try:
-        arena = stage.arena()
-        observe(arena)
+        memory = stage.memory()
+        observe(memory)
         policy = loaded(version=1, parameter=2.0, seed=11)
         found = []
         store = stage.world.stores["policy"]
         store.push(1, np.array([2.0], np.float32))
         stream = stage.requests()
-        inline = InlineClient(CountingPolicy(11), store, Meter.unshared()) if kind == "inline" else None
-        client = inline or stage.client(stream, arena)
+        inline = InlineClient(CountingPolicy(11), store, memory, Meter.unshared()) if kind == "inline" else None
+        client = inline or stage.client(stream, memory)
         server = None if inline else stage.server(stream)
         for number in range(10):
-            cells = [Cell(arena.blocks[number % 4], 0), Cell(arena.blocks[(number + 1) % 4], 1)]
+            cells = [Cell(memory.blocks[number % 4], 0), Cell(memory.blocks[(number + 1) % 4], 1)]
             if server is None:
                 assert client.post(number, cells, 0) is True
             else:
@@ -126,43 +127,42 @@ def test_inline_host_and_tcp_give_the_same_decisions(tmp_path: Path) -> None:
 def test_what_waits_becomes_one_batch(stage: Stage) -> None:
     stream = stage.requests()
     server = stage.server(stream)
-    arenas = [stage.arena() for _ in range(3)]
-    clients = [stage.client(stream, arena, index) for index, arena in enumerate(arenas)]
-    for number, (client, arena) in enumerate(zip(clients, arenas, strict=True)):
-        observe(arena)
-        ask(client, server, 7, [Cell(arena.blocks[number], 0)])
+    memories = [stage.memory() for _ in range(3)]
+    clients = [stage.client(stream, memory, index) for index, memory in enumerate(memories)]
+    for number, (client, memory) in enumerate(zip(clients, memories, strict=True)):
+        observe(memory)
+        ask(client, server, 7, [Cell(memory.blocks[number], 0)])
     batch = server.poll(0)
     assert batch is not None
     assert len(batch.first) == 6
     assert server.poll(0) is None
     server.reply(batch, decide(loaded(), batch))
-    for number, (client, arena) in enumerate(zip(clients, arenas, strict=True)):
+    for number, (client, memory) in enumerate(zip(clients, memories, strict=True)):
         assert answers(client, server) == [7]
         np.testing.assert_array_equal(
-            arena.blocks[number].arrays["decision/value"][0], [300 * number, 300 * number + 3]
+            memory.blocks[number].arrays["decision/value"][0], [300 * number, 300 * number + 3]
         )
-    meter = Meter.unshared()
-    server.publish(meter)
-    assert (meter.get(Counter.BATCHES), meter.get(Counter.BATCHED_LANES), server.status().batch_mean) == (1, 6, 6.0)
+    meter = server._context.meter
+    assert (meter.get(Counter.BATCHES), meter.get(Counter.BATCHED_LANES)) == (1, 6)
 
 
 def test_a_bound_on_the_batch_is_kept_and_the_rest_comes_next(stage: Stage) -> None:
-    stream, arena = stage.requests(max_batch=4), stage.arena(8)
-    client, server = stage.client(stream, arena), stage.server(stream)
+    stream, memory = stage.requests(max_batch=4), stage.memory(8)
+    client, server = stage.client(stream, memory), stage.server(stream)
     for tag, blocks in enumerate(([0], [1, 2], [3], [4, 5, 6])):
-        ask(client, server, tag, [Cell(arena.blocks[block], 0) for block in blocks])
+        ask(client, server, tag, [Cell(memory.blocks[block], 0) for block in blocks])
     tags = []
     while (batch := server.poll(0)) is not None:
-        tags.append([origin.tag for origin in batch.origins])  # type: ignore[attr-defined]
+        tags.append([request.tag for request in batch.requests])  # type: ignore[attr-defined]
         server.reply(batch, decide(loaded(), batch))
     assert tags == [[0, 2], [1], [3]]  # a request is never cut; one that is too large comes alone
 
 
 def test_requests_wait_for_the_version_that_may_answer_them(stage: Stage) -> None:
-    stream, arena = stage.requests(), stage.arena()
-    client, server = stage.client(stream, arena), stage.server(stream)
-    ask(client, server, 0, [Cell(arena.blocks[0], 0)], min_version=2)
-    ask(client, server, 1, [Cell(arena.blocks[1], 0)], min_version=1)
+    stream, memory = stage.requests(), stage.memory()
+    client, server = stage.client(stream, memory), stage.server(stream)
+    ask(client, server, 0, [Cell(memory.blocks[0], 0)], min_version=2)
+    ask(client, server, 1, [Cell(memory.blocks[1], 0)], min_version=1)
     assert server.poll(-1) is None
     assert server.poll(0) is None
     batch = server.poll(1)
@@ -174,15 +174,15 @@ def test_requests_wait_for_the_version_that_may_answer_them(stage: Stage) -> Non
     assert batch is not None
     server.reply(batch, decide(loaded(2), batch))
     assert answers(client, server) == [0]
-    assert [int(block.arrays["version"][0, 0]) for block in arena.blocks[:2]] == [2, 1]
+    assert [int(block.arrays["version"][0, 0]) for block in memory.blocks[:2]] == [2, 1]
 
 
 def test_requests_go_to_the_server_with_the_fewest_open(stage: Stage) -> None:
-    stream, arena = stage.requests(), stage.arena()
+    stream, memory = stage.requests(), stage.memory()
     servers = [stage.server(stream, index) for index in range(2)]
-    client = stage.client(stream, arena)
+    client = stage.client(stream, memory)
     for tag in range(4):
-        client.post(tag, [Cell(arena.blocks[tag], 0)], 0)
+        client.post(tag, [Cell(memory.blocks[tag], 0)], 0)
     client.flush()
 
     def arrived() -> bool:
@@ -192,12 +192,12 @@ def test_requests_go_to_the_server_with_the_fewest_open(stage: Stage) -> None:
 
 
 def test_the_requests_of_a_dead_server_are_answered_by_another(stage: Stage) -> None:
-    stream, arena = stage.requests(), stage.arena()
+    stream, memory = stage.requests(), stage.memory()
     dying = stage.server(stream, 0)
-    client = stage.client(stream, arena)
-    observe(arena)
-    ask(client, dying, 0, [Cell(arena.blocks[0], 0)])
-    ask(client, dying, 1, [Cell(arena.blocks[1], 0)])
+    client = stage.client(stream, memory)
+    observe(memory)
+    ask(client, dying, 0, [Cell(memory.blocks[0], 0)])
+    ask(client, dying, 1, [Cell(memory.blocks[1], 0)])
     batch = dying.poll(0)
     assert batch is not None
     dying.close()  # in the middle of the batch
@@ -209,74 +209,74 @@ def test_the_requests_of_a_dead_server_are_answered_by_another(stage: Stage) -> 
     answered: list[int] = []
     until(lambda: len(answered) == 2, lambda: answered.extend(client.poll()))
     assert sorted(answered) == [0, 1]
-    np.testing.assert_array_equal(arena.blocks[1].arrays["decision/value"][0], [300, 303])
-    np.testing.assert_array_equal(arena.blocks[1].arrays["version"][0], [4, 4])
+    np.testing.assert_array_equal(memory.blocks[1].arrays["decision/value"][0], [300, 303])
+    np.testing.assert_array_equal(memory.blocks[1].arrays["version"][0], [4, 4])
 
 
 def test_a_client_that_leaves_takes_its_requests_along(stage: Stage) -> None:
-    stream, arena = stage.requests(), stage.arena()
+    stream, memory = stage.requests(), stage.memory()
     server = stage.server(stream)
-    leaving, staying = stage.client(stream, arena, 0), stage.client(stream, stage.arena(), 1)
-    ask(leaving, server, 0, [Cell(arena.blocks[0], 0)])
-    ask(staying, server, 0, [Cell(staying._arena.blocks[0], 0)])
+    leaving, staying = stage.client(stream, memory, 0), stage.client(stream, stage.memory(), 1)
+    ask(leaving, server, 0, [Cell(memory.blocks[0], 0)])
+    ask(staying, server, 0, [Cell(staying._memory.blocks[0], 0)])
     batch = server.poll(0)
     assert batch is not None
     leaving.close()
     server.reply(batch, decide(loaded(), batch))
     assert answers(staying, server) == [0]
-    until(lambda: len(server._askers) == 1, lambda: server.poll(0))
+    until(lambda: len(server._links) == 1, lambda: server.poll(0))
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        Ask(0, [], [], 0),
-        Ask(0, [0], [0, 1], 0),
-        Ask(0, [99], [0], 0),
-        Ask(0, [0], [3], 0),
-        Ask(0, [-1], [0], 0),
+        Request(0, [], [], 0),
+        Request(0, [0], [0, 1], 0),
+        Request(0, [99], [0], 0),
+        Request(0, [0], [3], 0),
+        Request(0, [-1], [0], 0),
         Reply(0, 0),
     ],
     ids=["nothing", "uneven", "no such block", "no such row", "negative", "a reply"],
 )
-def test_a_request_that_makes_no_sense_ends_its_connection_only(stage: Stage, message: Ask | Reply) -> None:
-    stream, arena = stage.requests(), stage.arena()
-    server, client = stage.server(stream), stage.client(stream, arena)
-    rogue = stage.client(stream, arena, 1)
-    ask(rogue, server, 0, [Cell(arena.blocks[0], 0)])
-    (channel,) = (link.channel for link in rogue._servers.values())
+def test_a_request_that_makes_no_sense_ends_its_connection_only(stage: Stage, message: Request | Reply) -> None:
+    stream, memory = stage.requests(), stage.memory()
+    server, client = stage.server(stream), stage.client(stream, memory)
+    rogue = stage.client(stream, memory, 1)
+    ask(rogue, server, 0, [Cell(memory.blocks[0], 0)])
+    (channel,) = (link.channel for link in rogue._links.values())
     channel.send(message)  # without observations, which is one more thing wrong over TCP
-    until(lambda: not server._askers, lambda: server.poll(-1))
-    ask(client, server, 0, [Cell(arena.blocks[1], 0)])
+    until(lambda: not server._links, lambda: server.poll(-1))
+    ask(client, server, 0, [Cell(memory.blocks[1], 0)])
     assert server.poll(0) is not None
 
 
 def test_an_answer_that_was_not_asked_for_ends_the_connection_only(stage: Stage) -> None:
-    stream, arena = stage.requests(), stage.arena()
-    server, client = stage.server(stream), stage.client(stream, arena)
-    ask(client, server, 0, [Cell(arena.blocks[0], 0)])
-    (former,) = server._askers
+    stream, memory = stage.requests(), stage.memory()
+    server, client = stage.server(stream), stage.client(stream, memory)
+    ask(client, server, 0, [Cell(memory.blocks[0], 0)])
+    (former,) = server._links
     former.channel.send(Reply(99, 0))
 
     def asked_again() -> bool:
-        return former not in server._askers and len(server._waiting) == 1
+        return former not in server._links and len(server._waiting) == 1
 
     until(asked_again, client.poll, lambda: server.poll(-1))
 
 
 def test_inline_requests_wait_for_their_version(inproc: Stage) -> None:
-    arena, store = inproc.arena(), inproc.world.stores["policy"]
-    client = InlineClient(CountingPolicy(), store, Meter.unshared())
-    assert client.post(0, [Cell(arena.blocks[0], 0)], 0) is False  # nothing was published yet
+    memory, store = inproc.memory(), inproc.world.stores["policy"]
+    client = InlineClient(CountingPolicy(), store, memory, Meter.unshared())
+    assert client.post(0, [Cell(memory.blocks[0], 0)], 0) is False  # nothing was published yet
     assert client.poll() == []
     store.push(0, np.zeros(1, np.float32))
     assert client.poll() == [0]
-    assert client.post(1, [Cell(arena.blocks[1], 0)], 2) is False
-    assert client.post(2, [Cell(arena.blocks[2], 0)], 0) is True
+    assert client.post(1, [Cell(memory.blocks[1], 0)], 2) is False
+    assert client.post(2, [Cell(memory.blocks[2], 0)], 0) is True
     store.push(2, np.full(1, 9.0, np.float32))
     assert client.poll() == [1]
-    assert arena.blocks[1].arrays["version"][0].tolist() == [2, 2]
-    assert arena.blocks[1].arrays["decision/value"][0].tolist() == [9.0, 9.0]
+    assert memory.blocks[1].arrays["version"][0].tolist() == [2, 2]
+    assert memory.blocks[1].arrays["decision/value"][0].tolist() == [9.0, 9.0]
 
 
 def test_trees_of_observations_and_decisions_keep_their_shape(stage: Stage) -> None:
@@ -286,12 +286,12 @@ def test_trees_of_observations_and_decisions_keep_their_shape(stage: Stage) -> N
         {"camera": {"left": ArraySpec((2, 2), "uint8")}, "speed": ArraySpec((), "float32")},
         {**DECISION_SPEC, "action": {"arm": ArraySpec((2,), "float32"), "grip": ArraySpec((), "int64")}},
     )
-    stream, arena = stage.requests(spec), stage.arena(2, spec)
-    client, server = stage.client(stream, arena), stage.server(stream)
-    arena.blocks[1].arrays["observation/camera/left"][1] = 7
-    arena.blocks[1].arrays["observation/speed"][1] = [3.5, 4.5]
-    arena.blocks[1].arrays["first"][1] = [True, False]
-    ask(client, server, 0, [Cell(arena.blocks[1], 1)])
+    stream, memory = stage.requests(spec), stage.memory(2, spec)
+    client, server = stage.client(stream, memory), stage.server(stream)
+    memory.blocks[1].arrays["observation/camera/left"][1] = 7
+    memory.blocks[1].arrays["observation/speed"][1] = [3.5, 4.5]
+    memory.blocks[1].arrays["first"][1] = [True, False]
+    ask(client, server, 0, [Cell(memory.blocks[1], 1)])
     batch = server.poll(0)
     assert batch is not None
     tree = from_leaves(batch.observation)
@@ -305,31 +305,31 @@ def test_trees_of_observations_and_decisions_keep_their_shape(stage: Stage) -> N
     }
     server.reply(batch, Answer(flat_decision(decision), 0))
     assert answers(client, server) == [0]
-    assert arena.blocks[1].arrays["decision/action/arm"][1].tolist() == [[1, 2], [3, 4]]
-    assert arena.blocks[1].arrays["decision/action/grip"][1].tolist() == [5, 6]
-    assert arena.blocks[1].arrays["decision/value"][1].tolist() == [7, 8]
+    assert memory.blocks[1].arrays["decision/action/arm"][1].tolist() == [[1, 2], [3, 4]]
+    assert memory.blocks[1].arrays["decision/action/grip"][1].tolist() == [5, 6]
+    assert memory.blocks[1].arrays["decision/value"][1].tolist() == [7, 8]
 
 
-def test_writing_decisions_tells_where_the_next_client_begins(inproc: Stage) -> None:
-    arena = inproc.arena()
-    cells = [Cell(arena.blocks[0], 0), Cell(arena.blocks[1], 1)]
+def test_decisions_are_written_from_the_given_lane_on(inproc: Stage) -> None:
+    memory = inproc.memory()
+    cells = [Cell(memory.blocks[0], 0), Cell(memory.blocks[1], 1)]
     decision = {"decision/value": np.arange(6, dtype=np.float32)}
-    assert write_decision(cells, decision, version=1, start=2) == 6
-    assert arena.blocks[0].arrays["decision/value"][0].tolist() == [2, 3]
-    assert arena.blocks[1].arrays["decision/value"][1].tolist() == [4, 5]
+    write_decision(cells, decision, version=1, start=2)
+    assert memory.blocks[0].arrays["decision/value"][0].tolist() == [2, 3]
+    assert memory.blocks[1].arrays["decision/value"][1].tolist() == [4, 5]
 
 
 def test_one_cell_is_gathered_without_a_copy(inproc: Stage) -> None:
-    arena = inproc.arena()
-    observation, _, first = gather([Cell(arena.blocks[0], 1)])
-    assert np.shares_memory(observation[""], arena.blocks[0].arrays["observation"])
-    assert np.shares_memory(first, arena.blocks[0].arrays["first"])
+    memory = inproc.memory()
+    observation, _, first = gather([Cell(memory.blocks[0], 1)])
+    assert np.shares_memory(observation[""], memory.blocks[0].arrays["observation"])
+    assert np.shares_memory(first, memory.blocks[0].arrays["first"])
 
 
-def test_a_store_without_versions_leaves_a_policy_alone() -> None:
+def test_a_policy_stays_as_it_is_while_nothing_is_published(inproc: Stage) -> None:
     store = HostParameterStore.create("policy")
     policy = CountingPolicy()
-    client = InlineClient(policy, store, Meter.unshared())
+    client = InlineClient(policy, store, inproc.memory(), Meter.unshared())
     assert client.poll() == []
     assert policy.version == -1
     store.memory.close()
@@ -337,13 +337,13 @@ def test_a_store_without_versions_leaves_a_policy_alone() -> None:
 
 def test_a_policy_gets_back_what_it_remembers_of_every_lane(stage: Stage) -> None:
     spec = BlockSpec(2, 2, ArraySpec((3,), "float32"), MEMORY_SPEC)
-    stream, arena = stage.requests(spec), stage.arena(spec=spec)
-    client, server = stage.client(stream, arena), stage.server(stream)
-    observe(arena)
+    stream, memory = stage.requests(spec), stage.memory(spec=spec)
+    client, server = stage.client(stream, memory), stage.server(stream)
+    observe(memory)
     for index, remembered in ((2, 5), (0, 8)):
-        arena.blocks[index].arrays["state"][1] = [[remembered, 0], [remembered + 1, 0]]
-    arena.blocks[0].arrays["first"][1] = [False, True]
-    ask(client, server, 5, [Cell(arena.blocks[2], 1), Cell(arena.blocks[0], 1)])
+        memory.blocks[index].arrays["state"][1] = [[remembered, 0], [remembered + 1, 0]]
+    memory.blocks[0].arrays["first"][1] = [False, True]
+    ask(client, server, 5, [Cell(memory.blocks[2], 1), Cell(memory.blocks[0], 1)])
     batch = server.poll(0)
     assert batch is not None
     np.testing.assert_array_equal(batch.state[""][:, 0], [5, 6, 8, 9])
@@ -351,5 +351,5 @@ def test_a_policy_gets_back_what_it_remembers_of_every_lane(stage: Stage) -> Non
     decision = policy.act(from_leaves(batch.observation), tree_of(batch.state), batch.first)
     server.reply(batch, Answer(flat_decision(decision), 0))
     assert answers(client, server) == [5]
-    np.testing.assert_array_equal(arena.blocks[2].arrays["decision/state"][1, :, 0], [6, 7])
-    np.testing.assert_array_equal(arena.blocks[0].arrays["decision/state"][1, :, 0], [9, 1])
+    np.testing.assert_array_equal(memory.blocks[2].arrays["decision/state"][1, :, 0], [6, 7])
+    np.testing.assert_array_equal(memory.blocks[0].arrays["decision/state"][1, :, 0], [9, 1])

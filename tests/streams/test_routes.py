@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, cast
 
-from srl.streams.push_messages import Grant, Terms
-from srl.streams.routes import Link, balanced, broadcast
+from srl.streams.messages import Grant, Terms
+from srl.streams.routes import ConsumerLink, balanced, broadcast
 
 NO_CHANNEL = cast(Any, None)
 WAITED_FOR, DROPS = Terms(True, 2), Terms(False, 2)
 
 
-def link(name: str, *tickets: int, terms: Terms | None = WAITED_FOR) -> Link:
-    return Link(name, NO_CHANNEL, grants=deque(Grant(ticket, 0) for ticket in tickets), terms=terms)
+def link(name: str, *tickets: int, terms: Terms | None = WAITED_FOR) -> ConsumerLink:
+    return ConsumerLink(name, NO_CHANNEL, grants=deque(Grant(ticket, 0) for ticket in tickets), terms=terms)
 
 
-def names(links: list[Link]) -> list[str]:
+def names(links: list[ConsumerLink]) -> list[str]:
     return [each.name for each in links]
 
 

@@ -6,14 +6,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from srl.api.block import BlockSpec
+from srl.api.block import BlockMemory, BlockSpec
 from srl.api.streams import OpenBlock, PostedBlock
 from srl.base.tree import ArraySpec
-from srl.streams.arena import Arena
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import Consumer
 from srl.streams.push_producer import Producer
-from srl.streams.request import Client, RequestStream, Server
+from srl.streams.request import RequestStream
+from srl.streams.request_client import Client
+from srl.streams.request_server import Server
 from srl.testing.contexts import World, until
 from srl.testing.policies import DECISION_SPEC
 
@@ -32,8 +33,8 @@ class Stage:
     def stream(self, spec: BlockSpec = SPEC, **options: Any) -> PushStream:
         return PushStream("samples", spec, remote=self.remote, **{"batch_blocks": 1, "max_lag": None, **options})
 
-    def producer(self, stream: PushStream, index: int = 0, num_open: int = 1, num_spare: int = 0) -> Producer:
-        producer = stream.producer(self.world.context("actors", index), num_open, num_spare)
+    def producer(self, stream: PushStream, index: int = 0, num_open: int = 1, num_scratch: int = 0) -> Producer:
+        producer = stream.producer(self.world.context("actors", index), num_open, num_scratch)
         self._stack.callback(producer.close)
         return producer
 
@@ -45,13 +46,13 @@ class Stage:
     def requests(self, spec: BlockSpec = SPEC, max_batch: int = 0) -> RequestStream:
         return RequestStream("decisions", spec, self.remote, max_batch)
 
-    def arena(self, num_blocks: int = 4, spec: BlockSpec = SPEC) -> Arena:
-        arena = Arena.create("asked", spec, num_blocks)
-        self._stack.callback(arena.close)
-        return arena
+    def memory(self, num_blocks: int = 4, spec: BlockSpec = SPEC) -> BlockMemory:
+        memory = BlockMemory.create("asked", spec, num_blocks)
+        self._stack.callback(memory.close)
+        return memory
 
-    def client(self, stream: RequestStream, arena: Arena, index: int = 0) -> Client:
-        client = stream.client(self.world.context("actors", index), arena)
+    def client(self, stream: RequestStream, memory: BlockMemory, index: int = 0) -> Client:
+        client = stream.client(self.world.context("actors", index), memory)
         self._stack.callback(client.close)
         return client
 

@@ -89,7 +89,7 @@ def test_the_last_decision_is_taken_over_if_it_is_new_enough(rig: Callable[..., 
     first, second = one.blocks(2)
     check_joints([first, second])
     assert (second["version"][0] == 0).all()
-    policy = one.actor._clients[0].policy
+    policy = one.actor._clients[0]._policy
     assert len(policy.batches) <= 1 + 3 * len(one.actor._groups) * 3  # one decision for each row, none asked twice
 
 

@@ -17,7 +17,7 @@ from srl.api.streams import Cell
 from srl.api.worker import IDLE, WORKED
 from srl.base.meter import Counter
 from srl.base.tree import Array, Tree
-from srl.streams.request import Client
+from srl.streams.request_client import Client
 from srl.testing.algorithms import CountingConfig
 from srl.testing.contexts import until
 from srl.testing.policies import CountingPolicy
@@ -55,7 +55,7 @@ def served(stage: Stage) -> Iterator[tuple[Stage, Any]]:
         config = PolicyWorkerConfig("policy", algorithm, Box((3,)), Discrete(2), stream, in_flight)
         worker = config.build(stage.world.context("policies"))
         workers.append(worker)
-        return worker, stage.client(stream, stage.arena(4))
+        return worker, stage.client(stream, stage.memory(4))
 
     yield stage, start
     for worker in workers:
@@ -67,7 +67,7 @@ def test_requests_are_answered_with_the_newest_parameters(served: Any) -> None:
     stage, start = served
     worker, client = start(CountingConfig())
     store = stage.world.stores["policy"]
-    blocks = client._arena.blocks
+    blocks = client._memory.blocks
     assert worker.poll() == IDLE
     client.post(0, [Cell(blocks[0], 0)], 0)
     client.flush()
@@ -93,7 +93,7 @@ def test_batches_under_way_are_answered_concurrently(served: Any) -> None:
     worker, client = start(MeetingConfig(meeting="two"), in_flight=2, max_batch=2)
     stage.world.stores["policy"].push(0, np.zeros(1, np.float32))
     for tag in range(4):
-        client.post(tag, [Cell(client._arena.blocks[tag], 0)], 0)
+        client.post(tag, [Cell(client._memory.blocks[tag], 0)], 0)
     client.flush()
     answered: list[int] = []
 
@@ -112,7 +112,7 @@ def test_parameters_do_not_change_under_a_batch_that_is_under_way(served: Any) -
     worker, client = start(MeetingConfig(meeting="late"), in_flight=2)
     store = stage.world.stores["policy"]
     store.push(0, np.array([1.0], np.float32))
-    block = client._arena.blocks[0]
+    block = client._memory.blocks[0]
     client.post(0, [Cell(block, 0)], 0)
     client.flush()
     until(lambda: len(worker._running) == 1, worker.poll, client.poll)
@@ -136,7 +136,7 @@ def test_an_error_of_the_policy_comes_out_in_poll(served: Any) -> None:
     MEETINGS["broken"].abort()
     worker, client = start(MeetingConfig(meeting="broken"), in_flight=2)
     stage.world.stores["policy"].push(0, np.zeros(1, np.float32))
-    client.post(0, [Cell(client._arena.blocks[0], 0)], 0)
+    client.post(0, [Cell(client._memory.blocks[0], 0)], 0)
     client.flush()
     with pytest.raises(threading.BrokenBarrierError):
         until(lambda: False, worker.poll, client.poll)
@@ -146,7 +146,7 @@ def test_a_batch_is_work(served: Any) -> None:
     stage, start = served
     worker, client = start(CountingConfig())
     stage.world.stores["policy"].push(0, np.zeros(1, np.float32))
-    client.post(0, [Cell(client._arena.blocks[0], 0)], 0)
+    client.post(0, [Cell(client._memory.blocks[0], 0)], 0)
     client.flush()
     results = []
     until(client.poll, lambda: results.append(worker.poll()))

@@ -129,12 +129,11 @@ def test_closing_ends_the_thread_at_once(host: Stage) -> None:
 
 
 def test_a_batch_is_gathered_with_every_key(inproc: Stage) -> None:
-    memory = BatchMemory(SPEC, 2)
-    arena = inproc.arena(2)
-    for block in arena.blocks:
+    batch, memory = BatchMemory(SPEC, 2), inproc.memory(2)
+    for block in memory.blocks:
         for array in block.arrays.values():
             array[...] = 1 + block.index
-    trajectory = memory.gather([PostedBlock("actors/0", n, n, 0, arena.blocks[n]) for n in (1, 0)])
+    trajectory = batch.gather([PostedBlock("actors/0", n, n, 0, memory.blocks[n]) for n in (1, 0)])
     assert trajectory.reward.tolist() == [[2, 2, 1, 1]] * 3
     assert np.asarray(trajectory.decision["action"]).tolist() == [[2, 2, 1, 1]] * 3
     assert np.asarray(trajectory.observation).shape == (3, 4, 3)

@@ -124,7 +124,7 @@ def arrival(number: int) -> Arrival:
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_block_begins_with_the_last_decision_only_if_that_is_new_enough(inproc: Stage, version: int) -> None:
     stream = inproc.stream(BlockSpec(1, 1, ArraySpec((3,), "float32"), DECISION_SPEC), max_lag=0)
-    producer, consumer = inproc.producer(stream, num_spare=1), inproc.consumer(stream)
+    producer, consumer = inproc.producer(stream, num_scratch=1), inproc.consumer(stream)
     recorder = UnalignedRecorder(producer, [1], Meter.unshared())
     until(lambda: producer._links and next(iter(producer._links.values())).grants, producer.poll, consumer.poll)
     for number in range(2):

@@ -10,12 +10,10 @@ import numpy as np
 
 from srl.api.block import STATE, BlockSpec
 from srl.api.lanes import Arrival
-from srl.api.streams import Cell, OpenBlock
+from srl.api.streams import Cell, OpenBlock, PushProducer
 from srl.base.meter import Counter, Meter
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import SEPARATOR, Array, Tree, from_leaves, leaves
-from srl.streams.push_producer import Producer
-from srl.streams.resuming import open_block
 from srl.workers.actor.episodes import EpisodeTally
 
 ACTION = "decision/action"
@@ -88,10 +86,10 @@ class AlignedRecorder:
     unless by then the staleness bound asks for a newer version.
     """
 
-    def __init__(self, producer: Producer, team_lanes: list[int], meter: Meter) -> None:
+    def __init__(self, producer: PushProducer, team_lanes: list[int], meter: Meter) -> None:
         self._producer = producer
         self._meter = meter
-        self._spec = producer.arena.spec
+        self._spec = producer.memory.spec
         self.horizon = self._spec.horizon
         self._teams = Teams(team_lanes)
         self._slices = self._teams.slices
@@ -280,7 +278,7 @@ class AlignedRecorder:
 
     def restore(self, state: State) -> None:
         index, self.row, self._decided, self._has_facts = unpack(state["facts"])
-        self._opened = open_block(self._producer, index)
+        self._opened = self._producer.open_blocks().get(index)
         if self._opened is not None:
             self._enter(self._opened)
         self._cut = state["cut"] if state["cut"].size else None

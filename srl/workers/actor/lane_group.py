@@ -13,7 +13,6 @@ from srl.base.meter import Counter, Meter, Phase
 from srl.base.seeding import derive
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Tree
-from srl.streams.request import InlineClient
 from srl.workers.actor.aligned_recorder import AlignedRecorder, Recorder
 
 MAX_ROWS = 32
@@ -58,7 +57,7 @@ class LaneGroup:
         self.lanes: Lanes | None = None
         self.reports: list[str] = []
         self._alone = teams == [[0]]  # one role, one team: nothing to sort apart
-        self._flows = self._alone and isinstance(clients[0], InlineClient) and recorders[0].is_plain
+        self._flows = self._alone and recorders[0].is_plain
 
     def start(self) -> None:
         """Build the environment, or build it again, and write its first rows."""
@@ -116,14 +115,14 @@ class LaneGroup:
         """The common case in one loop: rows of one team, decided for at once. False: there is none to begin with."""
         recorder, client = self.recorders[0], self._clients[0]
         assert isinstance(recorder, AlignedRecorder)
-        assert isinstance(client, InlineClient)
         assert self.lanes is not None
         opened = recorder.undecided()
-        if opened is None or not client.may_answer(opened.min_version):
+        policy = None if opened is None else client.local_policy(opened.min_version)
+        if opened is None or policy is None:
             return False
         block, begin, end = opened.block, recorder.row, recorder.horizon
         observation, first, decision = block.observation[""], block.first, block.decision
-        action, act, step, write = decision["action"], client.policy.act, self.lanes.step, recorder.write
+        action, act, step, write = decision["action"], policy.act, self.lanes.step, recorder.write
         enter, inference, env = self._meter.enter, Phase.INFERENCE, Phase.ENV
         now, until = time.monotonic, time.monotonic() + self._slice
         for row in range(begin, min(end, begin + MAX_ROWS)):
@@ -135,7 +134,7 @@ class LaneGroup:
             write(arrival)
             if arrival.failures or now() > until:
                 break
-        block.version[begin : recorder.row] = client.policy.version
+        block.version[begin : recorder.row] = policy.version
         enter(Phase.OTHER)
         self._heed(arrival)
         return True

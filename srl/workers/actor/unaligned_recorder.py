@@ -9,12 +9,10 @@ import numpy as np
 
 from srl.api.block import Block
 from srl.api.lanes import Arrival
-from srl.api.streams import Cell, OpenBlock
+from srl.api.streams import Cell, OpenBlock, PushProducer
 from srl.base.meter import Counter, Meter
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
-from srl.streams.push_producer import Producer
-from srl.streams.resuming import open_block
 from srl.workers.actor.aligned_recorder import Teams, action_paths, memory_paths
 from srl.workers.actor.episodes import EpisodeTally
 
@@ -45,16 +43,16 @@ class UnalignedRecorder:
 
     is_plain = False
 
-    def __init__(self, producer: Producer, team_lanes: list[int], meter: Meter) -> None:
+    def __init__(self, producer: PushProducer, team_lanes: list[int], meter: Meter) -> None:
         self._producer = producer
         self._meter = meter
-        self._horizon = producer.arena.spec.horizon
+        self._horizon = producer.memory.spec.horizon
         self._teams = Teams(team_lanes)
         self._slices, total = self._teams.slices, self._teams.num_lanes
-        self._lanes = [_Lane(producer.spare()) for _ in range(total)]
-        specs = dict(producer.arena.spec.arrays())
-        self._actions = {path: specs[path].empty(total) for path in action_paths(producer.arena.spec)}  # [L, ...]
-        self._memory = memory_paths(producer.arena.spec)
+        self._lanes = [_Lane(producer.scratch_block()) for _ in range(total)]
+        specs = dict(producer.memory.spec.arrays())
+        self._actions = {path: specs[path].empty(total) for path in action_paths(producer.memory.spec)}  # [L, ...]
+        self._memory = memory_paths(producer.memory.spec)
         self._written: list[int] = []
         self.tally = EpisodeTally(total)
 
@@ -174,7 +172,7 @@ class UnalignedRecorder:
         facts = unpack(state["facts"])
         for number, (index, row, acted) in enumerate(facts["lanes"]):
             lane = self._lanes[number]
-            lane.opened, lane.row, lane.acted = open_block(self._producer, index), row, acted
+            lane.opened, lane.row, lane.acted = self._producer.open_blocks().get(index), row, acted
             lane.memory = part(state, f"memory/{number}")
         self._written = facts["written"]
         for path, values in part(state, "actions").items():

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from srl.api.lanes import Arrival
-from srl.api.streams import Cell
+from srl.api.streams import Cell, PushProducer
 from srl.base.meter import Counter, Meter
 from srl.base.state import State, part, under
 from srl.base.tree import Tree, leaves
-from srl.streams.push_producer import Producer
 from srl.workers.actor.aligned_recorder import Teams, action_paths, memory_paths
 from srl.workers.actor.episodes import EpisodeTally
 
@@ -22,14 +21,14 @@ class UnrecordedLanes:
 
     is_plain = False
 
-    def __init__(self, producer: Producer, team_lanes: list[int], meter: Meter) -> None:
+    def __init__(self, producer: PushProducer, team_lanes: list[int], meter: Meter) -> None:
         self._teams = Teams(team_lanes)
         self._slices = self._teams.slices
         self._meter = meter
-        self._block = producer.spare()
+        self._block = producer.scratch_block()
         self._arrays = self._block.arrays
-        self._memory = memory_paths(producer.arena.spec)
-        self._actions = action_paths(producer.arena.spec)
+        self._memory = memory_paths(producer.memory.spec)
+        self._actions = action_paths(producer.memory.spec)
         self._asked = False
         self.tally = EpisodeTally(self._teams.num_lanes)
 

@@ -12,15 +12,13 @@ from functools import partial
 
 from srl.api.control import Episodes, Notice
 from srl.api.lanes import LanesConfig, LaneSpec
-from srl.api.streams import StreamEnd
+from srl.api.streams import PushProducer, RequestClient, StreamEnd
 from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.errors import last_line
 from srl.base.meter import Counter
 from srl.base.seeding import derive
 from srl.base.state import NotYet, State, part, under
-from srl.streams.push_producer import Producer
-from srl.streams.request import Client, InlineClient
-from srl.streams.resuming import restore_client, restore_producer, save_client, save_producer
+from srl.streams.request_client import InlineClient
 from srl.workers.actor.aligned_recorder import AlignedRecorder, Recorder
 from srl.workers.actor.lane_group import LaneGroup
 from srl.workers.actor.unaligned_recorder import UnalignedRecorder
@@ -68,8 +66,8 @@ class Actor:
         self._meter = context.meter
         spec = replace(config.spec, num_copies=config.copies)
         teams = assign_teams(spec, tuple(role.agents for role in config.roles))
-        self._producers: list[Producer] = []
-        self._clients: list[InlineClient | Client] = []
+        self._producers: list[PushProducer] = []
+        self._clients: list[RequestClient] = []
         recorders: list[list[Recorder]] = [[] for _ in range(config.ring)]
         for role, members in zip(config.roles, teams, strict=True):
             counts = [spec.num_lanes(team) for team in members]
@@ -99,12 +97,12 @@ class Actor:
         self._reported = 0.0
         self._started = 0
 
-    def _client(self, role: Role, producer: Producer) -> InlineClient | Client:
+    def _client(self, role: Role, producer: PushProducer) -> RequestClient:
         if role.inference is not None:
-            return role.inference.client(self._context, producer.arena)
+            return role.inference.client(self._context, producer.memory)
         seed = derive(self._context.seed, "policy", role.policy)
         policy = role.algorithm.build_policy(role.observation, role.action, seed)
-        return InlineClient(policy, self._context.parameters(role.policy), self._meter)
+        return InlineClient(policy, self._context.parameters(role.policy), producer.memory, self._meter)
 
     def poll(self) -> PollResult:
         if self._started < len(self._groups):
@@ -196,8 +194,8 @@ class Actor:
         if self._started < len(self._groups):
             raise NotYet("its environments are still being built")
         parts = {
-            **{f"producer/{role}": save_producer(producer) for role, producer in enumerate(self._producers)},
-            **{f"client/{role}": save_client(client) for role, client in enumerate(self._clients)},
+            **{f"producer/{role}": producer.state() for role, producer in enumerate(self._producers)},
+            **{f"client/{role}": client.state() for role, client in enumerate(self._clients)},
             **{f"group/{group.tag}": group.state() for group in self._groups},
         }
         return {key: value for name, state in parts.items() for key, value in under(name, state).items()}
@@ -205,8 +203,8 @@ class Actor:
     def restore(self, state: State) -> bool:
         ready = True
         for role, producer in enumerate(self._producers):
-            ready &= restore_producer(producer, part(state, f"producer/{role}"))
-            ready &= restore_client(self._clients[role], producer.arena, part(state, f"client/{role}"))
+            ready &= producer.restore(part(state, f"producer/{role}"))
+            ready &= self._clients[role].restore(part(state, f"client/{role}"))
         if ready:
             for group in self._groups:
                 group.restore(part(state, f"group/{group.tag}"))

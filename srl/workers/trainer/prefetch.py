@@ -11,13 +11,13 @@ from typing import Protocol
 import numpy as np
 
 from srl.api.status import StreamStatus
+from srl.api.streams import PushConsumer
 from srl.api.trainer import Trajectory
 from srl.api.worker import Context
 from srl.base.state import NotResumable, State
 from srl.base.tree import Array
 from srl.streams.push import PushStream
-from srl.streams.push_consumer import PATIENCE_POLLS, Consumer
-from srl.streams.resuming import restore_consumer, save_consumer
+from srl.streams.push_consumer import LATE_BLOCK_POLLS
 from srl.workers.doorbells import Doorbells
 from srl.workers.trainer.batches import BatchMemory
 
@@ -44,7 +44,7 @@ class Batch:
         return lags
 
 
-def _next_batch(consumer: Consumer, update: int, memories: deque[BatchMemory]) -> Batch | None:
+def _next_batch(consumer: PushConsumer, update: int, memories: deque[BatchMemory]) -> Batch | None:
     """Gather the batch for this update into one of the memories, and give its blocks back."""
     blocks = consumer.take(update)
     if blocks is None:
@@ -76,8 +76,7 @@ class DirectBatches:
     """Gathers when asked: for runs in one thread."""
 
     def __init__(self, stream: PushStream, context: Context, version: int) -> None:
-        self._consumer = stream.consumer(context)
-        self._consumer.admission.restart(version)
+        self._consumer = stream.consumer(context, version)
         self._free = deque([BatchMemory(stream.spec, stream.batch_blocks)])
         self._update = version
 
@@ -96,10 +95,10 @@ class DirectBatches:
         return self._consumer.status()
 
     def state(self) -> State:
-        return save_consumer(self._consumer)
+        return self._consumer.state()
 
     def restore(self, state: State) -> bool:
-        return restore_consumer(self._consumer, state)
+        return self._consumer.restore(state)
 
     def close(self) -> None:
         self._consumer.close()
@@ -111,8 +110,7 @@ class PrefetchedBatches:
     def __init__(self, stream: PushStream, context: Context, version: int, depth: int = 2) -> None:
         self._bells = Doorbells()
         self._context = context
-        self._consumer = stream.consumer(_Listening(context, self._bells))
-        self._consumer.admission.restart(version)
+        self._consumer = stream.consumer(_Listening(context, self._bells), version)
         self._free = deque(BatchMemory(stream.spec, stream.batch_blocks) for _ in range(depth))
         self._ready: deque[Batch] = deque()
         self._version = version
@@ -164,9 +162,9 @@ class PrefetchedBatches:
 
     def _rest(self) -> float:
         """Until the next turn, if nobody rings before."""
-        if not self._consumer.hesitates:
+        if not self._consumer.waits_for_late_block:
             return IDLE_SECONDS
-        return min(IDLE_SECONDS, max(LEAST_SECONDS, HESITATION_SHARE * self._batch_seconds / PATIENCE_POLLS))
+        return min(IDLE_SECONDS, max(LEAST_SECONDS, HESITATION_SHARE * self._batch_seconds / LATE_BLOCK_POLLS))
 
     def _turn(self) -> None:
         self._consumer.poll()

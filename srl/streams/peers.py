@@ -1,0 +1,59 @@
+"""Connections of the end of a stream to its peers: how it finds them, and which messages wait between them."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from srl.api.block import BlockMemory
+from srl.api.transport import Channel, ChannelClosed, Message
+from srl.api.worker import Context
+from srl.base.state import NotResumable
+from srl.transports.inproc import InprocChannel
+
+
+def connect_new_peers(
+    context: Context, prefix: str, remote: bool, known: Container[str], messages: Any, attach: Message, own: BlockMemory
+) -> list[tuple[str, Channel]]:
+    """Connect to the endpoints below `prefix` that are not `known`; return their names and channels. Each gets the
+    message `attach`, with a mapping of the `own` memory where it can share it."""
+    found: list[tuple[str, Channel]] = []
+    for name, address in context.names.lookup(prefix).items():
+        if name in known or address.startswith("tcp:") != remote:
+            continue
+        try:
+            channel = context.connect(address, messages)
+        except ChannelClosed:
+            continue  # registered, but closing or not yet listening: the next call tries again
+        try:
+            channel.send(attach, memory=own.memory if channel.shares_memory else None)
+        except ChannelClosed:
+            channel.close()
+            continue
+        context.wake_on(channel)
+        found.append((name, channel))
+    return found
+
+
+def receive_attach(channel: Channel, kind: type[Message]) -> tuple[Any, Any] | None:
+    """Receive the first message of a peer and the memory that came with it, in a run that is being restored; None:
+    it has not arrived yet."""
+    received = channel.receive()
+    if received is None:
+        return None
+    if not isinstance(received[0], kind):
+        raise NotResumable(f"{channel.peer} sent a {type(received[0]).__name__} before the run was restored")
+    return received[0], received[2]
+
+
+def unread_messages(channel: Channel) -> list[str]:
+    """Return the messages that have arrived and were not received yet, encoded for the state of an end."""
+    if not isinstance(channel, InprocChannel):
+        raise NotResumable("only runs in one thread (the inline scheduler) can be saved with everything under way")
+    return [frame.hex() for frame in channel.unread()]
+
+
+def restore_unread(channel: Channel, frames: list[str]) -> None:
+    """Replace the messages that wait to be received."""
+    assert isinstance(channel, InprocChannel)
+    channel.put_back([bytes.fromhex(frame) for frame in frames])

@@ -1,0 +1,213 @@
+"""The ends of request streams that ask for decisions: of a policy in the same process, or of policy workers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from srl.api.block import BlockMemory
+from srl.api.parameters import ParameterStore
+from srl.api.policy import Policy
+from srl.api.streams import Cell
+from srl.api.transport import Channel, ChannelClosed
+from srl.api.worker import Context
+from srl.base.meter import Meter, Phase
+from srl.base.state import State, pack, part, under, unpack
+from srl.base.tree import Array, from_leaves
+from srl.streams.messages import AttachClient, Reply, Request, RequestMessage
+from srl.streams.peers import connect_new_peers, restore_unread, unread_messages
+from srl.streams.rows import (
+    cells_from,
+    decision_paths,
+    flat_decision,
+    gather,
+    indices_of,
+    input_paths,
+    tree_of,
+    write_decision,
+)
+
+if TYPE_CHECKING:
+    from srl.streams.request import RequestStream
+
+
+class _Asked(NamedTuple):
+    """A request that is not answered yet."""
+
+    tag: int
+    cells: Sequence[Cell]
+    min_version: int
+
+
+def _to_plain(requests: Sequence[_Asked]) -> list[list[object]]:
+    return [[tag, indices_of(cells), min_version] for tag, cells, min_version in requests]
+
+
+def _from_plain(memory: BlockMemory, plain: list[list[object]]) -> list[_Asked]:
+    return [_Asked(tag, cells_from(memory, cells), min_version) for tag, cells, min_version in plain]  # type: ignore[arg-type]
+
+
+def refresh(policy: Policy, parameters: ParameterStore) -> None:
+    """Load the newest parameters if they are newer than those of the policy."""
+    if parameters.version > policy.version:
+        newest = parameters.pull(newer_than=policy.version)
+        if newest is not None:
+            policy.load(newest[1], newest[0])
+
+
+class InlineClient:
+    """Decides at once, with a policy in this process. Implements :class:`srl.api.streams.RequestClient`."""
+
+    def __init__(self, policy: Policy, parameters: ParameterStore, memory: BlockMemory, meter: Meter) -> None:
+        self._policy = policy
+        self._parameters = parameters
+        self._memory = memory
+        self._meter = meter
+        self._waiting: list[_Asked] = []
+
+    def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> bool:
+        policy = self.local_policy(min_version)
+        if policy is None:
+            self._waiting.append(_Asked(tag, cells, min_version))
+            return False
+        self._meter.enter(Phase.INFERENCE)
+        rows = gather(cells)
+        decision = flat_decision(policy.act(from_leaves(rows.observation), tree_of(rows.state), rows.first))
+        write_decision(cells, decision, policy.version)
+        return True
+
+    def local_policy(self, min_version: int) -> Policy | None:
+        refresh(self._policy, self._parameters)
+        return self._policy if self._policy.version >= max(0, min_version) else None
+
+    def flush(self) -> None:
+        """Nothing is queued here."""
+
+    def poll(self) -> list[int]:
+        """Decide for the requests that had to wait for newer parameters."""
+        waiting, self._waiting = self._waiting, []
+        return [asked.tag for asked in waiting if self.post(*asked)]
+
+    def state(self) -> State:
+        return {"facts": pack({"waiting": _to_plain(self._waiting)}), **under("policy", self._policy.state())}
+
+    def restore(self, state: State) -> bool:
+        self._waiting = _from_plain(self._memory, unpack(state["facts"])["waiting"])
+        self._policy.restore(part(state, "policy"))
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _ServerLink:
+    """A client's connection to one policy worker."""
+
+    def __init__(self, name: str, channel: Channel) -> None:
+        self.name = name
+        self.channel = channel
+        self.pending: dict[int, _Asked] = {}
+
+    def distance(self) -> tuple[bool, int]:
+        """Sort key: servers on this host come first, and among them the one with the fewest pending requests."""
+        return not self.channel.shares_memory, len(self.pending)
+
+
+class Client:
+    """Asks policy workers. Each request goes to the server with the fewest pending requests; servers on other hosts
+    are asked only if this host has none. The requests of a server that died go to others.
+
+    Implements :class:`srl.api.streams.RequestClient`.
+    """
+
+    def __init__(self, stream: RequestStream, context: Context, memory: BlockMemory) -> None:
+        self._stream = stream
+        self._context = context
+        self._memory = memory
+        self._attach = AttachClient(context.place.name, len(memory.blocks))
+        self._links: dict[str, _ServerLink] = {}
+        self._queue: deque[_Asked] = deque()
+        self._inputs = input_paths(stream.spec)
+        self._decisions = decision_paths(stream.spec)
+
+    def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> bool:
+        self._queue.append(_Asked(tag, cells, min_version))
+        return False
+
+    def local_policy(self, min_version: int) -> Policy | None:
+        return None
+
+    def flush(self) -> None:
+        self._connect()
+        while self._queue and self._links:
+            asked = self._queue.popleft()
+            tag, cells, min_version = asked
+            link = min(self._links.values(), key=_ServerLink.distance)
+            message = Request(tag, [cell.block.index for cell in cells], [cell.row for cell in cells], min_version)
+            arrays: list[Array] = []
+            if not link.channel.shares_memory:
+                arrays = gather(cells).arrays(self._inputs)
+            link.pending[tag] = asked
+            try:
+                link.channel.send(message, arrays)
+            except ChannelClosed:
+                self._lose(link)
+
+    def _connect(self) -> None:
+        stream = self._stream
+        for name, channel in connect_new_peers(
+            self._context, stream.prefix, stream.remote, self._links, RequestMessage, self._attach, self._memory
+        ):
+            self._links[name] = _ServerLink(name, channel)
+
+    def poll(self) -> list[int]:
+        answered: list[int] = []
+        for link in list(self._links.values()):
+            try:
+                while (received := link.channel.receive()) is not None:
+                    message, arrays, _ = received
+                    if not isinstance(message, Reply) or message.tag not in link.pending:
+                        raise ChannelClosed(f"{link.name} answered a request that it did not get")
+                    asked = link.pending.pop(message.tag)
+                    if arrays:
+                        write_decision(asked.cells, dict(zip(self._decisions, arrays, strict=True)), message.version)
+                    answered.append(message.tag)
+                link.channel.flush()
+            except ChannelClosed:
+                self._lose(link)
+        if self._queue:
+            self.flush()
+        return answered
+
+    def _lose(self, link: _ServerLink) -> None:
+        link.channel.close()
+        del self._links[link.name]
+        self._queue.extend(link.pending.values())
+
+    def state(self) -> State:
+        servers = {
+            link.name: {
+                "pending": _to_plain(list(link.pending.values())),
+                "unread": unread_messages(link.channel),
+            }
+            for link in self._links.values()
+        }
+        return {"facts": pack({"servers": servers, "queue": _to_plain(self._queue)})}
+
+    def restore(self, state: State) -> bool:
+        facts = unpack(state["facts"])
+        self._connect()
+        if not set(facts["servers"]) <= set(self._links):
+            return False
+        for name, saved in facts["servers"].items():
+            link = self._links[name]
+            link.pending = {asked.tag: asked for asked in _from_plain(self._memory, saved["pending"])}
+            restore_unread(link.channel, saved["unread"])
+        self._queue = deque(_from_plain(self._memory, facts["queue"]))
+        return True
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.channel.close()
+        self._links.clear()
