@@ -16,7 +16,7 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     incarnation: int = 0
     """Number of processes that ran in this place before."""
     state: str = "starting"
-    """starting | running | stopping | dead (until it is restarted, if it is)"""
+    """starting | running | stopping | ended (until it is restarted, if it is)"""
     busy: dict[str, float] = {}
     """Share of the last seconds in each phase: env, inference, update, publish, other, waiting."""
     cpu_percent: float = 0.0

@@ -120,7 +120,7 @@ class Controller:
             for name, address in orphan.endpoints.items():
                 self._names.register(name, address, place.name)
         self._scheduler.finish_adoption(patience)
-        lost = [(group, Slot(place, "dead")) for group, place in missing]
+        lost = [(group, Slot(place, "ended")) for group, place in missing]
         self._restarts_pending = bool(lost)
         self._slots.update({(slot.place.group, slot.place.index): slot for _, slot in lost})
         for group, slot in lost:
@@ -251,14 +251,14 @@ class Controller:
         self._names_changed |= self._names.revoke(place.name)
         if slot.state == "stopping" or not self.active or event.clean:
             wanted_again = slot.state == "stopping" and self.active
-            slot.state = "dead"
+            slot.state = "ended"
             if place.index >= self._groups[place.group].count:
                 del self._slots[(place.group, place.index)]
             elif wanted_again:  # scaled down, and up again before its process ended
                 slot.restart_at = self._clock.now()
             return
         group = self._groups[place.group]
-        slot.state = "dead"
+        slot.state = "ended"
         reason = slot.error or event.reason
         plan = self._plan_group_restart if group.restart.together else self._plan_restart
         plan(group, slot, reason, event.blameless)
@@ -299,7 +299,7 @@ class Controller:
                 continue
             group = self._groups[name]
             if group.restart.together and any(
-                s.state != "dead" for (other, _), s in self._slots.items() if other == name
+                s.state != "ended" for (other, _), s in self._slots.items() if other == name
             ):
                 continue  # until the last of them has ended
             members = [i for (other, i) in self._slots if other == name] if group.restart.together else [index]
@@ -331,7 +331,7 @@ class Controller:
         return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, texts, self.reason)
 
     def _member(self, slot: Slot) -> Member:
-        if slot.state == "dead":  # its figures were added to the totals when it died
+        if slot.state == "ended":  # its figures were added to the totals when it died
             return Member(slot.place, Meter.unshared(), 0, slot.state)
         scheduler, place = self._scheduler, slot.place
         return Member(place, scheduler.meter(place), scheduler.pid(place), slot.state, scheduler.usage(place))
@@ -360,7 +360,7 @@ class Controller:
                 self._launch(group, index, 0)
         for (other, index), slot in list(self._slots.items()):
             if other == group.name and index >= group.count:
-                if slot.state == "dead":
+                if slot.state == "ended":
                     del self._slots[(other, index)]
                 else:
                     slot.state = "stopping"
@@ -369,13 +369,13 @@ class Controller:
     def _recreate(self, group: WorkerGroup) -> None:
         """Restart a group of data-parallel workers with another number, from the last committed update."""
         for (other, _), slot in list(self._slots.items()):
-            if other == group.name and slot.state != "dead":
+            if other == group.name and slot.state != "ended":
                 slot.state = "stopping"
                 self._scheduler.kill(slot.place)
         self._restarts_pending = True
         for index in range(group.count):
             if (group.name, index) not in self._slots:
-                self._slots[(group.name, index)] = Slot(Place(group.name, index, 0), "dead", self._clock.now())
+                self._slots[(group.name, index)] = Slot(Place(group.name, index, 0), "ended", self._clock.now())
 
     def inject_fault(self, worker: str, fault: str, seconds: float) -> str:
         """Apply a fault to a worker, for `srl chaos`. Raises ValueError for an unknown worker or fault."""

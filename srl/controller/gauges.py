@@ -61,7 +61,7 @@ class Gauges:
         self.policies = {name: PolicyGauges() for name in experiment.policies}
         only = experiment.policies[0] if len(experiment.policies) == 1 else ""
         self.episodes = self.policies[only].episodes if only else EpisodeStatistics()
-        """Of all policies together; with one policy they are its own."""
+        """Episodes of all policies; in a run with one policy, its own."""
         self._several = len(experiment.policies) > 1
         self._policy_of = {group.name: group.config.committed_policy() for group in experiment.groups}
         self._other_policy = only  # of groups that commit none

@@ -140,7 +140,7 @@ class Slot:
 
     place: Place
     state: str = "starting"
-    """starting | running | stopping | dead"""
+    """starting | running | stopping | ended"""
     restart_at: float | None = None
     ready_at: float | None = None
     watch: Watch = field(default_factory=Watch)

@@ -55,7 +55,7 @@ def test_totals_survive_the_restart_of_a_worker(gauges: Gauges) -> None:
     trainer, actor = member("trainers", learned=100, version=7, lag_sum=50, lag_count=100, lag_max=2), member("actors")
     assert status(gauges, trainer, actor).steps == 100
     gauges.forget(trainer.place, trainer.meter)
-    dead = Member(trainer.place, Meter.unshared(), 0, "dead")
+    dead = Member(trainer.place, Meter.unshared(), 0, "ended")
     found = status(gauges, dead, actor)
     assert (found.steps, found.version, found.lag_mean, found.lag_max) == (100, 7, 0.5, 2)
     heir = member("trainers", incarnation=1, learned=20, version=8)

@@ -152,7 +152,7 @@ def seconds_until_found(state: str, *, pid: int = 7, stopped: bool = False, most
         meter=lambda place: meter,
         dump=lambda place: "its stacks",
     )
-    slots = [Slot(Place("actors", 0, 0), state), *(Slot(Place("actors", index, 0), "dead") for index in (1, 2))]
+    slots = [Slot(Place("actors", 0, 0), state), *(Slot(Place("actors", index, 0), "ended") for index in (1, 2))]
     groups: Any = {"actors": SimpleNamespace(restart=RestartRule(hang_timeout=HANG))}
     clock, guard = ManualClock(), Guard()
     began = clock.now()

@@ -1,4 +1,4 @@
-"""Evaluation in the background, from the option to the best parameters on disk, in one thread and in processes."""
+"""Background evaluation, from the option to the best parameters on disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from srl.workers.evaluator import EVALUATED
 OPTIONS = {"steps": 12_000, "scheduler": "inline", "lanes": 16, "seed": 3}
 
 
-def test_the_best_parameters_are_kept_and_training_is_not_touched(tmp_path: Path) -> None:
+def test_the_best_parameters_are_kept_and_training_is_unchanged(tmp_path: Path) -> None:
     plain = srl.train("CartPole-v1", root=tmp_path, name="plain", **OPTIONS)
     run = srl.train(
         "CartPole-v1", root=tmp_path, name="run", eval_every=2000, eval_episodes=4, eval_share=1.0, **OPTIONS
@@ -39,7 +39,7 @@ def test_the_best_parameters_are_kept_and_training_is_not_touched(tmp_path: Path
     path = checkpoints.latest(run.path / "checkpoints" / "best")
     assert path is not None
     arrays, facts = checkpoints.read(path)
-    # The best of those that were not followed by another one before anybody looked.
+    # The best of those whose parameters were still there when the evaluation was read.
     assert (facts["score"], checkpoints.step_of(path)) in [(one["eval/return_mean"], one["step"]) for one in evaluated]
     assert list(arrays) == ["policy/parameters"]
     result = srl.evaluate(run.path, episodes=2, checkpoint="best")
@@ -51,21 +51,21 @@ def test_the_best_parameters_are_kept_and_training_is_not_touched(tmp_path: Path
     assert resumed.state == "finished"
 
 
-def test_the_background_evaluates_also_where_no_episode_ends(tmp_path: Path) -> None:
+def test_evaluation_works_although_no_episode_ends(tmp_path: Path) -> None:
     sizes = {"steps": 64, "lanes": 2, "horizon": 8, "recipe": "none", "scheduler": "inline", "sinks": ()}
     evaluation = {"eval_every": 16, "eval_episodes": 2, "eval_share": 1.0, "eval_max_steps": 3}
     env = "srl.testing.environments:tracer"
     run = srl.train(env, env_args={"length": 10**6}, root=tmp_path, **sizes, **evaluation)
     records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
-    told = {(one["eval/cut"], one["eval/episodes"], one["eval/length_mean"]) for one in records if "eval/cut" in one}
-    assert told == {(2.0, 2.0, 3.0)}
+    found = {(one["eval/cut"], one["eval/episodes"], one["eval/length_mean"]) for one in records if "eval/cut" in one}
+    assert found == {(2.0, 2.0, 3.0)}
     assert run.status.evaluation is not None
     assert run.status.evaluation.truncated == 2
     assert "2 of 2 episodes were truncated at --eval-max-steps" in final_report(run.status).plain
 
 
 class Overtaken:
-    """A store in which the next evaluation is done before the last one's parameters were looked at."""
+    """A store whose tag has moved to the next evaluation before the parameters of the last one were read."""
 
     def versions(self) -> dict[str, int]:
         return {EVALUATED: 1}
@@ -74,14 +74,14 @@ class Overtaken:
         return 2, np.zeros(3, np.float32)
 
 
-def test_parameters_are_kept_only_if_it_was_they_that_were_scored(tmp_path: Path) -> None:
+def test_only_parameters_of_the_evaluated_version_are_kept(tmp_path: Path) -> None:
     run = create(tmp_path, "run")
     writer = BackgroundWriter(threaded=False)
     best = BestCheckpoint(run, {}, {"policy": cast(Any, Overtaken())}, MetricSinks([]), print, writer)
     status = EvaluationStatus(1, 64, 1, 2, 10.0, None, 5.0, 10.0, 64)
-    best.add("policy", status, 1.0)
+    best.add([("policy", status)], 1.0)
     assert checkpoints.latest(run.checkpoints / checkpoints.BEST) is None
-    best.add("policy", msgspec.structs.replace(status, version=2), 1.0)
+    best.add([("policy", msgspec.structs.replace(status, version=2))], 1.0)
     assert checkpoints.latest(run.checkpoints / checkpoints.BEST) is not None
 
 
@@ -94,6 +94,6 @@ def test_parameters_are_kept_only_if_it_was_they_that_were_scored(tmp_path: Path
         ({"eval_share": 1.5}, "eval_share is a share of one core"),
     ],
 )
-def test_options_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, float], text: str) -> None:
+def test_invalid_evaluation_options_are_refused(tmp_path: Path, options: dict[str, float], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         srl.train("CartPole-v1", root=tmp_path, **options)

@@ -1,4 +1,4 @@
-"""Several policies in one run, through the user's door: separate, shared and frozen, team rewards, when it ends."""
+"""Several policies in one run: separate, shared and frozen ones, team rewards, metrics, evaluation, the end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def experiment(**options: Any) -> Any:
     return prepare(GAME, make_options(**options), frozenset(options)).experiment
 
 
-def test_every_policy_learns_its_share_of_the_steps_and_the_run_ends_with_the_last(tmp_path: Path) -> None:
+def test_every_policy_learns_from_its_share_of_the_steps(tmp_path: Path) -> None:
     run = trained(tmp_path, "run", ("chaser_*=chasers", "runner_*=runners"))
     _, facts = checkpoints.read(checkpoints.checkpoints(run.path / "checkpoints")[-1])
     steps = {name: noted["steps"] for name, noted in facts["policies"].items()}
@@ -69,6 +69,8 @@ def test_metrics_and_status_are_separate_for_each_policy(tmp_path: Path) -> None
     assert chasers.return_mean != runners.return_mean
     assert chasers.episodes + runners.episodes == run.status.episodes
     assert run.status.updates == chasers.version + runners.version
+    _, facts = checkpoints.read(checkpoints.checkpoints(run.path / "checkpoints")[-1])
+    assert all(facts["policies"][name]["return_mean"] is not None for name in run.status.policies)
 
 
 def test_metric_names_of_a_single_policy_do_not_carry_its_name(tmp_path: Path) -> None:
@@ -119,10 +121,10 @@ def test_a_role_has_its_own_horizon_algorithm_and_options() -> None:
     assert trainers["runners"].samples.spec.horizon == 32
 
 
-def test_a_role_may_have_an_algorithm_of_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_role_can_have_a_user_defined_algorithm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     roles = ("chaser_*=chasers", "runner_*=runners,hidden_size=7,algo=examples/own_algorithm.py:A2CConfig")
     prepared = prepare(GAME, make_options(**QUICK, roles=roles), frozenset(QUICK))
-    monkeypatch.chdir(tmp_path)  # whoever resumes the run may be anywhere
+    monkeypatch.chdir(tmp_path)  # a run can be resumed from any directory
     (_, runners) = role_options(lanes_config(GAME).build(1).spec, prepared.options)
     assert (type(runners.algorithm).__name__, runners.algorithm.hidden_size) == ("A2CConfig", 7)
     assert "gae_lambda" in dir(runners.algorithm)
@@ -141,11 +143,11 @@ def test_a_frozen_policy_plays_and_does_not_change(inference: str, tmp_path: Pat
     )
     assert after["runners/parameters"].tobytes() == before["runners/parameters"].tobytes()
     assert after["chasers/parameters"].tobytes() != before["chasers/parameters"].tobytes()
-    assert frozen.status.steps >= 60, "all steps are the learner's"
+    assert frozen.status.steps >= 60, "all steps belong to the policy that learns"
     assert srl.evaluate(frozen.path, episodes=2).by_policy.keys() == {"chasers", "runners"}
 
 
-def test_a_frozen_policy_with_a_memory_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+def test_a_run_with_a_frozen_recurrent_policy_can_be_resumed(tmp_path: Path) -> None:
     memory = {"ippo": {"epochs": 1, "memory": "gru", "memory_size": 4}}
     first = trained(tmp_path, "first", ("chaser_*=chasers", "runner_*=runners"), **memory)
     roles = ("chaser_*=chasers", f"runner_*=runners,frozen={first.path}")
@@ -154,7 +156,7 @@ def test_a_frozen_policy_with_a_memory_goes_on_from_a_checkpoint(tmp_path: Path)
     assert again.status.steps >= 160
 
 
-def test_team_rewards_are_the_mean_of_those_who_share_a_policy() -> None:
+def test_team_rewards_are_the_mean_over_the_agents_of_a_policy() -> None:
     options = make_options(roles=("chaser_*=chasers", "runner_*=runners"), team_reward=True)
     shared, plain = prepare(GAME, options, ()).environment.build(3), lanes_config(GAME).build(3)
     shared.reset(5), plain.reset(5)
@@ -184,14 +186,14 @@ def test_team_rewards_are_the_mean_of_those_who_share_a_policy() -> None:
         (("chaser_*", "runner_*=b"), "a role is written PATTERN=POLICY"),
     ],
 )
-def test_wrong_roles_are_refused_with_agent_and_role(
+def test_invalid_roles_are_refused_with_the_agent_and_the_role(
     roles: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", GAME, "--roles", *roles]) == 2
     assert re.search(message, capsys.readouterr().err)
 
 
-def test_a_frozen_policy_of_other_agents_is_refused(tmp_path: Path) -> None:
+def test_a_frozen_policy_with_other_spaces_is_refused(tmp_path: Path) -> None:
     first = trained(tmp_path, "first", ("chaser_*=chasers", "runner_*=runners"))
     roles = ("chaser_*=chasers", f"runner_0=chasers2,frozen={first.path}")
     with pytest.raises(ValueError, match="has no policy 'chasers2'; did you mean 'chasers'"):
@@ -201,7 +203,7 @@ def test_a_frozen_policy_of_other_agents_is_refused(tmp_path: Path) -> None:
         trained(tmp_path, "third", roles)
 
 
-def test_the_roles_are_kept_with_the_run(tmp_path: Path) -> None:
+def test_roles_are_stored_in_the_config_of_the_run(tmp_path: Path) -> None:
     run = trained(tmp_path, "run", ("chaser_*=chasers,gamma=0.9", "runner_*=runners"))
     options = from_data(json.loads((run.path / "config.json").read_text())["options"])
     assert options.agents.roles == ("chaser_*=chasers,gamma=0.9", "runner_*=runners")

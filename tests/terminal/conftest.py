@@ -1,4 +1,4 @@
-"""A run in full swing, for the tests of what people see."""
+"""The status of a run in progress, for tests of the views."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def make_snapshot(num_actors: int = 2, **changes: Any) -> RunStatus:
 
 @pytest.fixture
 def snapshot() -> Callable[..., RunStatus]:
-    """Makes a snapshot; what differs from the usual is given by name."""
+    """Function that makes a status; keyword arguments replace fields."""
     return make_snapshot

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from srl.storage.run_directory import RunDirectory
 from srl.workers.evaluator import EVALUATED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Best:
     """The best parameters of one policy so far."""
 
@@ -40,52 +40,58 @@ class BestCheckpoint:
         description: Mapping[str, object],
         stores: Mapping[str, ParameterStore],
         sinks: MetricSinks,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         writer: BackgroundWriter,
     ) -> None:
         self._folder = run.checkpoints / checkpoints.BEST
         self._description = description
         self._stores = stores
         self._sinks = sinks
-        self._tell = tell
+        self._notify = notify
         self._writer = writer
         self._best = _read(self._folder)
 
-    def add(self, policy: str, evaluation: EvaluationStatus, elapsed: float) -> None:
-        """Take in an evaluation of a policy."""
+    def add(self, evaluations: Iterable[tuple[str, EvaluationStatus]], elapsed: float) -> None:
+        """Take in evaluations, each with its policy, and write a checkpoint if one of them is better than before."""
         several = len(self._stores) > 1
-        self._sinks.write(evaluation.step, evaluation_metrics(evaluation, elapsed, policy if several else ""))
-        before = self._best.get(policy)
-        if before is None or evaluation.return_mean > before.score:
-            self._keep(policy, evaluation)
+        previous, better = self._best, dict(self._best)
+        step = 0
+        for policy, evaluation in evaluations:
+            self._sinks.write(evaluation.step, evaluation_metrics(evaluation, elapsed, policy if several else ""))
+            if policy in better and evaluation.return_mean <= better[policy].score:
+                continue
+            pulled = self._stores[policy].pull(EVALUATED)
+            if pulled is None or pulled[0] != evaluation.version:
+                continue  # the next evaluation is already done, or this one was made on another host
+            facts = {
+                "version": evaluation.version,
+                "steps": evaluation.step,
+                "policy": policy,
+                "score": evaluation.return_mean,
+                "interval": evaluation.return_interval,
+                "episodes": evaluation.episodes,
+            }
+            better[policy] = _Best(evaluation.return_mean, pulled[1], facts)
+            step = max(step, evaluation.step)
+        if better != previous:
+            self._best = better
+            if better.keys() >= self._stores.keys():  # otherwise evaluations of other policies follow
+                self._write(step, better, previous)
 
-    def _keep(self, policy: str, evaluation: EvaluationStatus) -> None:
-        pulled = self._stores[policy].pull(EVALUATED)
-        if pulled is None or pulled[0] != evaluation.version:
-            return  # the next evaluation is already done, or this one was made on another host
-        facts = {
-            "version": evaluation.version,
-            "steps": evaluation.step,
-            "policy": policy,
-            "score": evaluation.return_mean,
-            "interval": evaluation.return_interval,
-            "episodes": evaluation.episodes,
-        }
-        previous, self._best = self._best, {**self._best, policy: _Best(evaluation.return_mean, pulled[1], facts)}
-        best = self._best
-        if best.keys() < self._stores.keys():
-            return  # the evaluations of the other policies follow
+    def _write(self, step: int, best: dict[str, _Best], previous: dict[str, _Best]) -> None:
         arrays = {f"{name}/parameters": one.parameters for name, one in best.items()}
-        score = sum(one.score for one in best.values()) / len(best)
-        description = {"policies": {name: one.facts for name, one in best.items()}, "description": self._description}
+        facts = {
+            "policies": {name: one.facts for name, one in best.items()},
+            "description": self._description,
+            checkpoints.SCORE: sum(one.score for one in best.values()) / len(best),
+        }
 
         def write() -> None:
             try:
-                checkpoint = {**description, checkpoints.SCORE: score}
-                checkpoints.write(self._folder, evaluation.step, arrays, checkpoint, Retention(1))
+                checkpoints.write(self._folder, step, arrays, facts, Retention(1))
             except checkpoints.CheckpointError as error:
                 self._best = previous
-                self._tell(f"the best parameters were not written: {error}")
+                self._notify(f"the best parameters were not written: {error}")
 
         self._writer.submit(write)
 

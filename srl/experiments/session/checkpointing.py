@@ -155,7 +155,8 @@ class CheckpointWriter:
                 return
             number, state, noted = committed
             arrays.update({f"{policy}/{key}": value for key, value in state.items()})
-            facts["policies"][policy] = {**noted, "version": number}
+            mean = status.policies[policy].return_mean
+            facts["policies"][policy] = {**noted, "version": number, "return_mean": mean}
         try:
             workers = self._workers() if with_workers else None
         except NotYet:

@@ -212,8 +212,7 @@ class Session:
             self._sinks.write(status.steps, metrics_of(status))
             self._record_controller()
         gauges = self._controller.gauges
-        for policy, evaluation in gauges.drain_evaluations():
-            self._best.add(policy, evaluation, status.elapsed)
+        self._best.add(gauges.drain_evaluations(), status.elapsed)
         goal = self._options.run.until_return
         enough = gauges.episodes.count - self._episodes_before >= (gauges.episodes.returns.maxlen or 0)
         if goal is not None and enough and status.return_mean is not None and status.return_mean >= goal:
