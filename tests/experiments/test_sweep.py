@@ -21,7 +21,7 @@ def test_seeds_are_a_number_or_a_list() -> None:
     assert parse_seeds("3") == parse_seeds(3) == (0, 1, 2)
     assert parse_seeds("3,5,8") == parse_seeds([3, 5, 8]) == (3, 5, 8)
     for wrong in ("many", "0", "1,1", ""):
-        with pytest.raises(ValueError, match="seeds"):
+        with pytest.raises(ValueError, match="seed"):
             parse_seeds(wrong)
 
 
