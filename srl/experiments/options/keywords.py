@@ -77,6 +77,8 @@ def _algorithm(options: TrainOptions, flat: dict[str, Any]) -> tuple[TrainOption
     for other in ALGORITHMS:
         if other in flat:
             if other != name:
+                if name not in ALGORITHMS and ":" not in name:
+                    build_algorithm(name)  # raises for the unknown name
                 raise ValueError(f"{other}=... has options of {other}, but the algorithm is {name}: algo={other!r}")
             configs.append(flat.pop(other))
     settings: dict[str, Any] = {}
