@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "storage": FOUNDATION,
     "terminal": FOUNDATION | {"storage"},
     "testing": DATA_PLANE | {"environments", "workers"},
-    "experiments": RUNTIME | LEARNING | {"storage", "terminal"},
+    "experiments": RUNTIME | LEARNING | {"storage", "terminal"},  # terminal: the live view of srl.train(verbose=True)
     "results": FOUNDATION | LEARNING | {"workers", "storage", "experiments", "terminal"},
     "bench": RUNTIME | LEARNING | {"experiments"},
     "checks": FOUNDATION | {"controller", "environments", "storage", "experiments", "results", "testing"},
