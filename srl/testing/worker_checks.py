@@ -14,7 +14,7 @@ from srl.api.worker import PollResult, Worker, WorkerConfig
 from srl.base.config import from_data, to_data
 from srl.base.tree import Array
 from srl.testing.contexts import World
-from srl.testing.env_checks.deadline import DeadlineExceeded, deadline
+from srl.testing.env_checks.driver import DeadlineExceeded, deadline
 from srl.testing.env_checks.findings import Finding, Findings
 
 Result = TypeVar("Result")

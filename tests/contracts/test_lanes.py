@@ -15,9 +15,10 @@ from srl.api.spaces import Box, Discrete
 from srl.base.state import NotResumable
 from srl.base.tree import leaves
 from srl.environments.adapters.wrappers import RepeatAction
+from srl.environments.random_actions import some_actions
 from srl.environments.registry import lanes_config
 from srl.testing.env_checks.findings import report
-from srl.testing.env_checks.lanes import check_lanes, sample
+from srl.testing.env_checks.lanes import check_lanes
 
 TESTING = "srl.testing.environments"
 HERE = str(Path(__file__))
@@ -60,12 +61,7 @@ def record(lanes: Lanes, seed: int, steps: int = 25) -> list[np.ndarray]:
             leaves = arrival.observation.values() if isinstance(arrival.observation, dict) else [arrival.observation]
             seen += [leaf[arrival.acting] for leaf in leaves]
             seen += [arrival.reward.copy(), arrival.terminated | arrival.truncated, arrival.acting.copy()]
-        arrivals = lanes.step(
-            tuple(
-                sample(rng, team.action, lanes.spec.num_lanes(index), arrival.observation)
-                for index, (team, arrival) in enumerate(zip(lanes.spec.teams, arrivals, strict=True))
-            )
-        )
+        arrivals = lanes.step(some_actions(lanes.spec, rng, arrivals))
     return seen
 
 
@@ -129,19 +125,13 @@ def test_restored_lanes_continue_exactly(name: str) -> None:
     config = lanes_config(name, **RESUMABLE[name])
     rng = np.random.default_rng(0)
 
-    def actions(lanes: Lanes, arrivals: tuple[Arrival, ...]) -> tuple[Any, ...]:
-        return tuple(
-            sample(rng, team.action, lanes.spec.num_lanes(index), arrival.observation)
-            for index, (team, arrival) in enumerate(zip(lanes.spec.teams, arrivals, strict=True))
-        )
-
     one, other = config.build(3), config.build(3)
     arrivals = one.reset(4)
     for _ in range(33):
-        arrivals = one.step(actions(one, arrivals))
+        arrivals = one.step(some_actions(one.spec, rng, arrivals))
     other.restore({key: array.copy() for key, array in one.state().items()})
     for step in range(250):
-        chosen = actions(one, arrivals)
+        chosen = some_actions(one.spec, rng, arrivals)
         arrivals = one.step(chosen)
         for left, right in zip(arrivals, other.step(chosen), strict=True):
             for mark in ("observation", "reward", "terminated", "truncated", "acting", "first"):
@@ -254,4 +244,4 @@ def test_duck_typed_lanes_are_refused_with_the_class_to_derive_from() -> None:
     with pytest.raises(TypeError, match=r"returned DuckTypedLanes; derive that class from srl\.api\.lanes\.Lanes"):
         lanes_config(duck_typed).build(1)
     (finding,) = srl.testing.check_environment(duck_typed)
-    assert finding.advice == "derive your class from srl.api.lanes.Lanes"
+    assert finding.fix == "derive your class from srl.api.lanes.Lanes"

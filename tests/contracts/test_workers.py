@@ -98,7 +98,7 @@ def test_the_checker_accepts_a_minimal_worker() -> None:
 )
 def test_the_checker_finds_what_breaks_the_contract(fault: str, wanted: str) -> None:
     (finding,) = check_worker(GreeterConfig(fault), seconds=0.2)
-    assert wanted in finding.wanted
+    assert wanted in finding.expected
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,10 @@ class Publisher:
 
 def test_the_checker_wants_configs_that_other_processes_can_read() -> None:
     (finding,) = check_worker(UnsendableConfig())
-    assert "JSON" in finding.wanted
+    assert "JSON" in finding.expected
 
 
 def test_the_checker_publishes_parameters_for_the_worker() -> None:
     assert check_worker(PublisherConfig(), policies={"fixed": np.array([3.0], np.float32)}) == []
     (finding,) = check_worker(PublisherConfig())
-    assert "committed_policy" in finding.wanted
+    assert "committed_policy" in finding.expected

@@ -11,7 +11,7 @@ from srl.testing.env_checks.environment import Finding, check_environment, has_e
 
 
 class Walk(gymnasium.Env):
-    """Nothing is wrong with it; each environment below adds one mistake."""
+    """A correct environment; each one below adds a mistake."""
 
     observation_space = spaces.Box(-100, 100, (2,), np.float32)
     length = 6
@@ -260,57 +260,62 @@ class NotAnEnvironment:
 
 
 @pytest.mark.parametrize(
-    ("environment", "severity", "wanted", "found"),
+    ("environment", "severity", "expected", "found"),
     [
-        (Float64, "error", "observation of dtype float32", "dtype float64"),
-        (WrongShape, "error", "observation of shape (2,)", "shape (3,)"),
-        (ListObservation, "error", "observation as a numpy array", "list"),
-        (Outside, "error", "observation inside its space", "bounds -0.001 to 0.001"),
-        (OutsideDiscrete, "error", "inside its space Discrete(3)", "3"),
-        (NanObservation, "error", "observation without NaN or infinity", "nan"),
-        (InfinityInReset, "error", "observation without NaN or infinity", "inf"),
-        (NanReward, "error", "reward without NaN or infinity", "nan"),
+        (Float64, "error", "observation to have dtype float32", "dtype float64"),
+        (WrongShape, "error", "observation to have shape (2,)", "shape (3,)"),
+        (ListObservation, "error", "observation to be a numpy array", "list"),
+        (Outside, "error", "observation to be within the bounds of its space", "bounds -0.001 to 0.001"),
+        (OutsideDiscrete, "error", "to be in its space Discrete(3)", "3"),
+        (NanObservation, "error", "observation to be finite", "nan"),
+        (InfinityInReset, "error", "observation to be finite", "inf"),
+        (NanReward, "error", "reward to be finite", "nan"),
         (ArrayReward, "error", "reward to be a number", "ndarray: [1.]"),
         (NoReward, "error", "reward to be a number", "NoneType"),
         (BareReset, "error", "reset to return (observation, info)", "ndarray"),
-        (FourValues, "error", "step to return (observation, reward, terminated, truncated, info)", "a tuple of 4"),
+        (
+            FourValues,
+            "error",
+            "step to return (observation, reward, terminated, truncated, info)",
+            "a tuple of 4 values",
+        ),
         (IntegerEnd, "error", "`terminated` to be a bool", "int: 0"),
-        (Overwriting, "error", "an observation to stay as it was", "overwrote it"),
-        (ActionChanging, "error", "the action to stay as it was", "changed the caller's array"),
-        (Endless, "warning", "episodes that end", "none in 300 steps"),
-        (StaysDone, "error", "a reset to begin a new episode", "ended at their first step"),
-        (Unseeded, "warning", "the same seed to give the same episode", "not deterministic"),
+        (Overwriting, "error", "an observation to stay unchanged", "changed it"),
+        (ActionChanging, "error", "step to leave the action unchanged", "changed the caller's array"),
+        (Endless, "warning", "episodes to end", "no end in 300 steps"),
+        (StaysDone, "error", "reset to start a new episode", "ended at their first step"),
+        (Unseeded, "warning", "the same seed to give the same episode", "two instances with the same seed differ"),
         (SeedIgnored, "warning", "different seeds to give different episodes", "the seed is ignored"),
-        (Remembering, "warning", "the same seed to give the same episode", "a used instance"),
-        (NoSeed, "error", "reset(seed=...) to return", "unexpected keyword argument 'seed'"),
-        (Refusing, "error", "step with an action of action_space.sample()", "action must be 1 or 2"),
-        (Unbounded, "warning", "finite bounds of the action space", "Box(-inf, inf"),
-        (DoubleSpace, "warning", "observations of float32", "float64"),
-        (NoSpace, "error", "a gymnasium space as observation_space", "None"),
+        (Remembering, "warning", "the same seed to give the same episode", "an instance that was used before"),
+        (NoSeed, "error", "reset(seed=...) to succeed", "unexpected keyword argument 'seed'"),
+        (Refusing, "error", "step(action_space.sample())", "action must be 1 or 2"),
+        (Unbounded, "warning", "the action space to have finite bounds", "Box(-inf, inf"),
+        (DoubleSpace, "warning", "observations to have dtype float32", "float64"),
+        (NoSpace, "error", "observation_space to be a Gymnasium space", "None"),
         (UnsupportedSpace, "error", "a supported observation space", "Text"),
-        (MissingPart, "error", "observation with the parts ['left', 'right']", "['left']"),
-        (BadRender, "error", "render to return", "no display"),
-        (BadClose, "error", "close to return", "closed twice"),
-        (CannotBeMade, "error", "the function that makes the environment", "license expired"),
+        (MissingPart, "error", "observation to have the keys ['left', 'right']", "['left']"),
+        (BadRender, "error", "render to succeed", "no display"),
+        (BadClose, "error", "close to succeed", "closed twice"),
+        (CannotBeMade, "error", "making the environment", "license expired"),
         (NotAnEnvironment, "error", "a gymnasium.Env, a VectorEnv", "NotAnEnvironment"),
     ],
 )
-def test_a_mistake_is_found_and_nothing_else(environment, severity: str, wanted: str, found: str):
+def test_a_mistake_is_the_only_finding(environment, severity: str, expected: str, found: str):
     findings = check_environment(environment, steps=300)
     assert [finding.severity for finding in findings] == [severity], report(findings, environment.__name__)
-    assert wanted in findings[0].wanted
+    assert expected in findings[0].expected
     assert found in findings[0].found
-    assert findings[0].advice
+    assert findings[0].fix
 
 
-def test_an_environment_that_hangs_is_found():
+def test_an_environment_that_is_stuck_is_found():
     (finding,) = check_environment(Hanging, timeout=1.0)
     assert finding.severity == "error"
-    assert "within 1 s" in finding.wanted
-    assert f"hangs at {__file__}" in finding.found
+    assert "within 1 s" in finding.expected
+    assert f"stuck at {__file__}" in finding.found
 
 
-def test_the_timer_of_the_caller_goes_on():
+def test_the_timer_of_the_caller_continues():
     """pytest-timeout uses the same signal; without it the rest of the suite would run unguarded."""
     previous = signal.setitimer(signal.ITIMER_REAL, 50.0)
     handler = signal.getsignal(signal.SIGALRM)
@@ -320,7 +325,7 @@ def test_the_timer_of_the_caller_goes_on():
     assert signal.getsignal(signal.SIGALRM) is handler
 
 
-def test_outside_the_main_thread_all_but_hanging_is_found():
+def test_mistakes_are_also_found_outside_of_the_main_thread():
     found: list[Finding] = []
     thread = threading.Thread(target=lambda: found.extend(check_environment(NanReward)))
     thread.start()
@@ -328,18 +333,18 @@ def test_outside_the_main_thread_all_but_hanging_is_found():
     assert [finding.severity for finding in found] == ["error"]
 
 
-def test_a_slow_environment_is_told_its_speed():
+def test_a_slow_environment_is_a_warning_with_its_speed():
     (finding,) = check_environment(Slow, steps=15)
     assert finding.severity == "warning"
     assert "steps/s" in finding.found
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "srl.testing.environments:tracer"])
-def test_healthy_environments_have_no_findings(name: str):
+def test_correct_environments_have_no_findings(name: str):
     assert check_environment(name) == []
 
 
-def test_a_healthy_function_has_no_findings():
+def test_a_correct_function_has_no_findings():
     assert check_environment(Walk) == []
 
 
@@ -352,9 +357,9 @@ def test_the_report_has_errors_first_and_counts():
     findings = [Finding("warning", "w", "x", "y"), Finding("error", "a", "b", "c")]
     assert report(findings, "MyEnv") == (
         "MyEnv: 1 error, 1 warning\n\n"
-        "error: wanted a\n  found: b\n  do:    c\n\n"
-        "warning: wanted w\n  found: x\n  do:    y"
+        "error: expected a\n  found: b\n  fix:   c\n\n"
+        "warning: expected w\n  found: x\n  fix:   y"
     )
     assert has_errors(findings)
     assert not has_errors(findings[:1])
-    assert report([], "MyEnv") == "MyEnv: nothing wrong was found"
+    assert report([], "MyEnv") == "MyEnv: no problems found"

@@ -51,17 +51,17 @@ class NanRow(Batch):
 
 
 @pytest.mark.parametrize(
-    ("environment", "wanted"),
+    ("environment", "expected"),
     [
         (Batch, None),
-        (ScalarReward, "`reward` as an array of shape (2,)"),
-        (OneRow, "observation of shape (2,)"),
-        (NanRow, "observation without NaN or infinity"),
+        (ScalarReward, "`reward` to be an array of shape (2,)"),
+        (OneRow, "observation to have shape (2,)"),
+        (NanRow, "observation to be finite"),
     ],
 )
-def test_vector_environments(environment, wanted: str | None):
+def test_vector_environments(environment, expected: str | None):
     findings = check_environment(environment, steps=50)
-    assert [wanted] * bool(wanted) == [finding.wanted for finding in findings if finding.severity == "error"]
+    assert [expected] * bool(expected) == [finding.expected for finding in findings if finding.severity == "error"]
 
 
 @pytest.mark.parametrize(
@@ -74,31 +74,31 @@ def test_vector_environments(environment, wanted: str | None):
         ("srl.testing.environments:turn_game", {"num_agents": 3, "length": 20, "deaths": (2, 0, 3)}),
     ],
 )
-def test_healthy_pettingzoo_environments_have_no_findings(name: str, kwargs: dict):
+def test_correct_pettingzoo_environments_have_no_findings(name: str, kwargs: dict):
     pytest.importorskip("pettingzoo")
     assert check_environment(name, kwargs, steps=200) == []
 
 
 @pytest.mark.parametrize("factory", [environments.dying_team, environments.turn_game])
 @pytest.mark.parametrize(
-    ("fault", "wanted", "found"),
+    ("fault", "expected", "found"),
     [
-        ("raise", "step with an action", "asked to break"),
-        ("raise_in_reset", "reset(seed=...) to return", "asked to break in reset"),
-        ("nan", "observation without NaN", "of agent_0"),
-        ("nan_reward", "reward without NaN", "of agent_"),
-        ("shape", "observation of shape (4,)", "(7,) of agent_0"),
+        ("raise", "step(action_space.sample()) to succeed", "asked to break"),
+        ("raise_in_reset", "reset(seed=...) to succeed", "asked to break in reset"),
+        ("nan", "observation to be finite", "of agent_0"),
+        ("nan_reward", "reward to be finite", "of agent_"),
+        ("shape", "observation to have shape (4,)", "(7,) of agent_0"),
     ],
 )
-def test_mistakes_of_pettingzoo_environments_name_the_agent(factory, fault: str, wanted: str, found: str):
+def test_mistakes_of_pettingzoo_environments_name_the_agent(factory, fault: str, expected: str, found: str):
     pytest.importorskip("pettingzoo")
     (finding,) = check_environment(factory, {"fault": fault, "fault_after": 2})
     assert finding.severity == "error"
-    assert wanted in finding.wanted
+    assert expected in finding.expected
     assert found in finding.found
 
 
-def test_mistakes_in_leaving_the_stage_are_found():
+def test_agents_that_leave_in_a_wrong_way_are_found():
     pytest.importorskip("pettingzoo")
     from srl.testing.multiagent_environments import DyingTeam, TurnGame
 
@@ -124,11 +124,11 @@ def test_mistakes_in_leaving_the_stage_are_found():
             super().__init__()
             self.possible_agents = []
 
-    for environment, wanted in (
+    for environment, expected in (
         (Lingering, "agents that ended to leave `agents`"),
-        (Vanishing, "agents to leave only when terminated or truncated"),
-        (Undying, "agents that ended to leave when stepped with None"),
-        (Nameless, "all agents that may take part in `possible_agents`"),
+        (Vanishing, "agents to leave `agents` only when terminated or truncated"),
+        (Undying, "step(None) to remove an agent that ended from `agents`"),
+        (Nameless, "`possible_agents` to list all agents that may ever take part"),
     ):
-        errors = [finding.wanted for finding in check_environment(environment) if finding.severity == "error"]
-        assert errors == [wanted]
+        errors = [finding.expected for finding in check_environment(environment) if finding.severity == "error"]
+        assert errors == [expected]

@@ -1,26 +1,60 @@
-"""One way to drive every kind of environment for a check: what each agent received, step by step."""
+"""One interface to drive every kind of environment in a check, with a limit on the time of each call."""
 
 from __future__ import annotations
 
 import copy
+import signal
+import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, Protocol
 
-from srl.testing.env_checks.deadline import DeadlineExceeded, deadline
 from srl.testing.env_checks.findings import Findings
 from srl.testing.env_checks.values import same
 
 
+class DeadlineExceeded(BaseException):
+    """A call took too long; the message says where it was. Not an Exception, because environments may catch those."""
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Interrupt the body after `seconds`.
+
+    Only Python code in the main thread can be interrupted; elsewhere the body runs without a limit. A timer of the
+    caller (such as that of pytest-timeout) continues afterwards.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def expire(number: int, frame: FrameType | None) -> None:
+        where = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "an unknown place"
+        raise DeadlineExceeded(where)
+
+    started = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, expire)
+    delay, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        if delay:
+            signal.setitimer(signal.ITIMER_REAL, max(delay - (time.monotonic() - started), 1e-3), interval)
+
+
 class CheckStopped(Exception):
-    """The environment is so wrong that going on would tell nothing; a finding says why."""
+    """Further checks would be meaningless; a finding says why."""
 
 
 @dataclass
-class Reception:
-    """What one agent got; rewards and ends are None after a reset."""
+class AgentResult:
+    """The values that one agent received; rewards and ends are None after a reset."""
 
     observation: Any
     reward: Any = None
@@ -33,21 +67,21 @@ class Reception:
 
 
 @dataclass
-class Row:
-    """What all agents got. The name of the only agent is empty."""
+class StepResult:
+    """The values that all agents received. The name of a single agent is empty."""
 
-    agents: Mapping[str, Reception] = field(default_factory=dict)
+    agents: Mapping[str, AgentResult] = field(default_factory=dict)
     ended: bool = False
     """The environment must be reset."""
 
 
 class Probe(Protocol):
-    """An environment that chooses its own actions. Complains to `findings`, or raises CheckStopped."""
+    """An environment that is stepped with random actions. It reports to `findings`, or raises CheckStopped."""
 
     limit: int | None
-    """Steps after which an episode is known to end."""
-    owns_buffers: bool
-    """Whether observations belong to the caller, so that none may ever change."""
+    """Number of steps after which every episode ends, if it is known."""
+    keeps_observations: bool
+    """Whether an observation must never change after it was returned."""
 
     def check_spaces(self) -> None: ...
 
@@ -56,54 +90,56 @@ class Probe(Protocol):
 
     def seed_actions(self, seed: int) -> None: ...
 
-    def reset(self, seed: int | None) -> Row: ...
+    def reset(self, seed: int | None) -> StepResult: ...
 
-    def step(self) -> Row: ...
+    def step(self) -> StepResult: ...
 
     def finish(self) -> None:
-        """Render, if a mode was chosen, and close."""
+        """Render, if the environment has a render mode, and close."""
 
 
 class Caller:
-    """Calls foreign code with a bound on its time; what goes wrong becomes a finding."""
+    """Calls an environment with a time limit; errors become findings."""
 
     def __init__(self, findings: Findings, timeout: float) -> None:
         self.findings = findings
         self.seconds = 0.0
-        """Spent in `step`."""
+        """Time spent in `step`."""
         self._timeout = timeout
 
     def __call__(self, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         try:
             with deadline(self._timeout):
                 return function(*args, **kwargs)
         except DeadlineExceeded as error:
             self.findings.error(
                 f"{what} to return within {self._timeout:g} s",
-                f"it hangs at {error}",
-                "look for an endless loop or wait",
+                f"it is stuck at {error}",
+                "look for an endless loop, or for a wait that never ends",
             )
             raise CheckStopped from error
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             self.findings.error(
-                f"{what} to return", f"it raised {error!r} at {last.filename}:{last.lineno}", "mend what raises there"
+                f"{what} to succeed",
+                f"it raised {error!r} at {last.filename}:{last.lineno}",
+                "correct the code at that line",
             )
             raise CheckStopped from error
         finally:
             if what.startswith("step"):
-                self.seconds += time.perf_counter() - begun
+                self.seconds += time.perf_counter() - started
 
 
 def unpack_reset(findings: Findings, result: Any) -> Any:
-    """The observation of what `reset` returned."""
+    """Return the observation in the result of `reset`."""
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
-        found = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+        found = f"a tuple of {len(result)} values" if isinstance(result, tuple) else type(result).__name__
         findings.error(
-            "reset to return (observation, info), info a dictionary",
+            "reset to return (observation, info), where info is a dictionary",
             found,
-            "return observation, {}: the old API gave one",
+            "return observation, {} (the old Gym API returned only the observation)",
         )
         raise CheckStopped
     return result[0]
@@ -112,20 +148,22 @@ def unpack_reset(findings: Findings, result: Any) -> Any:
 def unpack_step(findings: Findings, result: Any) -> tuple[Any, ...]:
     if isinstance(result, tuple) and len(result) == 5:
         return result
-    found = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
-    advice = "return five values"
+    found = f"a tuple of {len(result)} values" if isinstance(result, tuple) else type(result).__name__
+    fix = "return these five values"
     if isinstance(result, tuple) and len(result) == 4:
-        advice = "the old API's `done` is two now: terminated (by the task) and truncated (by a time limit)"
-    findings.error("step to return (observation, reward, terminated, truncated, info)", found, advice)
+        fix = "replace `done` of the old Gym API by terminated (by the task) and truncated (by a time limit)"
+    findings.error("step to return (observation, reward, terminated, truncated, info)", found, fix)
     raise CheckStopped
 
 
 def act(call: Caller, step: Callable[[Any], Any], action: Any) -> Any:
-    """Step with an action and see that the environment leaves it as it is."""
+    """Step with an action and check that the environment does not change it."""
     before = copy.deepcopy(action)
-    result = call("step with an action of action_space.sample()", step, action)
+    result = call("step(action_space.sample())", step, action)
     if not same(before, action):
         call.findings.error(
-            "the action to stay as it was", "step changed the caller's array", "copy it: action = np.clip(...)"
+            "step to leave the action unchanged",
+            "step changed the caller's array",
+            "change a copy: action = action.copy()",
         )
     return result

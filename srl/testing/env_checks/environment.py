@@ -1,4 +1,4 @@
-"""The check that strangers run on their own environment: `srl check-env ID`."""
+"""The check that users run on their own environment: `srl check-env ENV`."""
 
 from __future__ import annotations
 
@@ -34,18 +34,17 @@ def check_environment(
     timeout: float = 10.0,
     seconds: float = 20.0,
 ) -> list[Finding]:
-    """What is wrong with an environment, as it is and, if that has no errors, as lanes.
+    """Return the problems of an environment: first by itself, then, if that has no errors, as lanes.
 
     `environment` is a name as for :func:`srl.environments.registry.lanes_config`, or a function that returns a
-    Gymnasium,
-    vector (it takes `num_envs`) or PettingZoo environment, or lanes (it takes `num_copies`). A call of the environment
-    that takes longer than `timeout` counts as hanging; no new steps begin after `seconds`. Leave interrupting to the
-    main thread: elsewhere a hanging environment hangs the check.
+    Gymnasium, vector (it takes `num_envs`) or PettingZoo environment, or lanes (it takes `num_copies`). A call of the
+    environment that takes longer than `timeout` seconds counts as stuck; no new steps start after `seconds`. Call it in
+    the main thread: in other threads an environment that is stuck cannot be interrupted.
     """
     findings = Findings()
     extent = Extent(steps, seconds, timeout, seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what environments and their wrappers warn of is checked here anew
+        warnings.simplefilter("ignore")  # these checks cover what environments and their wrappers warn about
         for make_one, make_lanes in _subjects(environment, dict(kwargs or {}), findings, timeout):
             if make_one is not None and not findings.have_errors:
                 check_rollout(_prober(make_one), findings, extent)
@@ -55,7 +54,7 @@ def check_environment(
 
 
 Subject = tuple[Callable[[], Any] | None, Callable[[], Lanes] | None]
-"""How to make a bare environment, and lanes of it."""
+"""Functions that make a bare environment, and lanes of it."""
 
 
 def _subjects(
@@ -80,7 +79,9 @@ def _subjects(
     except CheckStopped:
         return []
     except (ImportError, ValueError) as error:
-        findings.error("an environment of that name and those options", str(error), "mend the name, or install it")
+        findings.error(
+            "an environment with that name and those options", str(error), "correct the name, or install the package"
+        )
         return []
 
 
@@ -89,7 +90,7 @@ def _of_function(factory: Callable[..., Any], name: str, kwargs: dict[str, Any],
     if "num_copies" in parameters:
         return [(None, lambda: factory(num_copies=NUM_COPIES, **kwargs))]
     options = {**kwargs, "num_envs": NUM_COPIES} if "num_envs" in parameters else kwargs
-    example = call("the function that makes the environment", factory, **options)
+    example = call("making the environment", factory, **options)
 
     def make() -> Any:
         return factory(**options)
@@ -100,12 +101,12 @@ def _of_function(factory: Callable[..., Any], name: str, kwargs: dict[str, Any],
         from srl.environments.adapters.autoreset import next_step
 
         return [(make, lambda: VectorLanes(name, lambda: next_step(make())))]
-    if isinstance(example, gymnasium.Env):  # before Lanes, whose methods have the same names
+    if isinstance(example, gymnasium.Env):
         return [(make, lambda: GymnasiumLanes(name, make, NUM_COPIES))]
     if isinstance(example, Lanes):
         return [(None, lambda: factory(**options))]
     call.findings.error(
-        "a gymnasium.Env, a VectorEnv, a PettingZoo environment or srl's Lanes",
+        "a gymnasium.Env, a VectorEnv, a PettingZoo environment or srl.api.lanes.Lanes",
         f"{type(example).__name__}",
         "derive your class from gymnasium.Env",
     )
@@ -113,13 +114,13 @@ def _of_function(factory: Callable[..., Any], name: str, kwargs: dict[str, Any],
 
 
 def _of_pettingzoo(make: Callable[[], Any], name: str, call: Caller) -> Subject:
-    call("the function that makes the environment", make).close()
+    call("making the environment", make).close()
     return make, lambda: lanes_of(name, make, NUM_COPIES)
 
 
 def _prober(make: Callable[[], Any]) -> Callable[[Caller], Probe]:
     def probe(call: Caller) -> Probe:
-        environment = call("the function that makes the environment", make)
+        environment = call("making the environment", make)
         if isinstance(environment, VectorEnv):
             return VectorProbe(environment, call)
         if not is_pettingzoo(environment):
@@ -135,13 +136,13 @@ def _check_as_lanes(make: Callable[[], Lanes], findings: Findings, extent: Exten
     call = Caller(findings, timeout=extent.seconds + 2 * NUM_COPIES * extent.timeout)
     steps = min(extent.steps, 200)
     try:
-        lanes = call("building lanes of it", make)
+        lanes = call("building its lanes", make)
         if not isinstance(lanes, Lanes):
             findings.error(
                 "an instance of srl.api.lanes.Lanes", type(lanes).__name__, "derive your class from srl.api.lanes.Lanes"
             )
             return
-        found = call("stepping lanes of it", check_lanes, lanes, steps, extent.seed, extent.seconds)
+        found = call("stepping its lanes", check_lanes, lanes, steps, extent.seed, extent.seconds)
     except CheckStopped:
         return
     for finding in found:

@@ -1,4 +1,4 @@
-"""What a checker found wrong, and the text that tells it."""
+"""Findings of a checker, and their report as text."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from typing import Literal
 @dataclass(frozen=True)
 class Finding:
     severity: Literal["error", "warning"]
-    """An error spoils training or stops it; a warning may be meant so."""
-    wanted: str
+    """An error breaks training or stops it; a warning may be intended."""
+    expected: str
     found: str
-    advice: str
+    fix: str
+    """Advice to the author of the environment."""
 
 
 class Findings:
-    """Collects findings; the same mistake, made at every step, counts once."""
+    """A list of findings; a mistake that is made at every step is listed once."""
 
     def __init__(self) -> None:
         self.all: list[Finding] = []
 
-    def error(self, wanted: str, found: str, advice: str) -> None:
-        self.add(Finding("error", wanted, found, advice))
+    def error(self, expected: str, found: str, fix: str) -> None:
+        self.add(Finding("error", expected, found, fix))
 
-    def warning(self, wanted: str, found: str, advice: str) -> None:
-        self.add(Finding("warning", wanted, found, advice))
+    def warning(self, expected: str, found: str, fix: str) -> None:
+        self.add(Finding("warning", expected, found, fix))
 
     @property
     def have_errors(self) -> bool:
         return has_errors(self.all)
 
     def add(self, finding: Finding) -> None:
-        if all(finding.wanted != other.wanted for other in self.all):
+        if all(finding.expected != other.expected for other in self.all):
             self.all.append(finding)
 
 
@@ -42,18 +43,18 @@ def has_errors(findings: Sequence[Finding]) -> bool:
 
 
 def report(findings: Sequence[Finding], name: str) -> str:
-    """All findings as text, errors first."""
+    """Return all findings as text, errors first."""
     errors = [finding for finding in findings if finding.severity == "error"]
     warnings = [finding for finding in findings if finding.severity == "warning"]
     if not findings:
-        return f"{name}: nothing wrong was found"
+        return f"{name}: no problems found"
     lines = [f"{name}: {_count(errors, 'error')}, {_count(warnings, 'warning')}"]
     for finding in (*errors, *warnings):
         lines += [
             "",
-            f"{finding.severity}: wanted {finding.wanted}",
+            f"{finding.severity}: expected {finding.expected}",
             f"  found: {finding.found}",
-            f"  do:    {finding.advice}",
+            f"  fix:   {finding.fix}",
         ]
     return "\n".join(lines)
 

@@ -8,12 +8,12 @@ from typing import Any, NoReturn
 import numpy as np
 from gymnasium.vector.utils import iterate
 
-from srl.testing.env_checks.driver import Caller, CheckStopped, Reception, Row, act, unpack_reset, unpack_step
+from srl.testing.env_checks.driver import AgentResult, Caller, CheckStopped, StepResult, act, unpack_reset, unpack_step
 from srl.testing.env_checks.values import check_spaces
 
 
 class GymnasiumProbe:
-    owns_buffers = True
+    keeps_observations = True
 
     def __init__(self, environment: Any, call: Caller) -> None:
         self._environment = environment
@@ -32,25 +32,25 @@ class GymnasiumProbe:
     def seed_actions(self, seed: int) -> None:
         self._environment.action_space.seed(seed)
 
-    def reset(self, seed: int | None) -> Row:
+    def reset(self, seed: int | None) -> StepResult:
         options = {} if seed is None else {"seed": seed}
         observation = unpack_reset(self._call.findings, self._call(_reset(options), self._environment.reset, **options))
-        return Row({"": Reception(observation)})
+        return StepResult({"": AgentResult(observation)})
 
-    def step(self) -> Row:
+    def step(self) -> StepResult:
         result = act(self._call, self._environment.step, self._environment.action_space.sample())
         observation, reward, terminated, truncated, _ = unpack_step(self._call.findings, result)
-        reception = Reception(observation, reward, terminated, truncated)
-        return Row({"": reception}, bool(np.any(terminated)) or bool(np.any(truncated)))
+        reception = AgentResult(observation, reward, terminated, truncated)
+        return StepResult({"": reception}, bool(np.any(terminated)) or bool(np.any(truncated)))
 
     def finish(self) -> None:
         finish(self._environment, self._call)
 
 
 class VectorProbe:
-    """Every copy counts as an agent. Vector environments reset themselves, and may reuse their arrays."""
+    """A vector environment, every copy as an agent. It resets its copies itself, and may reuse its arrays."""
 
-    owns_buffers = False
+    keeps_observations = False
 
     def __init__(self, environment: Any, call: Caller) -> None:
         self._environment = environment
@@ -68,30 +68,32 @@ class VectorProbe:
     def seed_actions(self, seed: int) -> None:
         self._environment.action_space.seed(seed)
 
-    def reset(self, seed: int | None) -> Row:
+    def reset(self, seed: int | None) -> StepResult:
         options = {} if seed is None else {"seed": seed}
         observations = unpack_reset(
             self._call.findings, self._call(_reset(options), self._environment.reset, **options)
         )
-        return Row({name: Reception(one) for name, one in zip(self._names, self._split(observations), strict=True)})
+        return StepResult(
+            {name: AgentResult(one) for name, one in zip(self._names, self._split(observations), strict=True)}
+        )
 
-    def step(self) -> Row:
+    def step(self) -> StepResult:
         result = act(self._call, self._environment.step, self._environment.action_space.sample())
         observations, *numbers, _ = unpack_step(self._call.findings, result)
         for name, array in zip(("reward", "terminated", "truncated"), numbers, strict=True):
             self._check_batch(name, array)
         columns = zip(self._names, self._split(observations), *numbers, strict=True)
-        return Row({name: Reception(*values) for name, *values in columns})
+        return StepResult({name: AgentResult(*values) for name, *values in columns})
 
     def finish(self) -> None:
         finish(self._environment, self._call)
 
     def _check_batch(self, name: str, array: Any) -> None:
-        wanted = (len(self._names),)
-        if not isinstance(array, np.ndarray) or array.shape != wanted:
+        expected = (len(self._names),)
+        if not isinstance(array, np.ndarray) or array.shape != expected:
             found = f"shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
             self._call.findings.error(
-                f"`{name}` as an array of shape {wanted}", found, "return one entry for each copy"
+                f"`{name}` to be an array of shape {expected}", found, "return one value for each copy"
             )
             raise CheckStopped
 
@@ -105,8 +107,8 @@ class VectorProbe:
         return parts
 
     def _stop(self, found: str, cause: Exception | None) -> NoReturn:
-        wanted = f"observations with one entry for each of {len(self._names)} copies"
-        self._call.findings.error(wanted, found, "return what observation_space, the batched space, says")
+        expected = f"observations of all {len(self._names)} copies"
+        self._call.findings.error(expected, found, "return an element of observation_space, the batched space")
         raise CheckStopped from cause
 
 
@@ -116,12 +118,12 @@ def _reset(options: dict[str, Any]) -> str:
 
 def finish(environment: Any, call: Caller) -> None:
     if getattr(environment, "render_mode", None) is not None:
-        _go_on(call, "render", environment.render)
-    _go_on(call, "close", environment.close)
+        _attempt(call, "render", environment.render)
+    _attempt(call, "close", environment.close)
 
 
-def _go_on(call: Caller, what: str, function: Callable[[], Any]) -> None:
-    """What fails here is a finding like others, and no reason to stop."""
+def _attempt(call: Caller, what: str, function: Callable[[], Any]) -> None:
+    """Report a failure and continue."""
     try:
         call(what, function)
     except CheckStopped:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from srl.testing.env_checks.driver import Caller, CheckStopped, Reception, Row, act, unpack_reset, unpack_step
+from srl.testing.env_checks.driver import AgentResult, Caller, CheckStopped, StepResult, act, unpack_reset, unpack_step
 from srl.testing.env_checks.gymnasium_driver import finish
 from srl.testing.env_checks.values import check_spaces
 
 
-class Cast:
-    """The agents of an environment, their spaces, and a choice of action that respects masks."""
+class AgentSpaces:
+    """The agents of an environment with their spaces; random actions respect action masks."""
 
     def __init__(self, environment: Any, call: Caller) -> None:
         self._environment = environment
@@ -24,9 +24,9 @@ class Cast:
         agents = getattr(self._environment, "possible_agents", None)
         if not agents:
             self._findings.error(
-                "all agents that may take part in `possible_agents`",
-                "none",
-                "set it in __init__: lanes are laid out by it",
+                "`possible_agents` to list all agents that may ever take part",
+                "it is missing or empty",
+                "set self.possible_agents in __init__: the number of lanes depends on it",
             )
             raise CheckStopped
         for agent in agents:
@@ -35,8 +35,8 @@ class Cast:
             if self._environment.action_space(agent) is not action:
                 self._findings.warning(
                     f"action_space({agent!r}) to return the same object at every call",
-                    "a new one",
-                    "make spaces once, or decorate the method with functools.cache: a seed given to a space is lost",
+                    "a new object",
+                    "create the spaces once, or use functools.cache; otherwise the seed of a space is lost",
                 )
             check_spaces(self._findings, observation, action, who)
             self._spaces[str(agent)] = observation, action
@@ -45,13 +45,13 @@ class Cast:
         try:
             return getattr(self._environment, role)(agent)
         except Exception as error:
-            self._findings.error(f"{role}({agent!r}) to return a space", f"{error!r}", f"override the method {role}")
+            self._findings.error(f"{role}({agent!r}) to return a space", f"{error!r}", f"implement the method {role}")
             raise CheckStopped from error
 
     def spaces_of(self, agent: str) -> tuple[Any, Any]:
         if agent not in self._spaces:
             self._findings.error(
-                "only agents of `possible_agents` to appear", f"{agent!r}", "list it: lanes are laid out beforehand"
+                "only agents of `possible_agents` to appear", f"{agent!r}", "add it to `possible_agents`"
             )
             raise CheckStopped
         return self._spaces[agent]
@@ -69,48 +69,52 @@ class Cast:
 
 
 class ParallelProbe:
-    owns_buffers = True
+    keeps_observations = True
     limit: int | None = None
 
     def __init__(self, environment: Any, call: Caller) -> None:
         self._environment = environment
         self._call = call
-        self._cast = Cast(environment, call)
+        self._agents = AgentSpaces(environment, call)
         self._alive: list[Any] = []
         self._gone: set[Any] = set()
         self._last: tuple[Mapping[Any, Any], Mapping[Any, Any]] = ({}, {})  # observations, infos
-        self.check_spaces, self.spaces_of = self._cast.check_spaces, self._cast.spaces_of
-        self.seed_actions = self._cast.seed_actions
+        self.check_spaces, self.spaces_of = self._agents.check_spaces, self._agents.spaces_of
+        self.seed_actions = self._agents.seed_actions
 
-    def reset(self, seed: int | None) -> Row:
+    def reset(self, seed: int | None) -> StepResult:
         result = self._call("reset(seed=...)", self._environment.reset, seed=seed)
         observations = unpack_reset(self._call.findings, result)
         self._last = observations, result[1]
         self._alive, self._gone = list(self._environment.agents), set()
         if not self._alive:
-            self._stop("agents after reset", "`agents` is empty", "fill `agents` in reset")
-        return Row({str(agent): Reception(self._given(observations, agent, "observation")) for agent in self._alive})
+            self._stop("reset to fill `agents`", "`agents` is empty", "set self.agents in reset")
+        return StepResult(
+            {str(agent): AgentResult(self._given(observations, agent, "observation")) for agent in self._alive}
+        )
 
-    def step(self) -> Row:
+    def step(self) -> StepResult:
         observations, infos = self._last
-        actions = {agent: self._cast.choose(agent, observations[agent], infos.get(agent)) for agent in self._alive}
+        actions = {agent: self._agents.choose(agent, observations[agent], infos.get(agent)) for agent in self._alive}
         result = unpack_step(self._call.findings, act(self._call, self._environment.step, actions))
         names = ("observation", "reward", "terminated", "truncated")
         for name, given in zip((*names, "info"), result, strict=True):
             if not isinstance(given, Mapping):
-                self._stop(f"{name}s as a dictionary by agent", type(given).__name__, "return {agent: ...}")
+                self._stop(
+                    f"step to return a dictionary {{agent: {name}}}", type(given).__name__, "return {agent: ...}"
+                )
         self._last = result[0], result[4]
-        agents: dict[str, Reception] = {}
+        agents: dict[str, AgentResult] = {}
         for agent in actions:
             values = [self._given(part, agent, name) for part, name in zip(result, names, strict=False)]
-            agents[str(agent)] = Reception(*values)
+            agents[str(agent)] = AgentResult(*values)
             self._check_leaving(agent, agents[str(agent)].ended)
         self._gone |= {agent for agent in actions if agents[str(agent)].ended}
         self._alive = [agent for agent in self._environment.agents if agent not in self._gone]
         for agent in self._alive:
             if agent not in actions:
-                agents[str(agent)] = Reception(self._given(result[0], agent, "observation"))
-        return Row(agents, ended=not self._alive)
+                agents[str(agent)] = AgentResult(self._given(result[0], agent, "observation"))
+        return StepResult(agents, ended=not self._alive)
 
     def finish(self) -> None:
         finish(self._environment, self._call)
@@ -119,59 +123,63 @@ class ParallelProbe:
         findings = self._call.findings
         if ended and agent in self._environment.agents:
             findings.error(
-                "agents that ended to leave `agents`", f"{agent!r} is still there", "remove it in the same step"
+                "agents that ended to leave `agents`", f"{agent!r} is still in it", "remove the agent in the same step"
             )
         if not ended and agent not in self._environment.agents:
             findings.error(
-                "agents to leave only when terminated or truncated", f"{agent!r} vanished", "say how its episode ended"
+                "agents to leave `agents` only when terminated or truncated",
+                f"{agent!r} left",
+                "set terminated or truncated",
             )
 
     def _given(self, part: Mapping[Any, Any], agent: Any, name: str) -> Any:
         if not isinstance(part, Mapping) or agent not in part:
             self._stop(
-                f"{name} of every agent that acts or acted", f"none of {agent!r}", "return it, also when it ends"
+                f"a value of {name} for every agent that acts or acted",
+                f"none for {agent!r}",
+                "return it, also at the end",
             )
         return part[agent]
 
-    def _stop(self, wanted: str, found: str, advice: str) -> None:
-        self._call.findings.error(wanted, found, advice)
+    def _stop(self, expected: str, found: str, fix: str) -> None:
+        self._call.findings.error(expected, found, fix)
         raise CheckStopped
 
 
 class TurnProbe:
-    """Every turn is a row, with the agent whose turn comes next; so is every step with None of a dead agent."""
+    """A turn-based environment. Each result holds the agent whose turn is next, also after step(None)."""
 
-    owns_buffers = True
+    keeps_observations = True
     limit: int | None = None
 
     def __init__(self, environment: Any, call: Caller) -> None:
         self._environment = environment
         self._call = call
-        self._cast = Cast(environment, call)
-        self._next = Reception(None)
+        self._agents = AgentSpaces(environment, call)
+        self._next = AgentResult(None)
         self._info: Any = None
-        self.check_spaces, self.spaces_of = self._cast.check_spaces, self._cast.spaces_of
-        self.seed_actions = self._cast.seed_actions
+        self.check_spaces, self.spaces_of = self._agents.check_spaces, self._agents.spaces_of
+        self.seed_actions = self._agents.seed_actions
 
-    def reset(self, seed: int | None) -> Row:
+    def reset(self, seed: int | None) -> StepResult:
         self._call("reset(seed=...)", self._environment.reset, seed=seed)
         if not self._environment.agents:
-            self._call.findings.error("agents after reset", "`agents` is empty", "fill `agents` in reset")
+            self._call.findings.error("reset to fill `agents`", "`agents` is empty", "set self.agents in reset")
             raise CheckStopped
         row = self._receive()
-        return Row({agent: Reception(reception.observation) for agent, reception in row.agents.items()})
+        return StepResult({agent: AgentResult(reception.observation) for agent, reception in row.agents.items()})
 
-    def step(self) -> Row:
+    def step(self) -> StepResult:
         environment, agent = self._environment, self._environment.agent_selection
         if not self._next.ended:
-            act(self._call, environment.step, self._cast.choose(agent, self._next.observation, self._info))
+            act(self._call, environment.step, self._agents.choose(agent, self._next.observation, self._info))
             return self._receive()
         self._call("step(None) of an agent that ended", environment.step, None)
         if agent in environment.agents:
             self._call.findings.error(
-                "agents that ended to leave when stepped with None",
-                f"{agent!r} is still there",
-                "call self._was_dead_step(action) at the beginning of step",
+                "step(None) to remove an agent that ended from `agents`",
+                f"{agent!r} is still in it",
+                "call self._was_dead_step(action) at the start of step",
             )
             raise CheckStopped
         return self._receive()
@@ -179,10 +187,10 @@ class TurnProbe:
     def finish(self) -> None:
         finish(self._environment, self._call)
 
-    def _receive(self) -> Row:
+    def _receive(self) -> StepResult:
         environment = self._environment
         if not environment.agents:
-            return Row(ended=True)
+            return StepResult(ended=True)
         observation, reward, terminated, truncated, self._info = self._call("last()", environment.last)
-        self._next = Reception(observation, reward, terminated, truncated)
-        return Row({str(environment.agent_selection): self._next})
+        self._next = AgentResult(observation, reward, terminated, truncated)
+        return StepResult({str(environment.agent_selection): self._next})

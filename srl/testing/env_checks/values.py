@@ -1,4 +1,4 @@
-"""Checks of single values that an environment gives: observations, rewards, ends of episodes, spaces."""
+"""Checks of the values that an environment returns: spaces, observations, rewards, ends of episodes."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ def check_spaces(findings: Findings, observation: Any, action: Any, who: str) ->
     for role, space in (("observation", observation), ("action", action)):
         if not isinstance(space, spaces.Space):
             findings.error(
-                f"a gymnasium space as {role}_space", f"{space!r}{who}", f"set self.{role}_space in __init__"
+                f"{role}_space to be a Gymnasium space", f"{space!r}{who}", f"set self.{role}_space in __init__"
             )
             continue
         try:
             from_gymnasium(space, role)
         except ValueError as error:
-            findings.error(f"a supported {role} space", f"{error}{who}", "wrap the environment")
+            findings.error(
+                f"a supported {role} space", f"{error}{who}", "use a supported space, or convert it in a wrapper"
+            )
     for path, leaf in _leaves(action):
         if isinstance(leaf, spaces.Box) and not leaf.is_bounded():
             findings.warning(
-                f"finite bounds of the action space{path}",
+                f"the action space{path} to have finite bounds",
                 f"{leaf}{who}",
-                "give bounds: actions are not clipped or scaled without them",
+                "set bounds: without them actions are neither clipped nor scaled",
             )
     for path, leaf in _leaves(observation):
         if isinstance(leaf, spaces.Box) and leaf.dtype == np.float64:
             findings.warning(
-                f"observations{path} of float32",
+                f"observations{path} to have dtype float32",
                 f"float64{who}",
-                "declare and return float32: they are converted at every step",
+                "declare and return float32, which needs no conversion at every step",
             )
 
 
@@ -52,7 +54,7 @@ def _leaves(space: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def arrays_of(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The parts of a native observation, each with its path."""
+    """Yield the parts of a native observation, each with its path."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from arrays_of(item, f"{path}[{key!r}]")
@@ -69,43 +71,41 @@ def check_observation(findings: Findings, space: Any, value: Any, who: str, path
         items = dict(space.spaces) if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
         found = dict(value) if isinstance(value, Mapping) else dict(enumerate(value)) if type(value) is tuple else None
         if found is None or set(found) != set(items):
-            keys = type(value).__name__ if found is None else f"parts {list(found)}"
-            findings.error(
-                f"{what} with the parts {list(items)}", f"{keys}{who}", "return every part that the space names"
-            )
+            keys = type(value).__name__ if found is None else f"keys {list(found)}"
+            findings.error(f"{what} to have the keys {list(items)}", f"{keys}{who}", "return every key of the space")
             return
         for key, item in items.items():
             check_observation(findings, item, found[key], who, f"{path}[{key!r}]")
     elif isinstance(space, spaces.Box):
         _check_box(findings, space, value, what, who)
     elif not space.contains(value):
-        findings.error(
-            f"{what} inside its space {space}", f"{value!r}{who}", "return what the space says, or mend the space"
-        )
+        findings.error(f"{what} to be in its space {space}", f"{value!r}{who}", "correct the value or the space")
 
 
 def _check_box(findings: Findings, space: Any, value: Any, what: str, who: str) -> None:
     if not isinstance(value, (np.ndarray, np.generic)):
         findings.error(
-            f"{what} as a numpy array", f"{type(value).__name__}{who}", "return np.array(..., dtype=space.dtype)"
+            f"{what} to be a numpy array", f"{type(value).__name__}{who}", "return np.array(..., dtype=space.dtype)"
         )
         return
     if value.shape != space.shape:
-        findings.error(f"{what} of shape {space.shape}", f"shape {value.shape}{who}", "return the shape of the space")
+        findings.error(
+            f"{what} to have shape {space.shape}", f"shape {value.shape}{who}", "correct the shape or the space"
+        )
         return
     if value.dtype != space.dtype:
-        findings.error(f"{what} of dtype {space.dtype}", f"dtype {value.dtype}{who}", "return .astype(space.dtype)")
+        findings.error(
+            f"{what} to have dtype {space.dtype}", f"dtype {value.dtype}{who}", "return .astype(space.dtype)"
+        )
     if value.dtype.kind not in "fiub":
         return
     if not np.isfinite(value).all():
-        findings.error(
-            f"{what} without NaN or infinity", f"{_show(value)}{who}", "look for a division by zero or an overflow"
-        )
+        findings.error(f"{what} to be finite", f"{_show(value)}{who}", "look for a division by zero or an overflow")
     elif (value < space.low).any() or (value > space.high).any():
         findings.error(
-            f"{what} inside its space",
+            f"{what} to be within the bounds of its space",
             f"{_show(value)}{who}, bounds {space.low.min():g} to {space.high.max():g}",
-            "widen the space's bounds or clip",
+            "widen the bounds of the space, or clip the observation",
         )
 
 
@@ -115,7 +115,7 @@ def check_reward(findings: Findings, reward: Any, who: str) -> None:
             "reward to be a number", f"{type(reward).__name__}: {_show(reward)}{who}", "return float(reward)"
         )
     elif not np.isfinite(reward):
-        findings.error("reward without NaN or infinity", f"{reward}{who}", "look for a division by zero or log(0)")
+        findings.error("reward to be finite", f"{reward}{who}", "look for a division by zero or log(0)")
 
 
 def check_flag(findings: Findings, flag: Any, name: str, who: str) -> None:
@@ -124,7 +124,7 @@ def check_flag(findings: Findings, flag: Any, name: str, who: str) -> None:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two native observations, or rewards, are equal; NaN equals NaN."""
+    """Return whether two native observations, or rewards, are equal; NaN equals NaN."""
     ones, others = list(arrays_of(one)), list(arrays_of(other))
     return len(ones) == len(others) and all(
         path == other_path and _same_array(np.asarray(value), np.asarray(other_value))
