@@ -242,9 +242,9 @@ def private_access(tree: ast.Module) -> Iterator[str]:
         foreign = node.attr not in own and ast.unparse(node.value) not in ("self", "cls")
         if is_private(node.attr) and foreign and not FOREIGN_PRIVATE & {node.attr, ast.unparse(node)}:
             yield f"{node.lineno}: {ast.unparse(node)}"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            yield from (f"{node.lineno}: {alias.name}" for alias in node.names if is_private(alias.name))
+    for statement in ast.walk(tree):
+        if isinstance(statement, ast.ImportFrom):
+            yield from (f"{statement.lineno}: {a.name}" for a in statement.names if is_private(a.name))
 
 
 def test_no_module_uses_private_names_of_another() -> None:

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -162,7 +163,7 @@ def test_a_writer_that_is_killed_leaves_the_previous_state_intact(snapshot: Snap
             while True:
                 number += 1
                 snapshot.write(number, state(number), {"version": number})
-        until(lambda goal=version + 2 + attempt: snapshot.version >= goal)
+        until(partial(lambda goal: snapshot.version >= goal, version + 2 + attempt))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         version = check_complete(snapshot.read())

@@ -40,8 +40,8 @@ def test_specs_report_their_size_and_create_arrays() -> None:
 
 
 def test_assign_copies_into_the_same_memory() -> None:
-    target = {"x": np.zeros(2), "y": {"z": np.zeros(1)}}
-    x = target["x"]
+    x, z = np.zeros(2), np.zeros(1)
+    target = {"x": x, "y": {"z": z}}
     assign(target, {"x": np.array([1.0, 2.0]), "y": {"z": np.array([3.0])}})
-    assert x.tolist() == [1.0, 2.0]  # type: ignore[union-attr]
-    assert target["y"]["z"].tolist() == [3.0]  # type: ignore[index]
+    assert x.tolist() == [1.0, 2.0]
+    assert z.tolist() == [3.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -55,7 +56,7 @@ def test_a_process_killed_while_writing_notes_leaves_the_previous_ones() -> None
             while True:
                 count += 1
                 store.note(1, {"count": count, **{f"padding-{n}": count for n in range(200)}})
-        until(lambda goal=before + 3: store.notes().get(1, {}).get("count", 0.0) > goal)
+        until(partial(lambda goal: store.notes().get(1, {}).get("count", 0.0) > goal, before + 3))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         facts = store.notes()[1]
