@@ -82,8 +82,8 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 
 
 def test_the_files_of_a_run_contain_no_module_path_of_srl(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"steps": 256, "scheduler": "inline", "actors": 1, "lanes": 2, "horizon": 16, "eval_every": 1}
-    run = srl.train("CartPole-v1", **options, root=tmp_path)
+    options: dict[str, Any] = {"steps": 256, "scheduler": "inline", "actors": 1, "lanes": 2, "horizon": 16}
+    run = srl.train("CartPole-v1", **options, eval_every=1, root=tmp_path)
     texts = {path: path.read_bytes() for path in run.path.rglob("*.json*")}
     assert any(path.name == "facts.json" for path in texts)
     assert b'"vector"' in texts[run.path / "config.json"]

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given, settings
 
-from srl.base.tree import ArraySpec, assign, from_leaves, leaves, map_tree
+from srl.base.tree import ArraySpec, Tree, assign, from_leaves, leaves, map_tree
 
 TREES = st.recursive(
     st.integers(),
@@ -41,7 +41,7 @@ def test_specs_report_their_size_and_create_arrays() -> None:
 
 def test_assign_copies_into_the_same_memory() -> None:
     x, z = np.zeros(2), np.zeros(1)
-    target = {"x": x, "y": {"z": z}}
+    target: Tree = {"x": x, "y": {"z": z}}
     assign(target, {"x": np.array([1.0, 2.0]), "y": {"z": np.array([3.0])}})
     assert x.tolist() == [1.0, 2.0]
     assert z.tolist() == [3.0]
