@@ -8,28 +8,30 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class BenchOptions:
+    """Workload and sizes of a benchmark."""
+
     workload: str = "cartpole"
-    """cartpole, pong or halfcheetah: networks, batch and epochs as in the comparison with other libraries; or any
-    environment, as for `srl train`."""
+    """Workload: `cartpole`, `pong` or `halfcheetah`, with the networks, batches and epochs of the comparison with other
+    libraries; or any environment, as for `srl train`."""
     seconds: float = 30.0
-    """How long to measure, after the warm-up."""
+    """Seconds of the measurement, after the warm-up."""
     warmup: float = 5.0
-    """Seconds from the first update to the beginning of the measurement."""
+    """Seconds from the first update to the start of the measurement."""
     inference: Literal["inline", "host", "remote"] = "inline"
-    """Who decides, as for `srl train`."""
+    """Where inference runs, as for `srl train`."""
     actors: int | None = None
-    """Actors; None: as the workload says."""
+    """Number of actors. Default: that of the workload."""
     lanes: int | None = None
-    """Environment copies in a group; None: as the workload says."""
+    """Environment copies that an actor steps together. Default: those of the workload."""
     ring: int | None = None
-    """Groups in an actor's ring."""
+    """Groups of lanes per actor."""
     trainers: int = 1
-    """Data-parallel trainers."""
+    """Number of data-parallel trainers."""
     max_lag: int = 1
-    """Bound of the staleness."""
+    """Bound on the staleness of data, in versions."""
     workers: int = 10_000
-    """`control`: light-weight workers, which register and report but do nothing."""
+    """Number of simulated workers, which register and report but do nothing (`control` only)."""
     hosts: int = 100
-    """`control`: hosts that they are on."""
+    """Number of simulated hosts (`control` only)."""
     json: bool = False
     """Print one line of JSON."""

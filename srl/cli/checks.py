@@ -1,28 +1,33 @@
-"""The commands that look for mistakes in what users bring: `srl check-env` and `srl check-algo`."""
+"""The commands that check and measure: `srl doctor`, `check-env`, `check-algo` and `bench`."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, make_dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
-from tyro.conf import Positional, UseAppendAction
-
-from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm
+from srl.bench.options import BenchOptions
+from srl.cli.parser import flag, positional
+from srl.cli.words import with_pairs
 from srl.experiments.options.keywords import parse_pairs
 
 
 @dataclass(frozen=True)
 class CheckEnv:
-    """Look for the classic mistakes in an environment: shapes, dtypes, NaN, resets, shared buffers."""
+    """Check an environment for common mistakes: shapes, dtypes, NaN, resets, shared buffers.
 
-    env: Positional[str]
-    """As for `srl train`."""
-    env_arg: UseAppendAction[tuple[str, ...]] = ()
-    """An option of the environment, as NAME=VALUE."""
+    Ends with code 1 if it finds errors.
+    """
+
+    env: str = positional("ENV")
+    """Environment, as for `srl train`."""
+    env_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
+    """Option of the environment; can be given several times."""
     steps: int = 1000
-    """How many steps to try."""
+    """Number of steps to take."""
     seed: int = 0
+    """Seed of the environment and of the random actions."""
 
     def run(self) -> int:
         from srl.testing.env_checks.environment import check_environment, has_errors, report
@@ -34,10 +39,10 @@ class CheckEnv:
 
 @dataclass(frozen=True)
 class CheckAlgo:
-    """Train an algorithm on probes, tiny environments whose answers are known, and compare what it has learned.
+    """Train an algorithm on probes, tiny environments with known solutions, and compare its results with these.
 
-    Finds the mistakes that raise no error: rewards off by a step, truncation taken for termination, memories that are
-    not reset. Takes the options of the algorithm as `srl train` does; ends with code 1 if a probe fails.
+    Finds mistakes that raise no error: rewards off by one step, truncation treated as termination, memories that are
+    not reset. Takes the options of the algorithm as `srl train` does. Ends with code 1 if a probe fails.
 
     Examples:
       srl check-algo ppo
@@ -45,57 +50,76 @@ class CheckAlgo:
       srl check-algo my_file.py:Config --algo-arg width=32
     """
 
-    algo: Positional[str]
-    """`ppo`, `a2c`, `impala`, `ppg`, `ippo`, `mappo`, or a config of your own as `package.module:Config` or
+    algo: str = positional("ALGO")
+    """Algorithm: `ppo`, `a2c`, `impala`, `ppg`, `ippo`, `mappo`, or your own config class as `package.module:Config` or
     `path/file.py:Config`."""
-    probe: UseAppendAction[tuple[str, ...]] = ()
-    """Run only this probe; can be given several times."""
-    algo_arg: UseAppendAction[tuple[str, ...]] = ()
-    """An option of an algorithm of your own, as NAME=VALUE."""
+    probe: tuple[str, ...] = flag("NAME", (), repeated=True)
+    """Probe to run, instead of all; can be given several times."""
+    algo_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
+    """Option of your own algorithm, the same as --algo.NAME VALUE."""
     effort: float = 1.0
-    """Train so many times as long, for an algorithm that learns slowly."""
+    """Factor for the length of training, for an algorithm that learns slowly."""
     seed: int = 0
+    """Seed of everything random."""
     json: bool = False
-    """One line of JSON for each probe."""
+    """Print one line of JSON per probe."""
+    keywords: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
+    """Options of the algorithm that were given as flags."""
 
     def run(self) -> int:
         from srl.checks.algorithm import check_algo, has_failed
 
-        options: dict[str, Any] = {name: getattr(self, name) for name in ALGORITHMS if hasattr(self, name)}
-        if self.algo_arg:
-            options["algorithm"] = parse_pairs(self.algo_arg)
-        with _Telling(self.json) as telling:
+        with _ResultView(self.json) as view:
             results = check_algo(
                 self.algo,
                 probes=self.probe,
                 seed=self.seed,
                 effort=self.effort,
-                on_result=telling.hear,
-                **options,
+                on_result=view.add,
+                **with_pairs(self.keywords, (), self.algo_arg),
             )
         return 1 if has_failed(results) else 0
 
-    @classmethod
-    def of(cls, algorithm: str) -> type[CheckAlgo]:
-        """The command with the options of this algorithm, if it is one of ours."""
-        if algorithm not in ALGORITHMS:
-            return cls
-        config: Any = build_algorithm(algorithm)
-        named = {"__doc__": cls.__doc__}
-        own = [(algorithm, type(config), field(default=config))]
-        return make_dataclass("CheckAlgo", own, bases=(cls,), frozen=True, namespace=named)
+
+@dataclass(frozen=True)
+class Bench(BenchOptions):
+    """Measure this machine: `throughput` of training, the environment `ring`, a bare `actor`, or the `control` of many
+    workers."""
+
+    what: Literal["throughput", "ring", "actor", "control"] = positional("BENCHMARK", "throughput")
+    """Benchmark: `throughput`, `ring`, `actor` or `control`."""
+
+    def run(self) -> int:
+        from srl.bench import throughput
+
+        result = throughput.measure(self.what, self)
+        print(json.dumps(result) if self.json else throughput.describe(result))
+        return 0
 
 
-class _Telling:
-    """Shows each result as soon as it is there: lines of JSON, or at the end a table, drawn as it grows on a
-    terminal."""
+@dataclass(frozen=True)
+class Doctor:
+    """Show what this machine offers, what is missing, and what to set because of it."""
+
+    def run(self) -> int:
+        from rich.console import Console
+
+        from srl.terminal.doctor import doctor_table, examine, healthy
+
+        facts = examine()
+        Console().print(doctor_table(facts))
+        return 0 if healthy(facts) else 1
+
+
+class _ResultView:
+    """Results of probes as they arrive: lines of JSON, or a table that grows on a terminal."""
 
     def __init__(self, as_json: bool) -> None:
         self._json = as_json
         self._results: list[Any] = []
         self._live: Any = None
 
-    def __enter__(self) -> _Telling:
+    def __enter__(self) -> _ResultView:
         if not self._json:
             from rich.live import Live
 
@@ -109,7 +133,7 @@ class _Telling:
         if self._live is not None:
             self._live.__exit__(*error)
 
-    def hear(self, result: Any) -> None:
+    def add(self, result: Any) -> None:
         if self._json:
             print(json.dumps(asdict(result)), flush=True)
             return

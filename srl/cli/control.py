@@ -1,4 +1,4 @@
-"""The commands that reach a run from another terminal: `srl ps`, `stop` and `scale`."""
+"""The commands that watch and control runs from another terminal: `srl ps`, `logs`, `scale` and `stop`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from tyro.conf import Positional, arg
-
+from srl.cli.parser import flag, positional
 from srl.storage import ROOT
 
 if TYPE_CHECKING:
@@ -18,17 +17,19 @@ if TYPE_CHECKING:
     from srl.storage.run_listing import ListedRun
 
 
+FOLLOW_SECONDS = 0.2
+
+
 @dataclass(frozen=True)
 class Ps:
-    """Show the runs of this user that are going on, and their workers; with --all those that ended, too."""
+    """List your running runs and their workers; with --all also those that ended."""
 
     all: bool = False
-    """Every run below the root: name, state, steps, last return, when it was last heard of, and where it lies; the
-    newest last."""
+    """List every run in the directory, the newest last: name, state, steps, last return, last activity, and path."""
     json: bool = False
-    """One line of JSON for each run."""
-    root: Path = ROOT
-    """Directory below which runs are kept; those of a cluster are found there."""
+    """Print one line of JSON per run."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs, where runs of a cluster are found too."""
 
     def run(self) -> int:
         statuses = _statuses(self.root)
@@ -46,7 +47,7 @@ class Ps:
         elif statuses:
             Console().print(ps_table(statuses))
         else:
-            print("no run is going on; `srl ps --all` shows those that ended, `srl train CartPole-v1` starts one")
+            print("no run is active; `srl ps --all` lists those that ended, `srl train CartPole-v1` starts one")
         return 0
 
     def _show_all(self, statuses: list[RunStatus]) -> int:
@@ -89,14 +90,54 @@ def _statuses(root: Path) -> list[RunStatus]:
 
 
 @dataclass(frozen=True)
-class Stop:
-    """End a run: it writes a checkpoint and leaves; `srl resume` goes on from there. One that waits in Slurm's queue is
-    taken out of it."""
+class Logs:
+    """Show the output of a run's workers and agents on all hosts: `srl logs RUN`, or `srl logs RUN actors/0`."""
 
-    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
-    """Its name or a unique beginning of it; `latest` for the newest."""
-    root: Path = ROOT
-    """Directory below which runs are kept; those of a cluster are found there."""
+    run_name: str = positional("RUN")
+    """Run by its path, its name, a unique beginning of its name, or `latest`."""
+    worker: str = positional("WORKER", "")
+    """Worker whose log to show. Default: all."""
+    follow: bool = False
+    """Keep printing as the logs grow, until interrupted."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs."""
+
+    def run(self) -> int:
+        from srl.base.errors import nearest
+        from srl.storage.run_directory import find
+
+        run = find(self.run_name, self.root, include_empty=True)
+        known = sorted(path.stem for path in run.logs.glob("*.log"))
+        wanted = run.log(self.worker).stem if self.worker else ""
+        if wanted and wanted not in known:
+            raise ValueError(f"no log of {self.worker!r} in {run.logs}{nearest(wanted, known)}")
+        shown: dict[str, int] = {}
+        while True:
+            for path in sorted(run.logs.glob(f"{wanted or '*'}.log")):
+                self._show(path, shown)
+            if not self.follow:
+                return 0
+            time.sleep(FOLLOW_SECONDS)
+
+    def _show(self, path: Path, shown: dict[str, int]) -> None:
+        with path.open("rb") as file:
+            file.seek(shown.get(path.stem, 0))
+            text = file.read().decode(errors="replace")
+            shown[path.stem] = file.tell()
+        head = "" if self.worker else f"{path.stem}: "
+        for line in text.splitlines():
+            print(f"{head}{line}")
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop a run after it has written a checkpoint, from which `srl resume` continues. A run in Slurm's queue is
+    cancelled."""
+
+    run_name: str = positional("RUN")
+    """Run by its name, a unique beginning of its name, or `latest`."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs, where runs of a cluster are found too."""
 
     def run(self) -> int:
         from srl.controller.control_socket import ADDRESS, AskStop, ask, pick, running
@@ -105,7 +146,7 @@ class Stop:
         try:
             name, runtime = pick(self.run_name, runs)
         except ValueError:
-            return self._take_back(runs)
+            return self._cancel(runs)
         ask(runtime, AskStop())
         deadline = time.monotonic() + 15.0
         while (runtime / ADDRESS).exists() and time.monotonic() < deadline:
@@ -115,8 +156,8 @@ class Stop:
         print(f"{name} has stopped")
         return 0
 
-    def _take_back(self, runs: dict[str, Path]) -> int:
-        """Nobody answers: perhaps it is a job that waits."""
+    def _cancel(self, runs: dict[str, Path]) -> int:
+        """Cancel a run that does not answer because its job is still in the queue."""
         from srl.controller.control_socket import STOP_REASON, pick
         from srl.experiments.session.slurm_queue import End, cancel, queued
         from srl.schedulers.engines.slurm_commands import describe_state
@@ -131,14 +172,14 @@ class Stop:
 
 @dataclass(frozen=True)
 class Scale:
-    """Change the number of a run's workers while it goes on: `srl scale RUN actors=4`, or `actors=+2`."""
+    """Change the number of workers of a running run: `srl scale RUN actors=4`, or `actors=+2`."""
 
-    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
-    """Its name or a unique beginning of it; `latest` for the newest."""
-    groups: Positional[tuple[str, ...]]
-    """GROUP=NUMBER, or GROUP=+NUMBER and GROUP=-NUMBER."""
-    root: Path = ROOT
-    """Directory below which runs are kept; those of a cluster are found there."""
+    run_name: str = positional("RUN")
+    """Run by its name, a unique beginning of its name, or `latest`."""
+    groups: tuple[str, ...] = positional("GROUP=NUMBER")
+    """Groups and their numbers of workers, absolute (actors=4) or relative (actors=+2, actors=-1)."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs, where runs of a cluster are found too."""
 
     def run(self) -> int:
         from srl.controller.control_socket import AskScale, ask, pick, running
@@ -149,7 +190,7 @@ class Scale:
             try:
                 count = int(number)
             except ValueError:
-                raise ValueError(f"wanted GROUP=NUMBER, e.g. actors=4; found {change!r}") from None
+                raise ValueError(f"expected GROUP=NUMBER, e.g. actors=4; found {change!r}") from None
             answer: Any = ask(runtime, AskScale(group, count, number[:1] in "+-"))
             if answer is None or not answer.ok:
                 raise ValueError(answer.text if answer is not None else "the run did not answer")

@@ -1,38 +1,38 @@
-"""The commands that look at what was trained: `srl eval`, `record`, `plot` and `export`."""
+"""The commands that use trained policies: `srl eval`, `plot`, `record`, `export` and `league`."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-from tyro.conf import Positional, arg
+from typing import Literal
 
 from srl.api.lanes import LONGEST_EPISODE
+from srl.cli.parser import flag, positional
 from srl.storage import ROOT
 
 
 @dataclass(frozen=True)
 class Eval:
-    """Play whole episodes with a trained policy and tell their returns."""
+    """Play whole episodes with a trained policy and report their returns."""
 
-    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
-    """Its path, its name, a unique beginning of its name, or `latest`."""
+    run_name: str = positional("RUN")
+    """Run by its path, its name, a unique beginning of its name, or `latest`."""
     episodes: int = 100
-    """How many episodes."""
+    """Number of episodes."""
     sample: bool = False
-    """Draw actions as in training, instead of the likeliest."""
+    """Sample actions as in training, instead of taking the likeliest."""
     max_steps: int = LONGEST_EPISODE
-    """Steps after which an episode is cut off: it need not end."""
+    """Steps after which an episode is truncated, for episodes that may never end."""
     checkpoint: str = "latest"
-    """Which checkpoint: `latest`, `best`, the number of its steps, or its path."""
+    """Checkpoint: `latest`, `best`, its number of steps, or its path."""
     seed: int = 0
-    """Of the environments, and of drawn actions."""
+    """Seed of environments and of sampled actions."""
     json: bool = False
-    """One line of JSON instead of a sentence."""
-    root: Path = ROOT
-    """Directory below which runs are kept."""
+    """Print one line of JSON."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs."""
 
     def run(self) -> int:
         from srl.base.statistics import mean_of
@@ -72,7 +72,7 @@ class Eval:
         if result.truncated:
             print(
                 f"{result.truncated} of the episodes did not end within {self.max_steps:,} steps and were truncated "
-                "(--max-steps); their returns are what they earned until then"
+                "(--max-steps); their returns count until then"
             )
         if len(means) > 1:
             print("\n".join(f"  {name}: {mean.value:.1f} ± {mean.interval:.1f}" for name, mean in means.items()))
@@ -83,7 +83,7 @@ class Eval:
 class Plot:
     """Draw learning curves: mean and 95 % interval over seeds, for several groups of runs.
 
-    Runs that differ in nothing but their seed are one curve. Drawn in the terminal; with --out also as a picture.
+    Runs that differ only in their seed are one curve. Draws in the terminal; with --out also into a file.
 
     Examples:
       srl plot latest
@@ -91,18 +91,18 @@ class Plot:
       srl plot sync=runs/a async=runs/b --x time --out curves.png
     """
 
-    runs: Positional[tuple[str, ...]]
-    """Runs (path, name or `latest`) or directories of runs, such as a seed sweep; `label=RUN` for a label of yours."""
-    metric: str = "return"
-    """`return`, `eval`, `length`, `fps`, or any name in metrics.jsonl."""
+    runs: tuple[str, ...] = positional("RUN")
+    """Runs (path, name or `latest`) or directories of runs, such as a sweep over seeds; `label=RUN` sets a label."""
+    metric: str = flag("NAME", "return")
+    """Metric: `return`, `eval`, `length`, `fps`, or any name in metrics.jsonl."""
     x: Literal["steps", "time"] = "steps"
-    """The horizontal axis."""
-    out: Path | None = None
-    """Write a picture there: .png, .pdf or .svg."""
+    """Horizontal axis."""
+    out: Path | None = flag("FILE", None)
+    """File for the figure: .png, .pdf or .svg."""
     title: str = ""
-    """Above the picture; by default the environment."""
-    root: Path = ROOT
-    """Directory below which runs are kept."""
+    """Title of the figure. Default: the environment."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs."""
 
     def run(self) -> int:
         from rich.console import Console
@@ -123,37 +123,37 @@ class Plot:
 
 @dataclass(frozen=True)
 class Record:
-    """Film a trained policy: an mp4 or a gif.
+    """Record a video of a trained policy: an mp4 or a gif.
 
     Examples:
       srl record latest
       srl record runs/pong --out pong.gif --episodes 2 --checkpoint best
     """
 
-    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
-    """Its path, its name, a unique beginning of its name, or `latest`."""
-    out: Path | None = None
-    """Video file, .mp4 or .gif (default: video.mp4 in the run's directory)."""
+    run_name: str = positional("RUN")
+    """Run by its path, its name, a unique beginning of its name, or `latest`."""
+    out: Path | None = flag("FILE", None)
+    """File for the video, .mp4 or .gif. Default: video.mp4 in the run's directory."""
     episodes: int = 1
-    """So many episodes."""
+    """Number of episodes."""
     max_frames: int = 3000
-    """At most so many pictures."""
+    """Largest number of frames."""
     fps: int = 30
-    """Pictures per second."""
+    """Frames per second."""
     sample: bool = False
-    """Draw actions as in training, instead of the likeliest."""
+    """Sample actions as in training, instead of taking the likeliest."""
     checkpoint: str = "latest"
-    """Which checkpoint: `latest`, `best`, the number of its steps, or its path."""
+    """Checkpoint: `latest`, `best`, its number of steps, or its path."""
     seed: int = 0
-    """Of the environment, and of drawn actions."""
-    root: Path = ROOT
-    """Directory below which runs are kept."""
+    """Seed of the environment and of sampled actions."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs."""
 
     def run(self) -> int:
         from srl.results.record import record
         from srl.storage.run_directory import find
 
-        film = record(
+        video = record(
             find(self.run_name, self.root).path,
             self.out,
             episodes=self.episodes,
@@ -163,8 +163,8 @@ class Record:
             seed=self.seed,
             checkpoint=self.checkpoint,
         )
-        told = ", ".join(f"{value:.1f}" for value in film.returns) or "none ended"
-        print(f"{film.path} written: {film.frames} frames; returns of its episodes: {told}")
+        returns = ", ".join(f"{value:.1f}" for value in video.returns) or "none ended"
+        print(f"{video.path} written: {video.frames} frames; returns of its episodes: {returns}")
         return 0
 
 
@@ -172,20 +172,20 @@ class Record:
 class Export:
     """Write a trained policy as ONNX, which runs without srl and without torch.
 
-    Observations in; likeliest action, distribution parameters and value out. Normalizers, masks and the bounds of
-    actions are included.
+    Its input is an observation; its outputs are the likeliest action, the parameters of the distribution and the
+    value. Normalizers, masks and bounds of actions are included.
     """
 
-    run_name: Annotated[Positional[str], arg(name="run", metavar="RUN")]
-    """Its path, its name, a unique beginning of its name, or `latest`; or the directory of a checkpoint."""
-    out: Path | None = None
-    """The file; by default policy.onnx in the run's directory."""
-    policy: str = ""
-    """Which policy, where a run has several."""
+    run_name: str = positional("RUN")
+    """Run by its path, its name, a unique beginning of its name, or `latest`; or the directory of a checkpoint."""
+    out: Path | None = flag("FILE", None)
+    """File to write. Default: policy.onnx in the run's directory."""
+    policy: str = flag("NAME", "")
+    """Policy to export, for a run with several."""
     checkpoint: str = "latest"
-    """Which checkpoint: `latest`, `best`, the number of its steps, or its path."""
-    root: Path = ROOT
-    """Directory below which runs are kept."""
+    """Checkpoint: `latest`, `best`, its number of steps, or its path."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs."""
 
     def run(self) -> int:
         from srl.results.export import export
@@ -198,4 +198,73 @@ class Export:
         print(f"{done.path} written: {', '.join(done.inputs)} -> {', '.join(done.outputs)}")
         checked = "onnxruntime gives the same actions as the policy"
         print(checked if done.checked else "not checked: onnxruntime is not installed")
+        return 0
+
+
+@dataclass(frozen=True)
+class League:
+    """Let the versions of a run play each other and a random player; show points and ratings.
+
+    Versions are the checkpoints that were kept (`srl train ENV --keep-every 100000`).
+
+    Examples:
+      srl league latest --games 200
+      srl league latest --against random --against examples/greedy_opponents.py:connect_four
+    """
+
+    run_name: str = positional("RUN")
+    """Run by its path, its name, a unique beginning of its name, or `latest`."""
+    versions: int = 5
+    """Largest number of versions, spread evenly over the kept checkpoints; the newest is always among them."""
+    against: tuple[str, ...] = flag("PLAYER", (), repeated=True)
+    """Other player: `random`, or a function as `path/file.py:function` that takes one observation and a numpy generator
+    and returns an action. Can be given several times. Default: random."""
+    games: int = 100
+    """Number of games per pair; the players take turns on all sides."""
+    greedy: bool = False
+    """Take the likeliest actions instead of sampling them, for both players."""
+    max_steps: int = LONGEST_EPISODE
+    """Moves after which a game is truncated and counts as a draw."""
+    seed: int = 0
+    """Seed of the games."""
+    json: bool = False
+    """Print one line of JSON."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs."""
+
+    def run(self) -> int:
+        from srl.results.league import league
+        from srl.storage.run_directory import find
+
+        found = find(self.run_name, self.root)
+        result = league(
+            found.path,
+            versions=self.versions,
+            against=self.against or ("random",),
+            games=self.games,
+            greedy=self.greedy,
+            seed=self.seed,
+            max_steps=self.max_steps,
+        )
+        if self.json:
+            facts = asdict(result)
+            facts["points"] = [[None if math.isnan(value) else value for value in row] for row in result.points]
+            print(json.dumps({"run": found.name, **facts}))
+            return 0
+        width = max(len(name) for name in result.players)
+        print(f"{found.name}: points per game of the row against the column, {result.games} games of each pair\n")
+        print(" " * width + "".join(f" {name:>{max(6, len(name))}}" for name in result.players) + "  rating")
+        for name, row in zip(result.players, result.points, strict=True):
+            cells = [
+                f" {'-' if math.isnan(value) else f'{value:.2f}':>{max(6, len(column))}}"
+                for column, value in zip(result.players, row, strict=True)
+            ]
+            rating = f"  {result.ratings[name]:6.1f}" if result.ratings else ""
+            print(f"{name:>{width}}{''.join(cells)}{rating}")
+        if result.truncated:
+            print(
+                f"\n{result.truncated} games did not end within {self.max_steps:,} moves and count as draws (--max-steps)"
+            )
+        if not result.ratings:
+            print("\nratings need openskill: pip install 'srl[league]'")
         return 0

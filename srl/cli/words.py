@@ -1,87 +1,170 @@
-"""The command line's words for the options of the chosen algorithm: `--algo impala --algo.gamma 0.9`."""
+"""Words of the command line as options of a run: short names, names from other libraries, options of an algorithm."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from srl.base.config import from_data
-from srl.experiments.options.algorithms import ALGORITHMS
-from srl.experiments.options.train_options import SECTION_OF, TrainOptions
+from srl.cli.parser import Option, options_of, parse_words
+from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm
+from srl.experiments.options.aliases import SAME, advice
+from srl.experiments.options.config_file import read_config
+from srl.experiments.options.keywords import ALGO, parse_pairs
+from srl.experiments.options.train_options import SECTIONS, TrainOptions
 from srl.storage import ROOT, run_directory
 
-PREFIX = "--algo."
-CHECK = "check-algo"
-"""The command that names its algorithm without `--algo`."""
-RESUME = "resume"
+CHECK, RESUME = "check-algo", "resume"
+METAVARS = {
+    "algo": "NAME", "recipe": "NAME", "sinks": "NAME ...", "graph": "FUNCTION", "bind": "HOST[:PORT]",
+    "address": "HOST:PORT", "partition": "NAME", "secret_file": "FILE", "slurm_options": "NAME=VALUE ...",
+    "resources": "GROUP=... ...", "roles": "PATTERN=POLICY ...", "algo.device": "DEVICE", "algo.network": "FUNCTION",
+    "until_return": "RETURN", "hosts_timeout": "SECONDS", "hang_timeout": "SECONDS", "headless": "SECONDS",
+    "checkpoint_seconds": "SECONDS",
+}  # fmt: skip
+"""Words for values in the help, where the type alone says little."""
 
 
-def chosen_algorithm(arguments: Sequence[str], default: str = ALGORITHMS[0]) -> str:
-    """What `--algo` says, or the default; of `srl check-algo`, the first word that can be an algorithm."""
-    chosen = default
-    if arguments[:1] == [CHECK]:
-        names = (word for word in arguments[1:] if word in ALGORITHMS or (":" in word and "=" not in word))
-        return next(names, chosen)
-    for i, argument in enumerate(arguments):
-        if argument == "--algo" and i + 1 < len(arguments):
-            chosen = arguments[i + 1]
-        elif argument.startswith("--algo="):
-            chosen = argument.partition("=")[2]
-    return chosen
+def parse_command(kind: type[Any], name: str, words: Sequence[str]) -> Any:
+    """The command of this class with the values that the words give."""
+    options = options_of(kind)
+    own = {option.name for option in options}
+    if not takes_run_options(kind):
+        return kind(**parse_words(options, words, lambda written: written))
+    algo = chosen_algorithm(name, words)
+    more = run_options(TrainOptions(algo=algo, algorithm=_config_of(algo)), only_algorithm=name == CHECK)
+    known = {option.name for option in (*options, *more)}
+    spelled = words if algo in ALGORITHMS else _as_pairs(words)
+    values = parse_words([*options, *more], spelled, lambda written: _resolved(written, known, algo))
+    keywords: dict[str, Any] = {}
+    for option, value in values.items():
+        if option.startswith(ALGO):
+            keywords.setdefault("algorithm", {})[option.removeprefix(ALGO)] = value
+        elif option not in own:
+            keywords[option] = value
+    return kind(**{option: value for option, value in values.items() if option in own}, keywords=keywords)
 
 
-def options_before(arguments: Sequence[str]) -> TrainOptions:
-    """What options are unless they are given: of `srl resume`, those of the run, with the sizes it chose for itself.
-    The defaults where there is none such: the command itself will complain."""
-    if arguments[:1] != [RESUME]:
+def with_pairs(keywords: Mapping[str, Any], env_arg: tuple[str, ...], algo_arg: tuple[str, ...]) -> dict[str, Any]:
+    """Keywords for :func:`srl.train` from flags, and from options of the environment and the algorithm as
+    NAME=VALUE."""
+    complete = dict(keywords)
+    if env_arg:
+        complete["env_args"] = parse_pairs(env_arg)
+    if algo_arg:
+        complete["algorithm"] = {**complete.get("algorithm", {}), **parse_pairs(algo_arg)}
+    return complete
+
+
+def takes_run_options(kind: type[Any]) -> bool:
+    """Whether a command has the options of a run besides its own."""
+    return "keywords" in {field.name for field in dataclasses.fields(kind)}
+
+
+def run_options(options: TrainOptions, only_algorithm: bool = False) -> list[Option]:
+    """The options of a run and of its algorithm, which it has if it is one of SRL's; defaults are the values here."""
+    found = [] if only_algorithm else [_algo_option(options)]
+    for section, kind in SECTIONS.items() if not only_algorithm else ():
+        found += [option for option in options_of(kind, getattr(options, section)) if option.name != "env_args"]
+    if options.algo in ALGORITHMS:
+        found += algorithm_options(options)
+    return [dataclasses.replace(option, metavar=METAVARS.get(option.name, option.metavar)) for option in found]
+
+
+def algorithm_options(options: TrainOptions) -> list[Option]:
+    return options_of(type(options.algorithm), options.algorithm, ALGO)
+
+
+def _algo_option(options: TrainOptions) -> Option:
+    (option,) = (option for option in options_of(TrainOptions, options) if option.name == "algo")
+    names = ", ".join(f"`{name}`" for name in ALGORITHMS)
+    return dataclasses.replace(option, text=f"Algorithm: {names}, or your own config class as `path/file.py:Config`.")
+
+
+def _config_of(algo: str) -> Any:
+    """The config whose fields are options; that of a user's class is built later, when the command runs."""
+    return build_algorithm(algo) if algo in ALGORITHMS else None
+
+
+def chosen_algorithm(command: str, words: Sequence[str]) -> str:
+    """The algorithm that `--algo` names, or the file of `--config`, or the run that is resumed."""
+    if command == CHECK:
+        names = (word for word in words if word in ALGORITHMS or (":" in word and "=" not in word))
+        return next(names, ALGORITHMS[0])
+    if written := _value_of("--algo", words):
+        return written
+    if config := _value_of("--config", words):
+        return str(read_config(config).get("algo", ALGORITHMS[0]))
+    return options_before(command, words).algo
+
+
+def options_before(command: str, words: Sequence[str]) -> TrainOptions:
+    """The defaults of a command's options. Those of `srl resume` are the options of the run, with the sizes that it
+    chose; if there is no such run, the command itself reports it."""
+    if command != RESUME:
         return TrainOptions()
     from srl.experiments.graph.sizes import with_sizes
 
-    words = list(arguments)
-    for word in words:
-        if word.startswith("--root="):
-            words += word.split("=", 1)
-    root = Path(words[words.index("--root") + 1]) if "--root" in words[:-1] else ROOT
     try:
-        config = run_directory.find(words[1], root).read_config()
+        name = next(word for word in words if not word.startswith("-"))
+        config = run_directory.find(name, Path(_value_of("--root", words) or ROOT)).read_config()
         options = from_data(config["options"])
-    except (IndexError, KeyError, ValueError, OSError, TypeError):
+    except (StopIteration, KeyError, ValueError, OSError, TypeError):
         return TrainOptions()
-    if not isinstance(options, TrainOptions):
-        return TrainOptions()
-    return with_sizes(options, config.get("sizes", {}), options)
+    return (
+        with_sizes(options, config.get("sizes", {}), options) if isinstance(options, TrainOptions) else TrainOptions()
+    )
 
 
-def spell_out(arguments: Sequence[str], default: str = ALGORITHMS[0]) -> list[str]:
-    """`--algo.gamma 0.9` as the parser knows it: `--impala.gamma 0.9`, or `--algo-arg gamma=0.9` for an algorithm of
-    the user's own; `default` is the algorithm without `--algo`. ValueError for an option of another algorithm."""
-    algorithm = chosen_algorithm(arguments, default)
-    for word in arguments:
-        owner, dot, rest = word.removeprefix("--").partition(".")
-        if word.startswith("--") and dot and owner in ALGORITHMS and owner != algorithm:
-            option = rest.partition("=")[0]
+def _value_of(flag: str, words: Sequence[str]) -> str:
+    """The last value of a flag among the words."""
+    found = ""
+    for word, after in zip(words, [*words[1:], ""], strict=False):
+        found = after if word == flag else word.partition("=")[2] if word.startswith(f"{flag}=") else found
+    return found
+
+
+def _resolved(written: str, known: set[str], algo: str) -> str:
+    """The option that a flag means. Raises ValueError for one that has another meaning elsewhere."""
+    owner, dot, last = written.rpartition(".")
+    if dot and owner in ALGORITHMS:
+        if owner != algo:
+            option = last.replace("_", "-")
             raise ValueError(
-                f"--{owner}.{option} is an option of {owner}, but the algorithm is {algorithm}: --algo.{option}"
+                f"--{owner}.{option} is an option of {owner}, but the algorithm is {algo}: --algo.{option}"
             )
-    if algorithm in ALGORITHMS:
-        named = f"--{algorithm}."
-        return [named + word.removeprefix(PREFIX) if word.startswith(PREFIX) else word for word in arguments]
+        return ALGO + last
+    positive = written.removeprefix("no_")
+    if written in known or positive in known or dot:
+        return written
+    if ALGO + positive in known:
+        return ALGO + written
+    if (same := SAME.get(written)) is not None and {same, ALGO + same} & known:
+        return same if same in known else ALGO + same
+    if text := advice(written, flags=True):
+        raise ValueError(text)
+    return written
+
+
+def _as_pairs(words: Sequence[str]) -> list[str]:
+    """`--algo.gamma 0.9`, for an algorithm whose types are not known, as `--algo-arg gamma=0.9`."""
     spelled: list[str] = []
-    words = list(arguments)
-    while words:
-        word = words.pop(0)
-        if word.startswith(PREFIX):
-            name, separator, value = word.removeprefix(PREFIX).partition("=")
-            spelled += ["--algo-arg", f"{name.replace('-', '_')}={value if separator else _value(words)}"]
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word.startswith(f"--{ALGO}"):
+            name, separator, value = word.removeprefix(f"--{ALGO}").partition("=")
+            spelled += ["--algo-arg", f"{name.replace('-', '_')}={value if separator else _value(left)}"]
         else:
             spelled.append(word)
     return spelled
 
 
 def _value(words: list[str]) -> str:
-    """Take the value of an option off the words behind it: one, several numbers, or none, which means true."""
+    """Take the value of an option off the words after it: one, several numbers, or none, which means true."""
     taken: list[str] = []
     while words and not words[0].startswith("--") and (not taken or (_is_number(taken[-1]) and _is_number(words[0]))):
         taken.append(words.pop(0))
@@ -95,27 +178,3 @@ def _is_number(word: str) -> bool:
         return isinstance(json.loads(word), (int, float))
     except json.JSONDecodeError:
         return False
-
-
-def given_on(words: Sequence[str]) -> frozenset[str]:
-    """The names of the options among them: `--ppo.no-normalize-observation` gives `algo.normalize_observation`."""
-    names: set[str] = set()
-    for word in words:
-        if word.startswith("--"):
-            owner, dot, name = word[2:].partition("=")[0].replace("-", "_").rpartition(".")
-            names.add(("algo" if owner in ALGORITHMS else owner) + dot + name.removeprefix("no_"))
-    return frozenset(names)
-
-
-def given_values(options: TrainOptions, given: Collection[str]) -> dict[str, Any]:
-    """The options of these names as keywords for :func:`srl.resume`: ``{"steps": 5, "algorithm": {"gamma": 0.9}}``."""
-    values: dict[str, Any] = {}
-    for name in sorted(given):
-        owner, _, last = name.rpartition(".")
-        if owner == "algo":
-            values.setdefault("algorithm", {})[last] = getattr(options.algorithm, last)
-        elif name == "algo":
-            values[name] = options.algo
-        elif name in SECTION_OF:
-            values[name] = options.value(name)
-    return values

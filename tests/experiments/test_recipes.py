@@ -18,7 +18,6 @@ from srl.api.lanes import LaneSpec, TeamSpec
 from srl.api.spaces import Box, Dict, Discrete
 from srl.base.config import from_data
 from srl.cli.main import main, parse
-from srl.cli.words import given_on
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.graph.preparation import PreparedRun, prepare
@@ -228,8 +227,7 @@ def test_the_run_shows_the_recipe_and_what_was_given_wins(tmp_path: Path, capsys
 def test_a_value_given_that_is_the_default_wins_too() -> None:
     """Of two that look the same afterwards, one was asked for."""
     command = parse(["train", "Pendulum-v1", "--ppo.gamma", "0.99"])
-    assert "algo.gamma" in command.given
-    assert prepare(command.env, command.options, command.given).options.algorithm.gamma == 0.99
+    assert prepared(command.env, **command.keywords).options.algorithm.gamma == 0.99
     assert prepared("Pendulum-v1").options.algorithm.gamma == 0.9
     assert prepared("Pendulum-v1", ppo={"gamma": 0.99}).options.algorithm.gamma == 0.99
 
@@ -288,11 +286,6 @@ def test_other_algorithms_take_what_the_task_asks_for_only() -> None:
     assert (options.workers.lanes, options.workers.batch) == (None, None)
     own = apply(BY_NAME["mujoco"], TrainOptions(algo="file.py:Mine"), ())
     assert own == TrainOptions(algo="file.py:Mine").replace(recipe="mujoco")
-
-
-def test_given_options_are_read_off_the_command_line() -> None:
-    words = ["train", "E", "--lanes", "3", "--max-lag=0", "--ppo.no-normalize-observation", "--ppo.gae-lambda", "-0.9"]
-    assert given_on(words) == {"lanes", "max_lag", "algo.normalize_observation", "algo.gae_lambda"}
 
 
 def test_minigrid_is_readable_and_has_its_recipe() -> None:

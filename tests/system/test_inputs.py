@@ -51,7 +51,7 @@ def call(capfd: pytest.CaptureFixture[str], *arguments: str) -> Ended:
         (["CartPole-v1", "--actors", "0"], ["actors must be at least 1"]),
         (["CartPole-v1", "--batch", "1000"], ["the nearest is --batch"]),
         (["CartPole-v1", "--algo", "ppoo"], ["ppo"]),
-        (["CartPole-v1", "--learning-rate", "1"], ["--ppo.learning-rate"]),
+        (["CartPole-v1", "--learning-rate", "-1"], ["learning_rate"]),
         (["CartPole-v1", "--lanse", "1"], ["--lanes"]),
         (["CartPole-v1", "--name", "a/b"], ["cannot name a run"]),
         (["CartPole-v1", "--roles", "seeker=x"], ["agent", "seeker"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from srl.api.experiment import Experiment
@@ -13,7 +13,7 @@ from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import with_absolute_paths
 from srl.experiments.options.roles import role_patterns, with_checkpoints
 from srl.experiments.options.train_options import TrainOptions
-from srl.experiments.recipes.apply import apply, apply_to_environment, recipe_for, summary
+from srl.experiments.recipes.apply import apply, apply_to_environment, recipe_for, settings_in_force, summary
 from srl.storage.service_sinks import check_sinks
 from srl.workers.roles import assign_teams
 
@@ -29,6 +29,8 @@ class PreparedRun:
     recipe: str
     """One line about the recipe, to be printed."""
     why_not_resumable: str
+    from_recipe: Mapping[str, str] = field(default_factory=dict)
+    """Options that the recipe set, and its name and reason."""
 
 
 def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collection[str] | None) -> PreparedRun:
@@ -50,7 +52,7 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
     profile = probe_for(environment, options)
     environment = environment.with_spec(profile.spec)
-    line = ""
+    line, reasons = "", dict[str, str]()
     if given is not None:
         recipe = recipe_for(environment, profile.spec, options.run.recipe)
         options = apply(recipe, options, given, profile.spec)
@@ -58,11 +60,12 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
         if recipe is not None and "action_repeat" not in given and not environment.can_repeat_actions():
             options = options.replace(action_repeat=1)  # the recipe asks for more, not the user
         line = summary(recipe, options, given)
+        reasons = {each.option: f"recipe: {each.why}" for each in settings_in_force(recipe, options, given)}
     environment = environment.with_action_repeat(options.run.action_repeat)
     if options.agents.team_reward:
         environment = team_reward(environment, profile.spec, role_patterns(profile.spec, options.agents.roles))
     experiment = standard_experiment(title, environment, profile, options)
-    return PreparedRun(options, environment, experiment, line, profile.why_not_resumable)
+    return PreparedRun(options, environment, experiment, line, profile.why_not_resumable, reasons)
 
 
 def team_reward(environment: LanesConfig, spec: LaneSpec, patterns: Mapping[str, str]) -> LanesConfig:

@@ -14,6 +14,7 @@ import msgspec
 from srl.base.errors import nearest
 from srl.base.object_names import name_of
 from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm, name_of_config, with_settings
+from srl.experiments.options.aliases import SAME, advice
 from srl.experiments.options.train_options import SECTION_OF, SECTIONS, TrainOptions
 
 ALGO = "algo."
@@ -37,14 +38,19 @@ def merged(options: TrainOptions, keywords: Mapping[str, Any]) -> tuple[TrainOpt
     chosen, settings = _algorithm(options, flat)
     own = {field.name for field in dataclasses.fields(typing.cast("Any", chosen.algorithm)) if field.init}
     values: dict[str, Any] = {}
-    for name, value in flat.items():
+    for written, value in flat.items():
+        name = SAME.get(written, written) if written not in own else written
         if name in SECTION_OF:
-            values[name] = _checked(name, value)
+            values[name] = name_of(value) if callable(value) else _checked(name, value, option_types()[name])
         elif name in own:
             settings[name] = value
         else:
-            raise ValueError(f"no option {name!r}{nearest(name, [*SECTION_OF, *own, *SECTIONS, 'algo', 'algorithm'])}")
-    given = {*values, *(ALGO + name for name in settings)} | ({"algo"} if chosen.algo != options.algo else set())
+            known = [*SECTION_OF, *own, *SECTIONS, "algo", "algorithm"]
+            raise ValueError(advice(written, flags=False) or f"no option {written!r}{nearest(written, known)}")
+    given = {*values, *(ALGO + name for name in settings)} | ({"algo", "algorithm"} & keywords.keys())
+    if chosen.algo in ALGORITHMS:
+        hints = typing.get_type_hints(type(chosen.algorithm))
+        settings = {name: _checked(name, value, hints.get(name, Any)) for name, value in settings.items()}
     if settings:
         values["algorithm"] = with_settings(chosen.algorithm, settings, chosen.algo)
     return chosen.replace(**values), frozenset(given)
@@ -102,15 +108,12 @@ def option_types() -> dict[str, Any]:
     return {name: hint for kind in SECTIONS.values() for name, hint in typing.get_type_hints(kind).items()}
 
 
-def _checked(name: str, value: Any) -> Any:
-    """The value in the type of its option. Raises ValueError if it has none."""
-    if name == "graph" and callable(value):
-        return name_of(value)
-    hint = option_types()[name]
+def _checked(name: str, value: Any, hint: Any) -> Any:
+    """The value in the type of its option. Raises ValueError if it does not fit."""
     if hint in (int, int | None) and isinstance(value, float) and value.is_integer():
         return int(value)
     try:
-        return msgspec.convert(value, hint, strict=True)
+        return msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
         raise ValueError(f"{name}: {str(error)[0].lower()}{str(error)[1:]}; found {value!r}") from None
 

@@ -114,8 +114,9 @@ def settings_in_force(recipe: Recipe | None, options: TrainOptions, given: Colle
             value = options.run.env_args.get(name)
         else:
             value = getattr(options.algorithm, name) if owner == ALGO else options.value(name)
-        if setting.option not in given and value == setting.value:
-            found.append(setting)
+        scaled = setting.option == "batch" and value is not None
+        if setting.option not in given and (value == setting.value or scaled):
+            found.append(dataclasses.replace(setting, value=value))
     return found
 
 

@@ -23,6 +23,7 @@ from srl.experiments.graph.preparation import PreparedRun, prepare, probe_for
 from srl.experiments.graph.sizes import with_actors, with_sizes
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import title_of
+from srl.experiments.options.config_file import gather
 from srl.experiments.options.keywords import merged
 from srl.experiments.options.sections import AUTO, NONE
 from srl.experiments.options.train_options import TrainOptions
@@ -58,8 +59,9 @@ class Run:
 
 
 def train(
-    env: str | Callable[..., Any],
+    env: str | Callable[..., Any] = "",
     *,
+    config: str | Path | Mapping[str, Any] | None = None,
     name: str | None = None,
     root: str | Path = ROOT,
     verbose: bool = False,
@@ -70,17 +72,23 @@ def train(
 
     `env` is a Gymnasium id, `package.module:function`, `path/file.py:function`, `pettingzoo:...`, `envpool:...`, or a
     function that returns an environment. `options` are those of :class:`srl.TrainOptions`. With `verbose` the live view
-    is shown, as by `srl train`.
+    is shown, as by `srl train`. `config` is a TOML or JSON file, or a dictionary, with options and possibly `env`,
+    `name` and `root`; arguments of this call win.
 
     Worker processes import your script to find functions that it defines, so call `train` under
     ``if __name__ == "__main__":``.
     """
     _refuse_in_worker()
-    prepared = prepare(env, *merged(TrainOptions(), options))
+    gathered = gather(config, options, "keyword")
+    env, name = gathered.argument("env", env, ""), gathered.argument("name", name)
+    if not env or "seeds" in gathered.command:
+        raise ValueError("seeds are for srl.sweep" if env else "env is missing; it is the first argument of srl.train")
+    where = Path(gathered.argument("root", root, ROOT))
+    prepared = prepare(env, gathered.options, gathered.sources)
     if verbose and on_status is None:
         print(prepared.recipe)
-        return watched(lambda observe: launch(prepared, name, Path(root), observe))
-    return launch(prepared, name, Path(root), on_status)
+        return watched(lambda observe: launch(prepared, name, where, observe))
+    return launch(prepared, name, where, on_status)
 
 
 def watched(conduct: Callable[[Callable[[RunStatus], None]], Run]) -> Run:

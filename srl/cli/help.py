@@ -1,0 +1,243 @@
+"""The help of the command line, made from the docstrings of commands and the texts below their fields."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from typing import Any
+
+from srl.base.errors import DEBUG, nearest
+from srl.cli.parser import Option, options_of, positional
+from srl.cli.words import CHECK, algorithm_options, chosen_algorithm, options_before, run_options, takes_run_options
+from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm
+from srl.experiments.options.train_options import SECTIONS, TrainOptions
+
+INDENT, COLUMN = 2, 28
+WIDEST = 120
+COMMON = {
+    "What to train": ("env", "env_arg", "algo", "recipe", "config", "print_config"),
+    "The run": ("steps", "until_return", "seed", "seeds", "name", "root"),
+    "Workers and data": ("scheduler", "actors", "lanes", "horizon", "batch", "trainers", "max_lag"),
+    "Learning": ("algo.learning_rate", "algo.gamma", "algo.memory", "algo.device"),
+    "Results": ("eval_every", "checkpoint_seconds", "sinks"),
+}
+"""The options that `srl train --help` shows."""
+TOPICS = {
+    "run": "steps, seed, recipe, metrics, graph",
+    "workers": "scheduler, inference, number of workers, sizes of batches",
+    "agents": "several agents: roles, team reward, self-play",
+    "evaluation": "evaluation in the background",
+    "checkpoints": "checkpoints to write and to keep",
+    "cluster": "several machines: hosts, Ray, Slurm",
+    "recipes": "tuned options by environment; also `srl help mujoco`",
+}
+ALSO = {"self-play": "agents", "roles": "agents", "eval": "evaluation", "sizes": "workers", "recipe": "recipes"}
+
+
+@dataclass(frozen=True)
+class Help:
+    """Explain a command or a topic of options.
+
+    Examples:
+      srl help train
+      srl help ppo
+      srl help cluster
+      srl help recipes
+    """
+
+    topic: str = positional("TOPIC", "")
+    """A command, an algorithm, a group of options (run, workers, agents, evaluation, checkpoints, cluster), `recipes`,
+    or the name of a recipe."""
+
+    def run(self) -> int:
+        print(topic_help(self.topic))
+        return 0
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A text to print instead of running a command."""
+
+    text: str
+
+    def run(self) -> int:
+        print(self.text)
+        return 0
+
+
+def width() -> int:
+    return min(WIDEST, max(60, shutil.get_terminal_size((100, 24)).columns))
+
+
+def command_help(kind: type[Any], name: str, words: Sequence[str], everything: bool) -> str:
+    """The help of a command. The many options of `srl train` and its relatives are all shown with `everything`."""
+    about, examples = _split(kind)
+    own = options_of(kind)
+    words_first = [option for option in own if option.positional]
+    places = "".join(f" {option.metavar}" if option.required else f" [{option.metavar}]" for option in words_first)
+    lines = [f"usage: srl {name}{places} [options]", "", *_wrapped(about)]
+    if not takes_run_options(kind):
+        return "\n".join([*lines, *_block("Options", own), *_examples(examples)])
+    defaults = options_before(name, words)
+    algo = chosen_algorithm(name, words)
+    if algo != defaults.algo:
+        config: Any = build_algorithm(algo) if algo in ALGORITHMS else None
+        defaults = TrainOptions(**{**vars(defaults), "algo": algo, "algorithm": config})
+    options = {option.name: option for option in (*own, *run_options(defaults, only_algorithm=name == CHECK))}
+    if everything or name == CHECK:
+        lines += _block(f"Options of srl {name}", own)
+        lines += _sections(defaults) if name != CHECK else []
+        lines += _block(f"Options of {algo}", algorithm_options(defaults)) if algo in ALGORITHMS else []
+        return "\n".join([*lines, *_examples(examples)])
+    shown: set[str] = set()
+    for heading, names in COMMON.items():
+        found = [options[each] for each in names if each in options]
+        shown |= {option.name for option in found}
+        lines += _block(heading, found, brief=True)
+    lines += _block("This command", [option for option in own if option.name not in shown | {"algo_arg"}], brief=True)
+    return "\n".join([*lines, *_examples(examples), *_more(name)])
+
+
+def _more(name: str) -> list[str]:
+    rows = [(f"srl {name} --help-all", "all options"), ("srl help ALGORITHM", f"options of {', '.join(ALGORITHMS)}")]
+    rows += [(f"srl help {topic}", about) for topic, about in TOPICS.items()]
+    return ["", "More help", *(line for left, right in rows for line in _row(left, right))]
+
+
+def overview(commands: Mapping[str, Mapping[str, type[Any]]]) -> str:
+    """The help of `srl` itself: commands by group, each with the first sentence of its docstring."""
+    lines = ["usage: srl COMMAND ...", "", *_wrapped("ReaLly Scalable RL: train policies on one machine or on many.")]
+    for heading, members in commands.items():
+        lines += ["", heading]
+        for name, kind in members.items():
+            lines += _row(name, _first_sentence(_split(kind)[0]), column=14)
+    lines += ["", *_wrapped("`srl COMMAND --help` explains a command, `srl help TOPIC` a group of options.")]
+    return "\n".join([*lines, *_wrapped(f"With {DEBUG}=1 in the environment, errors show their full traceback.")])
+
+
+def topic_help(topic: str) -> str:
+    """The help of one topic; without a name, the list of topics."""
+    from srl.cli.main import COMMANDS, command_class, overview_of_commands
+    from srl.experiments.recipes.table import RECIPES
+
+    name = ALSO.get(topic, topic)
+    recipes = {recipe.name: recipe for recipe in RECIPES}
+    if not name:
+        return "\n".join([overview_of_commands(), *_more("train")])
+    if name in SECTIONS:
+        (lines,) = [list(_section(name, TrainOptions()))]
+        return "\n".join(lines[1:])
+    if name in ALGORITHMS:
+        config: Any = build_algorithm(name)
+        about, _ = _split(type(config))
+        options = TrainOptions(algo=name, algorithm=config)
+        heading = f"Options of {name}"
+        return "\n".join([*_wrapped(f"{name}: {about}"), *_block(heading, algorithm_options(options))])
+    if name == "recipes":
+        rows = [line for recipe in RECIPES for line in _row(recipe.name, recipe.about)]
+        return "\n".join(["Recipes", *rows, "", "`srl help NAME` shows the options of a recipe and their reasons."])
+    if name in recipes:
+        return _recipe_help(recipes[name])
+    if name in COMMANDS:
+        return command_help(command_class(name), name, [], everything=False)
+    known = [*COMMANDS, *SECTIONS, *ALGORITHMS, *ALSO, *recipes, "recipes"]
+    raise ValueError(f"no help on {topic!r}{nearest(topic, known)}")
+
+
+def _recipe_help(recipe: Any) -> str:
+    lines = [*_wrapped(f"Recipe {recipe.name}: {recipe.about}")]
+    for heading, settings in (("For every algorithm", recipe.task), ("For ppo, ippo and mappo", recipe.ppo)):
+        if settings:
+            lines += ["", heading]
+        for setting in settings:
+            lines += _row(f"{setting.option} {_shown(setting.value)}", setting.why, column=40)
+    if not recipe.task and not recipe.ppo:
+        lines += ["", "The defaults of all options."]
+    return "\n".join(lines)
+
+
+def _sections(options: TrainOptions) -> Iterator[str]:
+    for name in SECTIONS:
+        yield from _section(name, options)
+
+
+def _section(name: str, options: TrainOptions) -> Iterator[str]:
+    members = {option.name for option in options_of(SECTIONS[name])}
+    if name == "run":
+        members.add("algo")
+    yield ""
+    yield from _wrapped(inspect.cleandoc(SECTIONS[name].__doc__ or ""))
+    yield from _block("", [option for option in run_options(options) if option.name in members])
+
+
+def _block(heading: str, options: Sequence[Option], *, brief: bool = False) -> list[str]:
+    """A heading and its options; with `brief`, the first sentence of each text."""
+    if not options:
+        return []
+    lines = ["", heading] if heading else []
+    for option in options:
+        lines += _row(_left(option), _right(option, brief))
+    return lines
+
+
+def _left(option: Option) -> str:
+    if option.positional:
+        return option.metavar
+    return f"{option.flag} {option.shown_metavar}".rstrip()
+
+
+def _right(option: Option, brief: bool) -> str:
+    text = _first_sentence(option.text) if brief else option.text
+    facts = []
+    if brief and (described := re.search(r"Default: ([^.;]+)", option.text[len(text) :])):
+        facts.append(f"default: {described[1]}")
+    if option.choices and not all(f"`{choice}`" in text for choice in option.choices):
+        facts.append(f"one of {', '.join(option.choices)}")
+    if option.is_switch and option.default is True:
+        facts.append(f"default: yes; {option.flag.replace('--', '--no-', 1)} for no")
+    elif option.default not in (MISSING, None, "", ()) and not option.is_switch and "Default:" not in option.text:
+        facts.append(f"default: {_shown(option.default)}")
+    return f"{text} ({'; '.join(facts)})" if facts else text
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 10_000:
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _row(left: str, right: str, column: int = COLUMN) -> list[str]:
+    """Two columns; the right one is wrapped, and begins below a left one that is too long."""
+    lines = textwrap.wrap(right, width() - column, break_on_hyphens=False, break_long_words=False) or [""]
+    first = " " * INDENT + left
+    if len(first) > column - 2:
+        return [first, *(" " * column + line for line in lines)]
+    return [f"{first:{column}}{lines[0]}", *(" " * column + line for line in lines[1:])]
+
+
+def _wrapped(text: str) -> list[str]:
+    """Paragraphs that fill the width of the terminal."""
+    lines: list[str] = []
+    for paragraph in text.strip().split("\n\n"):
+        lines += ["", *textwrap.wrap(" ".join(paragraph.split()), width(), break_on_hyphens=False)]
+    return lines[1:]
+
+
+def _split(kind: type[Any]) -> tuple[str, list[str]]:
+    """What a docstring says, and its examples."""
+    about, _, examples = inspect.cleandoc(kind.__doc__ or "").partition("Examples:\n")
+    return about.strip(), [line.strip() for line in examples.splitlines() if line.strip()]
+
+
+def _examples(examples: Sequence[str]) -> list[str]:
+    return ["", "Examples", *(f"  {example}" for example in examples)] if examples else []
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=\.) ", " ".join(text.split()), maxsplit=1)[0]

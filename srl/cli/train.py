@@ -1,0 +1,203 @@
+"""The commands that train: `srl train`, `submit`, `resume` and `attach`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from srl.base.process import raise_stop_request
+from srl.cli.parser import flag, positional
+from srl.cli.words import with_pairs
+from srl.experiments.options.config_file import Gathered, as_toml, gather
+from srl.storage import ROOT
+
+if TYPE_CHECKING:
+    from srl.experiments.graph.preparation import PreparedRun
+    from srl.experiments.session.train import Run
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a policy.
+
+    Examples:
+      srl train CartPole-v1
+      srl train ALE/Pong-v5 --steps 10000000 --eval-every 500000
+      srl train my_module:make_env --env-arg difficulty=3 --algo.gamma 0.9
+      srl train pettingzoo:butterfly.pistonball_v6 --algo mappo --lanes 8
+      srl train CartPole-v1 --seeds 5 --name sweep
+      srl train CartPole-v1 --print-config
+    """
+
+    env: str = positional("ENV", "")
+    """Environment: a Gymnasium id, `package.module:function`, `path/file.py:function`, `pettingzoo:module` or
+    `envpool:id`."""
+    name: str | None = flag("NAME", None)
+    """Name of the run. Default: environment, algorithm, seed and time."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs."""
+    env_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
+    """Option of the environment; can be given several times. Values that are valid JSON are parsed."""
+    algo_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
+    """Option of your own algorithm, the same as --algo.NAME VALUE."""
+    seeds: str | None = flag("SEEDS", None)
+    """Seeds of several runs, which share one directory: their number (5 means 0 to 4), or a list such as 3,5,8."""
+    config: Path | None = flag("FILE", None)
+    """TOML or JSON file with options, which flags override."""
+    print_config: bool = False
+    """Print the options that would be used, and the source of each, as a file for --config; train nothing."""
+    keywords: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
+    """Options of the run that were given as flags."""
+
+    def run(self) -> int:
+        from srl.experiments.session.train import launch, watched
+
+        gathered = self._gather({})
+        prepared = self._prepare(gathered)
+        if self.print_config:
+            print(self._described(gathered, prepared), end="")
+            return 0
+        print(prepared.recipe, flush=True)
+        name, root = gathered.argument("name", self.name), Path(gathered.argument("root", self.root, ROOT))
+        if (seeds := gathered.argument("seeds", self.seeds)) is not None:
+            return self._sweep(prepared, str(seeds), name, root)
+        return exit_code(watched(lambda observe: launch(prepared, name, root, observe, _began())))
+
+    def _gather(self, fixed: Mapping[str, Any]) -> Gathered:
+        return gather(self.config, {**with_pairs(self.keywords, self.env_arg, self.algo_arg), **fixed}, "flag")
+
+    def _prepare(self, gathered: Gathered) -> PreparedRun:
+        from srl.experiments.graph.preparation import prepare
+
+        env = gathered.argument("env", self.env, "")
+        if not env:
+            raise ValueError("ENV is missing: srl train CartPole-v1; `srl train --help` shows more examples")
+        prepared = prepare(env, gathered.options, gathered.sources)
+        raise_stop_request()  # much was imported
+        return prepared
+
+    def _described(self, gathered: Gathered, prepared: PreparedRun) -> str:
+        from srl.experiments.graph.sizes import sizes_of
+
+        flags = {
+            "env": self.env,
+            "name": self.name,
+            "root": None if self.root == ROOT else self.root,
+            "seeds": self.seeds,
+        }
+        flags = {name: value for name, value in flags.items() if value}
+        sources = {**dict.fromkeys(gathered.command, "file"), **dict.fromkeys(flags, "flag"), **prepared.from_recipe}
+        sizes = sizes_of(prepared.experiment)
+        return as_toml({**gathered.command, **flags}, prepared.options, {**sources, **gathered.sources}, sizes)
+
+    def _sweep(self, prepared: PreparedRun, seeds: str, name: str | None, root: Path) -> int:
+        from srl.experiments.session.sweep import parse_seeds, start_sweep
+
+        numbers, options, env = parse_seeds(seeds), prepared.options, prepared.experiment.environment
+        return _conduct_sweep(lambda observe: start_sweep(env, numbers, options, name, root, observe))
+
+
+@dataclass(frozen=True)
+class Submit(Train):
+    """Submit a run to Slurm and return: `srl train ENV --scheduler slurm` without watching it."""
+
+    dry_run: bool = False
+    """Print the batch script and submit nothing."""
+
+    def run(self) -> int:
+        from srl.experiments.session.train import submit
+
+        gathered = self._gather({"scheduler": "slurm"})
+        if gathered.argument("seeds", self.seeds) is not None:
+            raise ValueError("`srl submit` submits one run; use --seeds with `srl train`, or submit each --seed")
+        prepared = self._prepare(gathered)
+        print(prepared.recipe, file=sys.stderr)  # the output may be a script for a file
+        root = Path(gathered.argument("root", self.root, ROOT))
+        print(submit(prepared, gathered.argument("name", self.name), root, self.dry_run))
+        return 0
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Continue a run from its last checkpoint, in the same directory.
+
+    Takes the options of `srl train`; those that are not given stay as they were in the run.
+
+    Examples:
+      srl resume latest --steps 2000000
+      srl resume runs/pong --actors 4 --algo.learning-rate 1e-4
+    """
+
+    run_name: str = positional("RUN")
+    """Run by its path, its name, a unique beginning of its name, or `latest`; or the directory of a sweep."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs."""
+    env_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
+    """Option of the environment; can be given several times."""
+    algo_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
+    """Option of your own algorithm, the same as --algo.NAME VALUE."""
+    keywords: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
+    """Options of the run that were given as flags."""
+
+    def run(self) -> int:
+        from srl.experiments.session.sweep import resume_sweep
+        from srl.experiments.session.train import resume, watched
+        from srl.storage.run_directory import find, find_group
+
+        changes = with_pairs(self.keywords, self.env_arg, self.algo_arg)
+        if (group := find_group(self.run_name, self.root)) is not None:
+            if changes:
+                raise ValueError(f"{self.run_name} is a sweep, which continues with its options; leave options out")
+            return _conduct_sweep(lambda observe: resume_sweep(group, observe))
+        found = find(self.run_name, self.root)
+        return exit_code(watched(lambda observe: resume(found, on_status=observe, began=_began(), **changes)))
+
+
+@dataclass(frozen=True)
+class Attach:
+    """Take over a run with `--scheduler hosts` whose command was killed, while its agents and workers continue."""
+
+    run_name: str = positional("RUN")
+    """Run by its path, its name, a unique beginning of its name, or `latest`."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs."""
+
+    def run(self) -> int:
+        from srl.experiments.session.train import attach, watched
+        from srl.storage.run_directory import find
+
+        found = find(self.run_name, self.root)
+        return exit_code(watched(lambda observe: attach(found, observe)))
+
+
+def exit_code(run: Run) -> int:
+    return 0 if run.state == "finished" else 130
+
+
+def _conduct_sweep(go: Any) -> int:
+    from rich.console import Console
+
+    from srl.terminal.tables import sweep_table
+    from srl.terminal.view import watching
+
+    with watching() as (observe, _):
+        done = go(observe)
+    Console().print(sweep_table(done.statuses, done.returns))
+    print(f"\nlearning curves: srl plot {done.path}")
+    if not done.complete:
+        print(f"seeds that are missing: srl resume {done.path}")
+    return 0 if done.complete else 130
+
+
+def _began() -> float:
+    """When the command was entered, before Python started."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process().create_time()
+    return time.time()

@@ -1,0 +1,95 @@
+"""Help: it fits on two screens, shows defaults and choices, and flows to the width of the terminal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from srl.cli.help import COMMON, TOPICS
+from srl.cli.main import COMMANDS, command_class, main
+from srl.cli.parser import options_of
+from srl.cli.train import Train
+from srl.cli.words import run_options
+from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm
+from srl.experiments.options.train_options import SECTIONS, TrainOptions
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(list(words)) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_the_help_of_train_fits_on_two_screens(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = shown(capsys, "train", "--help").splitlines()
+    assert len(lines) <= (90 if columns < 100 else 76)
+    assert max(map(len, lines)) <= columns
+    assert any(len(line) > columns - 12 for line in lines), "it uses the width"
+    for text in ("ENV", "--steps N", "--algo NAME", "--config FILE", "--algo.learning-rate X", "srl help cluster"):
+        assert any(text in line for line in lines), text
+
+
+def test_the_long_help_shows_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "train", "--help-all")
+    missing = [option.flag for option in run_options(TrainOptions()) if f"  {option.flag}" not in text]
+    assert missing == []
+
+
+def test_every_option_is_explained() -> None:
+    kinds = {name: run_options(TrainOptions(algo=name, algorithm=build_algorithm(name))) for name in ALGORITHMS}
+    silent = {f"{algo}: {option.name}" for algo, options in kinds.items() for option in options if not option.text}
+    for command in COMMANDS:
+        silent |= {f"{command}: {option.name}" for option in options_of(command_class(command)) if not option.text}
+    assert silent == set()
+
+
+def test_common_options_exist() -> None:
+    known = {option.name for option in (*options_of(Train), *run_options(TrainOptions()))}
+    assert {name for names in COMMON.values() for name in names} <= known
+
+
+@pytest.mark.parametrize(
+    ("topic", "texts"),
+    [
+        ("", ["check-env", "srl help cluster"]),
+        ("ppo", ["--algo.clip X", "(default: 0.2)", "one of", "Proximal policy optimization"]),
+        ("impala", ["--algo.rho-clip X"]),
+        ("cluster", ["--hosts N", "--secret-file FILE"]),
+        ("evaluation", ["--eval-every N", "default: yes; --no-eval-greedy for no"]),
+        ("self-play", ["--self-play-share X", "--roles PATTERN=POLICY"]),
+        ("workers", ["--lanes N", "--scheduler NAME"]),
+        ("recipes", ["pendulum", "hide-and-seek"]),
+        ("pendulum", ["algo.gamma 0.9"]),
+        ("resume", ["usage: srl resume RUN"]),
+        ("help", ["TOPIC"]),
+    ],
+)
+def test_a_topic_is_explained(topic: str, texts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "help", *([topic] if topic else []))
+    for expected in texts:
+        assert expected in text
+
+
+def test_every_topic_and_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for topic in (*TOPICS, *SECTIONS, *ALGORITHMS, *COMMANDS):
+        assert len(shown(capsys, "help", topic)) > 50
+    for command in COMMANDS:
+        assert shown(capsys, command, "--help").startswith(f"usage: srl {command}")
+
+
+def test_an_unknown_topic_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "clusters"]) == 2
+    assert "no help on 'clusters'; did you mean 'cluster'?" in capsys.readouterr().err
+
+
+def test_help_needs_neither_torch_nor_gymnasium() -> None:
+    program = (
+        "import sys; from srl.cli.main import main; main(['train', '--help']); main(['--help']);"
+        "assert not {'torch', 'gymnasium', 'psutil', 'rich'} & set(sys.modules), 'help imports too much'"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -1,0 +1,131 @@
+"""Words of the command line: options of the chosen algorithm, names from other libraries, values of every type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from srl.cli.main import main, parse
+from srl.cli.words import chosen_algorithm
+from srl.experiments.options.algorithms import BUILT_IN
+from srl.experiments.options.aliases import ADVICE, SAME
+from srl.experiments.options.keywords import make_options
+from srl.experiments.options.train_options import SECTION_OF
+
+
+def given(words: str) -> dict[str, Any]:
+    """The options that `srl train` takes from these words."""
+    return dict(parse(["train", "E", *words.split()]).keywords)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("--algo.gamma 0.5", {"algorithm": {"gamma": 0.5}}),
+        ("--gamma 0.5", {"algorithm": {"gamma": 0.5}}),
+        ("--ppo.gamma=0.5 --steps 5", {"algorithm": {"gamma": 0.5}, "steps": 5}),
+        ("--algo.gamma=0.5 --algo impala", {"algo": "impala", "algorithm": {"gamma": 0.5}}),
+        ("--algo=a2c --a2c.no-normalize-observation", {"algo": "a2c", "algorithm": {"normalize_observation": False}}),
+        ("--no-normalize-observation", {"algorithm": {"normalize_observation": False}}),
+        ("--hidden-sizes 64 32 --max_lag 0", {"algorithm": {"hidden_sizes": (64, 32)}, "max_lag": 0}),
+        ("--steps 1e6 --until-return -3.5", {"steps": 1_000_000, "until_return": -3.5}),
+        ("--actors none --team-reward", {"actors": None, "team_reward": True}),
+        ("--sinks --scheduler inline", {"sinks": (), "scheduler": "inline"}),
+        ("--sinks wandb mlflow", {"sinks": ("wandb", "mlflow")}),
+    ],
+)
+def test_flags_become_options(words: str, wanted: dict[str, Any]) -> None:
+    assert given(words) == wanted
+
+
+@pytest.mark.parametrize(
+    ("words", "pairs"),
+    [
+        ("--algo f.py:C --algo.step-size 3 --algo.x=a=b", ("step_size=3", "x=a=b")),
+        ("--algo f.py:C --algo.flag --algo.sizes 64 -3 --algo.x 1", ("flag=true", "sizes=[64,-3]", "x=1")),
+    ],
+)
+def test_options_of_a_users_algorithm_are_read_without_their_types(words: str, pairs: tuple[str, ...]) -> None:
+    assert parse(["train", "E", *words.split()]).algo_arg == pairs
+
+
+def test_the_last_algorithm_counts() -> None:
+    assert chosen_algorithm("train", []) == "ppo"
+    assert chosen_algorithm("train", ["--algo", "a2c", "--algo=impala"]) == "impala"
+    assert chosen_algorithm("check-algo", ["--probe", "memory", "a2c"]) == "a2c"
+
+
+def test_options_of_another_algorithm_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "CartPole-v1", "--algo", "impala", "--ppo.gamma", "0.5"]) == 2
+    assert "option of ppo, but the algorithm is impala: --algo.gamma" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("--total-timesteps 1000", {"steps": 1000}),
+        (
+            "--lr 1e-3 --ent-coef 0.01 --n-epochs 3",
+            {"algorithm": {"learning_rate": 1e-3, "entropy_coefficient": 0.01, "epochs": 3}},
+        ),
+        ("--num-workers 3 --n-steps 64", {"actors": 3, "horizon": 64}),
+        ("--device cpu --clip-range 0.1", {"algorithm": {"device": "cpu", "clip": 0.1}}),
+        ("--train-batch-size 2048 --eval-freq 1000", {"batch": 2048, "eval_every": 1000}),
+    ],
+)
+def test_names_of_other_libraries_that_mean_the_same_are_accepted(words: str, wanted: dict[str, Any]) -> None:
+    assert given(words) == wanted
+
+
+def test_environment_and_directory_may_have_their_names_of_other_libraries() -> None:
+    command = parse(["train", "--env", "CartPole-v1", "--output-dir", "elsewhere", "--exp-name", "mine"])
+    assert (command.env, str(command.root), command.name) == ("CartPole-v1", "elsewhere", "mine")
+    assert parse(["train", "--env-id=CartPole-v1"]).env == "CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("words", "texts"),
+    [
+        (["--num-envs", "8"], ["no option --num-envs", "--lanes", "--actors"]),
+        (["--batch-size", "64"], ["--batch counts decisions per update", "--num-minibatches"]),
+        (["--num-steps", "64"], ["--steps", "--horizon"]),
+        (["--use-lstm"], ["--memory to gru or lstm"]),
+        (["--lanse", "1"], ["no option --lanse; did you mean '--lanes'?"]),
+        (["--steps", "many"], ["--steps: expected an integer, found 'many'"]),
+        (["--scheduler", "proceses"], ["expected one of processes, inline", "did you mean 'processes'"]),
+        (["--steps"], ["--steps needs a value"]),
+        (["Pong-v5"], ["unexpected argument 'Pong-v5'"]),
+    ],
+)
+def test_other_names_and_values_are_refused_with_the_right_option(
+    capsys: pytest.CaptureFixture[str], words: list[str], texts: list[str]
+) -> None:
+    assert main(["train", "CartPole-v1", *words]) == 2
+    error = capsys.readouterr().err
+    for text in texts:
+        assert text in error
+    assert "srl train --help" in error
+
+
+def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trian", "CartPole-v1"]) == 2
+    assert "no command 'trian'; did you mean 'train'?" in capsys.readouterr().err
+
+
+def test_python_accepts_the_same_names() -> None:
+    options = make_options(total_timesteps=1e5, lr=1e-3, num_workers=2, gamma=0.9)
+    assert options == make_options(steps=100_000, algorithm={"learning_rate": 1e-3, "gamma": 0.9}, actors=2)
+    with pytest.raises(ValueError, match="`lanes` x `ring` x `actors`"):
+        make_options(num_envs=8)
+    with pytest.raises(ValueError, match="steps: expected `int`, got `str`; found 'many'"):
+        make_options(steps="many")
+
+
+def test_tables_of_names_agree_with_the_options() -> None:
+    fields = {name for kind in BUILT_IN.values() for name in vars(kind())}
+    arguments = {"env", "name", "root", "env_arg", "algo"}
+    assert not fields & SECTION_OF.keys(), "an algorithm's option must be distinct from an option of the run"
+    assert set(SAME.values()) <= fields | SECTION_OF.keys() | arguments
+    assert not SAME.keys() & (fields | SECTION_OF.keys() | ADVICE.keys())
+    assert not ADVICE.keys() & (fields | SECTION_OF.keys())
