@@ -262,9 +262,7 @@ class League:
             rating = f"  {result.ratings[name]:6.1f}" if result.ratings else ""
             print(f"{name:>{width}}{''.join(cells)}{rating}")
         if result.truncated:
-            print(
-                f"\n{result.truncated} games did not end within {self.max_steps:,} moves and count as draws (--max-steps)"
-            )
+            print(f"\n{result.truncated} games did not end within {self.max_steps:,} moves: draws (--max-steps)")
         if not result.ratings:
             print("\nratings need openskill: pip install 'srl[league]'")
         return 0
