@@ -1,4 +1,4 @@
-"""What lanes cost over the bare environment: `python benchmarks/environments.py`.
+"""Overhead of lanes compared with the bare environment: `python benchmarks/environments.py`.
 
 Both are stepped in turns with the same random actions, and the medians are compared. Times are CPU seconds of this
 process (the thread of Atari's C++ environment among them), so that a busy machine disturbs less.
@@ -18,7 +18,7 @@ from srl.environments.mujoco.callbacks import quiet
 from srl.environments.registry import lanes_config
 
 ROUNDS = 15
-SHORT_ROUNDS = 201  # of few milliseconds each: what disturbs the machine disturbs both alike
+SHORT_ROUNDS = 201  # of a few milliseconds each, so that noise affects both sides alike
 
 
 def lanes_steps(name: str, actions: Any, **options: Any) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""What evaluation in the background costs: `python benchmarks/evaluation.py [--workload pong] [--share 0.03]`.
+"""Cost of evaluation in the background: `python benchmarks/evaluation.py [--workload pong] [--share 0.03]`.
 
 One run with an evaluator, which is stopped (SIGSTOP) in every second window of time: so both kinds of window see the
 same machine, however busy others make it. Each window with it is compared with the mean of the two beside it, so that a
@@ -62,14 +62,14 @@ class Window(NamedTuple):
 
 
 class Windows:
-    """Watches a run: measures windows of time, with and without the evaluator in turn."""
+    """Measures windows of a run, alternating with and without the evaluator."""
 
     def __init__(self, warmup: float, seconds: float, count: int) -> None:
         self._warmup, self._seconds, self._count = warmup, seconds, count
         self._began: Mark | None = None
         self._updated: float | None = None
         self._stopped = False
-        self.found: dict[bool, list[Window]] = {False: [], True: []}  # by whether it was stopped
+        self.found: dict[bool, list[Window]] = {False: [], True: []}  # by whether the evaluator was stopped
         self.evaluations = 0
 
     def __call__(self, status: RunStatus) -> None:
@@ -96,16 +96,16 @@ class Windows:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of all threads, in nanoseconds exact; `psutil` counts hundredths of a second, as long as a whole turn."""
+    """Return the exact CPU time of all threads; the resolution of `psutil` is a hundredth of a second, a whole turn."""
     nanoseconds = 0
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(FileNotFoundError):  # it ended meanwhile
+        with suppress(FileNotFoundError):  # it has ended
             nanoseconds += int((thread / "schedstat").read_text().split()[0])
     return nanoseconds * 1e-9
 
 
 def compared(windows: Windows, rate: Callable[[Window], float]) -> Mean:
-    """Windows with the evaluator, each against the mean of the two without it beside it."""
+    """Compare each window with the evaluator with the mean of the two next to it without."""
     around = [(rate(before) + rate(after)) / 2.0 for before, after in pairwise(windows.found[True])]
     return mean_of(
         [rate(one) / mean for one, mean in zip(windows.found[False][1:], around, strict=False) if mean > 0.0]
@@ -141,8 +141,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", default="cartpole")
     parser.add_argument("--share", type=float, default=0.03)
-    parser.add_argument("--every", type=int, default=1, help="steps between evaluations; 1: one after the other")
-    parser.add_argument("--seconds", type=float, default=0.75, help="of a window")
-    parser.add_argument("--windows", type=int, default=48, help="of each kind")
+    parser.add_argument("--every", type=int, default=1, help="steps between evaluations; 1 means without a pause")
+    parser.add_argument("--seconds", type=float, default=0.75, help="length of a window")
+    parser.add_argument("--windows", type=int, default=48, help="number of windows of each kind")
     told = parser.parse_args()
     print(json.dumps(measure(told.workload, told.every, told.share, told.seconds, told.windows)))

@@ -1,4 +1,4 @@
-"""How long a running job needs to go on after a fault: `python benchmarks/faults.py --times 20`.
+"""Time that a running job needs to recover from a fault: `python benchmarks/faults.py --times 20`.
 
 A CartPole run in processes. Recovery is measured from the fault to the first update that was learned afterwards from
 samples of the new worker (a killed or stopped actor or policy worker) or by the new worker (a killed trainer, or the
@@ -31,7 +31,7 @@ from srl.base.statistics import spread
 def kill_and_wait(
     run: Job, name: str, victim: Callable[[RunStatus], int], number: signal.Signals = signal.SIGKILL
 ) -> float:
-    """Seconds until the replacement of worker `name` works and an update came after that."""
+    """Return the seconds until the replacement of worker `name` works and an update follows."""
     before = run.wait(lambda status: all(worker.state == "running" for worker in status.workers))
     began = time.monotonic()
     os.kill(victim(before), number)
@@ -53,7 +53,7 @@ def measure_worker(times: int, name: str, *options: str, number: signal.Signals 
 
 
 def measure_stopped(times: int) -> list[float]:
-    """Seconds until a stopped one of four actors was replaced. Prints how fast the others went on meanwhile."""
+    """Return the seconds until a stopped actor of four is replaced. Prints the speed of the others in that time."""
     taken, calm, meanwhile = [], Speed(), Speed()
     with job("--actors", "4", *SLEEPING, env=SLEEPY) as run:
         for _ in _paced(times):
@@ -70,7 +70,7 @@ def measure_stopped(times: int) -> list[float]:
 
 @dataclass
 class Speed:
-    """Of all actors but the first."""
+    """Polls of all actors but the first."""
 
     work: int = 0
     seconds: float = 0.0
@@ -88,7 +88,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Moment:
-    """When the steps had just grown, which they do by a batch at a time."""
+    """A moment just after an update, since the steps grow by a batch at a time."""
 
     steps: int
     at: float
@@ -104,7 +104,7 @@ def moment(run: Job) -> Moment:
 
 
 def measure_controller(times: int, away: float) -> list[float]:
-    """Seconds from `srl attach` until the run answers again. Prints how fast it was without a controller."""
+    """Return the seconds from `srl attach` until the run responds. Prints its speed without a controller."""
     taken = []
     for _ in range(times):
         with tempfile.TemporaryDirectory() as directory:
@@ -121,7 +121,7 @@ def measure_controller(times: int, away: float) -> list[float]:
                 answered = run.wait(lambda status: status.state == "running" and status.steps > before.steps)  # noqa: B023
                 taken.append(time.monotonic() - began)
                 if answered.restarts:
-                    raise RuntimeError(f"{answered.restarts} workers were begun anew")
+                    raise RuntimeError(f"{answered.restarts} workers were restarted")
                 calm, alone = before.rate_since(first), moment(run).rate_since(before)
                 print(f"(steps/s: {calm:,.1f} with a controller, {alone:,.1f} without: {alone / calm:.1%})", flush=True)
     return taken
@@ -138,14 +138,14 @@ def measure_zygote(times: int) -> list[float]:
 
 
 def _paced(times: int) -> Iterator[int]:
-    """A worker that dies soon after its start is taken for broken, so each gets some seconds to live."""
+    """Wait some seconds: a worker that dies soon after its start counts as broken."""
     for number in range(times):
         time.sleep(5.2 if number else 0.0)
         yield number
 
 
 def measure_supervisor(times: int) -> list[float]:
-    """Seconds until all its processes are gone."""
+    """Return the seconds until all its processes have ended."""
     taken = []
     for _ in range(times):
         with job("--inference", "host") as run:
@@ -160,7 +160,7 @@ def measure_supervisor(times: int) -> list[float]:
 
 
 def _alive(process: psutil.Process) -> bool:
-    """Zombies are dead: init buries them when it finds the time."""
+    """Return whether a process is alive. Zombies are not: init reaps them at some time."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -168,7 +168,7 @@ def _alive(process: psutil.Process) -> bool:
 
 
 def measure_signal(times: int) -> list[float]:
-    """Seconds from Ctrl-C to the end of the command, at moments spread over its start and its run."""
+    """Return the seconds from Ctrl-C to the end of the command, at times spread over its start and its run."""
     taken = []
     for number in range(times):
         home = Path(tempfile.mkdtemp(prefix="srl"))
@@ -182,7 +182,7 @@ def measure_signal(times: int) -> list[float]:
 
 
 def kept(path: Path | None, name: str, taken: list[float]) -> list[float]:
-    """These, and those of earlier sittings."""
+    """Return these durations and those of earlier sessions in the file."""
     if path is None:
         return taken
     rows: dict[str, list[float]] = json.loads(path.read_text()) if path.exists() else {}
@@ -193,10 +193,10 @@ def kept(path: Path | None, name: str, taken: list[float]) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=10, help="kills of each kind")
+    parser.add_argument("--times", type=int, default=10, help="number of kills of each kind")
     parser.add_argument("--away", type=float, default=60.0, help="seconds without a controller")
-    parser.add_argument("--only", nargs="*", default=(), help="only these rows")
-    parser.add_argument("--keep", type=Path, help="a file to which durations are added; figures are of all in it")
+    parser.add_argument("--only", nargs="*", default=(), help="rows to measure (default: all)")
+    parser.add_argument("--keep", type=Path, help="file to which durations are appended; the table includes all")
     arguments = parser.parse_args()
     times, away = arguments.times, arguments.away
     rows = {
@@ -212,7 +212,7 @@ def main() -> None:
         "controller": (5.0, lambda: measure_controller(times, away)),
         "Ctrl-C: exit": (5.0, lambda: measure_signal(times)),
     }
-    print("| kill -9 of, if not said otherwise | times | p50 s | p95 s | max s | bar s |\n|---|---|---|---|---|---|")
+    print("| kill -9 (unless stated otherwise) | times | p50 s | p95 s | max s | bar s |\n|---|---|---|---|---|---|")
     for name, (bar, measure) in rows.items():
         if arguments.only and name not in arguments.only:
             continue

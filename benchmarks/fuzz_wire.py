@@ -43,7 +43,7 @@ class Empty(Message, frozen=True):
 
 
 def seeds(codec: Codec) -> list[bytes]:
-    """Honest frames from which the mutations start."""
+    """Return valid frames to be mutated."""
     array = np.arange(24, dtype=np.float32)
     frames = [
         codec.encode(Empty()),
@@ -115,7 +115,7 @@ class Mutator:
         return frame
 
     def lie_about_arrays(self, frame: bytearray) -> bytearray:
-        """A frame with an honest prefix whose descriptors promise anything."""
+        """Return a frame with a valid prefix and random descriptors."""
 
         def dimension() -> object:
             return self._random.choice((*LIES, -1, 1, 2, 3, 1.5, "2", None))
@@ -136,7 +136,7 @@ class Mutator:
         return bytearray(PREFIX.pack(b"SR", 1, 0, len(header), 0) + header)
 
     def claim_opcode(self, frame: bytearray) -> bytearray:
-        """A msgpack type byte with the largest length it can name, anywhere in the header."""
+        """Return a frame with a msgpack type byte of the largest length somewhere in the header."""
         place = self._random.randrange(min(PREFIX.size, len(frame) - 1), len(frame))
         claim = bytes((self._random.choice(OPCODES),)) + b"\xff" * 8
         frame[place : place + len(claim)] = claim
@@ -154,7 +154,7 @@ def fuzz(num_frames: int, seed: int) -> bool:
     for frame in honest:
         codec.decode(frame)
     mutator = Mutator(seed, honest)
-    for _ in range(2000):  # warm up, so that growth is that of the decoder
+    for _ in range(2000):  # warmup, so that only the decoder's growth is measured
         decode(codec, mutator.next()[1])
     before = resident_mb()
     durations = np.zeros(num_frames, np.float32)
@@ -180,7 +180,7 @@ def fuzz(num_frames: int, seed: int) -> bool:
 
 
 def decode(codec: Codec, frame: bytes) -> bool:
-    """True if the frame is (still) a valid one: then all of its arrays must lie inside of it."""
+    """Return whether the frame is valid; then all of its arrays must be inside of it."""
     try:
         message, arrays = codec.decode(frame)
     except DecodeError:

@@ -27,7 +27,7 @@ class Setting:
     variant: str
     players: Any
     bar: float
-    """Environment steps per second that are wanted on one core."""
+    """Required environment steps per second on one core."""
     lanes: int
     options: tuple[tuple[str, Any], ...] = ()
 
@@ -43,7 +43,7 @@ SETTINGS = (
 
 
 class Clock:
-    """CPU seconds spent in some methods."""
+    """CPU time of some methods, in seconds."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -62,7 +62,7 @@ class Clock:
 
 
 class Run:
-    """Lanes that play by a script, from episode to episode."""
+    """Lanes with scripted players."""
 
     def __init__(self, setting: Setting, seed: int = 0) -> None:
         self.setting, self.clock = setting, Clock()
@@ -103,11 +103,11 @@ class Run:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--only", default="", help="settings whose title has this in it")
+    parser.add_argument("--only", default="", help="part of the titles of the settings to run")
     options = parser.parse_args()
     runs = [Run(setting) for setting in SETTINGS if options.only in setting.title]
     for run in runs:
-        run.turn(2)  # what is compiled, cached or touched first does not count
+        run.turn(2)  # warmup: compilation and caches
         run.restart()
     for _ in range(options.turns):
         for run in runs:

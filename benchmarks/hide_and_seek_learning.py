@@ -1,4 +1,4 @@
-"""How often hiders are seen, by whom: a trained policy against random players, both ways.
+"""How often hiders are seen: trained and random hiders against trained and random seekers.
 
 `python benchmarks/hide_and_seek_learning.py RUN [--episodes 256] [--checkpoint latest] [--plot FILE]`
 
@@ -39,7 +39,7 @@ FACTS = (*SHOWN, "hider_return", *(f"stage_{name}" for name in STAGES))
 
 
 def played(environment: Any, hiders: Any, seekers: Any, episodes: int, seed: int) -> dict[str, list[float]]:
-    """Facts of whole episodes, of all worlds alike."""
+    """Collects facts of complete episodes."""
     worlds = min(64, episodes)
     lanes = environment.build(worlds)
     policies = [seekers if team.name.startswith("seeker") else hiders for team in lanes.spec.teams]
@@ -63,7 +63,7 @@ def played(environment: Any, hiders: Any, seekers: Any, episodes: int, seed: int
 
 
 def compared(run: RunDirectory, checkpoint: str, episodes: int, seed: int) -> list[dict[str, Any]]:
-    """Trained and random hiders against trained and random seekers: a row for each pair, with means."""
+    """Yield a row of means for each pair of trained or random hiders and seekers."""
     config = run.read_config()
     environment = from_data(config["lanes"])
     names = list(config["policies"])
@@ -84,14 +84,15 @@ def compared(run: RunDirectory, checkpoint: str, episodes: int, seed: int) -> li
 
 
 def ratios(rows: list[dict[str, Any]]) -> tuple[float, float]:
-    """How much more trained seekers see of random hiders than random ones do, and how much less of trained hiders."""
+    """Return how much more trained seekers see of random hiders than random seekers do, and how much less of trained
+    hiders."""
     seen = {(row["hiders"], row["seekers"]): row["seen_share"] for row in rows}
     found = seen["random", "trained"]
     return found / seen["random", "random"], seen["trained", "trained"] / found
 
 
 def draw(rows: list[dict[str, Any]], path: str) -> None:
-    """The facts of the four pairs over the checkpoints, and how often episodes show which stage."""
+    """Draw the facts of the four pairs over the checkpoints, and the share of episodes in each stage."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -120,7 +121,7 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
     for axes in grid[-1]:
         axes.set_xlabel("decisions learned from, millions")
     for axes in (panels[0], panels[-1]):
-        axes.set_ylim(0, 1.7 * axes.get_ylim()[1])  # room for the legend
+        axes.set_ylim(0, 1.7 * axes.get_ylim()[1])  # space for the legend
         axes.legend(fontsize=7, loc="upper left", ncols=1 if axes is panels[0] else 2)
     figure.savefig(path, dpi=110)
 
@@ -132,7 +133,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", default="latest")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--plot", default="", help="play all checkpoints that were kept, and draw them into this file")
+    parser.add_argument("--plot", default="", help="file for a figure of all kept checkpoints")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     run = run_directory.find(arguments.run, ROOT)

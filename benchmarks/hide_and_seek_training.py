@@ -1,4 +1,4 @@
-"""Training hide-and-seek against the limit that its raw costs set.
+"""Speed of training hide-and-seek, compared with the limit given by its raw costs.
 
 `python benchmarks/hide_and_seek_training.py [--recipe hide-and-seek] [--seconds 45] [--game quadrant] [--costs-only]`
 
@@ -32,7 +32,7 @@ from srl.experiments.recipes.table import RECIPES
 
 WARM_UP = 2  # steps
 PAPER_EPISODES = 132.3e6
-"""To the fourth stage with batches of 64,000 chunks; an episode is one of all agents."""
+"""Episodes (of all agents) until the fourth stage, with batches of 64,000 chunks."""
 
 
 def raw_costs(game: str, config: Any, worlds: int, horizon: int) -> dict[str, float]:
@@ -109,7 +109,7 @@ def mean_agents(game: str) -> float:
 
 
 def tell_the_papers(game: str, costs: dict[str, float]) -> None:
-    """Core hours for as many episodes as the paper's agents had to their fourth stage."""
+    """Print the core hours for the number of episodes until the fourth stage in the paper."""
     decisions = PAPER_EPISODES * episode_steps(game) * mean_agents(game)
     hours = {name: decisions * cost / 3.6e9 for name, cost in costs.items()}
     told = ", ".join(f"{name} {hour:,.0f}" for name, hour in hours.items())
@@ -120,7 +120,7 @@ def tell_the_papers(game: str, costs: dict[str, float]) -> None:
 
 
 def trained(game: str, recipe: str, seconds: float, options: dict[str, Any]) -> float:
-    """Agent decisions learned from per second, from the first update on."""
+    """Return the agent decisions consumed by training per second, from the first update on."""
     seen: list[tuple[float, int]] = []
     interrupted = False
 

@@ -1,4 +1,4 @@
-"""A training run in the background, for benchmarks that watch one or do something to it."""
+"""Training runs in the background, for benchmarks that observe or disturb them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SLEEPING = (
     *("--env-arg", "seconds=0.002", "--recipe", "none", "--lanes", "4", "--horizon", "16"),
     *("--ppo.num-minibatches", "1"),
 )
-"""A run that leaves the machine idle, so that what is measured is not how busy it is."""
+"""Options of a run that leaves the machine mostly idle, so that its load does not affect the measurement."""
 
 
 class Job:
-    """A run that goes on until it is killed."""
+    """A run that continues until it is killed."""
 
     def __init__(self, home: Path, *options: str, env: str = "CartPole-v1", enter: Sequence[str] = ()) -> None:
-        """`enter` is a command that runs another somewhere else."""
+        """`enter` is a command prefix that runs the command in another place."""
         self._home = home
         self._begin(*enter, SRL, "train", env, "--steps", "1000000000000", "--root", str(home / "runs"), *options)
 
@@ -41,7 +41,7 @@ class Job:
             )
 
     def attach(self) -> None:
-        """Another command takes the run over whose own was killed."""
+        """Take over the run with another command, after its own was killed."""
         name = next((self._home / "runs").iterdir()).name
         self._begin(SRL, "attach", name, "--root", str(self._home / "runs"))
 
@@ -60,7 +60,7 @@ class Job:
                 return status
             time.sleep(0.005)
         said = (self._home / "output").read_text()[-1000:]
-        raise TimeoutError(f"what was waited for did not come within {PATIENCE:.0f} s: {self.status()}\n{said}")
+        raise TimeoutError(f"the expected status did not come within {PATIENCE:.0f} s: {self.status()}\n{said}")
 
     def close(self) -> None:
         self.process.send_signal(signal.SIGINT)
@@ -69,7 +69,7 @@ class Job:
 
 @contextmanager
 def job(*options: str, env: str = "CartPole-v1", enter: Sequence[str] = (), updates: int = 20) -> Iterator[Job]:
-    """One that has made some updates."""
+    """Start a run and wait until it has made some updates."""
     home = Path(tempfile.mkdtemp(prefix="srl"))
     made = Job(home, *options, env=env, enter=enter)
     try:
@@ -85,7 +85,7 @@ def member(status: RunStatus, name: str) -> WorkerStatus:
 
 
 def rate(run: Job, warmup: float, seconds: float) -> float:
-    """Steps learned from per second."""
+    """Return the steps consumed by training per second."""
     time.sleep(warmup)
     first = run.wait(lambda status: True)
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""What SRL and Stable-Baselines3 learn with the same steps and hyper-parameters, and how long they take.
+"""Returns and times of SRL and Stable-Baselines3 with the same steps and hyperparameters.
 
     python benchmarks/learning.py CartPole-v1 --sb3 ~/.cache/srl-peers/sb3 --seeds 3 [--plot curves.png] [--json]
 
@@ -29,13 +29,13 @@ SRL, SB3 = "SRL", "Stable-Baselines3"
 
 @dataclass(frozen=True)
 class Task:
-    """An environment and the hyper-parameters for both sides. Networks are 64 x 64 tanh, actor and critic apart."""
+    """An environment and the hyperparameters of both libraries. Actor and critic each have a 64 x 64 tanh network."""
 
     steps: int
     lanes: int
-    """Environment copies in all."""
+    """Total number of environment copies."""
     horizon: int
-    """Steps of each copy in a batch."""
+    """Steps of each copy per batch."""
     minibatch: int
     epochs: int
     learning_rate: float
@@ -46,11 +46,11 @@ class Task:
     gae_lambda: float = 0.95
     entropy: float = 0.0
     normalize: bool = False
-    """Observations, and rewards (Stable-Baselines3) or returns (SRL)."""
+    """Whether to normalize observations, and rewards (Stable-Baselines3) or returns (SRL)."""
     actors: int = 1
-    """Processes of SRL that share the copies."""
+    """Number of SRL's processes that share the copies."""
     max_lag: int = 0
-    """Of SRL: 0 collects and learns in turn, as Stable-Baselines3 does; 1 collects while it learns."""
+    """Maximum lag of SRL: 0 alternates collecting and training, as Stable-Baselines3 does; 1 overlaps them."""
 
 
 _MUJOCO = Task(1_000_000, 8, 256, 256, 10, 6e-4, normalize=True, max_lag=1)
@@ -77,8 +77,8 @@ class Result:
 
 
 def srl_words(environment: str, task: Task) -> list[str]:
-    """The command line of `srl train`. Stable-Baselines3 normalizes advantages by minibatch, and counts the whole
-    squared error of the critic, where SRL counts half of it."""
+    """Return the command line of `srl train`. Stable-Baselines3 normalizes advantages per minibatch, and uses the full
+    squared error of the critic, where SRL uses half of it."""
     schedule = task.learning_rate_schedule
     ppo = {
         "epochs": task.epochs,
@@ -129,7 +129,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def _rate(records: list[dict[str, Any]]) -> float:
-    """Steps per second of the second half of a run."""
+    """Return the steps per second in the second half of a run."""
     last = records[-1]
     middle = next(record for record in records if record["step"] >= last["step"] / 2)
     return float((last["step"] - middle["step"]) / max(last["time/elapsed"] - middle["time/elapsed"], 1e-9))
@@ -144,7 +144,7 @@ def _timed(command: list[str]) -> float:
 
 
 def summary(results: list[Result]) -> dict[str, Any]:
-    """Mean, 95 % interval and time of each side, and SRL's time over the other's."""
+    """Return mean, 95 % interval and time of each library, and the ratio of their times."""
     sides: dict[str, Any] = {}
     for who in dict.fromkeys(result.who for result in results):
         mine = [result for result in results if result.who == who]
@@ -188,9 +188,9 @@ def main() -> None:
     parser.add_argument("environment", help=", ".join(TASKS))
     parser.add_argument("--sb3", type=Path, metavar="DIR", help="virtual environment of Stable-Baselines3")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, help="instead of the environment's own number")
-    parser.add_argument("--root", type=Path, help="keep the runs here")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="curves over wall time, as png, pdf or svg")
+    parser.add_argument("--steps", type=int, help="number of steps (default: that of the environment)")
+    parser.add_argument("--root", type=Path, help="directory in which to keep the runs")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="file for curves over wall time (png, pdf or svg)")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     if given.environment not in TASKS:

@@ -25,7 +25,7 @@ BEGAN = time.time()
 
 
 class Record(BaseCallback):  # type: ignore[misc]
-    """The mean return of the last 100 episodes, before every update and at the end."""
+    """Records the mean return of the last 100 episodes, before each update and at the end."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Record(BaseCallback):  # type: ignore[misc]
 
 
 def scheduled(start: float, schedule: str) -> Any:
-    """A constant, or a function of the share of the run that is left."""
+    """Return a constant, or a function of the remaining share of the run."""
     return (lambda left: start * left) if schedule == "linear" else start
 
 

@@ -31,12 +31,12 @@ class TwoHosts:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """For `srl train` on the first."""
+        """Options for `srl train` on the first host."""
         return ("--scheduler", "hosts", "--hosts", "2", "--bind", self.address, "--secret-file", str(self.secret))
 
     @property
     def enter(self) -> tuple[str, ...]:
-        """Runs a command on the first."""
+        """Command prefix that runs a command on the first host."""
         return self.hosts.enter(0)
 
     def cable(self, state: str) -> None:
@@ -46,7 +46,7 @@ class TwoHosts:
 
 @contextmanager
 def two_hosts(*agent_options: str) -> Iterator[TwoHosts]:
-    """With an agent on the second that joins whatever run there is on the first."""
+    """Yield two hosts, with an agent on the second that joins any run on the first."""
     with hosts(2) as both:
         two = TwoHosts(both, both.folder / "secret")
         two.secret.touch(mode=0o600)

@@ -21,15 +21,15 @@ from srl.storage.update_journal import check, read
 
 
 def there(status: RunStatus) -> list[str]:
-    """The workers of the second host that have done something."""
+    """Return the workers of the second host that have made progress."""
     return [worker.name for worker in status.workers if worker.host.startswith(SECOND) and worker.progress > 0]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=30.0, help="without the second host")
-    parser.add_argument("--sleeping", action="store_true", help="environments that sleep instead of CartPole")
+    parser.add_argument("--seconds", type=float, default=30.0, help="duration of the partition")
+    parser.add_argument("--sleeping", action="store_true", help="use environments that sleep instead of CartPole")
     arguments = parser.parse_args()
     env, options = (SLEEPY, SLEEPING) if arguments.sleeping else ("CartPole-v1", ())
     taken: list[float] = []

@@ -1,4 +1,4 @@
-"""SRL beside other libraries on this machine: alternating runs, medians, ratios.
+"""Throughput of SRL and other libraries on this machine: alternating runs, medians, ratios.
 
     python benchmarks/peers.py --peers DIRECTORY --workload cartpole --repeats 3 [--with clean sb3 sf rllib]
 
@@ -54,7 +54,7 @@ def run_peer(directory: Path, peer: str, workload: str, seconds: float) -> dict[
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=900, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if not lines:
-        raise RuntimeError(f"{peer} printed no result; its last words:\n{done.stderr[-2000:]}")
+        raise RuntimeError(f"{peer} printed no result; the end of its output:\n{done.stderr[-2000:]}")
     result: dict[str, float] = json.loads(lines[-1].removeprefix("RESULT "))
     return result
 

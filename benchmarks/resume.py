@@ -1,4 +1,4 @@
-"""How soon a resumed run learns: `python benchmarks/resume.py [--env HalfCheetah-v5] [--repeats 3]`.
+"""Time until the first update of a resumed run: `python benchmarks/resume.py [--env HalfCheetah-v5] [--repeats 3]`.
 
 A short run is trained, then resumed several times by the command, a few updates each. `first_update_s` is what the user
 waits, from the command to the end of the first update; `cpu_s` is the CPU time of the whole command and all its
@@ -24,7 +24,7 @@ def cpu_seconds() -> float:
 
 
 def command(root: Path, *words: str) -> float:
-    """Runs `srl`; returns the CPU time that it took."""
+    """Run `srl` and return its CPU time."""
     before = cpu_seconds()
     subprocess.run([sys.executable, "-m", "srl", *words, "--root", str(root)], check=True, stdout=subprocess.DEVNULL)
     return cpu_seconds() - before

@@ -1,4 +1,4 @@
-"""SRL beside RLlib on the same Ray cluster of two nodes (root): alternating runs, medians, the ratio.
+"""Throughput of SRL and RLlib on the same Ray cluster of two nodes (root): alternating runs, medians, ratio.
 
     python benchmarks/rllib_two_hosts.py --peers DIRECTORY --workload cartpole --turns 2
 
@@ -26,7 +26,7 @@ from support.engines import ray
 from support.namespaces import hosts
 
 CPUS = 2
-"""Of each node, for both: SRL's trainer and two actors, RLlib's two runners beside the driver, which learns."""
+"""Cores per node, for both: SRL has a trainer and two actors, RLlib two runners and the driver, which trains."""
 OURS = {
     "cartpole": ("CartPole-v1", "--lanes", "256", "--horizon", "8", "--batch", "4096"),
     "pong": ("PongNoFrameskip-v4", "--lanes", "8", "--horizon", "64", "--batch", "1024"),
@@ -42,14 +42,14 @@ sys.argv = {words!r}
 sys.path.insert(0, os.getcwd())
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""Runs their script as it is; only where it would begin a Ray of its own it gets the cluster."""
+"""Runs their script unchanged, except that it connects to the cluster instead of starting its own Ray."""
 
 
 @dataclass(frozen=True)
 class Cluster:
     address: str
     enter: tuple[str, ...]
-    """Runs a command on its first node."""
+    """Command prefix that runs a command on the first node."""
 
 
 def measure_ours(cluster: Cluster, workload: str, seconds: float, warmup: float) -> float:
@@ -77,7 +77,7 @@ def measure_theirs(
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if not lines:
-        raise RuntimeError(f"RLlib printed no result; its last words:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
+        raise RuntimeError(f"RLlib printed no result; its output ends:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
     return float(json.loads(lines[-1].removeprefix("RESULT "))["fps"])
 
 

@@ -1,4 +1,4 @@
-"""A long run whose memory, descriptors and threads are watched: `python benchmarks/soak.py --minutes 60`.
+"""Memory, descriptors and threads of a long run: `python benchmarks/soak.py --minutes 60`.
 
 Growth of each process is the median of the last tenth of the samples minus that of the second tenth: the first is
 warm-up. Fails (1) if a process grew by more than --max-mb, or descriptors, threads or /dev/shm grew at all. Options
@@ -27,7 +27,7 @@ SAMPLES = 200
 
 @dataclass
 class Track:
-    """One process over time."""
+    """Samples of one process over time."""
 
     name: str
     rss_mb: list[float] = field(default_factory=list)
@@ -67,7 +67,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--max-mb", type=float, default=5.0)
     parser.add_argument("--env", default="CartPole-v1")
-    parser.add_argument("options", nargs="*", help="of `srl train`")
+    parser.add_argument("options", nargs="*", help="options of `srl train`")
     arguments = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="srl-soak"))
     command = [str(Path(sys.executable).with_name("srl")), "train", arguments.env, "--steps", "1000000000000"]
@@ -87,7 +87,7 @@ def main() -> int:
     print("| process | samples | MB | growth MB | descriptors | threads |\n|---|---|---|---|---|---|")
     for pid, track in tracks.items():
         if len(track.rss_mb) < SAMPLES // 2:
-            continue  # it came or went meanwhile
+            continue  # it did not exist all the time
         grown, more, threads = growth(track.rss_mb), growth(track.descriptors), growth(track.threads)
         bad |= grown > arguments.max_mb or more > 0 or threads > 0
         print(

@@ -24,8 +24,8 @@ WORLDS = 16
 EVERY = 100_000
 
 
-class Tell(BaseCallback):  # type: ignore[misc]
-    """Prints how it goes, now and then."""
+class Progress(BaseCallback):  # type: ignore[misc]
+    """Prints the progress from time to time."""
 
     def __init__(self, num_lanes: int) -> None:
         super().__init__()
@@ -52,11 +52,11 @@ class Tell(BaseCallback):  # type: ignore[misc]
 def main(steps: int, seed: int) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    np.random.seed(seed)  # SuperSuit's vector environment takes no seed
+    np.random.seed(seed)  # SuperSuit's vector environment has no seed
     lanes: Any = supersuit.pettingzoo_env_to_vec_env_v1(simple_spread_v3.parallel_env(max_cycles=25))
     worlds = supersuit.concat_vec_envs_v1(lanes, WORLDS, num_cpus=0, base_class="stable_baselines3")
     model = PPO("MlpPolicy", worlds, n_steps=100, batch_size=256, n_epochs=10, learning_rate=3e-4, device="cpu")
-    model.learn(steps, callback=Tell(worlds.num_envs))
+    model.learn(steps, callback=Progress(worlds.num_envs))
 
 
 if __name__ == "__main__":

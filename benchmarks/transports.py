@@ -43,7 +43,7 @@ class Ping(Message, frozen=True):
 
 
 class PlainSeal(AuthenticatedSeal):
-    """No protection, to measure the cost of TCP alone. Defined here so that no run can choose it."""
+    """No protection, to measure the cost of TCP alone. It is defined here so that no run can use it."""
 
     def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         return [LENGTH.pack(sum(map(len, buffers))), *buffers, bytes(TAG_BYTES)]
@@ -54,7 +54,7 @@ class PlainSeal(AuthenticatedSeal):
 
 @dataclass(frozen=True)
 class Line:
-    """Where both ends of a TCP connection are: in network namespaces of their own, or both in ours."""
+    """Places of both ends of a TCP connection: network namespaces, or the current one."""
 
     address: str = "127.0.0.1"
     of_server: str = ""
@@ -63,7 +63,7 @@ class Line:
 
 @contextlib.contextmanager
 def inside(namespace: str) -> Iterator[None]:
-    """A socket stays in the namespace in which it was made, whoever uses it."""
+    """Enter a network namespace. A socket stays in the namespace in which it was created."""
     if not namespace:
         yield
         return
@@ -135,7 +135,7 @@ def child_cpu(process: int) -> float:
 
 
 def round_trips(connect: Connect, count: int) -> tuple[float, float, float]:
-    """Median and p99 of a round trip in microseconds, and the CPU that both ends spent on it."""
+    """Return median and p99 of a round trip in microseconds, and the CPU time of both ends."""
     near, far = connect()
 
     def echo() -> None:
@@ -159,7 +159,7 @@ def round_trips(connect: Connect, count: int) -> tuple[float, float, float]:
 
 
 def throughput(connect: Connect, count: int, num_bytes: int, num_arrays: int) -> tuple[float, float]:
-    """Megabytes per second, and CPU microseconds per message at both ends together."""
+    """Return megabytes per second, and the CPU microseconds per message of both ends."""
     near, far = connect()
 
     def produce() -> None:
@@ -213,10 +213,10 @@ def main() -> None:
     parser.add_argument("--round-trips", type=int, default=20_000)
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--bytes", type=int, default=64_000)
-    parser.add_argument("--arrays", type=int, default=1, help="so many arrays share the bytes of a message")
+    parser.add_argument("--arrays", type=int, default=1, help="number of arrays that share the bytes of a message")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--between", nargs=2, default=("", ""), metavar="NETNS", help="server and client live there")
-    parser.add_argument("--address", default=Line.address, help="of the server")
+    parser.add_argument("--between", nargs=2, default=("", ""), metavar="NETNS", help="namespaces of server and client")
+    parser.add_argument("--address", default=Line.address, help="address of the server")
     arguments = parser.parse_args()
     line = Line(arguments.address, *arguments.between)
     with tempfile.TemporaryDirectory() as directory:
@@ -228,7 +228,7 @@ def main() -> None:
         }
         trips = {name: round_trips(connect, arguments.round_trips) for name, connect in ways.items()}
         flows: dict[str, list[tuple[float, float]]] = {name: [] for name in (RAW, *ways)}
-        for _ in range(arguments.repeats):  # in turn, so that all see the same neighbors
+        for _ in range(arguments.repeats):  # alternating, so that noise affects all alike
             flows[RAW].append(raw_throughput(line, arguments.messages, arguments.bytes))
             for name, connect in ways.items():
                 flows[name].append(throughput(connect, arguments.messages, arguments.bytes, arguments.arrays))

@@ -1,4 +1,4 @@
-"""The same graph on one host and over two: `python benchmarks/two_hosts.py --turns 2` (root).
+"""Throughput of the same graph on one host and on two: `python benchmarks/two_hosts.py --turns 2` (root).
 
 CartPole with `--inference host`, two actors, two policy workers and a trainer: first all on this machine, then over two
 network namespaces of it, so that the same cores do the same work and the difference is what distance costs. In turns.

@@ -42,7 +42,8 @@ def random_observation(space: Space, rng: np.random.Generator, *leading: int) ->
 
 
 def synthetic_trajectory(workload: Workload, policy: Policy, rng: np.random.Generator) -> Trajectory:
-    """Random observations and rewards, true decisions, an end every hundred rows and the idle row after it."""
+    """Return a batch with random observations and rewards, decisions of the policy, and an episode end (followed by an
+    idle row) every hundred rows."""
     rows, lanes = workload.num_steps + 1, workload.num_lanes
     observation = random_observation(workload.observation, rng, rows, lanes)
     first = np.zeros((rows, lanes), bool)
@@ -63,7 +64,7 @@ def synthetic_trajectory(workload: Workload, policy: Policy, rng: np.random.Gene
 
 
 def best_seconds(call: Callable[[], object], seconds: float) -> tuple[float, float]:
-    """Fastest and median duration of a call, over so many seconds."""
+    """Return the fastest and the median duration of calls within `seconds`."""
     call()
     durations = []
     end = time.perf_counter() + seconds

@@ -1,4 +1,4 @@
-"""`srl check-algo`: sound algorithms pass, sabotaged ones are caught, and what cannot be asked is told."""
+"""`srl check-algo`: correct algorithms pass, broken ones fail, and unsupported probes are reported."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Altered:
 
 
 class Forgetful:
-    """A policy that takes every step for the middle of an episode, if it remembers one."""
+    """A policy that never resets its memory."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -55,7 +55,7 @@ class Forgetful:
 
 @dataclass(frozen=True)
 class NoBootstrap(PPOConfig):
-    """Truncation is taken for termination."""
+    """A trainer that treats truncation as termination."""
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         return Altered(super().build_trainer(observation, action, seed), _terminated)
@@ -67,7 +67,7 @@ def _terminated(batch: Trajectory) -> Trajectory:
 
 @dataclass(frozen=True)
 class LateReward(PPOConfig):
-    """Every reward stands one row below its action."""
+    """A trainer whose rewards are shifted by one row."""
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         return Altered(
@@ -78,7 +78,7 @@ class LateReward(PPOConfig):
 
 @dataclass(frozen=True)
 class NeverFirst(PPOConfig):
-    """The memory goes on over the ends of episodes, in decisions and in training."""
+    """A policy and a trainer that keep the memory beyond the end of an episode."""
 
     def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
         return Forgetful(super().build_policy(observation, action, seed))
@@ -90,21 +90,21 @@ class NeverFirst(PPOConfig):
         )
 
 
-@pytest.mark.parametrize(("sabotaged", "probe"), [(NoBootstrap, "endless"), (LateReward, "delayed")])
-def test_a_sabotaged_algorithm_fails_the_probe_made_for_it(sabotaged: type[PPOConfig], probe: str) -> None:
-    (result,) = check_algo(sabotaged(), probes=(probe,))
+@pytest.mark.parametrize(("broken", "probe"), [(NoBootstrap, "endless"), (LateReward, "delayed")])
+def test_a_broken_algorithm_fails_the_probe_for_its_error(broken: type[PPOConfig], probe: str) -> None:
+    (result,) = check_algo(broken(), probes=(probe,))
     assert result.verdict == "fail", result
     assert has_failed([result])
 
 
-def test_a_memory_that_is_not_reset_is_found_by_its_return_and_by_asking() -> None:
+def test_a_memory_that_is_not_reset_is_detected_by_its_effect() -> None:
     (result,) = check_algo(NeverFirst(), probes=("leak",))
     assert result.verdict == "fail"
     assert result.found["effect of the previous episode's memory"] > 0.01
-    assert result.found["return"] > 0.9, "nobody knows the episode before, who forgets it"
+    assert result.found["return"] > 0.9, "a policy that remembers the previous episode knows the answer"
 
 
-def test_sound_algorithms_pass_the_same_probes() -> None:
+def test_correct_algorithms_pass_the_same_probes() -> None:
     results = check_algo("ppo", probes=("delayed", "endless"))
     assert [result.verdict for result in results] == ["pass", "pass"]
     assert results[0].expected == pytest.approx({"value at first": 0.9, "value then": 1.0})
@@ -113,20 +113,20 @@ def test_sound_algorithms_pass_the_same_probes() -> None:
         assert result.found == pytest.approx(result.expected, rel=0.02)
 
 
-def test_options_of_the_user_stay_and_change_what_is_wanted() -> None:
+def test_options_of_the_user_are_kept_and_change_the_expected_values() -> None:
     (result,) = check_algo("ppo", probes=("delayed",), ppo={"gamma": 0.5})
     assert result.expected == {"value at first": 0.5, "value then": 1.0}
     assert result.verdict == "pass"
 
 
-def test_what_an_algorithm_cannot_do_is_told_and_is_no_pass() -> None:
+def test_an_unsupported_probe_is_reported_and_does_not_pass() -> None:
     results = check_algo(CountingConfig(), probes=("endless", "memory"))
     assert [result.verdict for result in results] == ["not supported", "not supported"]
     assert [result.note for result in results] == [
         "its config has no discount (`discount` returns None), on which the answer depends",
         "its decisions have no `state`: the policy has no memory",
     ]
-    assert has_failed(results), "nothing is known of it"
+    assert has_failed(results), "no probe could be run"
 
 
 def test_the_command_prints_a_table_and_fails_with_its_algorithm(
@@ -160,7 +160,7 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["ppo", "--impala.gamma", "0.5"], "--impala.gamma is an option of impala, but the algorithm is ppo"),
     ],
 )
-def test_wrong_words_are_refused(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_refused(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-algo", *words]) == 2
     assert text in capsys.readouterr().err
 
@@ -169,14 +169,14 @@ def verdicts(results: list[ProbeResult]) -> dict[str, str]:
     return {result.probe: result.verdict for result in results}
 
 
-def test_a_critic_that_sees_more_than_its_actor_passes() -> None:
+def test_a_critic_that_reads_more_than_its_actor_passes() -> None:
     results = check_algo("mappo", probes=("state", "peeking"))
     assert [result.verdict for result in results] == ["pass", "pass"], results
 
 
 @dataclass(frozen=True)
 class Peeking(MAPPOConfig):
-    """The actor sees the state, too."""
+    """An actor that reads the state, too."""
 
     def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
         return (
@@ -195,7 +195,7 @@ class Peeking(MAPPOConfig):
 
 @dataclass(frozen=True)
 class Blind(MAPPOConfig):
-    """The critic does not see the state."""
+    """A critic that does not read the state."""
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         return Altered(
@@ -206,7 +206,7 @@ class Blind(MAPPOConfig):
         )
 
 
-def test_a_training_that_fails_is_a_result_also_in_the_control(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_training_is_a_result_with_and_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise RunFailed("it broke\nhere are the logs")
 
@@ -217,14 +217,14 @@ def test_a_training_that_fails_is_a_result_also_in_the_control(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("config", "probe"), [(Peeking, "peeking"), (Blind, "state")])
-def test_an_actor_that_peeks_and_a_critic_that_is_blind_are_caught(config: type[MAPPOConfig], probe: str) -> None:
+def test_wrong_observations_of_actor_or_critic_are_detected(config: type[MAPPOConfig], probe: str) -> None:
     (result,) = check_algo(config(), probes=(probe,))
     assert result.verdict == "fail", result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_every_algorithm_of_ours_passes_all_probes(algo: str) -> None:
+def test_all_built_in_algorithms_pass_all_probes(algo: str) -> None:
     pytest.importorskip("pettingzoo")
     found = verdicts(check_algo(algo))
     masked = found.pop("masked")
@@ -236,5 +236,5 @@ def test_every_algorithm_of_ours_passes_all_probes(algo: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_long_short_term_memory_passes_too() -> None:
+def test_an_lstm_passes_too() -> None:
     assert set(verdicts(check_algo("ppo", probes=("memory", "leak"), ppo={"memory": "lstm"})).values()) == {"pass"}
