@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 
 import srl
-from srl.algorithms.returns import generalized_advantages
-from srl.algorithms.training.adam import FlatAdam
+from srl.algorithms.returns.gae import generalized_advantages
+from srl.algorithms.training.learner import FlatAdam
 from srl.algorithms.training.ranks import Ranks
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Box, Discrete, Space, array_spec
 from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
 from srl.base.tree import Array, Tree, TreeSpec
-from srl.networks.flat import FlatParameters
+from srl.networks.parameters import FlatParameters
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,7 @@ class A2CTrainer(Trainer):
 
     def state(self) -> Mapping[str, Array]:
         """`parameters` is what `srl.load` reads; with the rest a killed trainer goes on exactly where it was."""
-        names = ("parameters", "exp_avg", "exp_avg_sq", "num_steps")
-        return {name: tensor.numpy() for name, tensor in zip(names, self._adam.tensors(), strict=True)}
+        return {name: tensor.numpy() for name, tensor in self._adam.tensors().items()}
 
     def restore(self, state: Mapping[str, Array]) -> None:
         for name, array in self.state().items():
@@ -149,7 +148,7 @@ class A2CTrainer(Trainer):
 
     def join(self, group: TrainerGroup) -> None:
         self._ranks.join(group)
-        self._ranks.copy_first(self._adam.tensors())
+        self._ranks.copy_first(self._adam.tensors().values())
 
 
 if __name__ == "__main__":  # worker processes import this file to find the classes above

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import srl
 from srl.api.spaces import Box, Discrete, Space
+from srl.networks.network import Network
 
 
 class Recall(gymnasium.Env[Any, int]):  # type: ignore[misc]
@@ -35,7 +36,7 @@ class Recall(gymnasium.Env[Any, int]):  # type: ignore[misc]
         return np.array([0, self.t == self.delay], np.float32), reward, over, False, {}
 
 
-class Leaky(nn.Module):
+class Leaky(Network):
     """Traces of what was seen, each fading at a speed of its own, which is learned."""
 
     def __init__(self, num_features: int, num_actions: int, num_traces: int = 32) -> None:

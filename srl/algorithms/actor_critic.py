@@ -15,13 +15,12 @@ from srl.api.policy import Policy
 from srl.api.spaces import Box, Dict, Space, array_spec
 from srl.base.tree import ArraySpec, TreeSpec
 from srl.networks.options import NetworkOptions
+from srl.networks.spaces.actions import check_action_space, split_mask
 from srl.networks.spaces.entities import check_parts, shared_rows
-from srl.networks.spaces.supported import check_action_space, split_mask
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from srl.networks.distributions.discrete import Distribution
+    from srl.networks.distributions.distribution import Distribution
+    from srl.networks.network import Network
 
 Schedule: TypeAlias = Literal["constant", "linear", "cosine"]
 
@@ -78,7 +77,7 @@ class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
 
             resolve_device(self.device)
         if self.network:  # The user's code may hold mistakes: only then the controller imports torch.
-            from srl.networks.flat import FlatParameters
+            from srl.networks.parameters import FlatParameters
 
             network, _ = self.build_network(observation, action, seed=0)
             FlatParameters(network, gradients=False)
@@ -89,16 +88,8 @@ class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
             "log_prob": ArraySpec((), "float32"),
             "value": ArraySpec((), "float32"),
         }
-        size = self._state_size(observation, action)
+        size = self.build_network(observation, action, seed=0)[0].state_size if self.network else self.state_size
         return {**decision, "state": ArraySpec((size,), "float32")} if size else decision
-
-    def _state_size(self, observation: Space, action: Space) -> int:
-        """Numbers that the network remembers for each lane."""
-        if not self.network:
-            return self.state_size
-        from srl.networks.memory.recurrent import state_size_of
-
-        return state_size_of(self.build_network(observation, action, seed=0)[0])
 
     def compute_device(self) -> str:
         return self.device
@@ -120,36 +111,35 @@ class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
 
         return TorchPolicy(*self.build_network(observation, action, seed), seed, self.device)
 
-    def build_network(self, observation: Space, action: Space, seed: int) -> tuple[nn.Module, Distribution]:
-        """The network, and the distribution whose parameters it puts out."""
-        from srl.networks.build import build_network
-        from srl.networks.distributions.heads import distribution_for
+    def build_network(self, observation: Space, action: Space, seed: int) -> tuple[Network, Distribution]:
+        """The network, and the action distribution whose parameters it outputs."""
+        from srl.networks.build import build_network, distribution_for
 
         distribution = distribution_for(action, self)
         seen, masked = split_mask(observation, action, self.mask_key)
         network = build_network(seen, action, distribution, self, seed)
         if self.normalize_observation or self.normalize_return != "none":
-            from srl.networks.normalize import NormalizedActorCritic, ObservationNormalizer, ValueNormalizer, value_head
+            from srl.networks.wrappers import NormalizedActorCritic, ObservationNormalizer, ValueNormalizer
 
             if self.normalize_return == "popart":
-                value_head(network)
+                network.value_head()  # ValueError if there is none
             shared = () if self.network else shared_rows(self)
-            whole = not self.network  # To a network of the user's own they may be names of things.
+            integers = not self.network  # in a custom network they may be categories
             scaled = self.normalize_observation
             network = NormalizedActorCritic(
                 network,
-                ObservationNormalizer(seen, self.observation_clip, shared, whole) if scaled else None,
+                ObservationNormalizer(seen, self.observation_clip, shared, integers) if scaled else None,
                 ValueNormalizer() if self.normalize_return != "none" else None,
             )
         if masked:
-            from srl.networks.masks import MaskedActorCritic
+            from srl.networks.wrappers import MaskedActorCritic
 
             network = MaskedActorCritic(network, self.mask_key, distribution)
         return network, distribution
 
 
 def _action_spec(action: Space) -> TreeSpec:
-    """Box actions are kept as the network drew them, unclipped and in float32, whatever the space says."""
+    """Box actions are stored as they were drawn, unclipped and in float32, whatever the dtype of the space."""
     if isinstance(action, Dict):
         return {name: _action_spec(item) for name, item in sorted(action.items.items())}
     return ArraySpec(action.shape, "float32") if isinstance(action, Box) else array_spec(action)

@@ -40,9 +40,7 @@ class PPGConfig(PPOConfig):
     def check(self, observation: Space, action: Space) -> None:
         super().check(observation, action)
         if self.network:
-            from srl.algorithms.ppo.ppg_phase import detachable
-
-            detachable(self.build_network(observation, action, seed=0)[0])
+            self.build_network(observation, action, seed=0)[0].detach_value(True)  # ValueError if it cannot
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
         from srl.algorithms.ppo.ppg_phase import AuxiliaryPhase

@@ -12,15 +12,16 @@ from srl.algorithms.training.devices import fetch, move, place, resolve_device
 from srl.api.policy import Decision, Policy
 from srl.base.state import State
 from srl.base.tree import Array, Tree, map_tree
-from srl.networks.distributions.discrete import Distribution
-from srl.networks.flat import FlatParameters
-from srl.networks.memory.recurrent import forget, state_size_of
-from srl.networks.passes import build_pass
+from srl.networks.backpropagation import build_pass
+from srl.networks.distributions.distribution import Distribution
+from srl.networks.memory.recurrent import reset_state
+from srl.networks.network import as_network
+from srl.networks.parameters import FlatParameters
 
 
 class TorchPolicy(Policy):
-    """Decides with `action`, `log_prob` and `value`, and `state` if the network has a memory. Box actions are not
-    clipped: the adapter does."""
+    """Its decisions have `action`, `log_prob` and `value`, and `state` if the network has a memory. Box actions are not
+    clipped; the environment's adapter does that."""
 
     def __init__(self, network: nn.Module, distribution: Distribution, seed: int, device: str = "cpu") -> None:
         self._distribution = distribution
@@ -28,15 +29,15 @@ class TorchPolicy(Policy):
         self._flat = FlatParameters(place(network.eval(), self._device), gradients=False)
         self._pass = build_pass(network, self._flat.gradients)
         self._network = network
-        self._state_size = state_size_of(network)
+        self._state_size = as_network(network).state_size
         self._generator = torch.Generator(self._device).manual_seed(seed)
-        # The network's buffers and the generator serve one call at a time; the way back from the device is outside.
+        # Guards the network's buffers and the generator; copies back from the device are made without it.
         self._computing = threading.Lock()
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
         with torch.inference_mode():
             inputs = map_tree(lambda array: move(array, self._device), observation)
-            memory = self._remembered(state, first) if self._state_size else None
+            memory = self._memory(state, first) if self._state_size else None
             with self._computing:
                 if memory is None:
                     parameters, value = self._pass.forward(inputs)
@@ -54,11 +55,11 @@ class TorchPolicy(Policy):
         }
         return decision if memory is None else {**decision, "state": fetch(memory).numpy()}
 
-    def _remembered(self, state: Tree | None, first: Array) -> Tensor:
+    def _memory(self, state: Tree | None, first: Array) -> Tensor:
         """The memory [B, S] before this row."""
         if state is None:
             return torch.zeros(len(first), self._state_size, device=self._device)
-        return forget(move(np.asarray(state), self._device), move(first, self._device))
+        return reset_state(move(np.asarray(state), self._device), move(first, self._device))
 
     def load(self, parameters: Array, version: int) -> None:
         self._flat.load(move(parameters, self._device, wait=True))

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from srl.networks.initialize import orthogonal, orthogonal_layers
+from srl.networks.network import Network
+from srl.networks.parameters import orthogonal, orthogonal_layers
 
 ACTIVATIONS = ("tanh", "relu")
 POLICY_GAIN = 0.01
@@ -17,11 +18,12 @@ VALUE_GAIN = 1.0
 HIDDEN_GAIN = math.sqrt(2.0)
 
 
-class StackedActorCritic(nn.Module):
+class StackedActorCritic(Network):
     """Separate actor and critic of the same hidden sizes, computed as one network of stacked matrices.
 
-    Each layer is one batched product over weights [2, in, out], of which 0 is the actor's and 1 the critic's: half the
-    torch calls, which is what a small network costs. `passes.StackedPass` trains it without autograd.
+    Each layer is one batched product over weights [2, in, out]; index 0 is the actor, index 1 the critic. This halves
+    the number of torch calls, which dominate the time of a small network. `backpropagation.StackedPass` trains it
+    without autograd.
     """
 
     def __init__(
@@ -29,7 +31,7 @@ class StackedActorCritic(nn.Module):
     ) -> None:
         super().__init__()
         if activation not in ACTIVATIONS:
-            raise ValueError(f"no activation {activation!r}; there are {ACTIVATIONS}")
+            raise ValueError(f"activation must be one of {ACTIVATIONS}, found {activation!r}")
         if not hidden_sizes or min(hidden_sizes) < 1:
             raise ValueError(f"hidden_sizes must be positive, at least one; found {hidden_sizes}")
         self.activation = activation
@@ -48,14 +50,14 @@ class StackedActorCritic(nn.Module):
         orthogonal(self.value_weight, VALUE_GAIN)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = both_sides(features)
+        hidden = stacked_features(features)
         for weight, bias in zip(self.weights, self.biases, strict=True):
             hidden = torch.baddbmm(bias, hidden, weight)  # [2, B, out]
             hidden = hidden.tanh_() if self.activation == "tanh" else hidden.relu_()
         return self.heads(hidden)
 
     def heads(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """The last hidden layer [2, B, size] -> parameters [B, n], a transposed view of [n, B], and values [B]."""
+        """Last hidden layer [2, B, size] -> parameters [B, n], a transposed view of [n, B], and values [B]."""
         actor, critic = hidden.transpose(1, 2).unbind(0)  # [size, B] each
         parameters = torch.addmm(self.policy_bias, self.policy_weight, actor)
         value = torch.addmm(self.value_bias, self.value_weight, critic)
@@ -63,50 +65,65 @@ class StackedActorCritic(nn.Module):
             parameters = torch.cat((parameters, self.free.expand(-1, hidden.shape[1])))
         return parameters.t(), value[0]
 
+    def value_head(self) -> tuple[Tensor, Tensor]:
+        return self.value_weight, self.value_bias
 
-def both_sides(features: Tensor) -> Tensor:
-    """Features [B, F] that actor and critic have in common as [2, B, F]; those that differ are so already."""
+
+def stacked_features(features: Tensor) -> Tensor:
+    """Features [B, F] that actor and critic share, as [2, B, F]. Features that differ have this shape already."""
     return features if features.dim() == 3 else features.expand(2, *features.shape)
 
 
-class SharedActorCritic(nn.Module):
-    """Two linear heads on shared features, which the encoder has already made deep."""
+class LinearHeads(Network):
+    """Linear layers for the distribution parameters and for the value."""
 
     def __init__(self, num_features: int, num_outputs: int, num_free: int) -> None:
         super().__init__()
         self.policy = nn.Linear(num_features, num_outputs - num_free)
         self.value = nn.Linear(num_features, 1)
         self.free = nn.Parameter(torch.zeros(num_free)) if num_free else None
-        self.detach_value = False
-        """The value's gradient ends at its own layer; the features are the policy's."""
         orthogonal_layers(POLICY_GAIN, self.policy)
         orthogonal_layers(VALUE_GAIN, self.value)
 
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        value = self.value(features.detach() if self.detach_value else features)
-        return _with_free(self.policy(features), self.free), value[:, 0]
+    def outputs(self, actor: Tensor, critic: Tensor) -> tuple[Tensor, Tensor]:
+        """Parameters and values from the features [B, F] of the actor and of the critic."""
+        parameters = self.policy(actor)
+        if self.free is not None:  # the same in every row
+            parameters = torch.cat((parameters, self.free.expand(parameters.shape[0], -1)), dim=1)
+        return parameters, self.value(critic)[:, 0]
+
+    def value_head(self) -> tuple[Tensor, Tensor]:
+        return self.value.weight, self.value.bias
 
 
-class SplitActorCritic(nn.Module):
-    """Two linear heads, each on its own half of the features."""
+class SharedHeads(LinearHeads):
+    """Two heads on the same features, which a deep encoder has made."""
 
     def __init__(self, num_features: int, num_outputs: int, num_free: int) -> None:
-        super().__init__()
-        self.policy = nn.Linear(num_features // 2, num_outputs - num_free)
-        self.value = nn.Linear(num_features // 2, 1)
-        self.free = nn.Parameter(torch.zeros(num_free)) if num_free else None
-        orthogonal_layers(POLICY_GAIN, self.policy)
-        orthogonal_layers(VALUE_GAIN, self.value)
+        super().__init__(num_features, num_outputs, num_free)
+        self._detached = False
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        actor, critic = features.chunk(2, dim=1)
-        return _with_free(self.policy(actor), self.free), self.value(critic)[:, 0]
+        return self.outputs(features, features.detach() if self._detached else features)
+
+    def detach_value(self, detached: bool) -> None:
+        self._detached = detached
 
 
-class NormedHeads(nn.Module):
-    """Layer norms before the heads: one for the whole, or one for each half of the features."""
+class SplitHeads(LinearHeads):
+    """Two heads, each on its own half of the features."""
 
-    def __init__(self, heads: nn.Module, num_features: int, num_parts: int) -> None:
+    def __init__(self, num_features: int, num_outputs: int, num_free: int) -> None:
+        super().__init__(num_features // 2, num_outputs, num_free)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        return self.outputs(*features.chunk(2, dim=1))
+
+
+class NormedHeads(Network):
+    """Layer norms before the heads: one for all features, or one for each half."""
+
+    def __init__(self, heads: Network, num_features: int, num_parts: int) -> None:
         super().__init__()
         self.norms = nn.ModuleList([nn.LayerNorm(num_features // num_parts) for _ in range(num_parts)])
         self.heads = heads
@@ -117,27 +134,17 @@ class NormedHeads(nn.Module):
         result: tuple[Tensor, Tensor] = self.heads(normed)
         return result
 
+    def value_head(self) -> tuple[Tensor, Tensor]:
+        return self.heads.value_head()
 
-def start_from(network: nn.Module, parameters: tuple[float, ...]) -> None:
-    """Let the policy's output begin at these distribution parameters [n], but for what its small weights add."""
-    for module in network.modules():
-        if isinstance(module, (StackedActorCritic, SharedActorCritic, SplitActorCritic)):
-            bias = module.policy_bias if isinstance(module, StackedActorCritic) else module.policy.bias
-            own = bias.numel()
-            bias.data.copy_(torch.tensor(parameters[:own]).view_as(bias))
-            if module.free is not None:
-                module.free.data.copy_(torch.tensor(parameters[own:]).view_as(module.free))
+    def detach_value(self, detached: bool) -> None:
+        self.heads.detach_value(detached)
 
 
-def _with_free(parameters: Tensor, free: Tensor | None) -> Tensor:
-    """Parameters [B, n], followed by those that are the same in every row."""
-    return parameters if free is None else torch.cat((parameters, free.expand(parameters.shape[0], -1)), dim=1)
-
-
-class EncodedActorCritic(nn.Module):
+class EncodedActorCritic(Network):
     """An encoder and the actor-critic on top of it."""
 
-    def __init__(self, encoder: nn.Module, actor_critic: nn.Module) -> None:
+    def __init__(self, encoder: nn.Module, actor_critic: Network) -> None:
         super().__init__()
         self.encoder = encoder
         self.actor_critic = actor_critic
@@ -145,3 +152,20 @@ class EncodedActorCritic(nn.Module):
     def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
         result: tuple[Tensor, Tensor] = self.actor_critic(self.encoder(observation))
         return result
+
+    def value_head(self) -> tuple[Tensor, Tensor]:
+        return self.actor_critic.value_head()
+
+    def detach_value(self, detached: bool) -> None:
+        self.actor_critic.detach_value(detached)
+
+
+def start_from(network: nn.Module, parameters: tuple[float, ...]) -> None:
+    """Set biases so that the policy starts near these distribution parameters [n]; its small weights add a little."""
+    for module in network.modules():
+        if isinstance(module, (StackedActorCritic, LinearHeads)):
+            bias = module.policy_bias if isinstance(module, StackedActorCritic) else module.policy.bias
+            own = bias.numel()
+            bias.data.copy_(torch.tensor(parameters[:own]).view_as(bias))
+            if module.free is not None:
+                module.free.data.copy_(torch.tensor(parameters[own:]).view_as(module.free))

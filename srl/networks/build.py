@@ -1,43 +1,74 @@
-"""Builds the network for a pair of spaces: the default one, or the user's own, checked on a batch of zeros."""
+"""Builds the network and the action distribution for a pair of spaces."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 
-from srl.api.spaces import Space, array_spec
+from srl.api.spaces import Dict, Discrete, MultiDiscrete, Space, array_spec
 from srl.base.object_names import load_object
-from srl.base.tree import map_tree
+from srl.base.tree import joined, map_tree
 from srl.networks.actor_critic import (
     EncodedActorCritic,
     NormedHeads,
-    SharedActorCritic,
-    SplitActorCritic,
+    SharedHeads,
+    SplitHeads,
     StackedActorCritic,
     start_from,
 )
-from srl.networks.distributions.discrete import Distribution
-from srl.networks.encoders.encoders import Encoder, Trunk, build_encoder
+from srl.networks.distributions.action_scaling import finite_scaling, scaling_of
+from srl.networks.distributions.categorical import Categorical, MultiCategorical
+from srl.networks.distributions.composite import Composite
+from srl.networks.distributions.distribution import Distribution
+from srl.networks.distributions.gaussian import DiagonalGaussian
+from srl.networks.distributions.squashed_gaussian import SquashedGaussian
+from srl.networks.encoders.asymmetric import AsymmetricEncoder, PairedEncoder, without
+from srl.networks.encoders.build import Encoder, Trunk, build_encoder
 from srl.networks.encoders.entities import EntityEncoder
-from srl.networks.memory.cells import PairedMemory, build_memory
-from srl.networks.memory.recurrent import RecurrentActorCritic, state_size_of
+from srl.networks.memory.gru_lstm import PairedMemory, build_memory
+from srl.networks.memory.recurrent import RecurrentActorCritic
+from srl.networks.network import Network, as_network
 from srl.networks.options import NetworkOptions
-from srl.networks.sides import PairedTrunk, SidedEncoder, without
-from srl.networks.spaces.images import has_image, is_lone_image
+from srl.networks.spaces.actions import check_action_space
+from srl.networks.spaces.boxes import has_image, is_lone_image
 
 
-def default_network(observation: Space, distribution: Distribution, options: NetworkOptions) -> nn.Module:
-    """Without images, entities and memory: separate actor and critic, trained by hand. Otherwise an encoder with layers
-    on top, and a memory if wanted, for both or for each of the two."""
+def distribution_for(action: Space, options: NetworkOptions | None = None) -> Distribution:
+    """The distribution over an action space. Raises ValueError if there is none."""
+    options = options or NetworkOptions()
+    check_action_space(action, options)
+    if isinstance(action, Dict):
+        return Composite(tuple(_distributions(action, "", options)))
+    if isinstance(action, Discrete):
+        return Categorical(action.n)
+    if isinstance(action, MultiDiscrete):
+        return MultiCategorical(tuple(action.nvec))
+    shape, free_std = tuple(action.shape), options.std == "free"
+    if options.box == "squashed":
+        return SquashedGaussian(finite_scaling(action), shape, free_std, options.initial_std)
+    return DiagonalGaussian(shape, free_std, options.initial_std, scaling_of(action))
+
+
+def _distributions(action: Dict, path: str, options: NetworkOptions) -> Iterator[tuple[str, Distribution]]:
+    for name, item in sorted(action.items.items()):
+        if isinstance(item, Dict):
+            yield from _distributions(item, joined(path, name), options)
+        else:
+            yield joined(path, name), distribution_for(item, options)
+
+
+def default_network(observation: Space, distribution: Distribution, options: NetworkOptions) -> Network:
+    """Without images, entities and memory: separate actor and critic with hand-written gradients. Otherwise an encoder
+    with layers on top, and a memory if wanted, either shared by actor and critic or one for each."""
     outputs, free = distribution.num_parameters, distribution.num_free
     sizes, kind = options.hidden_sizes, options.memory
     deep = has_image(observation) or kind != "none"
     entities = bool(options.entities or options.scans)
     separate = options.separate or (options.towers == "auto" and not deep)
     if separate and not deep and not entities:
-        encoder = SidedEncoder(observation, options) if options.global_keys else build_encoder(observation)
+        encoder = AsymmetricEncoder(observation, options) if options.global_keys else build_encoder(observation)
         stacked = StackedActorCritic(encoder.num_features, sizes, options.activation, outputs, free)
         return EncodedActorCritic(encoder, stacked)
 
@@ -46,11 +77,11 @@ def default_network(observation: Space, distribution: Distribution, options: Net
             return EntityEncoder(observation, options, critic=critic)
         seen = observation if critic else without(observation, options.global_keys)
         encoder = build_encoder(seen, options.body)
-        # A lone image's encoder is deep already.
+        # The encoder of a lone image is deep already.
         return encoder if is_lone_image(observation) else Trunk(encoder, sizes, options.activation)
 
     towers = [tower(critic=False), tower(critic=True)] if separate else [tower(critic=False)]
-    trunk = PairedTrunk(*towers) if separate else towers[0]
+    trunk = PairedEncoder(*towers) if separate else towers[0]
     if kind == "none":
         return EncodedActorCritic(trunk, _heads(trunk.num_features, outputs, free, separate))
     memories = [build_memory(kind, part.num_features, options.memory_size) for part in towers]
@@ -61,31 +92,31 @@ def default_network(observation: Space, distribution: Distribution, options: Net
     return RecurrentActorCritic(trunk, memory, heads)
 
 
-def _heads(num_features: int, num_outputs: int, num_free: int, separate: bool) -> nn.Module:
-    return (SplitActorCritic if separate else SharedActorCritic)(num_features, num_outputs, num_free)
+def _heads(num_features: int, num_outputs: int, num_free: int, separate: bool) -> Network:
+    return (SplitHeads if separate else SharedHeads)(num_features, num_outputs, num_free)
 
 
 def build_network(
     observation: Space, action: Space, distribution: Distribution, options: NetworkOptions, seed: int
-) -> nn.Module:
-    """`observation` is what the network sees, without a mask. The same seed gives the same weights; torch's global
-    generator is left as it was."""
+) -> Network:
+    """The default network, or the user's own, checked on a batch of zeros. `observation` excludes the action mask. The
+    same seed gives the same weights; torch's global generator is left unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if options.network:
-            network: nn.Module = load_object(options.network)(observation, action)
-            check_network(network, observation, distribution, options.network)
-        else:
-            network = default_network(observation, distribution, options)
-            start_from(network, distribution.start)
+            return check_network(load_object(options.network)(observation, action), observation, distribution, options)
+        network = default_network(observation, distribution, options)
+        start_from(network, distribution.start)
     return network
 
 
-def check_network(network: object, observation: Space, distribution: Distribution, name: str) -> None:
-    """Run a network on zeros; ValueError says what it should have returned."""
-    if not isinstance(network, nn.Module):
-        raise ValueError(f"network {name!r} returned {type(network).__name__}, wanted a torch.nn.Module")
-    rows, size = 2, state_size_of(network)
+def check_network(module: object, observation: Space, distribution: Distribution, options: NetworkOptions) -> Network:
+    """Run the user's network on zeros and return it. Raises ValueError if its outputs are wrong."""
+    name = options.network
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"network {name!r} must return a torch.nn.Module, found {type(module).__name__}")
+    network = as_network(module)
+    rows, size = 2, network.state_size
     zeros = map_tree(lambda spec: torch.from_numpy(spec.empty(rows)), array_spec(observation))
     try:
         with torch.no_grad():
@@ -93,7 +124,8 @@ def check_network(network: object, observation: Space, distribution: Distributio
     except Exception as error:
         given = f"a state [{rows}, {size}] and observations" if size else "observations"
         shapes = map_tree(_describe, zeros)
-        raise ValueError(f"network {name!r} failed on {given} of zeros, {shapes}: {error}") from error
+        hint = "" if size else " (a network with a memory must inherit from srl.networks.network.Network)"
+        raise ValueError(f"network {name!r} failed on {given} of zeros, {shapes}: {error}{hint}") from error
     names = "(distribution parameters, value, state)" if size else "(distribution parameters, value)"
     if not (
         isinstance(output, tuple)
@@ -104,8 +136,8 @@ def check_network(network: object, observation: Space, distribution: Distributio
     parameters, value, *state = output
     if state and (state[0].shape != (rows, size) or state[0].dtype != torch.float32):
         raise ValueError(
-            f"network {name!r} must return a state float32 [B, {size}], as its state_size says; for B = {rows} it "
-            f"returned {_describe(state[0])}"
+            f"network {name!r} must return a state float32 [B, {size}], because its state_size is {size}; for B = "
+            f"{rows} it returned {_describe(state[0])}"
         )
     wanted = f"parameters [B, {distribution.num_parameters}] of {distribution} and value [B], both float32"
     shapes_match = parameters.shape == (rows, distribution.num_parameters) and value.shape == (rows,)
@@ -114,6 +146,7 @@ def check_network(network: object, observation: Space, distribution: Distributio
             f"network {name!r} must return {wanted}; for B = {rows} it returned {_describe(parameters)} and "
             f"{_describe(value)}"
         )
+    return network
 
 
 def _describe(value: object) -> str:

@@ -1,5 +1,5 @@
-"""Which network: the options that all algorithms with an actor-critic share. Without torch, so that naming one on a
-command line or in a controller costs nothing."""
+"""Options of networks, which all actor-critic algorithms share. Without torch, so that naming an algorithm on a command
+line or in a controller stays fast."""
 
 from __future__ import annotations
 
@@ -8,58 +8,59 @@ from dataclasses import dataclass
 from typing import Literal
 
 STATE_LOG_STD = (-5.0, 2.0)
-"""Logarithms of the least and the largest standard deviation that a network may put out, in units of the bounds."""
+"""Logarithms of the smallest and largest standard deviation that a network can output, in units of the bounds."""
 
 
 @dataclass(frozen=True)
 class NetworkOptions:
     hidden_sizes: tuple[int, ...] = (64, 64)
-    """Layers on top of the observation, or of what the encoders of its parts make of it; a single image has none."""
+    """Sizes of the dense layers on top of the observation, or of its encoded parts; a single image has none."""
     activation: Literal["tanh", "relu"] = "tanh"
-    """Between these layers."""
+    """Activation between these layers."""
     body: Literal["nature", "lean", "impala"] = "nature"
-    """Convolutions for images: those of Mnih et al. 2015 (three layers; others for small images), those of Mnih et al.
-    2013 (two narrow layers, a third of the work), or the residual network of Espeholt et al. 2018, which takes several
-    times as long."""
+    """Convolutions for images: `nature` (Mnih et al. 2015, three layers; others for small images), `lean` (Mnih et al.
+    2013, two narrow layers, a third of the work), or `impala` (the residual network of Espeholt et al. 2018, which
+    takes several times as long)."""
     towers: Literal["auto", "shared", "separate"] = "auto"
-    """Do actor and critic have all but their last layers in common? `auto`: yes for images and with a memory, unless
+    """Whether actor and critic share all but their last layers. `auto`: shared for images and with a memory, unless
     there are entities, or parts that only the critic sees."""
     memory: Literal["none", "gru", "lstm"] = "none"
-    """What the policy remembers of its episode, behind the layers."""
+    """Recurrent layer after the dense layers, with which the policy remembers its episode."""
     memory_size: int = 128
     """Units of the memory."""
     chunk: int = 32
-    """With a memory: rows through which the gradient goes back in time, from the memory stored at the first of them. A
+    """With a memory: steps of backpropagation through time, starting from the memory stored at the first of them. A
     block shorter than this is one chunk."""
     burn_in: int = 0
-    """With a memory: rows before each chunk, if its block has them, that are only run through to freshen the memory."""
+    """With a memory: steps before each chunk, if its block has them, that only refresh the memory."""
     entities: tuple[str, ...] = ()
-    """Parts of a Dict observation that are things of one kind each, a Box [number, features], with the parts that say
-    which of them count: KEY, KEY:SEEN or KEY:SEEN:THERE, e.g. `boxes:box_visible:box_exists`. The actor attends to
-    those seen, the critic to those there. All other parts are the agent's own."""
+    """Parts of a Dict observation that hold entities of one kind each, a Box [number, features], with the names of
+    their masks: KEY, KEY:SEEN or KEY:SEEN:THERE, e.g. `boxes:box_visible:box_exists`. The actor attends to entities
+    that are seen, the critic to entities that exist. All other parts describe the agent itself."""
     scans: tuple[str, ...] = ()
-    """Parts that are numbers in directions all around (a lidar), for a convolution along the circle."""
+    """Parts that hold numbers in directions around the agent (a lidar), for a convolution along the circle."""
     entity_size: int = 128
-    """Numbers into which each entity is embedded."""
+    """Size of the embedding of each entity."""
     attention_heads: int = 4
-    """Of the entities' attention to each other."""
+    """Number of heads of the attention between entities."""
     global_keys: tuple[str, ...] = ()
-    """Parts of a Dict observation that only the critic sees. To act, they are not needed."""
+    """Parts of a Dict observation that only the critic sees, so that they are not needed to act."""
     box: Literal["clipped", "squashed"] = "clipped"
-    """Box actions: Gaussian, and clipped by the environment's adapter, or squashed by tanh into finite bounds. Both
-    are in units of the bounds where an element has two: mean 0 is their middle, deviation 1 half their distance."""
+    """Distribution of Box actions: Gaussian and clipped by the environment's adapter, or squashed by tanh into finite
+    bounds. Elements with two bounds are scaled: mean 0 is their middle, deviation 1 half their distance."""
     std: Literal["free", "state"] = "free"
-    """Their standard deviations: the same for every observation, or put out by the network (then 0.0067 to 7.4)."""
+    """Standard deviations of Box actions: the same for every observation, or output by the network (0.0067 to 7.4)."""
     initial_std: float = 1.0
-    """What these start from, in the same units."""
+    """Standard deviation at the start of the run, in the same units."""
     mask_key: str = "action_mask"
-    """Part of a Dict observation that says which choices are allowed (not 0): one number for each choice of a Discrete,
-    of all of a MultiDiscrete, or of all such parts in the order of their names. It is not shown to the network."""
+    """Part of a Dict observation that is the action mask: one number for each choice of a Discrete, of all parts of a
+    MultiDiscrete, or of all such parts of a Dict in the order of their names; 0 forbids. It is not shown to the
+    network."""
     network: str = ""
-    """Your own network: `package.module:function` or `path/file.py:function`. The function gets the observation and the
+    """Custom network: `package.module:function` or `path/file.py:function`. The function gets the observation and the
     action space and returns a torch.nn.Module: observation tree [B, ...] -> (distribution parameters [B, n], value
-    [B]). n: the logits of Discrete(n), of all choices of a MultiDiscrete, or means and then log-stds for a Box. With an
-    attribute `state_size` it has a memory: (observation, state [B, S]) -> (parameters, value, state)."""
+    [B]). The parameters are the logits of Discrete(n), of all choices of a MultiDiscrete, or means and then log-stds
+    for a Box. See docs/howto/policy.md."""
 
     def __post_init__(self) -> None:
         if not self.hidden_sizes or min(self.hidden_sizes) < 1:
@@ -72,7 +73,7 @@ class NetworkOptions:
         if self.std == "state" and not least < self.initial_std < largest:
             raise ValueError(
                 f"initial_std must be between {least:.2g} and {largest:.2g}, the limits of a standard deviation that "
-                f"the network puts out; found {self.initial_std}"
+                f"the network outputs; found {self.initial_std}"
             )
         if self.entities and self.entity_size % self.attention_heads:
             raise ValueError(
@@ -102,12 +103,12 @@ class NetworkOptions:
 
     @property
     def separate(self) -> bool:
-        """Whether actor and critic of a network that is not the plainest have nothing in common."""
+        """Whether actor and critic share no layers, in networks with images, entities or a memory."""
         apart = bool(self.entities or self.scans or self.global_keys)
         return self.towers == "separate" or (self.towers == "auto" and apart)
 
     @property
     def state_size(self) -> int:
-        """Numbers that the default network remembers for each lane."""
+        """Size of each lane's memory in the default network."""
         sizes = {"none": 0, "gru": self.memory_size, "lstm": 2 * self.memory_size}
         return sizes[self.memory] * (2 if self.separate else 1)

@@ -17,7 +17,7 @@ from srl.base.config import to_data
 from srl.base.files import replacing
 from srl.base.tree import Array, Tree, from_leaves, leaves
 from srl.environments.random_actions import random_actions
-from srl.networks.spaces.supported import split_mask
+from srl.networks.spaces.actions import split_mask
 from srl.results.load import load
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.saved_policies import SavedPolicy, find_checkpoint, read_policy
@@ -77,7 +77,7 @@ def export(
 
 
 def _write(saved: SavedPolicy, path: Path, facts: dict[str, str]) -> tuple[list[str], list[str]]:
-    from srl.algorithms.export import write_onnx
+    from srl.algorithms.onnx_export import write_onnx
 
     network, distribution = saved.algorithm.build_network(saved.observation, saved.action, 0)
     try:

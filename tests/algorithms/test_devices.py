@@ -69,7 +69,7 @@ def test_auto_takes_mps_where_there_is_no_cuda(gpus: int, apple: None) -> None:
 )
 def test_a_device_that_is_not_there_is_refused_before_anything_is_launched(gpus: int, name: str) -> None:
     there = "cpu, cuda:0, cuda:1 here" if gpus else "cpu here"
-    with pytest.raises(ValueError, match=f"no device '{name}'; torch .* sees {there}"):
+    with pytest.raises(ValueError, match=f"no device '{name}'; torch .* finds {there}"):
         PPOConfig(device=name).check(Box((4,)), Discrete(2))
 
 
@@ -90,7 +90,7 @@ def test_ranks_talk_by_nccl_only_if_each_has_a_gpu(monkeypatch: pytest.MonkeyPat
     assert backend_for([first, second]) == "cpu:gloo,cuda:nccl"
     assert backend_for([first, second, first]) == backend_for([cpu, cpu]) == "gloo"
     assert backend_for([mps]) == "gloo"  # alone: never used
-    with pytest.raises(ValueError, match="trainers learn together on cpu or cuda, not on mps:0, mps:0"):
+    with pytest.raises(ValueError, match="data-parallel trainers must be on cpu or cuda; found mps:0, mps:0"):
         backend_for([mps, mps])
 
 

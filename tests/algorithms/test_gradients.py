@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from srl.algorithms.actor_critic import ActorCriticConfig
 from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.batch import PPOBatch
-from srl.algorithms.ppo.estimates import Estimates, estimate, evaluate_anew
+from srl.algorithms.ppo.estimates import Estimates, estimate, evaluate_current
 from srl.algorithms.ppo.loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
 from srl.algorithms.ppo.ppg_phase import auxiliary_coefficients
 from srl.algorithms.ppo.trainer import PPOTrainer
@@ -23,9 +23,9 @@ from srl.algorithms.training.devices import CPU
 from srl.algorithms.training.ranks import Ranks
 from srl.api.spaces import Space
 from srl.base.tree import map_tree
-from srl.networks.distributions.discrete import Distribution
+from srl.networks.backpropagation import Pass, build_pass
+from srl.networks.distributions.distribution import Distribution
 from srl.networks.memory.recurrent import Sequence
-from srl.networks.passes import Pass, build_pass
 
 
 class Loss(NamedTuple):
@@ -72,15 +72,15 @@ def loss_of(config: ActorCriticConfig, observation: Space, action: Space) -> tup
     assert not trainer.step(batch, 0.0).skipped
     learner, ppo = trainer._learner, trainer._config
     network, distribution = learner._network, trainer._distribution
-    fresh = evaluate_anew(learner.network_pass, distribution, batch, CPU, num_parts=1)
+    current = evaluate_current(learner.network_pass, distribution, batch, CPU, num_parts=1)
     if isinstance(config, PPGConfig):
         assert trainer._phase is not None
-        trainer._phase._detach(False)
+        trainer._phase._network.detach_value(False)
         target = estimate(batch, ppo, None).target
-        estimates = Estimates(fresh.log_prob[:-1], fresh.value[:-1], np.zeros_like(target), target)
+        estimates = Estimates(current.log_prob[:-1], current.value[:-1], np.zeros_like(target), target)
         coefficients = auxiliary_coefficients(config, learner.normalizers.deviation)
     else:
-        estimates = estimate(batch, ppo, None if ppo.correction == "none" else fresh)
+        estimates = estimate(batch, ppo, None if ppo.correction == "none" else current)
         coefficients = trainer._coefficients(0.0)
     ((seen, minibatch, weight),) = PPOBatch(batch, estimates, ppo, Ranks(), CPU).minibatches(np.random.default_rng(0))
     if isinstance(seen, Sequence):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from srl.algorithms.training.finite import NotFiniteError
 from srl.algorithms.training.moments import Moments
-from srl.algorithms.training.ranks import Ranks
+from srl.algorithms.training.ranks import NotFiniteError, Ranks
 
 
 def test_three_numbers_by_hand() -> None:

@@ -17,8 +17,8 @@ from srl.algorithms.training.ranks import Ranks
 from srl.api.spaces import Box, Dict, Discrete, Space
 from srl.api.trainer import Trainer, Trajectory
 from srl.base.tree import Array
-from srl.networks.flat import FlatParameters
-from srl.networks.normalize import NormalizedActorCritic, normalized_leaves
+from srl.networks.parameters import FlatParameters
+from srl.networks.wrappers import NormalizedActorCritic, normalized_leaves
 
 FOUR, ACTION = Box((4,)), Discrete(2)
 MIXED = Dict(
@@ -47,10 +47,10 @@ def test_numbers_are_normalized_but_pictures_flags_and_choices_are_not() -> None
     assert normalized_leaves(Box((84, 84, 3), "float32", 0.0, 255.0)) == {}
     counts = Dict({"ram": Box((128,), "uint8", 0.0, 255.0), "gold": Box((2,), "int32", 0.0, 10_000.0)})
     assert normalized_leaves(counts) == {"gold": 2, "ram": 128}
-    assert normalized_leaves(counts, whole=False) == {}
+    assert normalized_leaves(counts, integers=False) == {}
 
 
-def test_whole_numbers_are_seen_with_mean_0_and_deviation_1() -> None:
+def test_integers_are_normalized_to_mean_0_and_deviation_1() -> None:
     """Not as fractions of their bounds beside that."""
     space = Box((2,), "uint8", 0.0, 255.0)
     config = PPOConfig(normalize_observation=True, epochs=1, num_minibatches=1)
@@ -170,8 +170,9 @@ def test_acting_leaves_statistics_as_they_are() -> None:
 
 OWN = """
 import torch
+from srl.networks.network import Network
 
-class Own(torch.nn.Module):
+class Own(Network):
     def __init__(self, inputs):
         super().__init__()
         self.policy, self.value = torch.nn.Linear(inputs, 2), torch.nn.Linear(inputs, 1)
@@ -179,12 +180,12 @@ class Own(torch.nn.Module):
     def forward(self, observation):
         return self.policy(observation), self.value(observation)[:, 0]
 
-def build(observation, action): return Own(4)
+class WithHead(Own):
+    def value_head(self):
+        return self.value.weight, self.value.bias
 
-def hidden(observation, action):
-    network = Own(4)
-    network.value = torch.nn.Sequential(network.value)
-    return network
+def build(observation, action): return WithHead(4)
+def hidden(observation, action): return Own(4)
 """
 
 
@@ -208,10 +209,10 @@ def test_popart_changes_the_scale_but_no_value(kind: str, tmp_path: Path) -> Non
     assert normalizers.deviation > 1e3
 
 
-def test_popart_wants_to_know_the_last_layer(tmp_path: Path) -> None:
+def test_popart_refuses_a_network_without_a_value_head(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     config = PPOConfig(normalize_return="popart", network=f"{tmp_path}/own.py:hidden")
-    with pytest.raises(ValueError, match="call it `value`"):
+    with pytest.raises(ValueError, match="Own has no method `value_head`"):
         config.check(Box((4,)), ACTION)
 
 
@@ -242,7 +243,7 @@ def test_values_of_any_size_are_learned(normalize_return: str) -> None:
 
 def test_a_network_within_normalizers_keeps_its_gradient() -> None:
     """By hand (`StackedPass`) and by autograd through the whole module."""
-    from srl.networks.passes import build_pass
+    from srl.networks.backpropagation import build_pass
 
     network, _ = BOTH.build_network(Box((4,)), ACTION, 3)
     flat = FlatParameters(network, gradients=True)

@@ -19,8 +19,9 @@ from srl.algorithms.ppo.loss import (
     ppo_metrics,
 )
 from srl.api.spaces import Box, Discrete, Space
-from srl.networks.distributions.discrete import Categorical, Distribution
-from srl.networks.distributions.heads import distribution_for
+from srl.networks.build import distribution_for
+from srl.networks.distributions.categorical import Categorical
+from srl.networks.distributions.distribution import Distribution
 
 BASE = Coefficients(clip=0.2, value=0.7, entropy=0.03)
 VARIANTS = {

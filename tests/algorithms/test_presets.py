@@ -15,7 +15,7 @@ from srl.algorithms.actor_critic import ActorCriticConfig
 from srl.algorithms.impala import ImpalaConfig
 from srl.algorithms.ppg import PPGConfig
 from srl.algorithms.ppo.config import PPOConfig
-from srl.algorithms.ppo.estimates import Fresh, estimate
+from srl.algorithms.ppo.estimates import Reevaluation, estimate
 from srl.api.spaces import Box, Discrete, Space
 from srl.api.trainer import Trainer, Trajectory
 from srl.base.tree import Array, leaves
@@ -86,27 +86,27 @@ def test_a2c_on_its_own_data_is_the_plain_policy_gradient() -> None:
 
 
 @pytest.mark.parametrize("correction", ["clip", "vtrace"])
-def test_data_that_is_not_old_needs_no_correction(correction: str) -> None:
-    """Adam's first step hardly tells a gradient's size, so let it make several."""
+def test_a_correction_does_not_change_updates_on_current_data(correction: str) -> None:
+    """Several steps, because the first step of Adam hardly depends on the size of the gradient."""
     batch = batch_for(plain_trainer())
     base = PPOConfig(epochs=3, num_minibatches=1)
     corrected = dataclasses.replace(base, correction=correction)  # type: ignore[arg-type]
     np.testing.assert_allclose(stepped(corrected, batch), stepped(base, batch), atol=2e-5)
 
 
-def test_a_correction_weighs_old_samples_and_counts_ratios_from_the_present_policy() -> None:
+def test_a_correction_weights_old_samples_and_takes_ratios_relative_to_the_current_policy() -> None:
     batch = batch_for(plain_trainer())
     old = np.asarray(batch.decision["log_prob"])
-    fresh = Fresh(old + np.log(np.float32(0.25)), np.zeros_like(old))
-    fresh.log_prob[0] = old[0] + np.log(np.float32(4.0))
+    current = Reevaluation(old + np.log(np.float32(0.25)), np.zeros_like(old))
+    current.log_prob[0] = old[0] + np.log(np.float32(4.0))
     for correction in ("clip", "vtrace"):
         config = PPOConfig(correction=correction, rho_clip=2.0)  # type: ignore[arg-type]
-        estimates = estimate(batch, config, fresh)
+        estimates = estimate(batch, config, current)
         assert estimates.weight is not None
         acting = batch.acting[1:-1]
         np.testing.assert_allclose(estimates.weight[0], 2.0, rtol=1e-5)
         np.testing.assert_allclose(estimates.weight[1:][acting], 0.25, rtol=1e-5)
-        np.testing.assert_array_equal(estimates.log_prob, fresh.log_prob[:-1])
+        np.testing.assert_array_equal(estimates.log_prob, current.log_prob[:-1])
         np.testing.assert_array_equal(estimates.value, 0.0)
 
 
@@ -185,37 +185,42 @@ def test_impossible_options_are_refused_by_name(kind: type[ActorCriticConfig], o
 
 OWN = """
 from torch import nn
+from srl.networks.network import Network
 
 class Own(nn.Module):
+    detached = False
+
     def __init__(self):
         super().__init__()
         self.body, self.policy, self.value = nn.Linear(4, 8), nn.Linear(8, 3), nn.Linear(8, 1)
 
     def forward(self, observation):
         features = self.body(observation).tanh()
-        seen = features.detach() if getattr(self, "detach_value", False) else features
+        seen = features.detach() if self.detached else features
         return self.policy(features), self.value(seen)[:, 0]
+
+class Detachable(Own, Network):
+    def detach_value(self, detached):
+        self.detached = detached
 
 def plain(observation, action):
     return Own()
 
 def detachable(observation, action):
-    network = Own()
-    network.detach_value = False
-    return network
+    return Detachable()
 """
 
 
-def test_a_network_of_ones_own_keeps_values_from_its_layers_between_phases(tmp_path: Path) -> None:
+def test_a_custom_network_detaches_its_value_between_phases(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    with pytest.raises(ValueError, match="Own has no part with an attribute `detach_value`"):
+    with pytest.raises(ValueError, match=r"Own has no method `detach_value\(detached\)`"):
         PPGConfig(network=f"{tmp_path}/own.py:plain").check(Box((4,)), Discrete(3))
     options = {"entropy_coefficient": 0.0, "epochs": 1, "normalize_advantage": "none", "auxiliary_every": 100}
     config = PPGConfig(network=f"{tmp_path}/own.py:detachable", **options)  # type: ignore[arg-type]
     config.check(Box((4,)), Discrete(3))
     trainer = config.build_trainer(Box((4,)), Discrete(3), 0)
     batch = random_trajectory(config, Box((4,)), Discrete(3), trainer, rows=9, lanes=4, seed=2)
-    batch.reward[:] = 0.0  # no advantage, no policy gradient; the values are all that is to be learned
+    batch.reward[:] = 0.0  # no advantage, no policy gradient; only the values can be learned
     np.asarray(batch.decision["value"])[:] = 0.0
     before = trainer.parameters().copy()
     trainer.step(batch, 0.0)
@@ -227,20 +232,20 @@ def test_a_network_of_ones_own_keeps_values_from_its_layers_between_phases(tmp_p
 
 def test_the_auxiliary_phase_learns_values_and_keeps_decisions() -> None:
     """Every update of this one is followed by a phase; the clone coefficient decides how far decisions move in it."""
-    figures = {}
+    metrics_of = {}
     for clone in (0.0, 100.0):
         config = PPGConfig(auxiliary_every=1, auxiliary_epochs=20, clone_coefficient=clone, learning_rate=3e-3)
         trainer = config.build_trainer(OBSERVATION, ACTION, 0)
         batch = random_trajectory(config, OBSERVATION, ACTION, trainer, rows=17, lanes=16, seed=2)
-        figures[clone] = trainer.step(batch, 0.0).metrics
-    for metrics in figures.values():
+        metrics_of[clone] = trainer.step(batch, 0.0).metrics
+    for metrics in metrics_of.values():
         assert metrics["auxiliary_value_loss"] < 0.9 * metrics["value_loss"]
-    assert figures[100.0]["auxiliary_kl"] < 0.5 * figures[0.0]["auxiliary_kl"]
+    assert metrics_of[100.0]["auxiliary_kl"] < 0.5 * metrics_of[0.0]["auxiliary_kl"]
 
 
 def test_outside_of_the_phase_values_do_not_change_the_features() -> None:
     batch = batch_for(plain_trainer())
-    batch.reward[:] = 0.0  # no advantage, no policy gradient; the values are all that is to be learned
+    batch.reward[:] = 0.0  # no advantage, no policy gradient; only the values can be learned
     np.asarray(batch.decision["value"])[:] = 0.0
     config = PPGConfig(auxiliary_every=100, entropy_coefficient=0.0, epochs=1, normalize_advantage="none")
     moved = []
@@ -253,13 +258,13 @@ def test_outside_of_the_phase_values_do_not_change_the_features() -> None:
     assert moved[1] > 1000
 
 
-def test_batches_for_the_phase_are_copies_and_a_restart_forgets_them() -> None:
+def test_batches_for_the_phase_are_copies_and_a_restart_drops_them() -> None:
     config = PPGConfig(auxiliary_every=2, auxiliary_epochs=1)
     one, two = (config.build_trainer(OBSERVATION, ACTION, 0) for _ in range(2))
     batches = [batch_for(plain_trainer(seed), seed=seed) for seed in range(2)]
     one.step(batches[0], 0.0)
     two.step(dataclasses.replace(batches[0], observation=np.array(batches[0].observation)), 0.0)
-    np.asarray(batches[0].observation)[:] = 1e9  # the worker fills its memory anew
+    np.asarray(batches[0].observation)[:] = 1e9  # the worker reuses the arrays
     for trainer in (one, two):
         assert "auxiliary_kl" in trainer.step(batches[1], 0.0).metrics
     assert one.parameters().tobytes() == two.parameters().tobytes()

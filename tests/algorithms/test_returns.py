@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from srl.algorithms.returns import VTrace, generalized_advantages, vtrace
+from srl.algorithms.returns.gae import generalized_advantages
+from srl.algorithms.returns.vtrace import VTrace, vtrace
 from srl.base.tree import Array
 
 

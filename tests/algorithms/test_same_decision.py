@@ -9,7 +9,7 @@ from support.trajectories import random_trajectory
 
 from srl.algorithms.actor_critic import ActorCriticConfig
 from srl.algorithms.ppo.batch import PPOBatch
-from srl.algorithms.ppo.estimates import estimate, evaluate_anew
+from srl.algorithms.ppo.estimates import estimate, evaluate_current
 from srl.algorithms.ppo.loss import ppo_gradient
 from srl.algorithms.ppo.trainer import PPOTrainer
 from srl.algorithms.training.devices import CPU
@@ -32,6 +32,6 @@ def test_training_finds_the_log_prob_and_value_of_acting(kind: tuple[ActorCritic
         log_ratio = ppo_gradient(distribution, *outputs, minibatch, coefficients, weight)[2].log_ratio
         np.testing.assert_allclose(log_ratio.numpy(), 0.0, atol=1e-5)
     # The bootstrap row too, by the way that corrections for old data take.
-    fresh = evaluate_anew(learner.network_pass, distribution, batch, CPU, num_parts=2)
-    np.testing.assert_allclose(fresh.log_prob, batch.decision["log_prob"], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(fresh.value, batch.decision["value"], rtol=1e-5, atol=1e-5)
+    current = evaluate_current(learner.network_pass, distribution, batch, CPU, num_parts=2)
+    np.testing.assert_allclose(current.log_prob, batch.decision["log_prob"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(current.value, batch.decision["value"], rtol=1e-5, atol=1e-5)

@@ -10,19 +10,20 @@ import torch
 from support.trajectories import random_trajectory
 
 from srl.algorithms.ppo.config import PPOConfig
-from srl.algorithms.ppo.estimates import evaluate_anew
+from srl.algorithms.ppo.estimates import evaluate_current
 from srl.algorithms.ppo.sequences import Chunks, whole_lanes
 from srl.algorithms.training.devices import CPU
 from srl.api.spaces import Box, Dict, Discrete, Space
 from srl.api.trainer import Trajectory
 from srl.base.tree import Array
-from srl.networks.flat import FlatParameters
-from srl.networks.passes import build_pass
+from srl.networks.backpropagation import build_pass
+from srl.networks.parameters import FlatParameters
 
 OWN = """
 import torch
+from srl.networks.network import Network
 
-class Own(torch.nn.Module):
+class Own(Network):
     state_size = 3
 
     def __init__(self, num_actions):
@@ -34,6 +35,9 @@ class Own(torch.nn.Module):
         state = self.cell(observation, state)
         return self.policy(state), self.value(state)[:, 0], state
 
+    def value_head(self):
+        return self.value.weight, self.value.bias
+
 class Forgetful(Own):
     state_size = 5
 
@@ -43,7 +47,7 @@ def forgetful(observation, action): return Forgetful(action.n)
 
 
 def played(config: PPOConfig, observation: Space, rows: int, lanes: int) -> tuple[Trajectory, Array]:
-    """A batch of so many rows and the one that bootstraps, and the parameters that decided it."""
+    """A batch of `rows` rows and the bootstrap row, and the parameters of its policy."""
     trainer = config.build_trainer(observation, Discrete(3), 0)
     batch = random_trajectory(config, observation, Discrete(3), trainer, rows + 1, lanes, seed=0)
     assert batch.first.any()
@@ -89,7 +93,7 @@ def test_log_probabilities_in_training_are_those_of_inference(own: str, kind: st
     assert sorted(taken) == list(range(len(wanted)))  # every sample once
 
 
-def test_whole_lanes_are_all_rows_and_the_one_that_bootstraps() -> None:
+def test_whole_lanes_include_the_bootstrap_row() -> None:
     config = PPOConfig(memory="gru", memory_size=8)
     batch, parameters = played(config, Box((4,)), rows=6, lanes=4)
     network, _ = config.build_network(Box((4,)), Discrete(3), 7)
@@ -158,6 +162,6 @@ def test_a_batch_is_evaluated_anew_lane_by_lane() -> None:
     network, distribution = config.build_network(Box((4,)), Discrete(3), 7)
     flat = FlatParameters(network, gradients=True)
     flat.load(torch.from_numpy(parameters))
-    fresh = evaluate_anew(build_pass(network, flat.gradients), distribution, batch, CPU, num_parts=2)
-    np.testing.assert_allclose(fresh.value, np.asarray(batch.decision["value"]), rtol=0, atol=1e-5)
-    np.testing.assert_allclose(fresh.log_prob, np.asarray(batch.decision["log_prob"]), rtol=0, atol=1e-5)
+    current = evaluate_current(build_pass(network, flat.gradients), distribution, batch, CPU, num_parts=2)
+    np.testing.assert_allclose(current.value, np.asarray(batch.decision["value"]), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(current.log_prob, np.asarray(batch.decision["log_prob"]), rtol=0, atol=1e-5)

@@ -14,10 +14,9 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, array_spec
 from srl.base.tree import ArraySpec, leaves, map_tree
-from srl.networks.build import build_network
-from srl.networks.distributions.heads import distribution_for
-from srl.networks.flat import FlatParameters
+from srl.networks.build import build_network, distribution_for
 from srl.networks.options import NetworkOptions
+from srl.networks.parameters import FlatParameters
 
 PAIRS: list[tuple[Space, Space]] = [
     (Box((4,)), Discrete(2)),
@@ -121,7 +120,7 @@ def test_parameters_are_copied_and_their_number_is_checked() -> None:
     value = policy.act(observation, None, first)["value"]
     parameters[:] = np.nan
     np.testing.assert_array_equal(policy.act(observation, None, first)["value"], value)
-    with pytest.raises(ValueError, match=r"wanted \[\d+\] parameters, found \[3\]"):
+    with pytest.raises(ValueError, match=r"expected \[\d+\] parameters, found \[3\]"):
         policy.load(np.zeros(3, np.float32), 8)
     assert policy.version == 7
 

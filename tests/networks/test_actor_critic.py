@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from srl.networks.actor_critic import SharedActorCritic, StackedActorCritic
+from srl.networks.actor_critic import SharedHeads, StackedActorCritic
 
 
 def plain_forward(network: StackedActorCritic, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,7 +64,7 @@ def test_weights_start_orthogonal_with_their_gains_and_the_log_std_at_zero() -> 
     for parameter in (*network.biases, network.policy_bias, network.value_bias, network.free):
         assert parameter is not None
         assert not parameter.any()
-    shared = SharedActorCritic(16, 4, 0)
+    shared = SharedHeads(16, 4, 0)
     assert shared.policy.weight.norm().item() == pytest.approx(0.01 * math.sqrt(4.0), rel=1e-4)
 
 

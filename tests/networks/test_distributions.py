@@ -13,9 +13,9 @@ from torch import Tensor
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, choice_sizes
 from srl.base.tree import leaves
-from srl.networks.distributions.discrete import Categorical
+from srl.networks.build import distribution_for
+from srl.networks.distributions.categorical import Categorical
 from srl.networks.distributions.gaussian import DiagonalGaussian
-from srl.networks.distributions.heads import distribution_for
 from srl.networks.options import NetworkOptions
 
 SPACES: list[Space] = [Discrete(2), Discrete(5), MultiDiscrete((2, 3, 4)), Box((3,)), Box((2, 2))]
@@ -119,7 +119,7 @@ def test_huge_and_masked_logits_stay_finite() -> None:
 
 @pytest.mark.parametrize("space", [Dict({}), Box((2,), "int64"), Box((0,)), MultiDiscrete(()), Discrete(0)], ids=str)
 def test_an_unsupported_action_space_is_named(space: Space) -> None:
-    with pytest.raises(ValueError, match=r"MultiDiscrete \(as which MultiBinary counts\), Box") as caught:
+    with pytest.raises(ValueError, match=r"MultiDiscrete \(also MultiBinary\), Box") as caught:
         distribution_for(space)
     assert str(space) in str(caught.value)
 

@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from srl.networks.encoders.encoders import build_encoder
+from srl.networks.encoders.build import build_encoder
 from srl.networks.encoders.images import LeanEncoder, NatureEncoder, build_image_encoder, planes
-from srl.networks.spaces.images import has_image, is_image, layout_of
+from srl.networks.spaces.boxes import has_image, is_image, layout_of
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_channels_are_found_and_looked_at(
     assert planes(layout, torch.zeros(2, *shape, dtype=torch.uint8)).shape == (2, channels, *sides)
 
 
-def test_whole_numbers_are_fractions_of_their_bounds() -> None:
+def test_integers_are_encoded_as_fractions_of_their_bounds() -> None:
     gold = Box((2,), "int32", (0.0, -20.0), (10_000.0, 5.0))
     assert build_encoder(gold)(torch.tensor([[5000, 5]], dtype=torch.int32)).tolist() == [[0.5, 0.25]]
     anything = Box((2,), "int64", -(2.0**63), 2.0**63)

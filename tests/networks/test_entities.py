@@ -10,8 +10,7 @@ from torch import Tensor
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from srl.networks.build import build_network
-from srl.networks.distributions.heads import distribution_for
+from srl.networks.build import build_network, distribution_for
 from srl.networks.encoders.attention import ResidualAttention, attention_pass
 from srl.networks.encoders.entities import EntityEncoder, ScanEncoder
 from srl.networks.memory.recurrent import RecurrentActorCritic
@@ -169,15 +168,15 @@ def test_what_is_global_reaches_the_critic_and_never_the_actor(options: dict[str
 @pytest.mark.parametrize(
     ("options", "observation", "message"),
     [
-        ({"entities": ("things",)}, Box((3,)), "entities name parts of a Dict observation"),
-        ({"entities": ("thing",)}, ROOM, "'thing' must be a Box .* there is none.*things"),
+        ({"entities": ("things",)}, Box((3,)), "entities must name parts of a Dict observation"),
+        ({"entities": ("thing",)}, ROOM, "'thing' must be a Box .* there is no such part.*things"),
         ({"entities": ("own",)}, ROOM, "'own' must be a Box .number, features."),
         ({"entities": ("things:see",)}, ROOM, "no part 'see'.*seen"),
         ({"entities": ("things:own",)}, ROOM, "mask 'own' has 3 numbers for 4 entities"),
         ({"entities": ("things:seen:there:more",)}, ROOM, "KEY:SEEN:THERE"),
         ({"scans": ("thins",)}, ROOM, "scan 'thins'"),
         ({"global_keys": ("stat",)}, GLOBAL, "no part 'stat'.*state"),
-        ({"global_keys": ("own", "state")}, GLOBAL, "must see something of its own"),
+        ({"global_keys": ("own", "state")}, GLOBAL, "the actor must see a part that is neither entities nor global"),
         ({"global_keys": ("state",), "towers": "shared"}, GLOBAL, "towers must not be `shared`"),
     ],
 )

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.api.spaces import Box, Dict, Discrete, Space
-from srl.networks.build import build_network
-from srl.networks.distributions.heads import distribution_for
-from srl.networks.flat import FlatParameters
+from srl.networks.build import build_network, distribution_for
 from srl.networks.options import NetworkOptions
+from srl.networks.parameters import FlatParameters
 
 OWN = """
 import torch
@@ -114,7 +113,7 @@ def test_an_own_network_is_found_by_its_file(own: str) -> None:
         ("wrong_size", r"parameters \[B, 3\].*it returned float32 \[2, 4\]"),
         ("wide_value", r"value \[B\].*float32 \[2, 1\]"),
         ("single", r"must return \(distribution parameters, value\), found float32 \[2, 3\]"),
-        ("no_module", r"returned int, wanted a torch.nn.Module"),
+        ("no_module", r"must return a torch.nn.Module, found int"),
         ("missing", r"has no 'missing'"),
     ],
 )
@@ -126,7 +125,7 @@ def test_a_wrong_own_network_is_refused_before_anything_runs(own: str, function:
 @pytest.mark.parametrize(
     "network", [nn.BatchNorm1d(3), nn.Linear(2, 2).double(), nn.Identity()], ids=["buffers", "float64", "empty"]
 )
-def test_a_network_whose_weights_would_not_travel_is_refused(network: nn.Module) -> None:
+def test_a_network_whose_weights_cannot_be_published_is_refused(network: nn.Module) -> None:
     with pytest.raises(ValueError, match="float32 parameters and no persistent buffers"):
         FlatParameters(network, gradients=True)
 

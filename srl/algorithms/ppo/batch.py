@@ -1,4 +1,4 @@
-"""The samples of one PPO update: which rows to learn from, cut into minibatches."""
+"""The samples of one PPO update: the rows with a decision, divided into minibatches."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from srl.base.tree import Array, map_tree
 
 
 class PPOBatch:
-    """Only rows in which a lane acted are samples. Every rank cuts its own into `num_minibatches` nearly equal parts,
-    so that all make the same number of steps, whatever the number of their samples.
+    """Only rows in which a lane acted are samples. Every rank divides its samples into `num_minibatches` nearly equal
+    parts, so that all ranks make the same number of steps, whatever the number of their samples.
 
-    Everything moves to the device once, and is gathered there."""
+    Everything is copied to the device once, and gathered there."""
 
     def __init__(
         self, batch: Trajectory, estimates: Estimates, config: PPOConfig, ranks: Ranks, device: torch.device
@@ -36,11 +36,11 @@ class PPOBatch:
         log_prob, value, advantage, self.target = (part.reshape(-1)[rows] for part in estimates[:4])  # [N] each
         weight = None if estimates.weight is None else estimates.weight.reshape(-1)[rows]
         moments = self._exchange(ranks, advantage, self.target, self.target - value)
-        self._by_minibatch: _ByMinibatch | None = None
+        self._by_minibatch: _MinibatchAdvantages | None = None
         if config.normalize_advantage == "batch":
             advantage = _normalized(advantage, *moments)
         elif config.normalize_advantage == "minibatch":
-            self._by_minibatch = _ByMinibatch(advantage, weight, ranks)
+            self._by_minibatch = _MinibatchAdvantages(advantage, weight, ranks)
         if weight is not None:
             advantage = advantage * weight
         columns = [log_prob, advantage, self.target]
@@ -53,14 +53,14 @@ class PPOBatch:
         self._rows = move(rows, device)
         self._chunks = None if batch.state is None else Chunks(batch, config.chunk, config.burn_in, device)
         if self._chunks is None:
-            # [T*B, ...], gathered minibatch by minibatch
+            # [T*B, ...], gathered for each minibatch
             self._observation = map_tree(lambda array: move(_merge_time(array), device), batch.observation)
         self._action = move(np.ascontiguousarray(action.T), device)  # [d, N]
         self._columns = move(np.stack(columns), device)  # [3 or 4, N]
 
     def _exchange(self, ranks: Ranks, advantage: Array, target: Array, residual: Array) -> tuple[float, float]:
-        """Sum over all ranks, at once, the sizes of the minibatches and the moments of the whole batch; returns mean
-        and deviation of the advantages."""
+        """Sum the sizes of the minibatches and the moments of the whole batch over all ranks, in one exchange. Returns
+        mean and deviation of the advantages."""
         columns = (column.astype(np.float64) for column in (advantage, target, residual))
         moments = [moment for column in columns for moment in (column.sum(), column @ column)]
         sums = torch.tensor([*np.diff(self._bounds), *moments], dtype=torch.float64)
@@ -75,8 +75,8 @@ class PPOBatch:
         return first / count, _variance(first, second, count) ** 0.5
 
     def minibatches(self, shuffle: np.random.Generator) -> Iterator[tuple[Any, Minibatch, float]]:
-        """One epoch, in random order: observations (a tree of tensors), the rest, and the weight of a sample in the
-        mean over all ranks. For a network with memory the observations are a `Sequence`."""
+        """The minibatches of one epoch, in random order: observations (a tree of tensors), the rest, and the weight of
+        a sample in the mean over all ranks. For a network with memory the observations are a `Sequence`."""
         if self._chunks is not None:
             yield from self._sequences(self._chunks, shuffle)
             return
@@ -94,8 +94,8 @@ class PPOBatch:
             yield observation, self._minibatch(action, columns, part, permutation[part]), 1.0 / total_size
 
     def _sequences(self, chunks: Chunks, shuffle: np.random.Generator) -> Iterator[tuple[Any, Minibatch, float]]:
-        """The same from whole chunks, so that a minibatch's number of samples depends on the shuffle: the weight of a
-        sample is one in the mean number."""
+        """Minibatches of whole chunks. Their numbers of samples depend on the shuffle, so the weight of a sample is one
+        over the mean number."""
         order = shuffle.permutation(len(chunks))
         parts = [part for part in np.array_split(order, len(self._total_sizes)) if len(part)]
         for chosen in parts:
@@ -106,15 +106,15 @@ class PPOBatch:
             yield sequence, self._minibatch(action, columns, slice(None), samples), weight
 
     def _minibatch(self, action: Tensor, columns: Tensor, part: slice, chosen: Array) -> Minibatch:
-        """`chosen` are the numbers of its samples."""
+        """`chosen` are the indices of its samples."""
         minibatch = Minibatch(action[part, 0] if self._is_scalar else action[part], *columns[:, part])
         if self._by_minibatch is None:
             return minibatch
         return minibatch._replace(advantage=move(self._by_minibatch.advantages(chosen), self._device))
 
 
-class _ByMinibatch:
-    """Advantages that have mean 0 and deviation 1 in every minibatch, that of all ranks together."""
+class _MinibatchAdvantages:
+    """Advantages with mean 0 and deviation 1 in every minibatch, over all ranks."""
 
     def __init__(self, advantage: Array, weight: Array | None, ranks: Ranks) -> None:
         self._advantage = advantage.astype(np.float64)
@@ -122,7 +122,7 @@ class _ByMinibatch:
         self._ranks = ranks
 
     def advantages(self, chosen: Array) -> Array:
-        """Of the samples that were chosen for this rank's part of a minibatch."""
+        """Advantages of the samples in this rank's part of a minibatch."""
         part = self._advantage[chosen]
         sums = torch.tensor([len(part), part.sum(), part @ part], dtype=torch.float64)
         self._ranks.add(sums)
@@ -133,7 +133,7 @@ class _ByMinibatch:
 
 
 def _variance(first: float, second: float, count: float) -> float:
-    """From the sums of numbers and of their squares."""
+    """Variance from the sums of numbers and of their squares."""
     return max(second / count - (first / count) ** 2, 0.0)
 
 

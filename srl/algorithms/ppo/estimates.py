@@ -1,4 +1,4 @@
-"""What a batch says about its actions and values: advantages, targets, and how much each sample counts."""
+"""Advantages, value targets and weights of the samples of a batch, corrected for data of an older policy."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ import torch
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppo.sequences import action_rows, merge, whole_lanes
-from srl.algorithms.returns import generalized_advantages, vtrace
+from srl.algorithms.returns.gae import generalized_advantages
+from srl.algorithms.returns.vtrace import vtrace
 from srl.algorithms.training.devices import fetch, move
 from srl.api.trainer import Trajectory
 from srl.base.tree import Array, map_tree
-from srl.networks.distributions.discrete import Distribution
-from srl.networks.passes import Pass
+from srl.networks.backpropagation import Pass
+from srl.networks.distributions.distribution import Distribution
 
 
-class Fresh(NamedTuple):
-    """What the policy that is about to learn thinks of decisions that an older one made."""
+class Reevaluation(NamedTuple):
+    """Decisions of an older policy, as the policy before the update evaluates them."""
 
     log_prob: Array  # [T+1, B]
     value: Array  # [T+1, B]
 
 
 class Estimates(NamedTuple):
-    log_prob: Array  # [T, B], of the policy from which ratios are counted
+    log_prob: Array  # [T, B], of the policy in the denominator of ratios
     value: Array  # [T, B]
-    advantage: Array  # [T, B], 0 where nobody acted
-    target: Array  # [T, B], what the value should be
-    weight: Array | None = None  # [T, B], of a sample in the policy's loss; None: all the same
+    advantage: Array  # [T, B], 0 in rows without a decision
+    target: Array  # [T, B], of the value
+    weight: Array | None = None  # [T, B], of a sample in the policy's loss; None: all equal
 
 
-def evaluate_anew(
+def evaluate_current(
     network_pass: Pass, distribution: Distribution, batch: Trajectory, device: torch.device, num_parts: int
-) -> Fresh:
-    """Log-probabilities and values by the present network, the bootstrap row among them. `num_parts` bounds the memory
-    that this takes: some rows at a time, or some lanes if the network has a memory."""
+) -> Reevaluation:
+    """Log-probabilities and values by the current network, including the bootstrap row. To bound the memory, it takes
+    `num_parts` parts: some rows at a time, or some lanes if the network is recurrent."""
     num_rows, num_lanes = batch.acting.shape
     action = action_rows(batch.decision["action"])
     results: list[torch.Tensor] = []
@@ -55,7 +56,7 @@ def evaluate_anew(
             results.append(torch.stack((log_prob, value)))
     widths = [num_lanes if batch.state is None else lanes.stop - lanes.start for _, lanes in parts]
     pieces = [fetch(piece).numpy().reshape(2, -1, width) for piece, width in zip(results, widths, strict=True)]
-    return Fresh(*np.concatenate(pieces, axis=1 if batch.state is None else 2))
+    return Reevaluation(*np.concatenate(pieces, axis=1 if batch.state is None else 2))
 
 
 def _slices(length: int, num_parts: int) -> list[slice]:
@@ -63,15 +64,15 @@ def _slices(length: int, num_parts: int) -> list[slice]:
     return [slice(start, end) for start, end in pairwise(bounds) if end > start]
 
 
-def estimate(batch: Trajectory, config: PPOConfig, fresh: Fresh | None) -> Estimates:
-    """`fresh` is needed for a correction, and only then."""
+def estimate(batch: Trajectory, config: PPOConfig, current: Reevaluation | None) -> Estimates:
+    """Estimates of a batch. A correction needs `current`, and only a correction does."""
     decided_log_prob = np.asarray(batch.decision["log_prob"])
     ends = (batch.terminated, batch.truncated, batch.acting)
-    if fresh is None:
+    if current is None:
         value = np.asarray(batch.decision["value"])
         advantage = generalized_advantages(batch.reward, value, *ends, config.gamma, config.gae_lambda)
         return Estimates(decided_log_prob[:-1], value[:-1], advantage, advantage + value[:-1])
-    log_prob, value = fresh
+    log_prob, value = current
     if config.correction == "vtrace":
         traced = vtrace(
             batch.reward,

@@ -1,6 +1,6 @@
-"""The PPO loss and its relatives: gradients in closed form, and the figures people watch.
+"""The PPO loss and its variants: gradients in closed form, and metrics.
 
-Everything here is a function of tensors with one number for each sample, [B], in whatever order the samples come.
+All functions take tensors with one number for each sample, [B]; the order of samples does not matter.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from srl.networks.distributions.discrete import Distribution
+from srl.networks.distributions.distribution import Distribution
 
 
 class Minibatch(NamedTuple):
     action: Tensor  # [B, ...]
-    log_prob: Tensor  # [B], of the policy from which the ratio is counted: the one that decided, unless corrected
+    log_prob: Tensor  # [B], of the policy in the ratio's denominator: the one that decided, unless corrected
     advantage: Tensor  # [B]
-    target: Tensor  # [B], what the value should be
-    value: Tensor | None = None  # [B], what it was before the update; only the value clip needs it
+    target: Tensor  # [B], of the value
+    value: Tensor | None = None  # [B], before the update; only the value clip needs it
 
 
 class Coefficients(NamedTuple):
-    """Of the loss, as they are in one update."""
+    """Coefficients of the loss in one update."""
 
     clip: float | None
-    """None: the plain policy gradient, not PPO's."""
+    """None: the plain policy gradient."""
     value: float
     entropy: float
     kl: float = 0.0
@@ -34,11 +34,11 @@ class Coefficients(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """What the loss saw, sample by sample."""
+    """Terms of the loss for each sample."""
 
     log_ratio: Tensor  # [B]
     entropy: Tensor  # [B]
-    error: Tensor  # [B], value - target, the value clipped where that is the larger error
+    error: Tensor  # [B], value - target; of the clipped value where that error is larger
     advantage: Tensor  # [B]
 
 
@@ -57,10 +57,10 @@ def ppo_gradient(
         loss = weight * sum(-objective + kl * (ratio - 1 - log ratio)
                             + value / 2 * max(error^2, clipped error^2) - entropy * entropy of the distribution)
 
-    `policy_objective` and `value_error` say what objective and error are. The mean of ratio - 1 - log ratio estimates
-    KL(old, new) without bias, and so does its gradient. `weight` is 1 / number of samples, over all ranks. Written out
-    because autograd makes four torch calls of one; the loss itself is not needed to learn and is computed once per
-    batch, from the samples (`ppo_metrics`).
+    `policy_objective` and `value_error` define objective and error. The mean of ratio - 1 - log ratio is an unbiased
+    estimate of KL(old, new), and so is its gradient. `weight` is 1 / number of samples, over all ranks. The gradient is
+    written by hand because autograd makes four torch calls of one. The loss itself is not needed to learn, and is
+    computed once per batch, from the samples (`ppo_metrics`).
     """
     evaluation = distribution.evaluate(parameters, minibatch.action)
     log_ratio = evaluation.log_prob - minibatch.log_prob
@@ -70,7 +70,7 @@ def ppo_gradient(
     value_gradient = error * (coefficients.value * weight)
     if coefficients.value_clip is not None and minibatch.value is not None:
         clipped = value_error(value, minibatch, coefficients.value_clip)
-        # Where the clipped error is the larger one, the value is out of bounds and that error constant.
+        # Where the clipped error is larger, the value is out of bounds and the error is constant.
         value_gradient.mul_(clipped == error)
         error = clipped
     return parameters_gradient, value_gradient, Samples(log_ratio, evaluation.entropy, error, minibatch.advantage)
@@ -84,7 +84,7 @@ def _log_prob_gradient(log_ratio: Tensor, advantage: Tensor, coefficients: Coeff
         ratio = log_ratio.exp()
         surrogate = ratio * advantage
         clipped = ratio.clamp_(1.0 - coefficients.clip, 1.0 + coefficients.clip).mul_(advantage)
-        # Where the clipped term is the smaller one it is constant; elsewhere d(ratio * A) / d log_prob = ratio * A.
+        # Where the clipped term is smaller, it is constant; elsewhere d(ratio * A) / d log_prob = ratio * A.
         moves = surrogate <= clipped
         if coefficients.dual_clip is not None:
             moves &= surrogate >= advantage.clamp(max=0.0).mul_(coefficients.dual_clip)
@@ -95,12 +95,12 @@ def _log_prob_gradient(log_ratio: Tensor, advantage: Tensor, coefficients: Coeff
 
 
 def policy_objective(log_ratio: Tensor, advantage: Tensor, coefficients: Coefficients) -> Tensor:
-    """What the policy should make large, [B]. With a clip (Schulman et al. 2017, eq. 7)
+    """The objective that the policy maximizes, [B]. With a clip (Schulman et al. 2017, eq. 7)
 
         min(ratio * A, clamp(ratio, 1 - clip, 1 + clip) * A), and where A < 0 at least dual_clip * A
 
-    (Ye et al. 2020, eq. 5); without one, the plain policy gradient's A * (1 + log ratio), whose advantage carries its
-    own weight.
+    (Ye et al. 2020, eq. 5). Without a clip, A * (1 + log ratio) of the plain policy gradient, where A includes the
+    weight of the sample.
     """
     if coefficients.clip is None:
         return advantage * log_ratio + advantage
@@ -114,7 +114,7 @@ def policy_objective(log_ratio: Tensor, advantage: Tensor, coefficients: Coeffic
 
 
 def value_error(value: Tensor, minibatch: Minibatch, value_clip: float) -> Tensor:
-    """value - target, or (the value kept within `value_clip` of what it was) - target, whichever is larger, [B]."""
+    """value - target, or (value clipped to within `value_clip` of the old one) - target, whichever is larger, [B]."""
     error = value - minibatch.target
     before = minibatch.value
     assert before is not None

@@ -1,5 +1,4 @@
-"""Cutting a batch into sequences for networks with a memory: chunks of rows, each from the memory stored at its
-start."""
+"""Sequences for networks with a memory: chunks of a batch's rows, each starting from the memory stored there."""
 
 from __future__ import annotations
 
@@ -16,14 +15,14 @@ from srl.networks.memory.recurrent import Sequence
 
 
 class Chunks:
-    """A batch's lanes, cut into chunks of `length` rows. A chunk is run through from `burn_in` rows before it, if its
-    block has them, and only its own rows are learned from. All windows have the same number of rows: those at the edges
-    of the block reach into their neighbors, whose rows they do not learn from either.
+    """The lanes of a batch, divided into chunks of `length` rows. A chunk is unrolled from `burn_in` rows before it, if
+    its block has them, and only its own rows are learned from. All unrolled windows have the same number of rows: those
+    at the edges of the block include rows of neighboring chunks, which are not learned from either.
     """
 
     def __init__(self, batch: Trajectory, length: int, burn_in: int, device: torch.device) -> None:
         num_rows, num_lanes = batch.acting.shape
-        num_rows -= 1  # the last one only bootstraps
+        num_rows -= 1  # the last row only bootstraps
         length = min(length, num_rows)
         self._window = min(length + burn_in, num_rows)
         starts = np.arange(0, num_rows, length)
@@ -36,7 +35,7 @@ class Chunks:
         self._end = self._start + length
         self._begin = np.repeat(begins, num_lanes)
         self._first = batch.first
-        self._sample = np.full(batch.acting[:-1].shape, -1)  # [T, B]: the number of the sample in this row, or -1
+        self._sample = np.full(batch.acting[:-1].shape, -1)  # [T, B]: the index of the row's sample, or -1
         self._sample[batch.acting[:-1]] = np.arange(np.count_nonzero(batch.acting[:-1]))
         self._observation = map_tree(lambda array: move(merge(array[:-1]), device), batch.observation)
         self._state = move(state_of(batch)[begins].reshape(-1, state_of(batch).shape[2]), device)  # [K * B, S]
@@ -45,7 +44,7 @@ class Chunks:
         return len(self._lane)
 
     def take(self, chosen: Array) -> tuple[Sequence, Array]:
-        """Some of the chunks as one sequence, and the numbers of the samples among its rows, in their order."""
+        """Some chunks as one sequence, and the indices of the samples among its rows, in their order."""
         rows = self._begin[chosen] + np.arange(self._window)[:, None]  # [W, M]
         lanes = self._lane[chosen]
         samples = self._sample[rows, lanes]
@@ -61,7 +60,7 @@ class Chunks:
 
 
 def whole_lanes(batch: Trajectory, lanes: slice, device: torch.device) -> Sequence:
-    """All rows of some lanes, the one that bootstraps among them, as one sequence that is asked for everything."""
+    """All rows of some lanes, including the bootstrap row, as one sequence whose outputs are all wanted."""
     first = np.ascontiguousarray(batch.first[:, lanes])
     return Sequence(
         map_tree(lambda array: move(merge(np.ascontiguousarray(array[:, lanes])), device), batch.observation),
@@ -72,10 +71,10 @@ def whole_lanes(batch: Trajectory, lanes: slice, device: torch.device) -> Sequen
 
 
 def state_of(batch: Trajectory) -> Array:
-    """What the policy remembered at each row, [T+1, B, S]."""
+    """The policy's memory before each row, [T+1, B, S]."""
     state: Any = batch.state
     if state is None or isinstance(state, Mapping):
-        raise ValueError("a network with a memory learns from batches with one array of states")
+        raise ValueError("a network with a memory needs batches whose state is one array")
     array: Array = state
     return array
 
@@ -86,7 +85,7 @@ def merge(array: Array) -> Array:
 
 
 def action_rows(action: Tree) -> Array:
-    """Actions as one array [T, B, ...]; those of several parts side by side as real numbers [T, B, actions], as
+    """Actions as one array [T, B, ...]. Composite actions are concatenated as real numbers [T, B, actions], as
     `srl.networks.distributions.composite.Composite` takes them."""
     if not isinstance(action, Mapping):
         return np.asarray(action)

@@ -1,4 +1,4 @@
-"""The PPO trainer: one batch in, a few clipped gradient steps on one flat vector of parameters."""
+"""The PPO trainer: a few gradient steps per batch, on one flat vector of parameters."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from srl.algorithms.actor_critic import scheduled
 from srl.algorithms.ppo.batch import PPOBatch
 from srl.algorithms.ppo.config import PPOConfig
-from srl.algorithms.ppo.estimates import estimate, evaluate_anew
+from srl.algorithms.ppo.estimates import estimate, evaluate_current
 from srl.algorithms.ppo.loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
 from srl.algorithms.ppo.ppg_phase import AuxiliaryPhase
 from srl.algorithms.training.devices import fetch
-from srl.algorithms.training.finite import NotFiniteError
 from srl.algorithms.training.learner import Learner
+from srl.algorithms.training.ranks import NotFiniteError
 from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
 from srl.base.state import State
 from srl.base.tree import Array
-from srl.networks.distributions.discrete import Distribution
+from srl.networks.distributions.distribution import Distribution
+from srl.networks.network import Network
 
 KL_MARGIN = 1.5
-"""How far a divergence may be from the wanted one before something is done about it."""
+"""Tolerated ratio of a divergence to its target."""
 
 
 class PPOTrainer(Trainer):
-    """With a `phase`, it is PPG."""
+    """The trainer of PPO and its presets; with a `phase`, of PPG."""
 
     def __init__(
         self,
         config: PPOConfig,
-        network: nn.Module,
+        network: Network,
         distribution: Distribution,
         seed: int,
         phase: AuxiliaryPhase | None = None,
@@ -59,7 +59,7 @@ class PPOTrainer(Trainer):
         except NotFiniteError:
             self._learner.roll_back()
         except BaseException:
-            # A lost rank, say: no half an update.
+            # For example a lost rank: do not keep half an update.
             self._learner.roll_back()
             raise
         self._counters[1] += 1
@@ -68,7 +68,7 @@ class PPOTrainer(Trainer):
     def _update(self, batch: Trajectory, progress: float) -> dict[str, float]:
         config, learner = self._config, self._learner
         normalizers = learner.normalizers
-        # Numbers that are not finite are found further on, not warned about on the way.
+        # Numbers that are not finite are detected below, without warnings here.
         with np.errstate(all="ignore"):
             samples = self._samples(batch)
             self._num_samples = samples.num_samples
@@ -81,7 +81,7 @@ class PPOTrainer(Trainer):
             return {"learning_rate": learning_rate}
         shuffle = np.random.Generator(np.random.Philox(key=self._shuffle_key(), counter=[0, 0, 0, self._counters[1]]))
         metrics = self._descend(samples, self._coefficients(progress), learning_rate, shuffle)
-        if config.adapt_kl is not None:  # before the normalizers move
+        if config.adapt_kl is not None:  # before the normalizers change
             metrics["kl_coefficient"] = float(self._kl_coefficient[0])
             metrics["kl_after"] = self._divergence_after(samples, shuffle)
         if normalizers.observations is not None:
@@ -97,18 +97,18 @@ class PPOTrainer(Trainer):
 
     def _samples(self, batch: Trajectory) -> PPOBatch:
         config, learner = self._config, self._learner
-        fresh = None
+        current = None
         if config.correction != "none":
             parts = config.num_minibatches
-            fresh = evaluate_anew(learner.network_pass, self._distribution, batch, learner.device, parts)
-        return PPOBatch(batch, estimate(batch, config, fresh), config, learner.ranks, learner.device)
+            current = evaluate_current(learner.network_pass, self._distribution, batch, learner.device, parts)
+        return PPOBatch(batch, estimate(batch, config, current), config, learner.ranks, learner.device)
 
     def _coefficients(self, progress: float) -> Coefficients:
         config, deviation = self._config, self._learner.normalizers.deviation
         clip = scheduled(config.clip_schedule, config.clip, config.clip_final, progress)
         return Coefficients(
             clip=clip if config.surrogate == "clip" else None,
-            # Values and their errors are on the scale of the rewards, the loss on that of the network.
+            # Values and their errors are on the scale of the rewards, the loss is on the scale of the network.
             value=config.value_coefficient / deviation**2,
             entropy=scheduled(config.entropy_schedule, config.entropy_coefficient, config.entropy_final, progress),
             kl=float(self._kl_coefficient[0]),
@@ -119,7 +119,7 @@ class PPOTrainer(Trainer):
     def _descend(
         self, samples: PPOBatch, coefficients: Coefficients, learning_rate: float, shuffle: np.random.Generator
     ) -> dict[str, float]:
-        """All gradient steps of an update."""
+        """Make all gradient steps of an update. Returns metrics."""
         learner, target_kl = self._learner, self._config.target_kl
         seen: list[Samples] = []
         num_seen = 0.0
@@ -131,7 +131,7 @@ class PPOTrainer(Trainer):
             if target_kl is not None and self._divergence(seen[-1], weight) > KL_MARGIN * target_kl:
                 break
             grad_norms.append(learner.descend(learning_rate))
-        # In float64, which not every device has: on the CPU.
+        # On the CPU, because not every device has float64.
         sums = ppo_metrics(Samples(*(fetch(torch.cat(column)) for column in zip(*seen, strict=True))), coefficients)
         learner.ranks.add(sums)
         metrics = dict(zip(METRICS, (sums / round(num_seen)).tolist(), strict=True))
@@ -150,10 +150,10 @@ class PPOTrainer(Trainer):
         return [int(self._counters[0]), self._learner.ranks.rank]
 
     def _accumulate(self, observation: Any, minibatch: Minibatch, coefficients: Coefficients, weight: float) -> Samples:
-        """The gradient of one minibatch, into the flat gradient."""
+        """Write the gradient of one minibatch into the flat gradient."""
         network_pass = self._learner.network_pass
         if len(minibatch.advantage) == 0:
-            # Fewer rows than minibatches: the other ranks have some, and wait for us.
+            # Fewer rows than minibatches: other ranks have rows, and wait for this rank's gradient.
             self._learner.flat.gradients.zero_()
             return Samples(*[minibatch.advantage] * 4)
         parameters, value = network_pass.forward(observation)
@@ -164,14 +164,14 @@ class PPOTrainer(Trainer):
         return samples
 
     def _divergence(self, samples: Samples, weight: float) -> float:
-        """The estimate of KL(old, new) of a minibatch, that of all ranks together."""
+        """Estimate of KL(old, new) of a minibatch, over all ranks."""
         log_ratio = fetch(samples.log_ratio).double()
         mean = (log_ratio.expm1() - log_ratio).sum(0, keepdim=True).mul_(weight)
         self._learner.ranks.add(mean)
         return float(mean)
 
     def _divergence_after(self, samples: PPOBatch, shuffle: np.random.Generator) -> float:
-        """The same over the whole batch, when all gradient steps are done: it takes one more pass."""
+        """The same over the whole batch, after all gradient steps. It takes one more pass."""
         total = torch.zeros(1, dtype=torch.float64)
         for observation, minibatch, _ in samples.minibatches(shuffle):
             if len(minibatch.advantage) == 0:
@@ -188,7 +188,7 @@ class PPOTrainer(Trainer):
         return divergence
 
     def _adapt(self, relative_kl: float) -> None:
-        """Schulman et al. 2017, section 4: keep the divergence that an update ends with near the one asked for."""
+        """Keep the divergence at the end of an update near its target (Schulman et al. 2017, section 4)."""
         if relative_kl > KL_MARGIN:
             self._kl_coefficient *= 2.0
         elif relative_kl < 1.0 / KL_MARGIN:
@@ -202,7 +202,7 @@ class PPOTrainer(Trainer):
 
     def restore(self, state: Mapping[str, Array]) -> None:
         self._learner.restore(state)
-        self._forget()
+        self._clear_phase()
 
     def uncommitted_state(self) -> State:
         return {} if self._phase is None else self._phase.state()
@@ -213,8 +213,8 @@ class PPOTrainer(Trainer):
 
     def join(self, group: TrainerGroup) -> None:
         self._learner.join(group)
-        self._forget()
+        self._clear_phase()
 
-    def _forget(self) -> None:
+    def _clear_phase(self) -> None:
         if self._phase is not None:
-            self._phase.forget()
+            self._phase.clear()

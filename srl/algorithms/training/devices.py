@@ -1,4 +1,4 @@
-"""Where tensors live: what a device's name means, and the only ways onto a device and back."""
+"""Devices: their names, and the only functions that copy to a device and back."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from torch import Tensor, nn
 from srl.base.tree import Array
 
 CPU = torch.device("cpu")
-CHOSEN_ALONE = ("cuda", "mps")
-"""What `auto` takes, the first that there is; other kinds must be asked for."""
+AUTOMATIC = ("cuda", "mps")
+"""Kinds that `auto` takes, the first one present; other kinds must be named."""
 
 
 def present_devices() -> list[str]:
-    """What torch can use here, `cpu` first. Asks the drivers, so a process that will fork should not."""
+    """Devices that torch can use here, `cpu` first. It asks the drivers, so a process that will fork must not call
+    it."""
     other = torch.accelerator.current_accelerator()
-    kinds = dict.fromkeys((*CHOSEN_ALONE, *([other.type] if other is not None else [])))
+    kinds = dict.fromkeys((*AUTOMATIC, *([other.type] if other is not None else [])))
     modules = {kind: torch.get_device_module(kind) for kind in kinds}
     return ["cpu"] + [
         f"{kind}:{index}"
@@ -26,36 +27,36 @@ def present_devices() -> list[str]:
 
 
 def resolve_device(name: str, rank: int = 0) -> torch.device:
-    """The device that a name means here: `auto`, a kind (`cpu`, `cuda`) or one device of it (`cuda:1`).
+    """The device with a name: `auto`, a kind (`cpu`, `cuda`) or one device of it (`cuda:1`).
 
-    Where the name leaves the choice, rank r of several trainers gets the r-th device, modulo their number.
+    If the name leaves a choice, rank r of several trainers gets the r-th device, modulo their number.
     """
     if name == "cpu":
-        return CPU  # no driver is asked: actors on the CPU leave the accelerator alone
+        return CPU  # without asking drivers, so that actors on the CPU do not touch the accelerator
     present = present_devices()
     kinds = [device.partition(":")[0] for device in present]
-    wanted = next((kind for kind in CHOSEN_ALONE if kind in kinds), "cpu") if name == "auto" else name
+    wanted = next((kind for kind in AUTOMATIC if kind in kinds), "cpu") if name == "auto" else name
     choice = [device for device, kind in zip(present, kinds, strict=True) if wanted in (device, kind)]
     if not choice:
         raise ValueError(
-            f"no device {name!r}; torch {torch.__version__} sees {', '.join(present)} here (or say 'auto')"
+            f"no device {name!r}; torch {torch.__version__} finds {', '.join(present)} here (or use 'auto')"
         )
     return torch.device(choice[rank % len(choice)])
 
 
 def place(network: nn.Module, device: torch.device) -> nn.Module:
-    """The same network, its parameters and constants on the device."""
+    """The same network, with its parameters and constants on the device."""
     return network.to(device)
 
 
 def move(array: Array, device: torch.device, *, wait: bool = False) -> Tensor:
-    """An array on the device, in its own dtype: images travel as bytes. Unless we `wait`, the copy may be under way
-    until something is fetched: leave the array alone until then. On the CPU the memory is shared, but for a read-only
-    array: torch knows no such thing."""
+    """An array on the device, in its own dtype: images are copied as bytes. Without `wait`, the copy may not be done
+    until something is fetched, so the array must not change until then. On the CPU the memory is shared, except for
+    read-only arrays, which torch does not support."""
     tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
     return tensor if device == CPU else tensor.to(device, non_blocking=not wait)
 
 
 def fetch(tensor: Tensor) -> Tensor:
-    """A tensor on the CPU, once it is computed: itself if it lives there."""
+    """A tensor on the CPU, once it is computed; the tensor itself if it is there already."""
     return tensor if tensor.is_cpu else tensor.cpu()

@@ -1,4 +1,5 @@
-"""What a gradient step needs: a network on its device, its optimizer, its normalizers, and the other ranks."""
+"""The part of a trainer that makes gradient steps: a network on its device, its optimizer, its normalizers, and the
+other ranks."""
 
 from __future__ import annotations
 
@@ -10,21 +11,58 @@ import torch
 from torch import Tensor, nn
 
 from srl.algorithms.actor_critic import ActorCriticConfig
-from srl.algorithms.training.adam import FlatAdam
 from srl.algorithms.training.devices import fetch, move, place, resolve_device
-from srl.algorithms.training.finite import NotFiniteError
 from srl.algorithms.training.normalizers import Normalizers
-from srl.algorithms.training.ranks import Ranks, backend_for
+from srl.algorithms.training.ranks import NotFiniteError, Ranks, backend_for
 from srl.api.trainer import TrainerGroup
 from srl.base.tree import Array
-from srl.networks.flat import FlatParameters
-from srl.networks.passes import build_pass
+from srl.networks.backpropagation import build_pass
+from srl.networks.parameters import FlatParameters
+
+
+class FlatAdam:
+    """Adam (Kingma & Ba 2015) on one flat vector. It calls torch's fused kernel directly: `torch.optim.Adam` around it
+    costs 30 us a step, as much as a layer of a small network, and keeps its state in a dictionary."""
+
+    def __init__(self, values: Tensor, eps: float, weight_decay: float = 0.0) -> None:
+        self.values = values  # [P], updated in place
+        self.exp_avg = torch.zeros_like(values)
+        self.exp_avg_sq = torch.zeros_like(values)
+        self.num_steps = torch.zeros((), device=values.device)
+        self.eps, self.weight_decay = eps, weight_decay
+
+    def step(self, gradients: Tensor, learning_rate: float) -> None:
+        self.num_steps += 1.0
+        torch._fused_adam_(
+            [self.values],
+            [gradients],
+            [self.exp_avg],
+            [self.exp_avg_sq],
+            [],
+            [self.num_steps],
+            lr=learning_rate,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors that a step changes, including the `parameters`."""
+        return {
+            "parameters": self.values,
+            "exp_avg": self.exp_avg,
+            "exp_avg_sq": self.exp_avg_sq,
+            "num_steps": self.num_steps,
+        }
 
 
 class Learner:
-    """All that an update changes is here, so that an update which must not be applied can be taken back.
+    """Holds everything that an update changes, so that an update which must not be applied can be rolled back.
 
-    `kept` are further arrays that belong to the state: they are changed in place, and not taken back.
+    `kept` are further arrays of the state, which the caller changes in place and which are not rolled back.
     """
 
     def __init__(self, network: nn.Module, config: ActorCriticConfig, kept: Mapping[str, Array]) -> None:
@@ -32,20 +70,17 @@ class Learner:
         self._network = network.train()
         self._kept = kept
         self.ranks = Ranks()
-        self._settle(resolve_device(config.device))
+        self._move_to(resolve_device(config.device))
 
-    def _settle(self, device: torch.device) -> None:
-        """Build all that holds tensors on a device; optimizer and normalizers start anew."""
+    def _move_to(self, device: torch.device) -> None:
+        """Build everything that holds tensors on a device; optimizer and normalizers start from zero."""
         self.device = device
         self.flat = FlatParameters(place(self._network, device), gradients=True)
         self.network_pass = build_pass(self._network, self.flat.gradients)
         self._adam = FlatAdam(self.flat.trainable, self._config.adam_eps, self._config.weight_decay)
         self.normalizers = Normalizers(self._network, self._config.normalize_return)
-        _, *moments = self._adam.tensors()
-        self._tensors: dict[str, Tensor] = {
-            "parameters": self.flat.values,
-            **dict(zip(("exp_avg", "exp_avg_sq", "num_steps"), moments, strict=True)),
-        }
+        # The parameters include the statistics of normalizers, which Adam does not change.
+        self._tensors = {**self._adam.tensors(), "parameters": self.flat.values}
         self._statistics = self.normalizers.state()
         self._backup = [tensor.clone() for tensor in self._tensors.values()]
         self._statistics_backup = [array.copy() for array in self._statistics.values()]
@@ -63,7 +98,7 @@ class Learner:
             array[...] = kept
 
     def descend(self, learning_rate: float) -> float:
-        """One step of Adam on the gradient of all ranks, its norm clipped; returns the norm before the clip."""
+        """Make one step of Adam on the clipped gradient of all ranks. Returns the norm before clipping."""
         gradients = self.flat.gradients
         self.ranks.add(gradients)
         norm = float(fetch(torch.linalg.vector_norm(gradients)))
@@ -83,11 +118,11 @@ class Learner:
 
     def restore(self, state: Mapping[str, Array]) -> None:
         arrays = {**self._statistics, **self._kept}
-        wanted = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
-        wanted |= {name: array.shape for name, array in arrays.items()}
+        expected = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
+        expected |= {name: array.shape for name, array in arrays.items()}
         found = {name: np.shape(array) for name, array in state.items()}
-        if wanted != found:
-            raise ValueError(f"this state is of another network or algorithm: wanted {wanted}, found {found}")
+        if expected != found:
+            raise ValueError(f"the state is of another network or algorithm: expected {expected}, found {found}")
         for name, tensor in self._tensors.items():
             tensor.copy_(move(np.asarray(state[name]), self.device, wait=True))
         for name, array in arrays.items():
@@ -96,9 +131,9 @@ class Learner:
     def join(self, group: TrainerGroup) -> None:
         devices = [resolve_device(self._config.device, rank) for rank in range(group.size)]
         if devices[group.rank] != self.device:
-            # Only now do we know our rank: it may have a GPU of its own.
+            # The rank was not known before, and determines the GPU.
             state = {name: array.copy() for name, array in self.state().items()}
-            self._settle(devices[group.rank])
+            self._move_to(devices[group.rank])
             self.restore(state)
         self.ranks.join(group, backend_for(devices))
         arrays = [torch.from_numpy(array) for array in (*self._statistics.values(), *self._kept.values())]

@@ -1,4 +1,4 @@
-"""Running mean and variance, the same whatever the number of trainers and batches that the samples came in."""
+"""Running mean and variance, independent of how samples are divided into trainers and batches."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import math
 import numpy as np
 import torch
 
-from srl.algorithms.training.finite import NotFiniteError
-from srl.algorithms.training.ranks import Ranks
+from srl.algorithms.training.ranks import NotFiniteError, Ranks
 from srl.base.tree import Array
 
 CHUNK = 8192
-"""Rows that are turned into float64 at once: they stay in the cache."""
+"""Rows converted to float64 at a time, so that they stay in the cache."""
 EPSILON = 1e-8
-"""Added to the variance: a number that never changes has the deviation 1e-4."""
+"""Constant added to the variance: a number that never changes has the deviation 1e-4."""
 
 
 class Moments:
     """Count, mean and sum of squared deviations of samples [N, size] (Chan et al. 1979), in float64.
 
-    Sums are taken of the distance to the mean so far, not of the numbers themselves: nothing cancels, however far from
-    zero the samples lie. With a `window`, only about the last so many samples count: older ones fade exponentially.
+    Sums are of distances to the mean so far, not of the numbers themselves, so that nothing cancels however far the
+    samples are from zero. With a `window`, only about that number of samples counts: older ones fade exponentially.
     """
 
     def __init__(self, size: int, window: float = math.inf) -> None:
@@ -35,13 +34,13 @@ class Moments:
 
     @property
     def deviation(self) -> Array:
-        """1 before the first sample."""
+        """Standard deviation; 1 before the first sample."""
         count, _, squares = self.state
         deviation: Array = np.where(count > 0.0, np.sqrt(squares / np.maximum(count, 1.0) + EPSILON), 1.0)
         return deviation
 
     def fold(self, samples: Array, ranks: Ranks) -> None:
-        """Count samples [N, size] of all ranks; NotFiniteError, on all of them, if one is not finite."""
+        """Add samples [N, size] of all ranks. Raises NotFiniteError, on all ranks, if a sample is not finite."""
         count, mean, squares = self.state
         shift = mean if count.any() else self._first_shift(samples, ranks)
         sums = torch.zeros(2 * len(mean) + 1, dtype=torch.float64)
@@ -66,7 +65,7 @@ class Moments:
         count[...] = kept
 
     def _first_shift(self, samples: Array, ranks: Ranks) -> Array:
-        """Nothing was counted yet: any number near the samples will do, but all ranks need the same."""
+        """A number near the samples, the same on all ranks, as a mean before the first sample."""
         shift = torch.zeros(self.state.shape[1], dtype=torch.float64)
         if len(samples):
             shift.copy_(torch.from_numpy(samples[:CHUNK].mean(0, dtype=np.float64)))

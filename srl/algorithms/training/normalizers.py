@@ -1,4 +1,4 @@
-"""What a trainer does with the normalizers of its network: statistics in float64, written into the parameters."""
+"""Statistics of observations and returns: computed in float64, and written into the parameters of the normalizers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from srl.algorithms.training.moments import Moments
 from srl.algorithms.training.ranks import Ranks
 from srl.api.trainer import Trajectory
 from srl.base.tree import Array, leaves
-from srl.networks.masks import MaskedActorCritic
-from srl.networks.normalize import NormalizedActorCritic, ObservationNormalizer, ValueNormalizer, value_head
+from srl.networks.wrappers import MaskedActorCritic, NormalizedActorCritic, ObservationNormalizer, ValueNormalizer
 
 POPART_WINDOW = 1e6
-"""About so many returns decide the scale of values under PopArt; older ones belong to older policies."""
+"""Number of returns, about, that determine the scale of values under PopArt; older ones belong to older policies."""
 
 
-class Observations:
-    """Statistics of the observations that were acted on. They change *after* an update: what the update learns from
-    was decided with the old ones, and the ratio of probabilities is to begin at 1."""
+class ObservationStatistics:
+    """Statistics of the observations with a decision. They change *after* an update: its decisions were made with the
+    old ones, and its probability ratios must start at 1."""
 
     def __init__(self, module: ObservationNormalizer) -> None:
         self._module = module
-        # For each part its own: rows of entities are samples of another number than rows of the batch.
+        # One for each part, because the number of rows of entities is not the number of rows of the batch.
         self.moments = {path: Moments(size) for path, size in module.sizes.items()}
 
     def fold(self, batch: Trajectory, ranks: Ranks) -> None:
@@ -43,11 +42,11 @@ class Observations:
         return {name: self.moments[path].state for path, name in names.items()}
 
 
-class Returns:
-    """Statistics of the values' targets. They change *before* an update, which then learns on their scale.
+class ReturnStatistics:
+    """Statistics of the value targets. They change *before* an update, which then learns on their scale.
 
-    If the last layer is known, it changes along, so that every value stays what it was (PopArt, van Hasselt et al.
-    2016, eq. 8 and 9).
+    With the `head` of the network, its last layer changes along, so that every value stays the same (PopArt, van
+    Hasselt et al. 2016, eq. 8 and 9).
     """
 
     def __init__(self, module: ValueNormalizer, head: tuple[Tensor, Tensor] | None, window: float) -> None:
@@ -60,12 +59,12 @@ class Returns:
         return float(self.moments.deviation[0])
 
     def fold(self, target: Array, ranks: Ranks) -> None:
-        """Targets [N] of this rank."""
+        """Add the targets [N] of this rank."""
         before_mean, before_deviation = float(self.moments.mean[0]), self.deviation
         self.moments.fold(target[:, None], ranks)
         mean, deviation = float(self.moments.mean[0]), self.deviation
         if self._head is not None:
-            weight, bias = self._head
+            weight, bias = (tensor.data for tensor in self._head)
             weight.mul_(before_deviation / deviation)
             bias.mul_(before_deviation / deviation).add_((before_mean - mean) / deviation)
         _write(self._module.mean, self.moments.mean)
@@ -73,28 +72,30 @@ class Returns:
 
 
 class Normalizers:
-    """Those that a network has."""
+    """The statistics for the normalizers of a network."""
 
     def __init__(self, network: nn.Module, normalize_return: str) -> None:
-        self.observations: Observations | None = None
-        self.returns: Returns | None = None
+        self.observations: ObservationStatistics | None = None
+        self.returns: ReturnStatistics | None = None
         if isinstance(network, MaskedActorCritic):
             network = network.network
         if isinstance(network, NormalizedActorCritic):
             if network.observation_normalizer is not None:
-                self.observations = Observations(network.observation_normalizer)
+                self.observations = ObservationStatistics(network.observation_normalizer)
             if network.value_normalizer is not None:
                 is_popart = normalize_return == "popart"
-                head = value_head(network.network) if is_popart else None
-                self.returns = Returns(network.value_normalizer, head, POPART_WINDOW if is_popart else math.inf)
+                head = network.value_head() if is_popart else None
+                self.returns = ReturnStatistics(
+                    network.value_normalizer, head, POPART_WINDOW if is_popart else math.inf
+                )
 
     @property
     def deviation(self) -> float:
-        """Of the returns, by which values are scaled."""
+        """Deviation of the returns, which scales the values."""
         return 1.0 if self.returns is None else self.returns.deviation
 
     def state(self) -> dict[str, Array]:
-        """float64 arrays, changed in place: a restart needs them beside the parameters."""
+        """float64 arrays, changed in place, which a restart needs beside the parameters."""
         state = {} if self.observations is None else self.observations.state()
         return state if self.returns is None else {**state, "return_moments": self.returns.moments.state}
 

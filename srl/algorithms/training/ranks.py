@@ -1,4 +1,4 @@
-"""Sums over data-parallel trainers; a trainer that is alone adds nothing."""
+"""Data-parallel trainers: sums over all ranks, which do nothing for a single trainer."""
 
 from __future__ import annotations
 
@@ -14,35 +14,39 @@ from srl.api.trainer import Rendezvous, TrainerGroup
 
 
 def backend_for(devices: Sequence[torch.device]) -> str:
-    """The torch.distributed backend for ranks on these devices, in order. NCCL wants a GPU for each rank; gloo serves
+    """The torch.distributed backend for ranks on these devices, in order. NCCL needs one GPU per rank; gloo works for
     tensors on the CPU, and on GPUs that ranks share."""
     kinds = {device.type for device in devices}
     if len(devices) > 1 and not (kinds == {"cpu"} or kinds == {"cuda"}):
-        raise ValueError(f"trainers learn together on cpu or cuda, not on {', '.join(map(str, devices))}")
+        raise ValueError(f"data-parallel trainers must be on cpu or cuda; found {', '.join(map(str, devices))}")
     distinct = len(set(devices)) == len(devices)
     return "cpu:gloo,cuda:nccl" if kinds == {"cuda"} and distinct and torch.distributed.is_nccl_available() else "gloo"
 
 
-class _MeetingStore(torch.distributed.Store):  # type: ignore[name-defined, misc]
-    """What torch needs of a store to bring ranks together, over a meeting."""
+class NotFiniteError(ArithmeticError):
+    """A loss, a gradient or a statistic is not finite. Either all ranks raise it, or none."""
 
-    def __init__(self, meeting: Rendezvous) -> None:
+
+class _RendezvousStore(torch.distributed.Store):  # type: ignore[name-defined, misc]
+    """The store that torch needs to connect ranks, backed by a rendezvous."""
+
+    def __init__(self, rendezvous: Rendezvous) -> None:
         super().__init__()
-        self._meeting = meeting
+        self._rendezvous = rendezvous
 
     def set(self, key: str, value: str | bytes) -> None:
-        self._meeting.set(key, value.encode() if isinstance(value, str) else value)
+        self._rendezvous.set(key, value.encode() if isinstance(value, str) else value)
 
     def get(self, key: str) -> bytes:
-        return self._meeting.get(key)
+        return self._rendezvous.get(key)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         for key in keys:
-            self._meeting.get(key)
+            self._rendezvous.get(key)
 
 
 class Ranks:
-    """The trainers that learn together. Calls block until every rank has made the same one, or raise RuntimeError
+    """The group of data-parallel trainers. Calls block until every rank has made the same call, or raise RuntimeError
     after the group's timeout (NCCL ends the process instead)."""
 
     def __init__(self) -> None:
@@ -50,14 +54,14 @@ class Ranks:
         self.size = 1
 
     def join(self, group: TrainerGroup, backend: str = "gloo") -> None:
-        """Meet the others; a group joined before is left. torch keeps one group for each process."""
+        """Join a group, leaving the one joined before: torch has one group per process."""
         if self.size > 1:
             torch.distributed.destroy_process_group()
             self.rank, self.size = 0, 1
         if group.size > 1:
             where: dict[str, Any] = {"init_method": group.rendezvous}
             if not isinstance(group.rendezvous, str):
-                where = {"store": _MeetingStore(group.rendezvous)}
+                where = {"store": _RendezvousStore(group.rendezvous)}
             if group.interface:
                 os.environ.update({"GLOO_SOCKET_IFNAME": group.interface, "NCCL_SOCKET_IFNAME": group.interface})
             torch.distributed.init_process_group(
@@ -70,12 +74,12 @@ class Ranks:
         self.rank, self.size = group.rank, group.size
 
     def add(self, tensor: Tensor) -> None:
-        """Replace a tensor by its sum over all ranks."""
+        """Replace a tensor with its sum over all ranks."""
         if self.size > 1:
             torch.distributed.all_reduce(tensor)
 
     def copy_first(self, tensors: Iterable[Tensor]) -> None:
-        """Replace tensors by those of rank 0."""
+        """Replace tensors with those of rank 0."""
         if self.size > 1:
             for tensor in tensors:
                 torch.distributed.broadcast(tensor, src=0)

@@ -13,7 +13,7 @@ from typing import Any
 from srl.api.experiment import Experiment
 from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.options.train_options import SECTION_OF, TrainOptions
-from srl.networks.spaces.images import has_image
+from srl.networks.spaces.boxes import has_image
 
 UPDATE_US = {"image": 600.0, "vector": 4.0}
 """Approximate microseconds to learn from one decision for one epoch; determines the number of actors."""

@@ -18,7 +18,7 @@ from srl.experiments.options.sections import AUTO, NONE
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.recipes.recipe import Recipe, Setting
 from srl.experiments.recipes.table import NAMES, RECIPES
-from srl.networks.spaces.images import has_image
+from srl.networks.spaces.boxes import has_image
 from srl.workers.roles import assign_teams
 
 SIZES = ("lanes", "horizon", "batch")

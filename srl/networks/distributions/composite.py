@@ -1,4 +1,4 @@
-"""Several actions at once, each with a distribution of its own: Dict and Tuple of actions, nested as they may be."""
+"""Composite actions: Dict and Tuple spaces, also nested, with one distribution for each part."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from srl.base.tree import from_leaves, leaves
-from srl.networks.distributions.discrete import Categorical, Distribution, Evaluation, MultiCategorical
+from srl.networks.distributions.categorical import Categorical, MultiCategorical
+from srl.networks.distributions.distribution import Distribution, Evaluation
 
 
 @dataclass(frozen=True)
 class Composite:
-    """Independent parts, in the order of their paths. Their parameters follow each other, all that may be the same for
-    every observation at the end. Actions are trees; in training also rows [B, actions] of real numbers, the parts one
-    after the other.
+    """Independent parts, in the order of their paths. Their parameters are concatenated; the free ones, which may be
+    the same for every observation, come last. Actions are trees; in training also rows [B, actions] of real numbers,
+    the parts concatenated.
     """
 
     parts: tuple[tuple[str, Distribution], ...]  # path in the action's tree
@@ -97,7 +98,7 @@ class Composite:
 
 
 def _native(part: Distribution, columns: Tensor) -> Tensor:
-    """Columns [B, d] of real numbers as the part's own actions."""
+    """Columns [B, d] of real numbers as actions of the part's own dtype."""
     if isinstance(part, Categorical):
         return columns[:, 0].long()
     return columns.long() if isinstance(part, MultiCategorical) else columns

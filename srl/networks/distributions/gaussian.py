@@ -1,4 +1,4 @@
-"""Gaussian actions: real numbers, in units of the bounds of their space."""
+"""Gaussian actions: real numbers, scaled by the bounds of their space."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from srl.networks.distributions.discrete import Evaluation, room_for
-from srl.networks.distributions.frame import Frame
+from srl.networks.distributions.action_scaling import ActionScaling
+from srl.networks.distributions.distribution import Evaluation, empty_like
 from srl.networks.options import STATE_LOG_STD
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
@@ -17,19 +17,19 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 @dataclass(frozen=True)
 class DiagonalGaussian:
-    """Real numbers; the parameters are all means, then all log standard deviations, in units of the `frame`.
+    """Independent normal distributions. The parameters are all means, then all log standard deviations, in the units of
+    `scaling`.
 
-    Actions are drawn, stored and learned from *unclipped*, in the environment's own numbers: the log-probability
-    belongs to the number that was drawn. The environment adapter clips to the bounds of the space on the way into the
-    environment, nowhere else.
+    Actions are drawn, stored and learned from *unclipped*, in the numbers of the environment: the log-probability
+    belongs to the number that was drawn. Only the environment adapter clips them to the bounds of the space.
     """
 
     shape: tuple[int, ...]
     free_std: bool = True
-    """The standard deviations are the same for every observation. Otherwise a network puts them out, within
-    `STATE_LOG_STD`: one that is let go where the returns are flat never comes back."""
+    """The standard deviations are the same for every observation. Otherwise the network outputs them, within
+    `STATE_LOG_STD`: without limits they drift away where the returns are flat, and never come back."""
     initial_std: float = 1.0
-    frame: Frame | None = None
+    scaling: ActionScaling | None = None
     num_choices: int = 0
 
     @property
@@ -58,14 +58,14 @@ class DiagonalGaussian:
 
     def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
         mean, log_std = self.split(parameters)
-        noise = room_for(mean).normal_(generator=generator)
+        noise = empty_like(mean).normal_(generator=generator)
         return self._action(torch.addcmul(mean, noise, log_std.exp()).t())
 
     def mode(self, parameters: Tensor) -> Tensor:
         return self._action(self.split(parameters)[0].t())
 
     def _action(self, unit: Tensor) -> Tensor:
-        native = unit if self.frame is None else self.frame.to_native(unit)
+        native = unit if self.scaling is None else self.scaling.to_native(unit)
         return native.reshape(-1, *self.shape)
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class DiagonalGaussian:
     def _scaled(self, mean: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         precision = log_std.neg().exp_()
         flat = action.reshape(-1, mean.shape[0])
-        unit = flat if self.frame is None else self.frame.to_unit(flat)
+        unit = flat if self.scaling is None else self.scaling.to_unit(flat)
         return unit.t().sub(mean).mul_(precision), precision
 
     def _log_prob(self, scaled: Tensor, log_std: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class DiagonalGaussian:
 
     @property
     def _log_volume(self) -> float:
-        return 0.0 if self.frame is None else self.frame.log_volume
+        return 0.0 if self.scaling is None else self.scaling.log_volume
 
     def evaluate(self, parameters: Tensor, action: Tensor) -> Evaluation:
         mean, log_std = self.split(parameters)

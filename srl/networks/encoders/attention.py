@@ -1,8 +1,8 @@
-"""Self-attention among a few entities: many small problems at once, and their gradients by hand.
+"""Self-attention among a few entities: many small problems at once, with gradients written by hand.
 
-torch's own attention and softmax take several times as long for so few entities (7 to 17): they vectorize along an
-axis that is shorter than a vector. Here heads are slices, and the softmax is made of calls that go over all elements.
-Results are put together afterwards: products that are written into slices take twice as long.
+torch's own attention and softmax take several times as long for 7 to 17 entities, because they vectorize along an axis
+that is shorter than a vector register. Here heads are slices, and the softmax consists of calls over all elements.
+Results are concatenated afterwards: products that are written into slices take twice as long.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ FORBIDDEN = -1e10
 
 
 class ResidualAttention(nn.Module):
-    """Layer norm, attention of all entities to those that count, a dense layer, the sum with what came in, layer norm:
-    the block of Baker et al. 2019."""
+    """The block of Baker et al. 2019: layer norm, attention of all entities to the unmasked ones, a dense layer, a
+    residual connection, layer norm."""
 
     def __init__(self, size: int, num_heads: int) -> None:
         super().__init__()
@@ -32,10 +32,10 @@ class ResidualAttention(nn.Module):
             nn.init.normal_(layer.weight, std=math.sqrt(0.125 / size))
             nn.init.zeros_(layer.bias)
 
-    def forward(self, entities: Tensor, counts: Tensor) -> Tensor:
-        """Entities [B, E, D] and which of them count [B, E], 1 or 0, at least one in each row -> [B, E, D]."""
+    def forward(self, entities: Tensor, mask: Tensor) -> Tensor:
+        """Entities [B, E, D] and their mask [B, E], 1 or 0, at least one 1 in each row -> [B, E, D]."""
         projected = self.project(self.before(entities))
-        bias = (counts - 1.0).mul_(-FORBIDDEN)[:, None]  # [B, 1, E]
+        bias = (mask - 1.0).mul_(-FORBIDDEN)[:, None]  # [B, 1, E]
         if torch.is_grad_enabled():
             attended: Tensor = attention_pass(projected, bias, self.num_heads)
         else:
@@ -44,8 +44,8 @@ class ResidualAttention(nn.Module):
 
 
 def attend(projected: Tensor, bias: Tensor, num_heads: int) -> tuple[Tensor, Tensor]:
-    """Queries, keys and values [B, E, 3D], and what is added to the logits of each key [B, 1, E] -> outputs [B, E, D],
-    and the weights [H, B, E, E]."""
+    """Queries, keys and values [B, E, 3D], and a bias of each key's logits [B, 1, E] -> outputs [B, E, D], and the
+    weights [H, B, E, E]."""
     heads = _heads(projected, num_heads)
     bias = bias.expand(-1, projected.shape[1], -1)
     scale = heads[0][0].shape[2] ** -0.5
@@ -56,7 +56,7 @@ def attend(projected: Tensor, bias: Tensor, num_heads: int) -> tuple[Tensor, Ten
 
 
 def _heads(projected: Tensor, num_heads: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """For each head the slices of queries, keys and values, [B, E, D / H] each."""
+    """Slices of queries, keys and values for each head, [B, E, D / H] each."""
     queries, keys, values = (part.chunk(num_heads, dim=2) for part in projected.chunk(3, dim=2))
     return list(zip(queries, keys, values, strict=True))
 
@@ -88,7 +88,7 @@ class AttentionPass(torch.autograd.Function):
 attention_pass: Callable[[Tensor, Tensor, int], Tensor] = AttentionPass.apply
 
 
-def pool(entities: Tensor, counts: Tensor) -> Tensor:
-    """The mean [B, D] of the entities [B, E, D] that count."""
-    total = torch.bmm(counts[:, None], entities)[:, 0]
-    return total / counts.sum(1, keepdim=True).add_(1e-5)
+def pool(entities: Tensor, mask: Tensor) -> Tensor:
+    """The mean [B, D] of the unmasked entities [B, E, D]."""
+    total = torch.bmm(mask[:, None], entities)[:, 0]
+    return total / mask.sum(1, keepdim=True).add_(1e-5)

@@ -1,8 +1,8 @@
-"""Encoder for observations of entities: any number of things of several kinds, of which some are seen.
+"""Encoder for observations of entities: any number of objects of several kinds, some of which are masked.
 
-Baker et al. 2019, appendix B: every entity is embedded together with what the agent knows of itself; those that count
-attend to each other; their mean stands beside the agent's own embedding. The order of entities does not matter, and
-those that do not count leave no trace.
+Baker et al. 2019, appendix B: every entity is embedded together with the agent's own observation; the unmasked entities
+attend to each other; their mean is concatenated with the agent's own embedding. The order of entities does not matter,
+and masked entities have no effect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from srl.api.spaces import Space
 from srl.networks.encoders.attention import ResidualAttention, pool
-from srl.networks.encoders.encoders import DictEncoder
+from srl.networks.encoders.build import DictEncoder
 from srl.networks.options import NetworkOptions
 from srl.networks.spaces.entities import parts_of
 
@@ -24,7 +24,7 @@ SCAN_FILTERS, SCAN_WIDTH = 9, 3
 
 
 class ScanEncoder(nn.Module):
-    """Numbers in directions all around, [B, directions, numbers]: a convolution along the circle."""
+    """Numbers in directions around the agent, [B, directions, numbers]: a convolution along the circle."""
 
     def __init__(self, num_directions: int, num_numbers: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class ScanEncoder(nn.Module):
 
 
 class EntityEncoder(nn.Module):
-    """The actor counts the entities that it sees, a critic all that are there."""
+    """For the actor, entities that it does not see are masked; for the critic, entities that do not exist."""
 
     def __init__(self, space: Space, options: NetworkOptions, *, critic: bool) -> None:
         super().__init__()
@@ -55,8 +55,8 @@ class EntityEncoder(nn.Module):
         known = sum(part.num_features for part in (self.own, *self.scans) if part is not None)
         self.names = [kind.key for kind in parts.kinds]
         self.masks = [(kind.there if critic else kind.seen, kind.num) for kind in parts.kinds]
-        # An entity's layer is one matrix over [own, entity]. The part for `own` gives the same for all entities of a
-        # kind, so it is multiplied once for each row, with the agent's own layer.
+        # An entity's layer is one matrix over [own, entity]. The product with `own` is the same for all entities of a
+        # kind, so it is computed once for each row, together with the agent's own layer.
         self.embed_own = nn.Linear(known, size * (1 + len(parts.kinds)))
         self.embed = nn.ParameterList([nn.Parameter(torch.zeros(size, kind.width)) for kind in parts.kinds])
         self._initialize(known, size)
@@ -92,20 +92,20 @@ class EntityEncoder(nn.Module):
         for name, weight, part in zip(self.names, self.embed, shared, strict=True):
             embedded.append(functional.linear(observation[name].float(), weight).add_(part[:, None]))
         entities = torch.cat(embedded, dim=1).relu_()  # [B, E, D]
-        counts = self._counts(observation, entities)
-        pooled = pool(self.attention(entities, counts), counts)
+        mask = self._mask(observation, entities)
+        pooled = pool(self.attention(entities, mask), mask)
         hidden: Tensor = self.norms[0](torch.cat((pooled, entities[:, 0]), dim=1))
         for layer, norm in zip(self.layers, list(self.norms)[1:], strict=True):
             hidden = layer(hidden)
             hidden = norm(hidden.tanh_() if self.is_tanh else hidden.relu_())
         return hidden
 
-    def _counts(self, observation: dict[str, Tensor], like: Tensor) -> Tensor:
-        """Which entities count, the agent itself first: [B, E], 1 or 0."""
-        counts = [like.new_ones(like.shape[0], 1)]
+    def _mask(self, observation: dict[str, Tensor], like: Tensor) -> Tensor:
+        """1 for unmasked entities, 0 for masked ones, the agent itself first: [B, E]."""
+        parts = [like.new_ones(like.shape[0], 1)]
         for name, num in self.masks:
             if name:
-                counts.append((observation[name].reshape(-1, num) != 0).to(like.dtype))
+                parts.append((observation[name].reshape(-1, num) != 0).to(like.dtype))
             else:
-                counts.append(like.new_ones(like.shape[0], num))
-        return torch.cat(counts, dim=1)
+                parts.append(like.new_ones(like.shape[0], num))
+        return torch.cat(parts, dim=1)

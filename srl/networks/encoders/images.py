@@ -1,4 +1,4 @@
-"""Images: the convolutions that make features of them."""
+"""Encoders for images: convolutions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from srl.api.spaces import Box
-from srl.networks.initialize import orthogonal_layers
-from srl.networks.spaces.images import NATURE_SIDE, Layout, layout_of
+from srl.networks.parameters import orthogonal_layers
+from srl.networks.spaces.boxes import NATURE_SIDE, Layout, layout_of
 
 HIDDEN_GAIN = math.sqrt(2.0)
 
 
 def planes(layout: Layout, observation: Tensor) -> Tensor:
-    """[B, ...] -> real numbers [B, C, H, W] in memory of the order [B, H, W, C]: convolutions on a CPU are 1.45x faster
-    on it than on the other."""
+    """[B, ...] -> real numbers [B, C, H, W], stored in the order [B, H, W, C]: on a CPU, convolutions are 1.45x faster
+    than with the order [B, C, H, W]."""
     if layout.order == "CHW":
-        # Stacking planes of bytes is the fastest way there, twice as fast as torch's own conversion.
+        # Stacking planes of bytes is the fastest conversion, twice as fast as torch's own.
         observation = torch.stack(observation.unbind(1), dim=-1)
     elif layout.order == "SHWC":
         observation = observation.permute(0, 2, 3, 1, 4).flatten(3)
@@ -30,8 +30,8 @@ def planes(layout: Layout, observation: Tensor) -> Tensor:
 
 
 class WideLinear(nn.Module):
-    """A layer with many inputs, its weights [inputs, outputs]: a few rows take half the time that they take torch's own
-    layer, whose weights lie the other way (8 rows, 3136 inputs: 0.4 instead of 0.8 ms), many rows the same."""
+    """A dense layer with many inputs and weights [inputs, outputs]. A few rows take half the time of torch.nn.Linear,
+    whose weights are [outputs, inputs] (8 rows, 3136 inputs: 0.4 instead of 0.8 ms); many rows take the same."""
 
     def __init__(self, num_inputs: int, num_outputs: int) -> None:
         super().__init__()
@@ -58,18 +58,18 @@ class NatureEncoder(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         hidden = planes(self.layout, observation)
-        # The weights carry the division: they are far fewer than the pixels.
+        # Divide the weights, which are far fewer than the pixels.
         weight = self.first.weight / self.layout.divisor
         hidden = functional.conv2d(hidden, weight, self.first.bias, stride=4).relu_()
         hidden = self.third(self.second(hidden).relu_()).relu_()
-        # Flattened as it lies in memory, pixel by pixel: no reordering of 64 x 7 x 7 activations.
+        # Flattened in memory order, pixel by pixel, which saves reordering 64 x 7 x 7 activations.
         hidden = hidden.permute(0, 2, 3, 1).flatten(1)
         features: Tensor = self.linear(hidden).relu_()
         return features
 
 
 class LeanEncoder(nn.Module):
-    """The convolutions of Mnih et al. 2013 and of A3C (16x8s4, 32x4s2, 256 features): a third of Nature's work."""
+    """The convolutions of Mnih et al. 2013 and of A3C (16x8s4, 32x4s2, 256 features): a third of the work of Nature."""
 
     def __init__(self, space: Box) -> None:
         super().__init__()
@@ -91,8 +91,8 @@ class LeanEncoder(nn.Module):
 
 
 class SmallEncoder(nn.Module):
-    """For images too small for Nature's: three 3x3 convolutions (32, 64, 64), which keep the size of the smallest and
-    halve that of others twice, 256 features."""
+    """For images too small for Nature: three 3x3 convolutions (32, 64, 64), 256 features. They keep the size of images
+    of up to 16 pixels and halve that of larger ones twice."""
 
     def __init__(self, space: Box) -> None:
         super().__init__()

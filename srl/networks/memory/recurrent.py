@@ -1,4 +1,4 @@
-"""Actor-critics with a memory: one row at a time to decide, whole sequences to learn."""
+"""Actor-critics with a memory, and sequences of rows to train them on."""
 
 from __future__ import annotations
 
@@ -8,36 +8,41 @@ import torch
 from torch import Tensor, nn
 
 from srl.base.tree import map_tree
+from srl.networks.network import Network
 
 
 class Sequence(NamedTuple):
-    """T rows of B lanes, time-major, with the memory that each lane had before the first of them."""
+    """T rows of B lanes, time-major, with the memory that each lane had before the first row."""
 
     observation: Any  # tree of [T*B, ...]
-    first: Tensor  # [T, B] bool: the memory begins anew
+    first: Tensor  # [T, B] bool: the memory is empty before this row
     state: Tensor  # [B, S]
-    rows: Tensor  # [N]: which of the T*B rows are asked for
+    rows: Tensor  # [N]: the rows, of T*B, for which outputs are wanted
 
 
 class Memory(Protocol):
+    """A recurrent layer."""
+
     num_features: int
     state_size: int
 
-    def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]: ...
+    def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """One row: features [B, F], state [B, S] -> output [B, H], state [B, S]."""
 
-    def unroll(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor: ...
+    def unroll(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
+        """Many rows: features [T, B, F], state [B, S], first [T, B] -> outputs [T, B, H]."""
 
 
-class RecurrentActorCritic(nn.Module):
-    """An encoder, a memory, and heads on what the memory puts out. Encoder and heads see all rows of a sequence at
+class RecurrentActorCritic(Network):
+    """An encoder, a memory, and heads on the output of the memory. Encoder and heads process all rows of a sequence at
     once; only the memory goes through them one by one."""
 
-    def __init__(self, encoder: nn.Module, memory: nn.Module, heads: nn.Module) -> None:
+    def __init__(self, encoder: nn.Module, memory: Memory, heads: Network) -> None:
         super().__init__()
         self.encoder = encoder
-        self.memory: Any = memory  # a Memory
+        self.memory = memory
         self.heads = heads
-        self.state_size = state_size_of(memory)
+        self.state_size = self.memory.state_size
 
     def forward(self, observation: Any, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         output, state = self.memory.step(self.encoder(observation), state)
@@ -51,20 +56,21 @@ class RecurrentActorCritic(nn.Module):
         result: tuple[Tensor, Tensor] = self.heads(outputs.flatten(0, 1).index_select(0, sequence.rows))
         return result
 
+    def value_head(self) -> tuple[Tensor, Tensor]:
+        return self.heads.value_head()
 
-def state_size_of(network: nn.Module) -> int:
-    """Numbers that a network keeps for each lane; 0 for one without memory."""
-    return int(getattr(network, "state_size", 0))
+    def detach_value(self, detached: bool) -> None:
+        self.heads.detach_value(detached)
 
 
-def forget(state: Tensor, first: Tensor) -> Tensor:
-    """The memory [B, S] before a row, empty where `first` [B] says that an episode begins."""
+def reset_state(state: Tensor, first: Tensor) -> Tensor:
+    """The memory [B, S] before a row, emptied where an episode starts (`first` [B])."""
     return state.masked_fill(first[:, None], 0.0)
 
 
 def unroll(network: nn.Module, sequence: Sequence) -> tuple[Tensor, Tensor]:
-    """Parameters [N, n] and values [N] of the rows that are asked for. A network that cannot do it by itself is called
-    row by row."""
+    """Parameters [N, n] and values [N] of the wanted rows. Other networks than `RecurrentActorCritic` are
+    called row by row."""
     if isinstance(network, RecurrentActorCritic):
         return network.unroll(sequence)
     num_rows, num_lanes = sequence.first.shape
@@ -73,7 +79,7 @@ def unroll(network: nn.Module, sequence: Sequence) -> tuple[Tensor, Tensor]:
     for t in range(num_rows):
         lanes = slice(t * num_lanes, (t + 1) * num_lanes)
         observation = map_tree(lambda tensor, lanes=lanes: tensor[lanes], sequence.observation)
-        parameters, value, state = network(observation, forget(state, sequence.first[t]))
+        parameters, value, state = network(observation, reset_state(state, sequence.first[t]))
         outputs.append((parameters, value))
     parameters, value = (torch.cat(column).index_select(0, sequence.rows) for column in zip(*outputs, strict=True))
     return parameters, value

@@ -1,1 +1,1 @@
-"""Which spaces the networks support. Needs no torch, so that the command line can ask quickly."""
+"""Spaces that the networks support. Without torch, so that a controller and the command line can ask quickly."""

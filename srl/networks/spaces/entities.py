@@ -1,5 +1,4 @@
-"""Which parts of a Dict observation are entities, scans, and for the critic only. Without torch, so that a controller
-can check them."""
+"""Parts of a Dict observation that are entities, scans, or for the critic only."""
 
 from __future__ import annotations
 
@@ -13,29 +12,29 @@ from srl.networks.options import NetworkOptions
 
 
 class Kind(NamedTuple):
-    """Entities of one kind: `num` rows of `width` numbers, and the parts that say which rows count."""
+    """Entities of one kind: `num` rows of `width` numbers, and the masks of their rows."""
 
     key: str
     seen: str
-    """For the actor; empty: all of them."""
+    """Mask for the actor; empty: all rows."""
     there: str
-    """For the critic; empty: all of them."""
+    """Mask for the critic; empty: all rows."""
     num: int
     width: int
 
 
 class Parts(NamedTuple):
-    """What one side, actor or critic, sees."""
+    """Parts that the actor or the critic sees."""
 
     own: Dict | None
-    """All that is neither an entity nor a scan nor a mask of entities."""
+    """Everything except entities, scans and masks of entities."""
     scans: dict[str, tuple[int, int]]
-    """Key -> number of directions and of numbers in each."""
+    """Key -> number of directions, and numbers per direction."""
     kinds: tuple[Kind, ...]
 
 
 def parts_of(observation: Space, options: NetworkOptions, critic: bool) -> Parts:
-    """ValueError for options that do not go with the observation."""
+    """The parts for the actor or the critic. Raises ValueError for options that do not fit the observation."""
     items = _items(observation, options)
     kinds = tuple(_kind(items, text) for text in options.entities)
     scans = {key: _scan(items, key) for key in options.scans}
@@ -50,7 +49,7 @@ def parts_of(observation: Space, options: NetworkOptions, critic: bool) -> Parts
 
 
 def check_parts(observation: Space, options: NetworkOptions) -> None:
-    """Raise ValueError for options that do not go with the observation, or with each other."""
+    """Raise ValueError for options that do not fit the observation, or each other."""
     if not (options.entities or options.scans or options.global_keys):
         return
     items = _items(observation, options)
@@ -59,14 +58,14 @@ def check_parts(observation: Space, options: NetworkOptions) -> None:
             raise ValueError(f"global_keys: the observation has no part {key!r}{nearest(key, items)}")
     actor = parts_of(observation, options, critic=False)
     if actor.own is None and not actor.scans:
-        raise ValueError("the actor must see something of its own beside entities and what is global")
+        raise ValueError("the actor must see a part that is neither entities nor global")
     knows_more = bool(options.global_keys) or any(kind.there for kind in actor.kinds)
     if knows_more and options.towers == "shared":
-        raise ValueError("a critic that sees more than the actor shares no layers with it: towers must not be `shared`")
+        raise ValueError("towers must not be `shared`: a critic that sees more than the actor shares no layers with it")
 
 
 def shared_rows(options: NetworkOptions) -> frozenset[str]:
-    """Parts whose rows are of one kind, so that each of their columns is normalized as one feature."""
+    """Parts whose rows are alike, so that each of their columns is normalized as one feature."""
     return frozenset((*options.scans, *(text.partition(":")[0] for text in options.entities)))
 
 
@@ -74,16 +73,16 @@ def _items(observation: Space, options: NetworkOptions) -> dict[str, Space]:
     if isinstance(observation, Dict):
         return dict(observation.items)
     names = [name for name in ("entities", "scans", "global_keys") if getattr(options, name)]
-    raise ValueError(f"{' and '.join(names)} name parts of a Dict observation; this one is {observation}")
+    raise ValueError(f"{' and '.join(names)} must name parts of a Dict observation; this one is {observation}")
 
 
 def _kind(items: dict[str, Space], text: str) -> Kind:
     key, seen, there = [*text.split(":"), "", ""][:3]
     if text.count(":") > 2 or not key:
-        raise ValueError(f"entities are written KEY, KEY:SEEN or KEY:SEEN:THERE; found {text!r}")
+        raise ValueError(f"entities must be KEY, KEY:SEEN or KEY:SEEN:THERE; found {text!r}")
     space = items.get(key)
     if not isinstance(space, Box) or len(space.shape) != 2:
-        found = f"it is {space}" if space is not None else f"there is none{nearest(key, items)}"
+        found = f"found {space}" if space is not None else f"there is no such part{nearest(key, items)}"
         raise ValueError(f"entities {key!r} must be a Box [number, features]; {found}")
     for mask in (seen, there):
         if mask and mask not in items:
@@ -103,6 +102,6 @@ def _count(space: Space) -> int:
 def _scan(items: dict[str, Space], key: str) -> tuple[int, int]:
     space = items.get(key)
     if not isinstance(space, Box) or len(space.shape) not in (1, 2) or space.shape[0] < 2:
-        found = f"it is {space}" if space is not None else f"there is none{nearest(key, items)}"
+        found = f"found {space}" if space is not None else f"there is no such part{nearest(key, items)}"
         raise ValueError(f"scan {key!r} must be a Box [directions] or [directions, numbers]; {found}")
     return space.shape[0], math.prod(space.shape[1:])

@@ -1,4 +1,4 @@
-"""A trained network as ONNX: what a policy's greedy `act` computes, for runtimes that know neither torch nor srl."""
+"""A trained network as ONNX: the greedy `act` of a policy, for runtimes without torch and srl."""
 
 from __future__ import annotations
 
@@ -16,40 +16,41 @@ from torch import Tensor, nn
 
 from srl.api.spaces import Box, Dict, Space, array_spec, bounds_of
 from srl.base.tree import SEPARATOR, Array, ArraySpec, from_leaves, leaves
-from srl.networks.distributions.discrete import Distribution
-from srl.networks.flat import FlatParameters
-from srl.networks.memory.recurrent import forget, state_size_of
+from srl.networks.distributions.distribution import Distribution
+from srl.networks.memory.recurrent import reset_state
+from srl.networks.network import Network
+from srl.networks.parameters import FlatParameters
 
 OBSERVATION, ACTION, VALUE = "observation", "action", "value"
 STATE, FIRST, NEXT_STATE = "state", "first", "next_state"
 ROWS = 2
-"""Of the example batch: an axis of 1 would be taken for a constant."""
+"""Rows of the example batch: the exporter takes an axis of 1 for a constant."""
 
 
 class Bounds(NamedTuple):
-    """Of a Box."""
+    """Bounds of a Box action."""
 
     low: Tensor
     high: Tensor
-    whole: torch.dtype | None
-    """What the environment counts in, where that is whole numbers."""
+    integer: torch.dtype | None
+    """Integer dtype of the environment's actions; None: real numbers."""
 
-    def kept(self, action: Tensor) -> Tensor:
-        """The numbers that the environment gets."""
-        if self.whole is None:
+    def clip(self, action: Tensor) -> Tensor:
+        """The action that the environment gets."""
+        if self.integer is None:
             return torch.clamp(action, self.low, self.high)
-        return torch.clamp(action.round(), self.low, self.high).to(self.whole)
+        return torch.clamp(action.round(), self.low, self.high).to(self.integer)
 
 
 class GreedyModule(nn.Module):
-    """Observations (one tensor for each leaf), and for a policy with a memory `state` and `first` ->
-    action, distribution parameters, value, and the new state. Normalizers and masks are part of the network, the
-    bounds of a Box are kept here, and whole numbers rounded. `unseen` are the leaves that only the critic sees: they
-    are no inputs, and without them there is no value."""
+    """Observations (one tensor for each leaf), and for a policy with a memory `state` and `first` -> action,
+    distribution parameters, value, and the new state. Normalizers and masks are part of the network. Box actions are
+    clipped to their bounds here, and integers rounded. `unseen` are the leaves that only the critic sees: they are not
+    inputs, and without them there is no value."""
 
     def __init__(
         self,
-        network: nn.Module,
+        network: Network,
         distribution: Distribution,
         paths: tuple[str, ...],
         unseen: dict[str, ArraySpec],
@@ -61,24 +62,24 @@ class GreedyModule(nn.Module):
         self._paths = paths
         self._unseen = {path: torch.from_numpy(spec.empty(1)) for path, spec in unseen.items()}
         self._bounds = bounds
-        self._remembers = state_size_of(network) > 0
+        self._has_memory = network.state_size > 0
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         found = {path: inputs[input_name(path)] for path in self._paths}
         rows = found[self._paths[0]].shape[0]
         zeros = {path: zero.expand(rows, *zero.shape[1:]) for path, zero in self._unseen.items()}
         observation = from_leaves({**found, **zeros})
-        if not self._remembers:
+        if not self._has_memory:
             parameters, value = self.network(observation)
             return self._outputs(parameters, value)
-        parameters, value, state = self.network(observation, forget(inputs[STATE], inputs[FIRST]))
+        parameters, value, state = self.network(observation, reset_state(inputs[STATE], inputs[FIRST]))
         return {**self._outputs(parameters, value), NEXT_STATE: state}
 
     def _outputs(self, parameters: Tensor, value: Tensor) -> dict[str, Tensor]:
         actions = dict(leaves(self._distribution.mode(parameters), ACTION))
-        actions |= {name: bounds.kept(actions[name]) for name, bounds in self._bounds.items()}
-        told = {**actions, "parameters": parameters}
-        return told if self._unseen else {**told, VALUE: value}
+        actions |= {name: bounds.clip(actions[name]) for name, bounds in self._bounds.items()}
+        outputs = {**actions, "parameters": parameters}
+        return outputs if self._unseen else {**outputs, VALUE: value}
 
 
 def input_name(path: str) -> str:
@@ -87,7 +88,7 @@ def input_name(path: str) -> str:
 
 
 def bounds_in(action: Space) -> dict[str, Bounds]:
-    """Name of the output -> what its numbers are kept to, of every Box with bounds in an action space."""
+    """Name of the output -> bounds, for every Box with bounds in an action space."""
     boxes = [(name, leaf) for name, leaf in leaves(_plain(action), ACTION) if isinstance(leaf, Box)]
     limits = {name: _bounds(box) for name, box in boxes}
     return {name: found for name, found in limits.items() if found.low.isfinite().any() or found.high.isfinite().any()}
@@ -105,7 +106,7 @@ def _plain(space: Space) -> Any:
 
 
 def write_onnx(
-    network: nn.Module,
+    network: Network,
     distribution: Distribution,
     observation: Space,
     action: Space,
@@ -114,10 +115,10 @@ def write_onnx(
     facts: Mapping[str, str],
     global_keys: tuple[str, ...] = (),
 ) -> tuple[list[str], list[str]]:
-    """Write the network with these parameters; `facts` go into the file, `global_keys` are parts of the observation
-    that only its critic sees. Returns the names of inputs and outputs."""
+    """Write the network with these parameters, and `facts` as metadata of the file. `global_keys` are the parts of the
+    observation that only the critic sees. Returns the names of inputs and outputs."""
     FlatParameters(network, gradients=False).load(torch.from_numpy(parameters.copy()))
-    # Parameters are views of one flat vector now; the exporter wants tensors of their own.
+    # Parameters are now views of one flat vector; the exporter needs separate tensors.
     for parameter in network.parameters():
         parameter.data = parameter.data.clone()
     shown = dict(leaves(array_spec(observation)))
@@ -125,7 +126,7 @@ def write_onnx(
     specs = {path: spec for path, spec in shown.items() if path not in unseen}
     module = GreedyModule(network.eval(), distribution, tuple(specs), unseen, bounds_in(action)).eval()
     example = {input_name(name): torch.from_numpy(spec.empty(ROWS)) for name, spec in specs.items()}
-    size = state_size_of(network)
+    size = network.state_size
     if size:
         example |= {STATE: torch.zeros(ROWS, size), FIRST: torch.ones(ROWS, dtype=torch.bool)}
     with torch.no_grad():
@@ -149,7 +150,7 @@ def write_onnx(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter speaks of its steps, and of libraries that we do not use."""
+    """Suppress the exporter's log of its steps, and of libraries that are not used."""
     loggers = [logging.getLogger("torch.onnx"), logging.getLogger("onnxscript")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

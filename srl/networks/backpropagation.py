@@ -1,7 +1,7 @@
 """Forward and backward passes: by autograd for any network, by hand for the stacked actor-critic.
 
-The gradient ends in the parameters' own `grad` tensors, which `FlatParameters` makes; without them there is no
-backward pass.
+A backward pass writes to the `grad` tensors of the parameters, which `FlatParameters` creates for trainers; policies
+have none and run forward passes only.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from srl.networks.actor_critic import EncodedActorCritic, StackedActorCritic, both_sides
-from srl.networks.masks import MaskedActorCritic
+from srl.networks.actor_critic import EncodedActorCritic, StackedActorCritic, stacked_features
 from srl.networks.memory.recurrent import Sequence, unroll
-from srl.networks.normalize import NormalizedActorCritic
+from srl.networks.wrappers import MaskedActorCritic, NormalizedActorCritic
 
 
 class Pass(Protocol):
     def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
-        """Observation tree [B, ...] -> distribution parameters [B, n] and values [B], both without history. A network
-        with memory takes a `Sequence` in its place, and gives what its rows ask for."""
+        """Observation tree [B, ...] -> distribution parameters [B, n] and values [B], both detached. A network with
+        memory takes a `Sequence` instead, and returns the outputs of its wanted rows."""
 
     def backward(self, parameters: Tensor, value: Tensor) -> None:
-        """Turn the gradients of the last `forward`'s outputs, of the same shapes, into those of the weights."""
+        """Compute the gradients of the weights from the gradients of the last outputs, which have the same shapes."""
 
 
 def build_pass(network: nn.Module, gradients: Tensor) -> Pass:
-    """`gradients` is the flat vector of which the `grad` of every parameter is a view."""
+    """The fastest pass for a network; the `grad` tensors of its parameters are views of the flat vector `gradients`."""
     if isinstance(network, NormalizedActorCritic):
         return NormalizedPass(network, build_pass(network.network, gradients))
     if isinstance(network, MaskedActorCritic):
@@ -52,8 +51,8 @@ class AutogradPass:
 
     def backward(self, parameters: Tensor, value: Tensor) -> None:
         self._gradients.zero_()
-        # One number with these derivatives: for outputs that are given their gradients, torch first imports a library
-        # of symbolic algebra, which takes half a second.
+        # A scalar with these derivatives: for outputs with explicit gradients, torch first imports a library of
+        # symbolic algebra, which takes half a second.
         number, other = map(torch.dot, _flat(self._outputs), _flat((parameters, value)))
         torch.autograd.backward(number + other)
         self._outputs = ()
@@ -64,8 +63,8 @@ def _flat(tensors: tuple[Tensor, ...]) -> list[Tensor]:
 
 
 class NormalizedPass:
-    """Another pass between the normalizers of observations and values. Values and their gradients are on the scale of
-    the rewards here, on that of the network inside."""
+    """Another pass between the normalizers of observations and values. Here, values and their gradients are on the
+    scale of the rewards; in the inner pass, on the scale of the network."""
 
     def __init__(self, network: NormalizedActorCritic, inner: Pass) -> None:
         self._observation = network.observation_normalizer
@@ -85,7 +84,7 @@ class NormalizedPass:
 
 
 class MaskedPass:
-    """Another pass, whose choices are masked. What is forbidden has no gradient: backwards there is nothing to do."""
+    """Another pass with an action mask. Masked choices have no gradient, so the backward pass is unchanged."""
 
     def __init__(self, network: MaskedActorCritic, inner: Pass) -> None:
         self._network = network
@@ -106,8 +105,8 @@ class MaskedPass:
 
 
 class StackedPass:
-    """Twice as fast as autograd for a small network: activations stay in buffers that are reused (and in the cache),
-    and the gradients of weights are written in place instead of being zeroed and added to."""
+    """Twice as fast as autograd for a small network: activations are kept in buffers that are reused and stay in the
+    cache, and the gradients of weights are written in place instead of being zeroed and added to."""
 
     def __init__(self, encoder: nn.Module, network: StackedActorCritic) -> None:
         self._encoder = encoder
@@ -119,7 +118,7 @@ class StackedPass:
         self._num_rows = 0
 
     def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
-        self._inputs = hidden = both_sides(self._encoder(observation))  # [2, B, F]
+        self._inputs = hidden = stacked_features(self._encoder(observation))  # [2, B, F]
         num_rows = hidden.shape[1]
         self._resize(num_rows)
         for layer in self._layers:
@@ -162,7 +161,7 @@ class StackedPass:
 
 
 class _Layer:
-    """A layer's tensors, fetched once: looking them up in a torch module costs as much as a small kernel."""
+    """The tensors of a layer, looked up once: a lookup in a torch module costs as much as a small kernel."""
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter) -> None:
         self.weight, self.bias = weight.data, bias.data
@@ -171,7 +170,7 @@ class _Layer:
         self.output = self.gradient = self._buffers[0]  # [2, B, size] each
 
     def resize(self, num_rows: int) -> None:
-        """Room for the outputs of so many rows, and for their gradients."""
+        """Make room for the outputs and gradients of `num_rows` rows."""
         size = num_rows * self.bias.numel()
         if self._buffers.shape[1] < size:
             self._buffers = self.weight.new_empty(2, size)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from srl.networks.memory.cells import Gru, Lstm, PairedMemory
-from srl.networks.memory.recurrent import RecurrentActorCritic, Sequence, forget, unroll
+from srl.networks.memory.gru_lstm import Gru, Lstm, PairedMemory
+from srl.networks.memory.recurrent import RecurrentActorCritic, Sequence, reset_state, unroll
 
 T, B, F, H = 7, 5, 3, 4
 
@@ -100,5 +100,5 @@ def test_a_sequence_with_resets_is_the_same_as_its_rows_one_by_one(kind: str, ro
 
 
 def test_where_an_episode_begins_the_memory_is_empty() -> None:
-    state = forget(torch.tensor([[1.0, float("nan")], [2.0, 3.0]]), torch.tensor([True, False]))
+    state = reset_state(torch.tensor([[1.0, float("nan")], [2.0, 3.0]]), torch.tensor([True, False]))
     assert state.tolist() == [[0.0, 0.0], [2.0, 3.0]]

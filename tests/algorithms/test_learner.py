@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from srl.algorithms.training.adam import FlatAdam
+from srl.algorithms.training.learner import FlatAdam
 
 
 def test_steps_are_those_of_torch() -> None:

@@ -1,7 +1,8 @@
-"""GRU and LSTM over time with resets, and their gradients by hand.
+"""GRU and LSTM with resets: one row at a time to decide, whole sequences to learn.
 
-Autograd through a loop of cells adds up the gradient of the recurrent weights once per row, which costs more than all
-the rest; here it is one product over all rows. Rows of which `keep` is 0 begin with an empty memory.
+A memory is one vector [B, S] for each lane. Over a sequence, the gradients are written by hand: autograd through a loop
+of cells adds up the gradient of the recurrent weights once per row, which costs more than everything else; here it is
+one product over all rows.
 """
 
 from __future__ import annotations
@@ -10,11 +11,118 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
+
+from srl.networks.parameters import orthogonal
+
+MEMORIES = ("gru", "lstm")
+
+
+class Gru(nn.Module):
+    """Gated recurrent unit (Cho et al. 2014). Its state is its output."""
+
+    def __init__(self, num_inputs: int, size: int) -> None:
+        super().__init__()
+        self.num_features = self.state_size = size
+        self.input_weight = _weight(3, num_inputs, size)
+        self.weight = _weight(3, size, size)
+        self.input_bias = nn.Parameter(torch.zeros(3 * size))
+        self.bias = nn.Parameter(torch.zeros(3 * size))
+
+    def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """One row: features [B, F], state [B, S] -> output [B, H], state [B, S]."""
+        gates, content = self._split(functional.linear(features, self.input_weight, self.input_bias))
+        more, candidate = self._split(functional.linear(state, self.weight, self.bias))
+        reset, update = torch.sigmoid(gates + more).chunk(2, dim=1)
+        content = torch.tanh(content + reset * candidate)
+        output = content + update * (state - content)
+        return output, output
+
+    def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(projected, [2 * self.num_features, self.num_features], dim=1)
+
+    def unroll(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
+        """Many rows: features [T, B, F], state [B, S], first [T, B] -> outputs [T, B, H]."""
+        inputs = functional.linear(features, self.input_weight, self.input_bias)
+        outputs: Tensor = gru_pass(inputs, state, _keep(first), self.weight, self.bias)
+        return outputs
+
+
+class Lstm(nn.Module):
+    """Long short-term memory (Hochreiter & Schmidhuber 1997). Its state is its output and its cell, concatenated."""
+
+    def __init__(self, num_inputs: int, size: int) -> None:
+        super().__init__()
+        self.num_features, self.state_size = size, 2 * size
+        self.input_weight = _weight(4, num_inputs, size)
+        self.weight = _weight(4, size, size)
+        bias = torch.zeros(4, size)
+        bias[1] = 1.0  # the forget gate starts open
+        self.input_bias = nn.Parameter(bias.flatten())
+        self.bias = nn.Parameter(torch.zeros(4 * size))
+
+    def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, cell = state.chunk(2, dim=1)
+        gates = functional.linear(features, self.input_weight, self.input_bias)
+        gates = gates.add_(functional.linear(hidden, self.weight, self.bias))
+        entry, forget, output, content = gates.chunk(4, dim=1)
+        cell = torch.sigmoid(forget) * cell + torch.sigmoid(entry) * torch.tanh(content)
+        hidden = torch.sigmoid(output) * torch.tanh(cell)
+        return hidden, torch.cat((hidden, cell), dim=1)
+
+    def unroll(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
+        inputs = functional.linear(features, self.input_weight, self.input_bias + self.bias)
+        outputs: Tensor = lstm_pass(inputs, state, _keep(first), self.weight)
+        return outputs
+
+
+class PairedMemory(nn.Module):
+    """Two memories, of the actor and of the critic; each sees its half of the features."""
+
+    def __init__(self, actor: Gru | Lstm, critic: Gru | Lstm) -> None:
+        super().__init__()
+        self.actor, self.critic = actor, critic
+        self.num_features = actor.num_features + critic.num_features
+        self.state_size = actor.state_size + critic.state_size
+
+    def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        outputs, states = zip(
+            *(
+                part.step(*pair)
+                for part, pair in zip((self.actor, self.critic), self._halves(features, state), strict=True)
+            ),
+            strict=True,
+        )
+        return torch.cat(outputs, dim=1), torch.cat(states, dim=1)
+
+    def unroll(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
+        pairs = zip((self.actor, self.critic), self._halves(features, state), strict=True)
+        return torch.cat([part.unroll(*pair, first) for part, pair in pairs], dim=2)
+
+    def _halves(self, features: Tensor, state: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+        return tuple(zip(features.chunk(2, dim=-1), state.chunk(2, dim=1), strict=True))
+
+
+def build_memory(kind: str, num_inputs: int, size: int) -> Gru | Lstm:
+    return Gru(num_inputs, size) if kind == "gru" else Lstm(num_inputs, size)
+
+
+def _weight(num_gates: int, num_inputs: int, size: int) -> nn.Parameter:
+    weight = torch.empty(num_gates, size, num_inputs)
+    for gate in weight:
+        orthogonal(gate, 1.0)
+    return nn.Parameter(weight.flatten(0, 1))
+
+
+def _keep(first: Tensor) -> Tensor:
+    """first [T, B] -> 1 where the memory is kept, 0 where an episode starts with an empty one, [T, B, 1]."""
+    return first.logical_not().float()[..., None]
 
 
 class GruPass(torch.autograd.Function):
-    """Cho et al. 2014, as torch.nn.GRU computes it: reset and update gates, then the new content n.
+    """A GRU over time, as torch.nn.GRU computes it: reset and update gates, then the new content n. Rows where `keep`
+    is 0 start with an empty memory.
 
     h' = n + update * (h - n),   n = tanh(inputs_n + reset * (weight_n h + bias_n))
     """
@@ -46,11 +154,11 @@ class GruPass(torch.autograd.Function):
         before, gates, candidate, content, keep, weight = ctx.saved_tensors
         size = before.shape[2]
         reset, update = gates.chunk(2, 2)
-        # What each row's gradient of the output is multiplied by, for all rows at once.
+        # Factors of each row's output gradient, for all rows at once.
         to_content = (1.0 - update) * (1.0 - content.square())
         to_update = (before - content) * update * (1.0 - update)
         to_reset = candidate * reset * (1.0 - reset)
-        inputs, projected = gates.new_empty(2, *gates.shape[:2], 3 * size)  # the second of weight h + bias
+        inputs, projected = gates.new_empty(2, *gates.shape[:2], 3 * size)  # the second: of weight h + bias
         carried = torch.zeros_like(before[0])
         rows = zip(
             *(part.unbind(0) for part in (gradient, to_content, to_update, to_reset, reset, update, keep, projected)),
@@ -83,7 +191,8 @@ class GruPass(torch.autograd.Function):
 
 
 class LstmPass(torch.autograd.Function):
-    """Hochreiter & Schmidhuber 1997 with forget gates, as torch.nn.LSTM computes it.
+    """An LSTM over time with forget gates, as torch.nn.LSTM computes it. Rows where `keep` is 0 start with an empty
+    memory.
 
     c' = forget * c + input * content,   h' = output * tanh(c')
     """
@@ -91,7 +200,7 @@ class LstmPass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, state: Tensor, keep: Tensor, weight: Tensor) -> Tensor:
         """Input projections [T, B, 4H], state [B, 2H] (h, c), keep [T, B, 1], weight [4H, H] -> outputs [T, B, H].
-        Unlike torch's, the content comes last: the three sigmoids are one call."""
+        Unlike in torch, the content comes last, so that the three sigmoids are one call."""
         num_rows, num_lanes, size = inputs.shape[0], state.shape[0], state.shape[1] // 2
         before, cells, squashed, outputs = inputs.new_empty(4, num_rows, num_lanes, size).unbind(0)
         gates = inputs.new_empty(num_rows, num_lanes, 4 * size)  # input, forget, output, content
@@ -118,7 +227,7 @@ class LstmPass(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, Tensor]:
         before, cells, gates, squashed, keep, weight = ctx.saved_tensors
         entry, forget, output, content = gates.chunk(4, 2)
-        # What the gradients of c' and h' are multiplied by, for all rows at once.
+        # Factors of the gradients of c' and h', for all rows at once.
         to_cell = output * (1.0 - squashed.square())
         to_entry = content * entry * (1.0 - entry)
         to_forget = cells * forget * (1.0 - forget)

@@ -7,9 +7,9 @@ import torch
 
 from srl.api.spaces import Box, Dict, Discrete
 from srl.networks.actor_critic import EncodedActorCritic, StackedActorCritic
-from srl.networks.encoders.encoders import build_encoder
-from srl.networks.flat import FlatParameters
-from srl.networks.passes import AutogradPass, StackedPass, build_pass
+from srl.networks.backpropagation import AutogradPass, StackedPass, build_pass
+from srl.networks.encoders.build import build_encoder
+from srl.networks.parameters import FlatParameters
 
 
 def make(hidden: tuple[int, ...], activation: str, num_free: int) -> tuple[EncodedActorCritic, FlatParameters]:

@@ -1,4 +1,4 @@
-"""A Gaussian squashed by tanh into the bounds of a Box, with the density of what comes out."""
+"""A Gaussian squashed by tanh into the bounds of a Box, with the density of the squashed action."""
 
 from __future__ import annotations
 
@@ -10,32 +10,31 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from srl.networks.distributions.discrete import Evaluation
-from srl.networks.distributions.frame import Frame
+from srl.networks.distributions.action_scaling import ActionScaling
+from srl.networks.distributions.distribution import Evaluation
 from srl.networks.distributions.gaussian import DiagonalGaussian
 
 LIMIT = 1.0 - 1e-6
-"""Actions nearer to their bounds than this are taken to be here: float32 cannot tell how near."""
+"""Largest distance of a unit action from 0: closer to the bounds, float32 cannot resolve the distance to them."""
 NODES, WEIGHTS = (array.tolist() for array in np.polynomial.hermite_e.hermegauss(20))
 WEIGHTS = [weight / math.sqrt(2.0 * math.pi) for weight in WEIGHTS]
 
 
 @dataclass(frozen=True)
 class SquashedGaussian:
-    """tanh(u) with u Gaussian, in units of the `frame`; the parameters are those of u. The action is kept as the
-    environment gets it.
+    """tanh(u) with u Gaussian, in the units of `scaling`; the parameters are those of u. Actions are stored as the
+    environment gets them.
 
         log p(a) = log p(u) - sum log(1 - tanh(u)^2) - sum log half
 
-    The entropy has no closed form: the mean of log(1 - tanh(u)^2) is taken by Gauss-Hermite quadrature, and so is its
-    gradient.
+    The entropy has no closed form: Gauss-Hermite quadrature computes the mean of log(1 - tanh(u)^2), and its gradient.
     """
 
-    frame: Frame
+    scaling: ActionScaling
     shape: tuple[int, ...]
     free_std: bool = True
     initial_std: float = 1.0
-    """Of u."""
+    """Standard deviation of u before training."""
 
     @property
     def _base(self) -> DiagonalGaussian:
@@ -63,20 +62,20 @@ class SquashedGaussian:
         return parameters
 
     def _squash(self, raw: Tensor) -> Tensor:
-        return self.frame.to_native(raw.tanh()).reshape(-1, *self.shape)
+        return self.scaling.to_native(raw.tanh()).reshape(-1, *self.shape)
 
     def _raw(self, action: Tensor) -> Tensor:
-        """The Gaussian number [B, d] behind an action."""
-        return torch.atanh(self.frame.to_unit(action.reshape(-1, self.action_size)).clamp_(-LIMIT, LIMIT))
+        """The Gaussian number u [B, d] of an action."""
+        return torch.atanh(self.scaling.to_unit(action.reshape(-1, self.action_size)).clamp_(-LIMIT, LIMIT))
 
     def _correction(self, raw: Tensor) -> Tensor:
-        return log_slope(raw).sum(1).add_(self.frame.log_volume)
+        return log_slope(raw).sum(1).add_(self.scaling.log_volume)
 
     def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
         return self._squash(self._base.sample(parameters, generator))
 
     def mode(self, parameters: Tensor) -> Tensor:
-        """Where the Gaussian is densest."""
+        """The action where the Gaussian has its maximum."""
         return self._squash(self._base.mode(parameters))
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
@@ -88,7 +87,7 @@ class SquashedGaussian:
         base = self._base.evaluate(parameters, raw)
         mean, log_std = self._base.split(parameters)
         std = log_std.exp()
-        entropy = base.entropy.add_(self.frame.log_volume)
+        entropy = base.entropy.add_(self.scaling.log_volume)
         for node, weight in zip(NODES, WEIGHTS, strict=True):
             entropy.add_(log_slope(torch.add(mean, std, alpha=node)).sum(0), alpha=weight)
         log_prob = base.log_prob - self._correction(raw)
@@ -109,5 +108,5 @@ class SquashedGaussian:
 
 
 def log_slope(raw: Tensor) -> Tensor:
-    """log(1 - tanh(u)^2), also where that is too small for a float."""
+    """log(1 - tanh(u)^2), also where 1 - tanh(u)^2 underflows."""
     return (math.log(2.0) - raw - functional.softplus(-2.0 * raw)).mul_(2.0)

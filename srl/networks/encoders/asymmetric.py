@@ -1,4 +1,4 @@
-"""Actor and critic that see different things, side by side."""
+"""Encoders for an actor and a critic with different observations, or with separate layers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import torch
 from torch import Tensor, nn
 
 from srl.api.spaces import Dict, Space
-from srl.networks.encoders.encoders import Encoder, build_encoder
+from srl.networks.encoders.build import Encoder, build_encoder
 from srl.networks.encoders.entities import EntityEncoder
 from srl.networks.options import NetworkOptions
 
 
 def without(observation: Space, keys: tuple[str, ...]) -> Space:
-    """A Dict observation without some of its parts."""
+    """The observation without these parts of a Dict."""
     if not keys or not isinstance(observation, Dict):
         return observation
     return Dict({name: item for name, item in observation.items.items() if name not in keys})
 
 
-class PairedTrunk(nn.Module):
-    """Two trunks; their features side by side."""
+class PairedEncoder(nn.Module):
+    """One encoder for the actor and one for the critic; their features are concatenated."""
 
     def __init__(self, actor: Encoder | EntityEncoder, critic: Encoder | EntityEncoder) -> None:
         super().__init__()
@@ -32,8 +32,9 @@ class PairedTrunk(nn.Module):
         return torch.cat((self.actor(observation), self.critic(observation)), dim=1)
 
 
-class SidedEncoder(nn.Module):
-    """For a stacked actor-critic: features [2, B, F], the actor's first. What only the critic sees is zero there."""
+class AsymmetricEncoder(nn.Module):
+    """Encoder of a stacked actor-critic: features [2, B, F], the actor's first. Features that only the critic sees are
+    zero for the actor."""
 
     def __init__(self, observation: Space, options: NetworkOptions) -> None:
         super().__init__()

@@ -1,0 +1,76 @@
+"""Scaling of Box actions: networks use units in which the bounds are -1 and 1, environments their own numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from srl.api.spaces import Box, bounds_of
+from srl.base.tree import Array
+from srl.networks.spaces.boxes import WIDEST
+
+
+@dataclass(frozen=True)
+class ActionScaling:
+    """native = center + half * unit for each element, in C order."""
+
+    center: tuple[float, ...]
+    half: tuple[float, ...]
+
+    @property
+    def is_identity(self) -> bool:
+        return not any(self.center) and set(self.half) == {1.0}
+
+    @cached_property
+    def log_volume(self) -> float:
+        """Log-density in units minus log-density in native numbers."""
+        return sum(map(math.log, self.half))
+
+    def to_native(self, unit: Tensor) -> Tensor:
+        """[B, d] -> [B, d]"""
+        center, half = self._tensors(unit)
+        return torch.addcmul(center, half, unit)
+
+    def to_unit(self, native: Tensor) -> Tensor:
+        """[B, d] -> [B, d]"""
+        center, half = self._tensors(native)
+        return (native - center).div_(half)
+
+    def _tensors(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        # The tensors that an exporter traces must not be cached.
+        return (_make_tensors if torch.compiler.is_compiling() else _cached_tensors)(self, like.dtype, like.device)
+
+
+def _make_tensors(scaling: ActionScaling, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    center, half = (torch.tensor(numbers, dtype=dtype, device=device) for numbers in (scaling.center, scaling.half))
+    return center, half
+
+
+@lru_cache(maxsize=64)
+def _cached_tensors(scaling: ActionScaling, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cached, because making them from Python numbers takes as long as a draw, and an accelerator would have to
+    wait."""
+    with torch.inference_mode(False):  # a policy may be the first caller, and a trainer uses the same tensors
+        return _make_tensors(scaling, dtype, device)
+
+
+def finite_scaling(box: Box) -> ActionScaling:
+    """The scaling of a Box whose bounds are all finite."""
+    return _between(*bounds_of(box))
+
+
+def scaling_of(box: Box) -> ActionScaling | None:
+    """The scaling of any Box. Elements without two practical bounds are not scaled. None if no element is."""
+    low, high = bounds_of(box)
+    bounded = (low < high) & (low > -WIDEST) & (high < WIDEST)
+    scaling = _between(np.where(bounded, low, -1.0), np.where(bounded, high, 1.0))
+    return None if scaling.is_identity else scaling
+
+
+def _between(low: Array, high: Array) -> ActionScaling:
+    return ActionScaling(tuple(((low + high) / 2.0).ravel().tolist()), tuple(((high - low) / 2.0).ravel().tolist()))

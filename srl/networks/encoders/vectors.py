@@ -1,0 +1,53 @@
+"""Encoders for vectors: numbers and choices."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from srl.api.spaces import Box
+from srl.networks.spaces.boxes import divisors_of
+
+
+class FlattenEncoder(nn.Module):
+    """Real numbers as they are, also those that a normalizer made from integers; integers as fractions of their
+    bounds."""
+
+    divisor: Tensor | float
+
+    def __init__(self, space: Box) -> None:
+        super().__init__()
+        self.num_features = math.prod(space.shape)
+        divisors = divisors_of(space)
+        if (divisors == divisors[0]).all():
+            self.divisor = float(divisors[0])
+        else:
+            self.register_buffer("divisor", torch.from_numpy(divisors).float(), persistent=False)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        flat = observation.reshape(observation.shape[0], self.num_features)
+        if flat.dtype == torch.float32:
+            return flat
+        flat = flat.float()
+        return flat if isinstance(self.divisor, float) and self.divisor == 1.0 else flat / self.divisor
+
+
+class OneHotEncoder(nn.Module):
+    """One-hot vectors of one or several choices, concatenated."""
+
+    def __init__(self, nvec: tuple[int, ...]) -> None:
+        super().__init__()
+        self.nvec = nvec
+        self.num_features = sum(nvec)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        rows = observation.shape[0]
+        columns = torch.split(observation.reshape(rows, len(self.nvec)).long(), 1, dim=1)
+        # Not `one_hot`, which reads the extremes back, so that an accelerator would have to wait.
+        hot = [
+            torch.zeros(rows, n, device=column.device).scatter_(1, column, 1.0)
+            for column, n in zip(columns, self.nvec, strict=True)
+        ]
+        return torch.cat(hot, dim=1)

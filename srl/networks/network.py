@@ -1,0 +1,55 @@
+"""The base class of networks: what algorithms ask of a network beyond `forward`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class Network(nn.Module):
+    """An actor-critic: observation tree [B, ...] -> (distribution parameters [B, n], value [B]).
+
+    A network with a memory sets `state_size`, and takes and returns a state: (observation, state [B, S]) ->
+    (parameters, value, state). Any other torch.nn.Module with these inputs and outputs serves as a network without
+    memory. Single algorithms need the methods below.
+    """
+
+    state_size: int = 0
+    """Size S of each lane's memory; 0: none."""
+
+    def value_head(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the layer that outputs the value; PopArt rescales it. Default: raise ValueError."""
+        raise ValueError(
+            f"normalize_return 'popart' rescales the layer that outputs the value, and {self._title()} has no method "
+            "`value_head` that returns its weight and bias (see docs/howto/policy.md); or use 'running' instead"
+        )
+
+    def detach_value(self, detached: bool) -> None:
+        """Keep the value's gradient out of the layers that the critic shares with the actor, or let it in again, as PPG
+        does between its phases. Default: raise ValueError."""
+        raise ValueError(
+            f"ppg keeps the value's gradient out of the actor's layers between its phases, and {self._title()} has no "
+            "method `detach_value(detached)` (see docs/howto/policy.md)"
+        )
+
+    def _title(self) -> str:
+        return type(self).__name__
+
+
+class PlainNetwork(Network):
+    """A torch module that is not a `Network`: it has no memory."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, observation: Any) -> Any:
+        return self.module(observation)
+
+    def _title(self) -> str:
+        return type(self.module).__name__
+
+
+def as_network(module: nn.Module) -> Network:
+    return module if isinstance(module, Network) else PlainNetwork(module)

@@ -1,0 +1,67 @@
+"""Parameters of a network: how they are initialized, and all of them as views of one flat vector."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class Layer(Protocol):
+    @property
+    def weight(self) -> Tensor: ...
+
+    @property
+    def bias(self) -> Tensor | None: ...
+
+
+def orthogonal(weight: Tensor, gain: float) -> None:
+    """Orthogonal rows or columns times `gain`, drawn from torch's global generator as torch's own layers are."""
+    with torch.no_grad():
+        nn.init.orthogonal_(weight, gain)
+
+
+def orthogonal_layers(gain: float, *layers: Layer) -> None:
+    """Orthogonal weights times `gain`, and biases of zero."""
+    for layer in layers:
+        orthogonal(layer.weight, gain)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+
+
+class FlatParameters:
+    """All parameters of a network, and all gradients, as views of one flat buffer each: publishing is one copy, an
+    optimizer step one call, and the norm of the gradient one reduction.
+
+    `values` are float32 [P]; from now on the network's own tensors are views of them. Parameters that no gradient moves
+    (the statistics of a normalizer) come last: `trainable` are the ones before them, and `gradients` belong to these.
+    """
+
+    def __init__(self, network: nn.Module, *, gradients: bool) -> None:
+        named = dict(network.named_parameters())
+        unsupported = [name for name, tensor in named.items() if tensor.dtype != torch.float32]
+        unsupported += sorted(set(network.state_dict()) - set(dict(network.named_parameters(remove_duplicate=False))))
+        if unsupported or not named:
+            raise ValueError(
+                f"a network must have float32 parameters and no persistent buffers; found {unsupported or 'none'}. "
+                "Only parameters are sent to policies: make constants non-persistent, and use LayerNorm, not BatchNorm"
+            )
+        tensors = sorted(named.values(), key=lambda tensor: not tensor.requires_grad)
+        self.values = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        self.trainable = self.values[: sum(tensor.numel() for tensor in tensors if tensor.requires_grad)]
+        self.gradients = torch.zeros_like(self.trainable) if gradients else self.values.new_zeros(0)
+        offset = 0
+        for tensor in tensors:
+            end = offset + tensor.numel()
+            tensor.data = self.values[offset:end].view_as(tensor)
+            if gradients and tensor.requires_grad:
+                tensor.grad = self.gradients[offset:end].view_as(tensor)
+            elif not gradients:
+                tensor.requires_grad_(False)
+            offset = end
+
+    def load(self, values: Tensor) -> None:
+        if values.shape != self.values.shape:
+            raise ValueError(f"expected {list(self.values.shape)} parameters, found {list(values.shape)}")
+        self.values.copy_(values)

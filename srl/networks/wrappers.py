@@ -1,0 +1,128 @@
+"""Wrappers of actor-critics: normalization of observations and values, and action masks.
+
+The statistics of a normalizer are parameters that no gradient moves. They are part of the flat parameter vector, so
+that they are published, saved and exported with the policy, and a network never runs on a scale that it was not trained
+on. Only trainers change them (`srl.algorithms.training.normalizers`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from srl.api.spaces import Box, Dict, Space
+from srl.base.tree import joined, leaves
+from srl.networks.distributions.distribution import Distribution
+from srl.networks.network import Network
+from srl.networks.spaces.boxes import is_normalized
+
+
+def normalized_leaves(
+    space: Space, path: str = "", shared: Collection[str] = (), integers: bool = True
+) -> dict[str, int]:
+    """Path and size of each normalized part of an observation, in sorted order. The rows of a `shared` part have the
+    same statistics, so its size is the size of one row. `integers`: normalize integers, too."""
+    if isinstance(space, Dict):
+        parts = [
+            normalized_leaves(space.items[name], joined(path, name), shared, integers) for name in sorted(space.items)
+        ]
+        return {name: size for part in parts for name, size in part.items()}
+    if not (isinstance(space, Box) and is_normalized(space, integers)):
+        return {}
+    return {path: math.prod(space.shape[1:] if path in shared else space.shape)}
+
+
+class ObservationNormalizer(nn.Module):
+    """(observation - mean) * scale, clipped, for every part in `normalized_leaves`; other parts are unchanged."""
+
+    def __init__(self, space: Space, clip: float = 10.0, shared: Collection[str] = (), integers: bool = True) -> None:
+        super().__init__()
+        self.clip = clip
+        self.sizes = normalized_leaves(space, shared=shared, integers=integers)
+        size = sum(self.sizes.values())
+        self.mean = nn.Parameter(torch.zeros(size), requires_grad=False)
+        self.scale = nn.Parameter(torch.ones(size), requires_grad=False)
+        ends = torch.tensor([0, *self.sizes.values()]).cumsum(0).tolist()
+        self._slices = {path: slice(ends[i], ends[i + 1]) for i, path in enumerate(self.sizes)}
+
+    def forward(self, observation: Any) -> Any:
+        return self._normalize(observation, "")
+
+    def _normalize(self, observation: Any, path: str) -> Any:
+        if isinstance(observation, Mapping):
+            return {name: self._normalize(part, joined(path, name)) for name, part in observation.items()}
+        part = self._slices.get(path)
+        if part is None:
+            return observation
+        flat = observation.reshape(-1, part.stop - part.start)
+        scaled = (flat - self.mean[part]).mul_(self.scale[part]).clamp_(-self.clip, self.clip)
+        return scaled.float().reshape(observation.shape)
+
+
+class ValueNormalizer(nn.Module):
+    """Turns a network's value v into mean + scale * v."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(1), requires_grad=False)
+        self.scale = nn.Parameter(torch.ones(1), requires_grad=False)
+
+    def forward(self, value: Tensor) -> Tensor:
+        return torch.addcmul(self.mean, value, self.scale)
+
+
+class Wrapper(Network):
+    """A network around another one, with the same memory and heads."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+        self.state_size = network.state_size
+
+    def value_head(self) -> tuple[Tensor, Tensor]:
+        return self.network.value_head()
+
+    def detach_value(self, detached: bool) -> None:
+        self.network.detach_value(detached)
+
+
+class NormalizedActorCritic(Wrapper):
+    """Any actor-critic between normalizers, of which either may be missing. A memory passes through."""
+
+    def __init__(
+        self, network: Network, observation: ObservationNormalizer | None, value: ValueNormalizer | None
+    ) -> None:
+        super().__init__(network)
+        self.observation_normalizer = observation
+        self.value_normalizer = value
+
+    def forward(self, observation: Any, *memory: Tensor) -> tuple[Tensor, ...]:
+        if self.observation_normalizer is not None:
+            observation = self.observation_normalizer(observation)
+        parameters, value, *rest = self.network(observation, *memory)
+        return parameters, value if self.value_normalizer is None else self.value_normalizer(value), *rest
+
+
+class MaskedActorCritic(Wrapper):
+    """Any actor-critic with an action mask: choices that the environment forbids get no probability. The mask is not
+    shown to the network."""
+
+    def __init__(self, network: Network, key: str, distribution: Distribution) -> None:
+        super().__init__(network)
+        self.key = key
+        self.distribution = distribution
+
+    def forward(self, observation: Any, *state: Tensor) -> tuple[Tensor, ...]:
+        rest, allowed = self.split(observation)
+        parameters, *others = self.network(rest, *state)
+        return self.distribution.mask(parameters, allowed), *others
+
+    def split(self, observation: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor]:
+        """The network's observation, and which choices are allowed: [B, choices] bool."""
+        rest = {name: part for name, part in observation.items() if name != self.key}
+        parts = [leaf.reshape(leaf.shape[0], -1) != 0 for _, leaf in leaves(observation[self.key])]
+        return rest, parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
