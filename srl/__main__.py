@@ -16,7 +16,7 @@ def main() -> int:
 
     words = sys.argv[1:]
     if forks_workers(words):
-        zygote_launch.begin_early()
+        zygote_launch.start_early()
     from srl.cli import main as cli
 
     return cli.main(words)

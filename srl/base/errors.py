@@ -52,13 +52,17 @@ def in_one_line(report: str) -> str:
     return " ".join([first, *(lines[-1:] if len(lines) > 1 else [])]).strip()[:300]
 
 
+def end_of_log(log: Path, limit: int = 4000) -> str:
+    """Return the last characters of a log file; empty if it cannot be read."""
+    try:
+        return log.read_text(errors="replace").strip()[-limit:]
+    except OSError:
+        return ""
+
+
 def last_log_line(log: Path) -> str:
     """Return the last line that an ended process wrote to its log file."""
-    try:
-        text = log.read_text(errors="replace")
-    except OSError:
-        text = ""
-    return last_line(text, "its log is empty")
+    return last_line(end_of_log(log), "its log is empty")
 
 
 def debugging() -> bool:

@@ -1,4 +1,4 @@
-"""Zygotes that are begun before the run is known."""
+"""Zygotes that are started before the run is known."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from srl.schedulers.local.zygote_launch import ZygoteHandle
 
 @pytest.fixture
 def early() -> Iterator[ZygoteHandle]:
-    zygote_launch.begin_early()
-    (newborn,) = zygote_launch._early
-    yield newborn
-    zygote_launch._early.clear()
-    newborn.channel.close()
-    newborn.process.wait(60)
+    zygote_launch.start_early()
+    (handle,) = zygote_launch._started_early
+    yield handle
+    zygote_launch._started_early.clear()
+    handle.channel.close()
+    handle.process.wait(60)
 
 
-def test_the_early_one_is_taken_once(early: ZygoteHandle) -> None:
-    zygote_launch.begin_early()
-    assert zygote_launch.zygote() is early
-    another = zygote_launch.zygote()
+def test_a_zygote_that_was_started_early_is_used_once(early: ZygoteHandle) -> None:
+    zygote_launch.start_early()
+    assert zygote_launch.take_zygote() is early
+    another = zygote_launch.take_zygote()
     another.channel.close()
     assert another.process.pid != early.process.pid
     another.process.wait(60)
 
 
-def test_one_that_died_is_replaced(early: ZygoteHandle) -> None:
+def test_an_early_zygote_that_died_is_replaced(early: ZygoteHandle) -> None:
     early.process.kill()
     early.process.wait(60)
-    another = zygote_launch.zygote()
+    another = zygote_launch.take_zygote()
     assert another.process.pid != early.process.pid
     another.channel.close()
     another.process.wait(60)
 
 
-def test_nobody_is_left_when_there_is_no_run(early: ZygoteHandle) -> None:
+def test_an_early_zygote_ends_if_there_is_no_run(early: ZygoteHandle) -> None:
     early.channel.close()
     assert early.process.wait(60) in (0, 1)
 
 
-def test_it_knows_the_threads_that_workers_may_have(early: ZygoteHandle) -> None:
+def test_a_zygote_has_its_own_session_and_limits_the_threads_of_workers(early: ZygoteHandle) -> None:
     child = psutil.Process(early.process.pid)
-    wait_for(lambda: "srl.schedulers.local.zygote" in child.cmdline(), "a program")
+    wait_for(lambda: "srl.schedulers.local.zygote" in child.cmdline(), "the program of the zygote")
     assert child.environ()["OMP_NUM_THREADS"] == "1"
-    assert os.getsid(child.pid) == child.pid  # not in the terminal's session
+    assert os.getsid(child.pid) == child.pid  # Ctrl-C in a terminal does not reach it
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,5 @@ def test_it_knows_the_threads_that_workers_may_have(early: ZygoteHandle) -> None
         ("", False),
     ],
 )
-def test_which_commands_need_one(words: str, expected: bool) -> None:
+def test_commands_whose_workers_are_forked_here_start_a_zygote(words: str, expected: bool) -> None:
     assert forks_workers(words.split()) is expected

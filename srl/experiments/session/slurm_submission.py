@@ -12,6 +12,7 @@ import msgspec
 
 from srl.api.experiment import Experiment
 from srl.api.status import RunStatus
+from srl.base.errors import end_of_log
 from srl.controller.control_socket import (
     ADDRESS,
     CLUSTER,
@@ -151,16 +152,9 @@ def _outcome(run: RunDirectory, message: str, status: RunStatus) -> Outcome:
     try:
         end = msgspec.json.decode(path.read_bytes(), type=End)
     except FileNotFoundError:
-        words = _end_of(run.logs / LOG)
+        words = end_of_log(run.logs / LOG) or "(it is empty)"
         raise RunFailed(f"{message}, before the run ended. The end of its log {run.logs / LOG}:\n{words}") from None
     return Outcome(end.state, end.reason, run.read_status() or status, run.path)
-
-
-def _end_of(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()[-2000:]
-    except OSError:
-        return "(it does not exist)"
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The memory of a run on one host, held by its supervisor so that it outlives any worker."""
+"""The shared memory of a run on one host. Its supervisor holds it, so it outlives any worker."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from srl.base.snapshot import Snapshot
 from srl.parameters.host import HostParameterStore
 
 MAX_WORKERS = 1024
+"""Workers of one host."""
 
 
 @dataclass
 class RunMemory:
-    board: MeterTable
+    meters: MeterTable
     parameters: dict[str, HostParameterStore]
+    """Policy -> its versions."""
     commits: dict[str, Snapshot]
+    """Policy -> the state that its trainer committed last."""
     bell: int = -1
-    """An eventfd that rings when a trainer of this host publishes; -1 where nobody listens."""
+    """Eventfd that a trainer of this host signals when it publishes; -1 if nothing waits for it."""
 
     @classmethod
     def create(cls, policies: Sequence[str], *, with_bell: bool = False) -> RunMemory:
@@ -33,8 +36,8 @@ class RunMemory:
         )
 
     def descriptors(self) -> dict[str, int]:
-        """What a process must inherit to see the same memory."""
-        found = {"board": self.board.memory.fd}
+        """Return the descriptors that another process needs to map the same memory."""
+        found = {"meters": self.meters.memory.fd}
         if self.bell >= 0:
             found["bell"] = self.bell
         for policy in self.commits:
@@ -44,19 +47,19 @@ class RunMemory:
 
     @classmethod
     def inherit(cls, descriptors: dict[str, int]) -> RunMemory:
-        """The same memory in a process that inherited its descriptors."""
+        """Map the same memory in a process that has these descriptors."""
         bell = descriptors.get("bell", -1)
         named = {name: Memory.from_fd(fd) for name, fd in descriptors.items() if name != "bell"}
         policies = [name.removeprefix("commits/") for name in named if name.startswith("commits/")]
         return cls(
-            MeterTable(named["board"]),
+            MeterTable(named["meters"]),
             {policy: HostParameterStore(named[f"parameters/{policy}"], bell) for policy in policies},
             {policy: Snapshot(named[f"commits/{policy}"]) for policy in policies},
             bell,
         )
 
     def close(self) -> None:
-        self.board.memory.close()
+        self.meters.memory.close()
         for store in self.parameters.values():
             store.memory.close()
         for snapshot in self.commits.values():

@@ -1,4 +1,4 @@
-"""Directories for the sockets of live runs and agents, and what becomes of those of the dead."""
+"""Directories for the sockets of runs and agents, and the removal of those that dead processes left."""
 
 from __future__ import annotations
 
@@ -11,29 +11,26 @@ SUPERVISOR = "supervisor"
 
 
 def runtime_root() -> Path:
-    """Where the sockets of this user's runs lie. Short, because the kernel allows 107 bytes for a socket's path."""
+    """Return the directory for the sockets of this user's runs. It is short, because the kernel allows 107 bytes for
+    the path of a socket."""
     base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     return Path(base) / f"srl-{os.getuid()}"
 
 
 def make_runtime(run: str) -> Path:
-    """A directory of its own for a run; those of dead runs are swept away."""
+    """Make a directory for a run, and remove those of dead runs."""
     root = runtime_root()
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     if root.stat().st_uid != os.getuid():
         raise PermissionError(f"{root} belongs to another user; set XDG_RUNTIME_DIR to a directory of your own")
     sweep(root)
     runtime = Path(tempfile.mkdtemp(prefix=f"{run[:24]}.", dir=root))
-    (runtime / SUPERVISOR).write_text(_marker(os.getpid()))
+    # Process ids are only valid within their namespace, and several may share /tmp.
+    (runtime / SUPERVISOR).write_text(f"{os.getpid()} {_pid_namespace()}")
     return runtime
 
 
-def _marker(pid: int) -> str:
-    """A process and the namespace in which its number means something: /tmp may be shared by several."""
-    return f"{pid} {_namespace()}"
-
-
-def _namespace() -> str:
+def _pid_namespace() -> str:
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -41,11 +38,11 @@ def _namespace() -> str:
 
 
 def sweep(root: Path) -> None:
-    """Remove what runs left whose supervisor was killed."""
+    """Remove the directories of runs whose supervisor was killed."""
     for directory in root.iterdir():
         try:
             pid, _, namespace = (directory / SUPERVISOR).read_text().partition(" ")
-            if namespace == _namespace() and not Path(f"/proc/{int(pid)}").exists():
+            if namespace == _pid_namespace() and not Path(f"/proc/{int(pid)}").exists():
                 shutil.rmtree(directory, ignore_errors=True)
         except (OSError, ValueError):
-            continue  # just being made
+            continue  # it is just being made

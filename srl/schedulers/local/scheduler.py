@@ -1,4 +1,4 @@
-"""The process scheduler: one machine, a process for each worker, all gone when the supervisor is."""
+"""The scheduler of one machine: a process for each worker, all of which end with the supervisor."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from srl.api.scheduler import Died, Event, Scheduler, Usage, WorkerMessage
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Place, WorkerConfig
 from srl.base.config import to_data
+from srl.base.errors import end_of_log
 from srl.base.meter import Meter
 from srl.schedulers.local import zygote_launch
-from srl.schedulers.local.control import control_channel
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.usage import UsageMeters
-from srl.schedulers.local.zygote import CANNOT_FORK, Exited, Forked, Hello, Launch, Network
+from srl.schedulers.local.zygote import CANNOT_FORK, Exited, Forked, ForkRequest, Network, RunSetup, control_channel
 from srl.schedulers.local.zygote_launch import MESSAGE_BYTES
 from srl.workers.process import LEFT, PREEMPTED
 
 HINTS = {
-    "SIGKILL": " (by hand, or by the kernel for want of memory)",
-    "SIGBUS": " (no room for shared memory: use fewer --lanes or a shorter --horizon)",
+    "SIGKILL": " (by a user, or by the kernel because memory ran out)",
+    "SIGBUS": " (shared memory is full: use fewer --lanes or a shorter --horizon)",
 }
 
 
@@ -43,6 +43,7 @@ HINTS = {
 class _Child:
     place: Place
     page: int
+    """Page of its gauges in the memory of the run."""
     control: Channel
     log: Path
     pid: int = 0
@@ -50,7 +51,8 @@ class _Child:
 
 
 class ProcessScheduler(Scheduler):
-    """Workers are forks of a zygote, which lives as long as its socket to us does: that is, as long as we do."""
+    """Workers are forks of a zygote, which ends when its socket to this process is closed, so at the latest when this
+    process ends."""
 
     def __init__(
         self,
@@ -75,14 +77,14 @@ class ProcessScheduler(Scheduler):
         self._events: deque[Event] = deque()
         self._poller = select.poll()
         self._runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._begin()
+        self._start_zygote()
 
-    def _begin(self) -> None:
-        self._zygote, self._channel = zygote_launch.zygote()
+    def _start_zygote(self) -> None:
+        self._zygote, self._channel = zygote_launch.take_zygote()
         memory = self._memory.descriptors()
-        hello = Hello(self._run, str(self._runtime), self._network, list(memory), self._preload, self._path)
-        with _open_log(self._logs / "zygote.log") as log, contextlib.suppress(ConnectionError):  # poll sees its end
-            data = msgspec.msgpack.encode(hello)
+        setup = RunSetup(self._run, str(self._runtime), self._network, list(memory), self._preload, self._path)
+        with _open_log(self._logs / "zygote.log") as log, contextlib.suppress(ConnectionError):  # poll detects this
+            data = msgspec.msgpack.encode(setup)
             socket.send_fds(self._channel, [data], [log.fileno(), *memory.values()])
         self._poller.register(self._channel, select.POLLIN)
 
@@ -90,52 +92,52 @@ class ProcessScheduler(Scheduler):
         self.launch(place, to_data(config), resources.niceness, seed)
 
     def launch(self, place: Place, config: Any, niceness: int, seed: int) -> None:
-        """The same with a config that is plain data already."""
+        """Start a worker whose config is plain data already."""
         page = self._pages.setdefault((place.group, place.index), len(self._pages))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._memory.board.meter(page).reset()
+        self._memory.meters.meter(page).reset()
         log = self._logs / f"{place.group}-{place.index}.log"
-        launch = Launch(place.group, place.index, place.incarnation, page, seed, niceness, config)
+        request = ForkRequest(place.group, place.index, place.incarnation, page, seed, niceness, config)
         control = control_channel(ours, place.name)
         self._children[page] = _Child(place, page, control, log)
         self._poller.register(control.fileno(), select.POLLIN)
         with theirs, _open_log(log) as stream:
-            self._order(msgspec.msgpack.encode(launch), [theirs.fileno(), stream.fileno()])
+            self._request(msgspec.msgpack.encode(request), [theirs.fileno(), stream.fileno()])
 
-    def _order(self, data: bytes, descriptors: list[int]) -> None:
-        """To the zygote. It may be waiting for us to hear what it did with earlier orders, before it takes this one."""
+    def _request(self, data: bytes, descriptors: list[int]) -> None:
+        """Send a request to the zygote. It may be blocked until this process has read its answers to earlier ones."""
         channel = self._channel
         both = select.poll()
         both.register(channel, select.POLLIN | select.POLLOUT)
-        while self._channel is channel:  # if not, it died, and whom we wanted is buried with all others
+        while self._channel is channel:  # otherwise it died, and the death of all workers was reported
             try:
                 socket.send_fds(channel, [data], descriptors, socket.MSG_DONTWAIT)
                 return
             except BlockingIOError:
-                self._hear_zygote()
+                self._receive_from_zygote()
                 both.poll(1000.0)
             except ConnectionError:
-                self._lost_zygote()
+                self._zygote_died()
 
     def watch(self, fd: int) -> None:
-        """Let `poll` also end when this can be read."""
+        """Let `poll` return when this descriptor becomes readable."""
         self._poller.register(fd, select.POLLIN)
 
     def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
-        """Cores of one machine are shared, however many workers there are; only their gauges need a place."""
+        """Workers share the cores of the machine, so only the pages of their gauges are limited."""
         total = len(self._children) + len(wanted)
-        if total > self._memory.board.num_pages:
-            raise ValueError(f"a host has at most {self._memory.board.num_pages} workers; {total} were asked for")
+        if total > self._memory.meters.num_pages:
+            raise ValueError(f"a host runs at most {self._memory.meters.num_pages} workers, but {total} were requested")
 
     def send(self, places: Sequence[Place], message: ToWorker) -> None:
         for place in places:
             child = self._child(place)
             if child is not None:
-                with contextlib.suppress(ChannelClosed):  # its death is reported by the zygote
+                with contextlib.suppress(ChannelClosed):  # the zygote reports its death
                     child.control.send(message)
 
     def places(self) -> list[Place]:
-        """Everybody who lives or begins to."""
+        """Return the workers that are alive or starting."""
         return [child.place for child in self._children.values()]
 
     def kill(self, place: Place) -> None:
@@ -161,14 +163,14 @@ class ProcessScheduler(Scheduler):
         descriptors = {fd for fd, _ in ready}
         for child in list(self._children.values()):
             if child.control.fileno() in descriptors:
-                self._hear(child)
+                self._receive(child)
         if self._channel.fileno() in descriptors:
-            self._hear_zygote()
+            self._receive_from_zygote()
         events = list(self._events)
         self._events.clear()
         return events
 
-    def _hear(self, child: _Child) -> None:
+    def _receive(self, child: _Child) -> None:
         try:
             while (received := child.control.receive()) is not None:
                 self._events.append(WorkerMessage(child.place, received[0]))  # type: ignore[arg-type]
@@ -176,7 +178,7 @@ class ProcessScheduler(Scheduler):
             self._poller.unregister(child.control.fileno())
             child.control.close()
 
-    def _hear_zygote(self) -> None:
+    def _receive_from_zygote(self) -> None:
         while True:
             try:
                 data = self._channel.recv(MESSAGE_BYTES, socket.MSG_DONTWAIT)
@@ -185,7 +187,7 @@ class ProcessScheduler(Scheduler):
             except ConnectionError:
                 data = b""
             if not data:
-                self._lost_zygote()
+                self._zygote_died()
                 return
             message = msgspec.msgpack.decode(data, type=Forked | Exited)
             child = self._children.get(message.page)
@@ -197,11 +199,11 @@ class ProcessScheduler(Scheduler):
                     self.kill(child.place)
             elif child.pid == message.pid:
                 status = message.status
-                self._bury(child, _reason(status), clean=status == LEFT, blameless=status == PREEMPTED)
+                self._remove(child, _describe(status), clean=status == LEFT, blameless=status == PREEMPTED)
 
-    def _bury(self, child: _Child, reason: str, clean: bool, blameless: bool = False) -> None:
+    def _remove(self, child: _Child, reason: str, clean: bool, blameless: bool = False) -> None:
         if child.control.fileno() >= 0:
-            self._hear(child)  # its last words
+            self._receive(child)  # messages from before its death
         if child.control.fileno() >= 0:
             self._poller.unregister(child.control.fileno())
             child.control.close()
@@ -209,20 +211,20 @@ class ProcessScheduler(Scheduler):
         self._usage.forget(child.place.name)
         self._events.append(Died(child.place, reason, clean, blameless))
 
-    def _lost_zygote(self) -> None:
-        """Its death took all workers along (the kernel sees to it): begin again with a new one."""
+    def _zygote_died(self) -> None:
+        """All workers died with the zygote (the kernel kills them); start a new zygote."""
         self._poller.unregister(self._channel)
         self._channel.close()
-        reason = f"the zygote, from which workers are forked, {_reason(self._zygote.wait())}"
+        reason = f"the zygote, from which workers are forked, {_describe(self._zygote.wait())}"
         if self._zygote.returncode > 0:
-            reason += f"; the end of its log:\n{_tail(self._logs / 'zygote.log')}"
+            reason += f"; the end of its log:\n{end_of_log(self._logs / 'zygote.log')}"
         for child in list(self._children.values()):
             _kill_group(child.pid)
-            self._bury(child, reason, clean=False)
-        self._begin()
+            self._remove(child, reason, clean=False)
+        self._start_zygote()
 
     def meter(self, place: Place) -> Meter:
-        return self._memory.board.meter(self._pages[(place.group, place.index)])
+        return self._memory.meters.meter(self._pages[(place.group, place.index)])
 
     def pid(self, place: Place) -> int:
         child = self._child(place)
@@ -235,11 +237,11 @@ class ProcessScheduler(Scheduler):
         return self._memory.parameters
 
     def dump(self, place: Place) -> str:
-        """The stacks of a stuck worker, which its fault handler writes into its log."""
+        """Return the stack traces that the fault handler of a worker writes to its log."""
         child = self._child(place)
         if child is None or not child.pid:
             return ""
-        with contextlib.suppress(OSError):  # it may die, and the log may lie on a disk that is full
+        with contextlib.suppress(OSError):  # it may die, and the disk of the log may be full
             before = child.log.stat().st_size
             os.kill(child.pid, signal.SIGUSR1)
             deadline = time.monotonic() + 1.0
@@ -255,7 +257,7 @@ class ProcessScheduler(Scheduler):
             return
         self._poller.unregister(self._channel)
         self._channel.close()
-        _kill_group(self._zygote.pid)  # the kernel ends what is left of its workers
+        _kill_group(self._zygote.pid)  # the kernel kills its workers
         for child in self._children.values():
             _kill_group(child.pid)
             child.control.close()
@@ -264,33 +266,26 @@ class ProcessScheduler(Scheduler):
 
 
 def _kill_group(leader: int) -> None:
-    """End a process and what it started."""
+    """Kill a process and those that it started."""
     if leader:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(leader, signal.SIGKILL)
 
 
 def _open_log(path: Path) -> BinaryIO:
-    """A full disk costs the log, not the worker."""
+    """Open a log. If that fails, the worker runs without one."""
     try:
         return path.open("ab")
     except OSError:
         return open(os.devnull, "ab")
 
 
-def _tail(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")[-4000:].strip()
-    except OSError:
-        return "(not readable)"
-
-
-def _reason(status: int) -> str:
+def _describe(status: int) -> str:
     if status < 0:
         name = signal.Signals(-status).name
         return f"was killed by {name}{HINTS.get(name, '')}"
     if status == PREEMPTED:
         return "was asked to leave (SIGTERM)"
     if status == CANNOT_FORK:
-        return "could not be forked: there is no memory, or no more processes are allowed (`ulimit -u`)"
+        return "could not be forked: memory ran out, or the limit on processes is reached (`ulimit -u`)"
     return f"exited with code {status}"

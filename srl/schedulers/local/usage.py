@@ -1,4 +1,4 @@
-"""What the processes of this host take."""
+"""Resources that the processes of this host use."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ import psutil
 from srl.api.scheduler import Usage
 
 STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-
-
 FRESH_SECONDS = 0.2
 
 
 class UsageMeters:
-    """CPU percentages are over the time since the same worker was last measured, some tenths of a second at least."""
+    """Measures workers. A CPU percentage covers the time since the same worker was last measured, which is at least
+    FRESH_SECONDS; until then the last measurement is returned."""
 
     def __init__(self, host: str = "") -> None:
         self._host = host
         self._processes: dict[str, psutil.Process] = {}
-        self._measured: dict[str, tuple[float, int, Usage]] = {}  # when, which process
+        self._measured: dict[str, tuple[float, int, Usage]] = {}  # time, pid, usage
 
     def measure(self, worker: str, pid: int) -> Usage:
         if not pid:
             return Usage(self._host)
-        measured, whose, usage = self._measured.get(worker, (0.0, 0, None))
-        if usage is not None and whose == pid and time.monotonic() - measured < FRESH_SECONDS:
+        measured, known_pid, usage = self._measured.get(worker, (0.0, 0, None))
+        if usage is not None and known_pid == pid and time.monotonic() - measured < FRESH_SECONDS:
             return usage
         usage = self._measure(worker, pid)
         self._measured[worker] = (time.monotonic(), pid, usage)

@@ -1,4 +1,4 @@
-"""The zygote: a process that imported torch once, and forks a worker in milliseconds whenever one is needed."""
+"""The zygote: a process that has imported torch, and forks a worker in milliseconds whenever one is needed."""
 
 from __future__ import annotations
 
@@ -13,56 +13,64 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import msgspec
 
-from srl.api.control import Register
+from srl.api.control import FromWorker, Register, ToWorker
+from srl.api.transport import Channel, Transport
 from srl.api.worker import Place, WorkerConfig
 from srl.base.config import from_data
 from srl.base.process import signal_on_parent_death
+from srl.base.wire import Codec
 from srl.names.table import NameView
-from srl.schedulers.local.control import control_channel
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.zygote_launch import MESSAGE_BYTES
+from srl.transports.endpoints import Refusals
+from srl.transports.host import HostTransport
+from srl.transports.host_channel import HostChannel
 from srl.workers.context import WorkerContext
 from srl.workers.process import WorkerHost, limit_threads
 
 MAX_DESCRIPTORS = 250
-"""Linux passes no more with one message."""
+"""Limit of Linux for the descriptors of one message."""
 CANNOT_FORK = 71
-"""Stands for the exit code of a worker that never was."""
+"""Stands for the exit code of a worker that could not be forked."""
+TCP = "srl.transports.tcp"
+"""Imported only where workers communicate with other hosts: its cryptography takes as long as a worker's start."""
+ControlMessages: Any = Union[FromWorker, ToWorker]
 
 
 class Network(msgspec.Struct, frozen=True):
-    """How workers reach those of other hosts."""
+    """Settings for connections to workers on other hosts."""
 
     secret: bytes
     bind: str = "127.0.0.1"
     host: str = ""
-    """This host's name in the run; empty where it is the only one."""
+    """Name of this host in the run; empty if it is the only one."""
     encrypt: bool = False
 
 
-class Hello(msgspec.Struct):
-    """What the supervisor tells its zygote first. Its log and the run's memory come as descriptors with it."""
+class RunSetup(msgspec.Struct):
+    """First message of the supervisor. The zygote's log and the memory of the run are attached as descriptors."""
 
     run: str
     runtime: str
     network: Network
     memory: list[str]
-    """What the descriptors behind the log's are."""
+    """Names of the descriptors that follow that of the log."""
     preload: list[str]
     path: list[str]
 
 
-class Launch(msgspec.Struct):
-    """Fork a worker. Its control socket and its log come as descriptors with the message."""
+class ForkRequest(msgspec.Struct):
+    """Request to fork a worker. Its control socket and its log are attached as descriptors."""
 
     group: str
     index: int
     incarnation: int
     page: int
+    """Page of its gauges in the memory of the run."""
     seed: int
     niceness: int
     config: Any
@@ -79,22 +87,29 @@ class Exited(msgspec.Struct, tag=True):
     status: int
 
 
+def control_channel(sock: socket.socket, peer: str) -> Channel:
+    """Return one end of the control connection between a worker and its supervisor."""
+    sock.setblocking(False)
+    return HostChannel(sock, Codec(ControlMessages), peer, Refusals())
+
+
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
-    infancy = _Infancy(channel)
-    gc.disable()  # What is imported stays: looking for garbage in it takes a tenth of the time.
+    startup = _Startup(channel)
+    gc.disable()  # imported modules stay: searching them for garbage takes a tenth of the time
     for module in sys.argv[2:]:
         importlib.import_module(module)
-    hello, memory = infancy.hear()
-    sys.path[:0] = [entry for entry in hello.path if entry not in sys.path]
-    for module in hello.preload:
+    setup, memory = startup.receive_setup()
+    sys.path[:0] = [entry for entry in setup.path if entry not in sys.path]
+    for module in (*setup.preload, *([TCP] if setup.network.host else [])):
         importlib.import_module(module)
     gc.enable()
-    Zygote(channel, hello, memory).run()
+    Zygote(channel, setup, memory).run()
 
 
-class _Infancy:
-    """Until we serve, that is while we import, only a signal tells that the supervisor is gone."""
+class _Startup:
+    """The time before the zygote serves requests. While it imports, only a signal informs it that the supervisor
+    died."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -103,51 +118,51 @@ class _Infancy:
         self._poller = select.poll()
         self._poller.register(channel, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, self._leave_if_alone)
+        signal.signal(signal.SIGTERM, self._exit_if_orphaned)
         signal_on_parent_death(signal.SIGTERM)
-        self._leave_if_alone()  # it may have gone before the kernel knew of our wish
+        self._exit_if_orphaned()  # the supervisor may have died before the signal was requested
 
-    def hear(self, flags: int = 0) -> tuple[Hello, dict[str, int]]:
-        """Wait to be told what the run is; its memory as descriptors."""
+    def receive_setup(self, flags: int = 0) -> tuple[RunSetup, dict[str, int]]:
+        """Wait for the setup of the run, and return it with the descriptors of its memory."""
         try:
             data, (log, *memory), _, _ = socket.recv_fds(self._channel, MESSAGE_BYTES, MAX_DESCRIPTORS, flags)
         except (ConnectionError, ValueError):
             os._exit(0)  # there will be no run
-        hello = msgspec.msgpack.decode(data, type=Hello)
-        self._runtime = hello.runtime
+        setup = msgspec.msgpack.decode(data, type=RunSetup)
+        self._runtime = setup.runtime
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        return hello, dict(zip(hello.memory, memory, strict=True))
+        return setup, dict(zip(setup.memory, memory, strict=True))
 
-    def _leave_if_alone(self, *_: object) -> None:
+    def _exit_if_orphaned(self, *_: object) -> None:
         if not self._poller.poll(0) and os.getppid() == self._parent:  # the other end is open
             return
         if self._runtime is None:
-            self.hear(socket.MSG_DONTWAIT)
+            self.receive_setup(socket.MSG_DONTWAIT)
         shutil.rmtree(str(self._runtime), ignore_errors=True)
         os._exit(1)
 
 
 class Zygote:
-    def __init__(self, channel: socket.socket, hello: Hello, memory: dict[str, int]) -> None:
+    def __init__(self, channel: socket.socket, setup: RunSetup, memory: dict[str, int]) -> None:
         self._channel = channel
-        self._hello = hello
+        self._setup = setup
         self._memory = memory  # name -> descriptor
         self._pid = os.getpid()
         self._pages: dict[int, int] = {}  # pid -> page
 
     def run(self) -> None:
-        """Serve until the supervisor is gone; then take everything along."""
+        """Serve requests until the supervisor is gone; then end all workers."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the supervisor decides; its death is our end
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the supervisor decides, and the zygote ends with it
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         poller = select.poll()
         poller.register(self._channel, select.POLLIN)
         poller.register(wake_read, select.POLLIN)
-        gc.freeze()  # forked workers share these pages: keep the collector from touching them
+        gc.freeze()  # workers share these pages: keep the garbage collector from writing to them
         alive = True
         while alive:
             for fd, _ in poller.poll():
@@ -157,8 +172,7 @@ class Zygote:
                 else:
                     alive = self._serve()
         self._end()
-        # To take torch down in good order would cost tenths of a second, in which we still seem to be there.
-        os._exit(0)
+        os._exit(0)  # a regular exit takes tenths of a second because of torch
 
     def _serve(self) -> bool:
         try:
@@ -167,41 +181,40 @@ class Zygote:
             return False
         if not data:
             return False
-        launch = msgspec.msgpack.decode(data, type=Launch)
+        request = msgspec.msgpack.decode(data, type=ForkRequest)
         control, log = descriptors
         try:
             pid = os.fork()
         except OSError as error:
-            print(f"cannot fork {launch.group}/{launch.index}: {error}", flush=True)
-            os.close(control)
-            os.close(log)
-            self._tell(Exited(launch.page, 0, CANNOT_FORK))
-            return True
+            print(f"cannot fork {request.group}/{request.index}: {error}", flush=True)
+            self._send(Exited(request.page, 0, CANNOT_FORK))
+            pid = -1
         if pid == 0:
-            os.setpgid(0, 0)  # what a worker starts is in its group, and ends with it
+            os.setpgid(0, 0)  # processes that a worker starts are in its group, and end with it
             code = 1
             try:
-                self._become(launch, control, log)
-                code = run_worker(launch, self._hello, self._memory, control)
+                self._become_worker(request, log)
+                code = run_worker(request, self._setup, self._memory, control)
             except BaseException:
                 sys.excepthook(*sys.exc_info())
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
-        with contextlib.suppress(OSError):  # whoever comes first, we or the child
-            os.setpgid(pid, pid)
         os.close(control)
         os.close(log)
-        self._pages[pid] = launch.page
-        self._tell(Forked(launch.page, pid))
+        if pid > 0:
+            with contextlib.suppress(OSError):  # parent and child both try, because either may be first
+                os.setpgid(pid, pid)
+            self._pages[pid] = request.page
+            self._send(Forked(request.page, pid))
         return True
 
-    def _become(self, launch: Launch, control: int, log: int) -> None:
-        """Turn a fresh copy of the zygote into a worker that dies with it."""
+    def _become_worker(self, request: ForkRequest, log: int) -> None:
+        """Turn a new copy of the zygote into a worker that dies with it."""
         signal_on_parent_death(signal.SIGKILL)
         if os.getppid() != self._pid:
-            os._exit(1)  # the zygote died before the kernel knew of our wish
+            os._exit(1)  # the zygote died before the signal was requested
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -209,10 +222,10 @@ class Zygote:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        os.nice(launch.niceness)
+        os.nice(request.niceness)
         faulthandler.enable()
         faulthandler.register(signal.SIGUSR1, all_threads=True)
-        sys.argv = [f"srl-worker {launch.group}/{launch.index}"]
+        sys.argv = [f"srl-worker {request.group}/{request.index}"]
 
     def _reap(self) -> None:
         while True:
@@ -227,46 +240,50 @@ class Zygote:
             pid, status = os.waitpid(dead.si_pid, 0)
             page = self._pages.pop(pid, None)
             if page is not None:
-                self._tell(Exited(page, pid, os.waitstatus_to_exitcode(status)))
+                self._send(Exited(page, pid, os.waitstatus_to_exitcode(status)))
 
-    def _tell(self, message: Forked | Exited) -> None:
-        with contextlib.suppress(ConnectionError):  # the supervisor is gone: the next poll ends us
+    def _send(self, message: Forked | Exited) -> None:
+        with contextlib.suppress(ConnectionError):  # the supervisor is gone: the next poll ends the zygote
             self._channel.send(msgspec.msgpack.encode(message))
 
     def _end(self) -> None:
         for pid in self._pages:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        shutil.rmtree(self._hello.runtime, ignore_errors=True)
+        shutil.rmtree(self._setup.runtime, ignore_errors=True)
 
 
-def run_worker(launch: Launch, hello: Hello, descriptors: dict[str, int], control_fd: int) -> int:
-    """The life of a worker process."""
-    from srl.transports.host import HostTransport
-    from srl.transports.tcp import TcpTransport
-
+def run_worker(request: ForkRequest, setup: RunSetup, descriptors: dict[str, int], control_fd: int) -> int:
+    """Run a worker in this process until it ends, and return the exit code."""
     limit_threads()
-    network = hello.network
+    network = setup.network
     memory = RunMemory.inherit(descriptors)
     control = control_channel(socket.socket(fileno=control_fd), "controller")
     names = NameView(lambda name, address: control.send(Register(name, address)))
+
+    def tcp() -> Transport:
+        transport: Transport = importlib.import_module(TCP).TcpTransport(
+            network.secret, setup.run, network.bind, encrypt=network.encrypt
+        )
+        return transport
+
     context = WorkerContext(
-        place=Place(launch.group, launch.index, launch.incarnation),
-        seed=launch.seed,
-        meter=memory.board.meter(launch.page),
+        place=Place(request.group, request.index, request.incarnation),
+        seed=request.seed,
+        meter=memory.meters.meter(request.page),
         names=names,
-        local=HostTransport(Path(hello.runtime)),
+        local=HostTransport(Path(setup.runtime)),
         stores=dict(memory.parameters),
         committed=memory.commits,
         send=control.send,
         threads=True,
-        runtime=Path(hello.runtime),
-        tcp=lambda: TcpTransport(network.secret, hello.run, network.bind, encrypt=network.encrypt),
+        runtime=Path(setup.runtime),
+        tcp=tcp,
         host=network.host,
         bind=network.bind,
     )
     context.bells.watch(control)
-    config: WorkerConfig = from_data(launch.config)
+    config: WorkerConfig = from_data(request.config)
     return WorkerHost(config, context, control, names).run()
 
 
