@@ -1,4 +1,4 @@
-"""Recovery from lost hosts: when their workers move, how many start at once, and who is told about those that wait.
+"""Recovery from lost hosts: when their workers move, how many start at once, and when waiting workers are reported.
 Decisions only; the scheduler acts on them."""
 
 from __future__ import annotations
