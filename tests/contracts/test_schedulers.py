@@ -1,9 +1,9 @@
-"""The contract of schedulers: the same experiment, wherever it runs."""
+"""The contract of schedulers: workers behave the same wherever they run."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srl.api.control import Done, Failure, Names, Notice, Ready, Register, Stop
+from srl.api.control import Done, Failure, Names, Notice, Ready, Register, Stop, ToWorker
 from srl.api.experiment import Resources
-from srl.api.scheduler import Died, Event, Scheduler, WorkerMessage
+from srl.api.scheduler import Died, Event, Scheduler, TakeoverRecord, Usage, WorkerMessage
 from srl.api.transport import Message
 from srl.api.worker import FINISHED, IDLE, WORKED, Context, Place, PollResult, WorkerConfig
-from srl.base.meter import Counter
+from srl.base.meter import Counter, Meter
+from srl.base.state import NotResumable
 from srl.experiments.session.train import train
 from srl.schedulers.engines.manual import ManualEngine
 from srl.schedulers.hosts.fleet import AgentSettings
@@ -31,25 +32,25 @@ from srl.transports.tcp import TcpTransport
 from srl.workers.errors import RunBroken
 
 
-class Hello(Message, frozen=True):
+class Ping(Message, frozen=True):
     number: int
 
 
 @dataclass(frozen=True)
-class ActConfig(WorkerConfig):
-    """Does as its name says."""
+class ScriptedConfig(WorkerConfig):
+    """A worker whose behavior is named by `what`."""
 
     what: str
 
-    def build(self, context: Context) -> Act:
-        return Act(self.what, context)
+    def build(self, context: Context) -> Scripted:
+        return Scripted(self.what, context)
 
 
-class Act:
+class Scripted:
     def __init__(self, what: str, context: Context) -> None:
         self._what = what
         self._context = context
-        self._listener = context.listen("here", Hello) if what == "listen" else None
+        self._listener = context.listen("here", Ping) if what == "listen" else None
         if what == "refuse":
             raise ValueError("this cannot be built")
 
@@ -57,12 +58,12 @@ class Act:
         self._context.meter.add(Counter.PROGRESS)
         match self._what:
             case "finish":
-                self._context.report(Done("all of it"))
+                self._context.report(Done("everything"))
                 return FINISHED
             case "raise":
-                raise RuntimeError("by accident")
+                raise RuntimeError("an accident")
             case "break":
-                raise RunBroken("for ever")
+                raise RunBroken("forever")
             case "names":
                 if found := self._context.names.lookup("here"):
                     self._context.report(Notice(" ".join(found)))
@@ -79,8 +80,8 @@ class Act:
             self._listener.close()
 
 
-class Theatre:
-    """A scheduler and all that it said."""
+class Harness:
+    """A scheduler and its events so far."""
 
     def __init__(self, scheduler: Scheduler, memory: RunMemory) -> None:
         self.scheduler = scheduler
@@ -89,7 +90,7 @@ class Theatre:
 
     def start(self, what: str, group: str = "actors", incarnation: int = 0, seed: int = 7) -> Place:
         place = Place(group, 0, incarnation)
-        self.scheduler.start(place, ActConfig(what), Resources(), seed)
+        self.scheduler.start(place, ScriptedConfig(what), Resources(), seed)
         return place
 
     def wait(self, condition: Callable[[Event], bool]) -> Event:
@@ -99,7 +100,7 @@ class Theatre:
         event: Event = until(found, lambda: self.events.extend(self.scheduler.poll(0.05)))
         return event
 
-    def said(self, place: Place, kind: type[Any]) -> Any:
+    def message(self, place: Place, kind: type[Any]) -> Any:
         event = self.wait(lambda e: isinstance(e, WorkerMessage) and e.place == place and isinstance(e.message, kind))
         assert isinstance(event, WorkerMessage)
         return event.message
@@ -111,7 +112,7 @@ class Theatre:
 
 
 @pytest.fixture(params=["inline", "processes", "hosts"])
-def theatre(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Theatre]:
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
     memory = RunMemory.create(["policy"])
     scheduler: Scheduler
     if request.param == "inline":
@@ -128,7 +129,7 @@ def theatre(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Theatre]
         (tmp_path / "logs").mkdir()
         here = str(Path(__file__).parent)
         scheduler = ProcessScheduler("test", memory, tmp_path / "r", tmp_path / "logs", path=[here])
-    made = Theatre(scheduler, memory)
+    made = Harness(scheduler, memory)
     yield made
     scheduler.close()
     scheduler.close()  # idempotent
@@ -136,68 +137,113 @@ def theatre(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Theatre]
     made.__dict__.clear()
 
 
-def test_it_keeps_the_protocol(theatre: Theatre) -> None:
-    assert isinstance(theatre.scheduler, Scheduler)
+class MinimalScheduler(Scheduler):
+    """Implements only the abstract methods."""
+
+    def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None: ...
+
+    def send(self, places: Sequence[Place], message: ToWorker) -> None: ...
+
+    def kill(self, place: Place) -> None: ...
+
+    def poll(self, timeout: float) -> list[Event]:
+        return []
+
+    def meter(self, place: Place) -> Meter:
+        return Meter.unshared()
+
+    def close(self) -> None: ...
 
 
-def test_a_worker_is_ready_works_and_leaves_when_told(theatre: Theatre) -> None:
-    place = theatre.start("idle")
-    assert theatre.said(place, Ready) == Ready()
-    meter = theatre.scheduler.meter(place)
-    until(lambda: meter.get(Counter.PROGRESS) > 3, lambda: theatre.scheduler.poll(0.01))
-    theatre.scheduler.send([place], Stop())
-    assert theatre.died(place).clean
+def test_a_minimal_scheduler_has_defaults_for_everything_else() -> None:
+    scheduler, place, record = MinimalScheduler(), Place("actors", 0, 0), TakeoverRecord("127.0.0.1:1", [])
+    scheduler.check_room([("actors/0", Resources(cpu=1000))])
+    assert (scheduler.pid(place), scheduler.usage(place), scheduler.dump(place)) == (0, Usage(), "")
+    assert not scheduler.inline
+    assert scheduler.parameters() == {}
+    with pytest.raises(ValueError, match="without their own process"):
+        scheduler.signal(place, 9)
+    for attempt in (scheduler.state, lambda: scheduler.restore({})):
+        with pytest.raises(NotResumable, match="MinimalScheduler does not"):
+            attempt()
+    assert scheduler.takeover_record() is None
+    scheduler.takeover_recorded(record)
+    with pytest.raises(ConnectionError, match="do not outlive"):
+        scheduler.find_orphans([], 0.0)
+    with pytest.raises(ValueError, match="cannot adopt actors/0"):
+        scheduler.adopt(place, ScriptedConfig("idle"), Resources(), 0)
+    scheduler.finish_adoption(0.0)
 
 
-def test_a_worker_that_has_finished_says_so_and_leaves(theatre: Theatre) -> None:
-    place = theatre.start("finish")
-    assert theatre.said(place, Done).reason == "all of it"
-    assert theatre.died(place).clean
+def test_only_inline_workers_are_saved_with_everything_in_progress(harness: Harness) -> None:
+    place = harness.start("idle")
+    harness.message(place, Ready)
+    if harness.scheduler.inline:
+        assert harness.scheduler.state() == {}  # an idle worker has none
+    else:
+        with pytest.raises(NotResumable):
+            harness.scheduler.state()
+    assert harness.scheduler.takeover_record() is None  # workers end with this scheduler
+
+
+def test_a_worker_is_ready_works_and_ends_when_it_is_stopped(harness: Harness) -> None:
+    place = harness.start("idle")
+    assert harness.message(place, Ready) == Ready()
+    meter = harness.scheduler.meter(place)
+    until(lambda: meter.get(Counter.PROGRESS) > 3, lambda: harness.scheduler.poll(0.01))
+    harness.scheduler.send([place], Stop())
+    assert harness.died(place).clean
+
+
+def test_a_worker_that_has_finished_reports_it_and_ends(harness: Harness) -> None:
+    place = harness.start("finish")
+    assert harness.message(place, Done).reason == "everything"
+    assert harness.died(place).clean
 
 
 @pytest.mark.parametrize(("what", "fatal"), [("raise", False), ("break", True)])
-def test_a_worker_that_fails_says_why_and_dies(theatre: Theatre, what: str, fatal: bool) -> None:
-    place = theatre.start(what)
-    failure = theatre.said(place, Failure)
+def test_a_worker_that_fails_reports_the_reason_and_dies(harness: Harness, what: str, fatal: bool) -> None:
+    place = harness.start(what)
+    failure = harness.message(place, Failure)
     assert failure.fatal is fatal
-    assert {"raise": "by accident", "break": "for ever"}[what] in failure.text
-    assert not theatre.died(place).clean
+    assert {"raise": "an accident", "break": "forever"}[what] in failure.text
+    assert not harness.died(place).clean
 
 
-def test_what_cannot_be_built_is_fatal(theatre: Theatre) -> None:
-    failure = theatre.said(theatre.start("refuse"), Failure)
+def test_a_worker_that_cannot_be_built_is_a_fatal_failure(harness: Harness) -> None:
+    failure = harness.message(harness.start("refuse"), Failure)
     assert failure.fatal
     assert "this cannot be built" in failure.text
 
 
-def test_a_killed_worker_is_reported_and_its_place_can_be_taken(theatre: Theatre) -> None:
-    place = theatre.start("idle")
-    theatre.said(place, Ready)
-    theatre.scheduler.kill(place)
-    assert not theatre.died(place).clean
-    heir = theatre.start("finish", incarnation=1)
-    assert theatre.died(heir).clean
-    theatre.scheduler.kill(place)  # long gone: nothing happens
-    theatre.scheduler.send([place], Stop())
+def test_a_killed_worker_is_reported_and_can_be_replaced(harness: Harness) -> None:
+    place = harness.start("idle")
+    harness.message(place, Ready)
+    harness.scheduler.kill(place)
+    assert not harness.died(place).clean
+    replacement = harness.start("finish", incarnation=1)
+    assert harness.died(replacement).clean
+    harness.scheduler.kill(place)  # it is gone already: nothing happens
+    harness.scheduler.send([place], Stop())
 
 
-def test_endpoints_are_registered_and_names_delivered(theatre: Theatre) -> None:
-    listening = theatre.start("listen", "trainers")
-    register = theatre.said(listening, Register)
+def test_endpoints_are_registered_and_names_delivered(harness: Harness) -> None:
+    listening = harness.start("listen", "trainers")
+    register = harness.message(listening, Register)
     assert register.name == "here"
-    asking = theatre.start("names")
-    theatre.said(asking, Ready)
-    theatre.scheduler.send([asking], Names({register.name: register.address}))
-    assert theatre.said(asking, Notice).text == "here"
+    asking = harness.start("names")
+    harness.message(asking, Ready)
+    harness.scheduler.send([asking], Names({register.name: register.address}))
+    assert harness.message(asking, Notice).text == "here"
 
 
-def test_parameters_and_seeds_are_shared_through_the_memory_of_the_run(theatre: Theatre) -> None:
-    if isinstance(theatre.scheduler, HostsScheduler):
-        pytest.skip("each host has its own memory; what trainers commit reaches the others, see test_hosts")
-    place = theatre.start("publish", seed=42)
-    store = theatre.memory.parameters["policy"]
-    theatre.said(place, Ready)
-    until(lambda: store.version == 0, lambda: theatre.scheduler.poll(0.01))
+def test_parameters_and_seeds_are_shared_through_the_memory_of_the_run(harness: Harness) -> None:
+    if isinstance(harness.scheduler, HostsScheduler):
+        pytest.skip("each host has its own memory; tests/system/test_hosts.py covers how versions reach the others")
+    place = harness.start("publish", seed=42)
+    store = harness.memory.parameters["policy"]
+    harness.message(place, Ready)
+    until(lambda: store.version == 0, lambda: harness.scheduler.poll(0.01))
     pulled = store.pull()
     assert pulled is not None
     assert pulled[1].tolist() == [42.0] * 3
@@ -238,17 +284,17 @@ def test_inline_runs_repeat_with_lag_a_ring_and_policy_workers_too(tmp_path: Pat
     assert_equal_bits(trained(tmp_path, "one", **options), trained(tmp_path, "two", **options))
 
 
-def test_one_synchronous_actor_in_a_process_of_its_own_gives_the_same_bits(
+def test_one_synchronous_actor_in_its_own_process_gives_the_same_bits(
     inline_run: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
-    asynchronous = trained(tmp_path, "processes", scheduler="processes", max_lag=0, ring=1, seed=3)
-    assert_equal_bits(asynchronous, inline_run)
+    in_processes = trained(tmp_path, "processes", scheduler="processes", max_lag=0, ring=1, seed=3)
+    assert_equal_bits(in_processes, inline_run)
 
 
 @pytest.mark.parametrize(
     "algorithm", ["impala", pytest.param("ppg", marks=pytest.mark.slow), pytest.param("a2c", marks=pytest.mark.slow)]
 )
-def test_so_do_other_algorithms_with_their_normalizers(algorithm: str, tmp_path: Path) -> None:
+def test_other_algorithms_with_normalizers_give_the_same_bits_in_processes(algorithm: str, tmp_path: Path) -> None:
     normalized = {"normalize_observation": True, "normalize_return": "popart"}
     options = {"algo": algorithm, algorithm: normalized, "max_lag": 0, "ring": 1, "seed": 3}
     runs = [trained(tmp_path, kind, scheduler=kind, **options) for kind in ("inline", "processes")]
