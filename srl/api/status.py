@@ -80,6 +80,8 @@ class PolicyStatus(msgspec.Struct, frozen=True):
     return_mean: float | None = None
     """Mean over its last 100 episodes."""
     length_mean: float | None = None
+    facts: dict[str, float] = {}
+    """Facts that environments report about the episodes of its agents, means over about the last 100."""
     return_curve: list[float] = []
     """Mean returns at evenly spaced times since the start of the run, at most 200."""
     evaluation: EvaluationStatus | None = None
@@ -131,7 +133,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     """Mean over the last 100 episodes of all policies; `policies` has the mean of each."""
     length_mean: float | None = None
     facts: dict[str, float] = {}
-    """Facts that environments report about their episodes, means over about the last 100."""
+    """Facts that environments report about their episodes, means over about the last 100 of all policies."""
     policies: dict[str, PolicyStatus] = {}
     return_curve: list[float] = []
     """Mean returns at evenly spaced times since the start of the run, at most 200."""

@@ -60,7 +60,11 @@ class Train:
         gathered = self._gather({})
         prepared = self._prepare(gathered)
         if self.print_config:
+            from srl.terminal.tables import graph_table
+
             print(self._described(gathered, prepared), end="")
+            print("\n# Workers and their streams:")
+            print("\n".join(f"# {line}" for line in graph_table(prepared.experiment).plain.splitlines()))
             return 0
         print(prepared.recipe, flush=True)
         name, root = gathered.argument("name", self.name), Path(gathered.argument("root", self.root, ROOT))

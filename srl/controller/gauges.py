@@ -16,7 +16,7 @@ from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, Settings, 
 from srl.api.worker import Place
 from srl.base.meter import Counter, Meter, Phase
 from srl.controller.diagnosis import diagnose
-from srl.controller.policy_gauges import EPISODE_WINDOW, EpisodeStatistics, PolicyGauges
+from srl.controller.policy_gauges import EpisodeStatistics, PolicyGauges
 
 NO_USAGE = Usage()
 WINDOW_SECONDS = 5.0
@@ -71,7 +71,6 @@ class Gauges:
         self._rates: deque[tuple[float, int, int]] = deque()
         self._new_evaluations: list[tuple[str, EvaluationStatus]] = []
         self.metrics: dict[str, float] = {}
-        self.facts: dict[str, float] = {}
         self._diagnosis = ("", "")
         self.began = 0.0
         """Wall time of the command."""
@@ -103,10 +102,9 @@ class Gauges:
         """Take in figures that a worker reports."""
         policy = self.policies.get(message.policy)
         if isinstance(message, Episodes):
-            self.episodes.add(message.count, message.returns, message.lengths)
-            if self._several and policy is not None:
-                policy.episodes.add(message.count, message.returns, message.lengths)
-            self.add_facts(message.count, message.facts)
+            own = [policy.episodes] if self._several and policy is not None else []
+            for episodes in (self.episodes, *own):
+                episodes.add(message.count, message.returns, message.lengths, message.facts)
         elif isinstance(message, Evaluated):
             if policy is not None:
                 found = policy.add_evaluation(message, self.first_steps)
@@ -123,13 +121,6 @@ class Gauges:
         for policy in self.policies.values():
             policy.note_progress(steps)
 
-    def add_facts(self, count: int, facts: Mapping[str, float]) -> None:
-        """Take in what environments report about `count` episodes: running means over about EPISODE_WINDOW."""
-        share = min(1.0, count / EPISODE_WINDOW)
-        for name, mean in facts.items():
-            before = self.facts.get(name, mean)
-            self.facts[name] = before + share * (mean - before)
-
     def drain_evaluations(self) -> list[tuple[str, EvaluationStatus]]:
         """Return the evaluations since the last call, each with its policy."""
         found, self._new_evaluations = self._new_evaluations, []
@@ -137,7 +128,8 @@ class Gauges:
 
     def extend_curves(self) -> None:
         """Add a point to the curve of the mean return: that of the run, and those of its policies."""
-        for episodes in {id(e): e for e in (self.episodes, *(p.episodes for p in self.policies.values()))}.values():
+        own = [policy.episodes for policy in self.policies.values()] if self._several else []
+        for episodes in (self.episodes, *own):
             episodes.extend_curve()
 
     def state(self) -> dict[str, Any]:
@@ -205,7 +197,7 @@ class Gauges:
             episodes=self.episodes.count,
             return_mean=self.episodes.return_mean,
             length_mean=self.episodes.length_mean,
-            facts=dict(self.facts),
+            facts=dict(self.episodes.facts),
             policies=policies,
             return_curve=list(self.episodes.curve),
             metrics=dict(self.metrics),
@@ -234,6 +226,7 @@ class Gauges:
             return_mean=episodes.return_mean,
             length_mean=episodes.length_mean,
             return_curve=list(episodes.curve),
+            facts=dict(episodes.facts),
             evaluation=gauges.evaluation,
         )
 

@@ -40,7 +40,8 @@ def metrics_of(status: RunStatus) -> dict[str, float]:
 
 
 def _policy_metrics(name: str, policy: PolicyStatus) -> dict[str, float]:
-    metrics = {f"episodes/{name}/count": float(policy.episodes)}
+    metrics = {f"episodes/{name}/{fact}": value for fact, value in policy.facts.items()}
+    metrics[f"episodes/{name}/count"] = float(policy.episodes)
     if policy.return_mean is not None and policy.length_mean is not None:
         metrics[f"episodes/{name}/return_mean"] = policy.return_mean
         metrics[f"episodes/{name}/length_mean"] = policy.length_mean

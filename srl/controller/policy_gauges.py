@@ -16,6 +16,7 @@ from srl.base.statistics import mean_of
 CURVE_POINTS = 200
 EPISODE_WINDOW = 100
 MAX_MOMENTS = 20_000
+NO_FACTS: Mapping[str, float] = {}
 
 
 class EpisodeStatistics:
@@ -25,14 +26,22 @@ class EpisodeStatistics:
         self.count = 0
         self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.lengths: deque[float] = deque(maxlen=EPISODE_WINDOW)
+        self.facts: dict[str, float] = {}
+        """Facts that environments report about episodes: running means over about EPISODE_WINDOW."""
         self.curve: list[float] = []
         self._stride = 1
         self._skipped = 0
 
-    def add(self, count: int, returns: Iterable[float], lengths: Iterable[float]) -> None:
+    def add(
+        self, count: int, returns: Iterable[float], lengths: Iterable[float], facts: Mapping[str, float] = NO_FACTS
+    ) -> None:
         self.count += count
         self.returns.extend(returns)
         self.lengths.extend(lengths)
+        share = min(1.0, count / EPISODE_WINDOW)
+        for name, mean in facts.items():
+            before = self.facts.get(name, mean)
+            self.facts[name] = before + share * (mean - before)
 
     @property
     def return_mean(self) -> float | None:

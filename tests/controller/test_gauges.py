@@ -145,11 +145,11 @@ def test_the_best_evaluation_survives_a_resume(gauges: Gauges) -> None:
 
 
 def test_facts_about_episodes_become_running_means(gauges: Gauges) -> None:
-    gauges.add_facts(1, {"seen": 1.0})
-    gauges.add_facts(50, {"seen": 0.0})
-    assert gauges.facts == {"seen": 0.5}
-    gauges.add_facts(100, {"seen": 3.0})
-    assert gauges.facts == {"seen": 3.0}
+    gauges.hear(Episodes(1, [], [], "policy", {"seen": 1.0}))
+    gauges.hear(Episodes(50, [], [], "policy", {"seen": 0.0}))
+    assert status(gauges).facts == {"seen": 0.5}
+    gauges.hear(Episodes(100, [], [], "policy", {"seen": 3.0}))
+    assert status(gauges).facts == {"seen": 3.0}
 
 
 class CommittingConfig(WorkerConfig):
@@ -173,8 +173,8 @@ def two_policies() -> Gauges:
 
 def test_figures_of_several_policies_are_kept_apart() -> None:
     gauges = two_policies()
-    gauges.hear(Episodes(2, [1.0, 3.0], [5.0, 5.0], "hiders"))
-    gauges.hear(Episodes(1, [-8.0], [5.0], "seekers"))
+    gauges.hear(Episodes(2, [1.0, 3.0], [5.0, 5.0], "hiders", {"moves": 1.0}))
+    gauges.hear(Episodes(1, [-8.0], [5.0], "seekers", {"moves": 2.0}))
     gauges.hear(Figures("hiders", {"entropy": 0.1}))
     gauges.hear(Figures("seekers", {"entropy": 0.2}))
     gauges.hear(Figures("", {"greedy": 0.3}))
@@ -187,6 +187,7 @@ def test_figures_of_several_policies_are_kept_apart() -> None:
     )
     hiders, seekers = found.policies["hiders"], found.policies["seekers"]
     assert (hiders.return_mean, hiders.episodes, seekers.return_mean, seekers.episodes) == (2.0, 2, -8.0, 1)
+    assert (hiders.facts, seekers.facts) == ({"moves": 1.0}, {"moves": 2.0})
     assert (found.episodes, found.return_mean) == (3, pytest.approx(-4 / 3))
     assert (hiders.steps, hiders.version, hiders.lag_mean, hiders.lag_max) == (10, 4, 1.0, 2)
     assert (seekers.steps, seekers.version, seekers.lag_mean, seekers.lag_max) == (20, 9, 0.0, 0)

@@ -9,6 +9,7 @@ import pytest
 from support import PURSUIT
 
 from srl.api.experiment import Edge, Experiment
+from srl.cli.main import main
 from srl.experiments.graph.preparation import prepare
 from srl.experiments.options.keywords import make_options
 from srl.terminal.tables import graph_table
@@ -77,6 +78,12 @@ def test_another_consumer_of_the_samples_is_an_edge() -> None:
     trainers = next(group for group in graph.groups if isinstance(group.config, TrainerWorkerConfig))
     extended = dataclasses.replace(graph, groups=(*graph.groups, dataclasses.replace(trainers, name="others")))
     assert Edge("actors", "others", "policy", "push", "host") in extended.edges()
+
+
+def test_print_config_shows_the_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "CartPole-v1", "--inference", "host", "--print-config"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("# actors ×") and "decisions of policy" in line for line in lines)
 
 
 def test_the_graph_can_be_printed() -> None:

@@ -59,7 +59,7 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(
     assert main(["scale", "mime", "actors=2"]) == 2
     assert "no unique run 'mime'" in capsys.readouterr().err
     assert main(["resume", "mine", "--root", str(terminal.root)]) == 2
-    assert "going on" in capsys.readouterr().err
+    assert "already running" in capsys.readouterr().err
 
     stopped = terminal.run("stop", "mine")
     assert (stopped.code, stopped.out) == (0, "mine has stopped\n")
