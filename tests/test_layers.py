@@ -71,7 +71,6 @@ LOCAL_PROTOCOLS = {
     "networks.parameters:Layer": "needs torch",
     "networks.memory.recurrent:Memory": "needs torch",
     "networks.backpropagation:Pass": "needs torch",
-    "environments.adapters.environment_state:ResumableEnvironment": "moves to srl.api.lanes",
     "environments.hide_and_seek.rules.tasks:Task": "tasks of one environment",
     "environments.mujoco.tasks:Task": "tasks of one adapter",
     "environments.pettingzoo.lanes:Game": "the two kinds of PettingZoo environments",
@@ -89,8 +88,6 @@ FOREIGN_PRIVATE = {
     "torch._fused_adam_",
     "environment._max_episode_steps",  # of Gymnasium's TimeLimit, which has no public way to read its limit
 }
-PRIVATE_ACCESS_LEFT = {"streams/resuming.py"}
-"""Modules that still use private names of others."""
 MAX_MODULES = 14
 MAX_LINES = 400
 UNSAFE_MODULES = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "joblib", "jsonpickle"}
@@ -249,7 +246,7 @@ def private_access(tree: ast.Module) -> Iterator[str]:
 
 def test_no_module_uses_private_names_of_another() -> None:
     found = {str(path.relative_to(PACKAGE)): list(private_access(tree)) for _, path, tree in modules()}
-    assert {path: uses for path, uses in found.items() if uses and path not in PRIVATE_ACCESS_LEFT} == {}
+    assert {path: uses for path, uses in found.items() if uses} == {}
 
 
 def test_files_stay_small() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from srl.api.spaces import Space
 from srl.base.state import NotResumable, State
@@ -168,3 +168,17 @@ class LanesConfig(ABC):
     def bind(self, context: Context) -> LanesConfig:
         """Return the config that an actor builds; one that needs services of the run takes them from `context`."""
         return self
+
+
+@runtime_checkable
+class ResumableEnvironment(Protocol):
+    """A Gymnasium or PettingZoo environment that can be saved in the middle of an episode.
+
+    The generator `np_random` of a Gymnasium environment is saved and restored by the adapter.
+    """
+
+    def save_state(self) -> Mapping[str, Array]:
+        """Return everything that determines the rest of the episode, given the same actions."""
+
+    def restore_state(self, state: Mapping[str, Array]) -> None:
+        """Continue from a saved state. The environment was just made with the same options and reset."""

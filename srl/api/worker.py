@@ -1,4 +1,4 @@
-"""The worker contract: something that computes in small pieces, built whole by its config and its context."""
+"""The worker contract: a config builds a worker in a context, and the worker computes in small pieces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from srl.base.state import State
 
 @dataclass(frozen=True)
 class Place:
-    """Which worker of the graph this is. A replacement has the same group and index and the next incarnation."""
+    """Identity of a worker. A replacement has the same group and index and the next incarnation."""
 
     group: str
     index: int
@@ -30,49 +30,53 @@ class Place:
 
 
 class Context(Protocol):
-    """What surrounds a worker; all that it may know of the world."""
+    """Services for one worker: its only way to reach the rest of the run."""
 
     place: Place
     seed: int
-    """Of this incarnation alone."""
+    """Seed of this incarnation; others have different ones."""
     meter: Meter
     names: NameService
     threads: bool
-    """May this worker have background threads? Not where runs must repeat bit for bit."""
+    """Whether the worker may start background threads; false in runs that must be reproducible bit for bit."""
 
     def listen(self, name: str, messages: Any, *, remote: bool = False) -> Listener:
         """Open an endpoint and register it. `remote`: reachable from other hosts, over TCP."""
 
-    def connect(self, address: str, messages: Any) -> Channel: ...
+    def connect(self, address: str, messages: Any) -> Channel:
+        """Connect to an endpoint. Raises ChannelClosed if nothing listens there."""
 
-    def parameters(self, policy: str) -> ParameterStore: ...
+    def parameters(self, policy: str) -> ParameterStore:
+        """Return the parameter store of a policy on this host."""
 
     def commits(self, policy: str) -> Snapshot:
-        """Where a trainer's committed state lies: it outlives the trainer's process."""
+        """Return the memory for the committed state of a policy's trainer, which outlives the trainer's process."""
 
     def report(self, message: Message) -> None:
-        """Tell the controller; never blocks."""
+        """Send a message of `srl.api.control` to the controller; never blocks."""
 
     def trainer_group(self, policy: str, size: int) -> TrainerGroup:
-        """The data-parallel trainers of a policy, and where they meet: another place for every generation of them."""
+        """Return this worker's rank among the `size` trainers of a policy, and a rendezvous that is new for every
+        generation of them."""
 
     def hear(self, timeout: float) -> None:
-        """Take in what the controller says; for those few who must wait for another worker before they are built."""
+        """Process messages of the controller, then wait up to `timeout` seconds for the next event. For a worker that
+        waits for another one while it is built."""
 
     def bell(self) -> Callable[[], None]:
-        """A function for background threads that wakes this worker's next poll."""
+        """Return a function with which background threads wake this worker."""
 
     def wake_on(self, endpoint: Channel | Listener) -> None:
-        """Sleep no longer than until something arrives here. Closed endpoints leave by themselves."""
+        """Wake this worker when something arrives at `endpoint`, until it is closed."""
 
 
 @dataclass(frozen=True)
 class PollResult:
-    """What a poll did. A worker that found nothing to do sleeps on its doorbells until something arrives."""
+    """Result of a poll. After one that did no work, the worker sleeps until something wakes it."""
 
     worked: bool
     finished: bool = False
-    """This worker's part of the run is done: there is nothing left to poll for."""
+    """Whether this worker's part of the run is done, so that it need not be polled again."""
 
 
 WORKED = PollResult(worked=True)
@@ -83,25 +87,27 @@ FINISHED = PollResult(worked=True, finished=True)
 @runtime_checkable
 class Worker(Protocol):
     def poll(self) -> PollResult:
-        """One small piece of work; never sleeps, never waits for another worker."""
+        """Do one small piece of work. Never sleeps, and never waits for another worker."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release all resources."""
 
 
 @runtime_checkable
 class ResumableWorker(Protocol):
-    """A worker that can be saved between two polls with all that it has under way, as an exact resume needs it. Both
-    raise NotResumable where that is not possible. A worker without these begins anew when its run is resumed."""
+    """A worker that can be saved between two polls, with everything under way, for an exact resume. A worker without
+    these methods starts from the beginning when its run is resumed."""
 
-    def state(self) -> State: ...
+    def state(self) -> State:
+        """Return everything that determines what the worker does next. Raises NotResumable if that is not possible."""
 
     def restore(self, state: State) -> bool:
-        """Become what another one was; this worker was just built and never polled. False: somebody that it was
-        connected with is not there yet, call again."""
+        """Continue from a saved state; this worker was just built and never polled. False: a worker that it was
+        connected to is not there yet; call again."""
 
 
 class WorkerConfig(ABC):
-    """Base of the description of a worker: a frozen dataclass of plain data, sent to the worker's process as JSON.
+    """Base class of worker configs: frozen dataclasses of plain data, which are sent to the worker's process as JSON.
 
     A subclass implements `build`. The other methods have defaults that suit a worker without special needs.
     """
@@ -131,5 +137,5 @@ class WorkerConfig(ABC):
         return {}
 
     def ends(self) -> Sequence[StreamEnd]:
-        """Return the ends of streams that this worker holds, from which `Experiment.edges` is made."""
+        """Return the ends of streams that this worker holds, from which `Experiment.edges` is computed."""
         return ()

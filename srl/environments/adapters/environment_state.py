@@ -1,18 +1,19 @@
 """The state of one environment in the middle of an episode, for exact resume.
 
 Gymnasium has no method for it. Its classic-control and toy-text environments are listed here with the attributes that
-change from step to step. Other environments implement the two methods of :class:`ResumableEnvironment`.
+change from step to step. Other environments implement the two methods of :class:`srl.api.lanes.ResumableEnvironment`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
+from srl.api.lanes import ResumableEnvironment
 from srl.base.seeding import generator_state, plain, restore_generator
 from srl.base.state import NotResumable, State, pack, part, under, unpack
 from srl.base.tree import Array
@@ -40,20 +41,6 @@ WRAPPERS: Mapping[type, tuple[str, ...]] = {
 """The same of wrappers; an environment inside of another wrapper cannot be saved."""
 GENERATOR = "np_random"
 JSON = ".json"
-
-
-@runtime_checkable
-class ResumableEnvironment(Protocol):
-    """A Gymnasium or PettingZoo environment that can be saved in the middle of an episode.
-
-    The generator `np_random` of a Gymnasium environment is saved and restored by the adapter.
-    """
-
-    def save_state(self) -> Mapping[str, Array]:
-        """Return everything that determines the rest of the episode, given the same actions."""
-
-    def restore_state(self, state: Mapping[str, Array]) -> None:
-        """Continue from a saved state. The environment was just made with the same options and reset."""
 
 
 def environment_state(environment: Any) -> State:
