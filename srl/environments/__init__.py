@@ -1,1 +1,1 @@
-"""Environments as lanes: adapters for Gymnasium, native vector environments, MuJoCo, Atari, PettingZoo."""
+"""Environments as lanes: Gymnasium, native vector environments, Atari, MuJoCo, PettingZoo, hide-and-seek."""

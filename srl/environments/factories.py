@@ -1,4 +1,4 @@
-"""What makes environments: a function or class by its name, and the options that it takes."""
+"""Functions and classes that make environments: how they are found by name, and which options they take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Factory = Callable[..., Any]
 
 
 def locate(name: str) -> Factory:
-    """The function or class called `name`; ValueError where it cannot be found."""
+    """Return the function or class called `name`; ValueError if there is none."""
     found = load_part(name)
     if not callable(found):
         raise ValueError(f"{name} is {type(found).__name__}, not a function that makes an environment")
@@ -22,7 +22,7 @@ def locate(name: str) -> Factory:
 
 
 def parameters_of(factory: Factory) -> Mapping[str, inspect.Parameter]:
-    """A factory's parameters by name; none where they cannot be known."""
+    """Return the parameters of a factory by name; none if it has no signature."""
     try:
         return inspect.signature(factory).parameters
     except (TypeError, ValueError):
@@ -30,7 +30,7 @@ def parameters_of(factory: Factory) -> Mapping[str, inspect.Parameter]:
 
 
 def check_options(environment: str, factory: Factory, options: Mapping[str, Any], *also: str) -> None:
-    """Complain about options that `factory` does not take; `also` are taken before they reach it."""
+    """Raise ValueError for options that `factory` does not take; `also` are used before they reach it."""
     parameters = parameters_of(factory)
     if not parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return

@@ -1,4 +1,4 @@
-"""From the name of an environment to the adapter that serves it best."""
+"""The choice of an adapter by the name of an environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.adapters.vector import VectorConfig
 from srl.environments.factories import check_options, locate, parameters_of
 
-# The package that a family of environments needs, by a part of its entry point, and how to get it.
+# Package that a family of environments needs, by a part of its entry point, and the command that installs it.
 EXTRAS = {
     "ale_py": ("ale_py", 'pip install "srl[atari]"'),
     "envs.mujoco": ("mujoco", 'pip install "srl[mujoco]"'),
@@ -36,7 +36,7 @@ MAKE_OPTIONS = ("max_episode_steps", "render_mode")
 
 @dataclass(frozen=True)
 class LanesFunctionConfig(LanesConfig):
-    """The name of a function that takes `num_copies` and returns lanes."""
+    """A function, by name, that takes `num_copies` and returns lanes."""
 
     name: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class LanesFunctionConfig(LanesConfig):
 
 
 def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesConfig:
-    """The config that makes lanes of an environment; `kwargs` are the environment's own options.
+    """Return the config that builds the lanes of an environment; `kwargs` are options of the environment.
 
     `environment` is one of
 
@@ -67,7 +67,7 @@ def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesC
     - ``hide-and-seek/quadrant``, ``hide-and-seek/full`` and the other games of
       :mod:`srl.environments.hide_and_seek.variants`.
 
-    Raises ValueError, with the nearest valid name, where there is no such environment or option.
+    Raise ValueError, with the nearest valid name, if there is no such environment or option.
     """
     if not isinstance(environment, str):
         return _of_function(name_of(environment), kwargs)
@@ -98,7 +98,7 @@ def _of_hide_and_seek(variant: str, kwargs: Mapping[str, Any]) -> LanesConfig:
 
 
 def _names_function(name: str) -> bool:
-    """`module:MyEnv-v0` is an id that `module` registers, `module:make` a function, unless it is registered too."""
+    """Tell `module:make`, a function, from `module:MyEnv-v0`, an id that `module` registers."""
     place, _, last = name.rpartition(":")
     if not place or not re.fullmatch(r"[A-Za-z_][\w.]*", last):
         return False
@@ -108,7 +108,7 @@ def _names_function(name: str) -> bool:
 def _of_function(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
     place, _, qualname = name.rpartition(":")
     if place.endswith(".py"):
-        name = f"{Path(place).expanduser().resolve()}:{qualname}"  # Workers may run in another directory.
+        name = f"{Path(place).expanduser().resolve()}:{qualname}"  # Workers may have another working directory.
     factory = locate(name)
     parameters = parameters_of(factory)
     if "num_copies" in parameters:
@@ -138,7 +138,7 @@ def _of_id(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
         return native
     if str(spec.entry_point).startswith(minigrid.ENTRY_POINTS):
         return GymnasiumConfig(minigrid.FACTORY, {"id": spec.id, **kwargs}, located=True)
-    is_atari = spec.entry_point == atari.ENTRY_POINT  # As RAM: the vector environment knows pictures only.
+    is_atari = spec.entry_point == atari.ENTRY_POINT  # RAM observations: the vector environment has images only.
     vector = spec.vector_entry_point is not None and not spec.additional_wrappers and not is_atari
     entry_point = spec.vector_entry_point if vector else spec.entry_point
     if kwargs:
@@ -152,7 +152,7 @@ def _of_id(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
 
 
 def _of_registered(spec: Any, entry_point: Any, vector: bool, kwargs: Mapping[str, Any]) -> LanesConfig:
-    """An environment that this process has registered, in a way that worker processes, which have not, can follow."""
+    """Return a config for an environment that only this process has registered: workers need its entry point."""
     if spec.additional_wrappers:
         raise ValueError(
             f"{spec.id} is registered with additional wrappers; name the module that registers it: module:{spec.id}"
@@ -166,7 +166,7 @@ def _of_registered(spec: Any, entry_point: Any, vector: bool, kwargs: Mapping[st
 
 
 def _latest(name: str) -> str:
-    """The newest version of an id given without one."""
+    """Return the newest version of an id without a version."""
     versions = [spec for spec in gymnasium.registry.values() if spec.id == f"{name}-v{spec.version}"]
     return max(versions, key=lambda spec: spec.version).id if versions else name
 
@@ -177,7 +177,7 @@ def _import_registering(module: str) -> None:
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
         _, command = EXTRAS.get(package, ("", f"pip install {package}"))
-        raise ValueError(f"no module {error.name!r}, wanted to register environments; try {command}") from error
+        raise ValueError(f"no module {error.name!r}, which registers the environment; try {command}") from error
 
 
 def _check_extra(name: str, entry_point: str) -> None:
@@ -187,9 +187,9 @@ def _check_extra(name: str, entry_point: str) -> None:
 
 
 def _unknown(name: str) -> str:
-    known = sorted(gymnasium.registry, key=lambda key: (-key.count("/"), -len(key), key))  # plain names win
+    known = sorted(gymnasium.registry, key=lambda key: (-key.count("/"), -len(key), key))  # plain names have priority
     simple = {re.sub(r"-v\d+$", "", key).rpartition("/")[2].lower(): key for key in known}
     asked = re.sub(r"-v\d+$", "", name).rpartition("/")[2].lower()
     near = [simple[match] for match in get_close_matches(asked, simple, 3, cutoff=0.6)]
-    hint = f"did you mean {' or '.join(near)}?" if near else "gymnasium.pprint_registry() lists what is installed"
-    return f"no environment {name!r}; {hint} Your own: package.module:function or path/to/file.py:function"
+    hint = f"did you mean {' or '.join(near)}?" if near else "gymnasium.pprint_registry() lists all registered ids"
+    return f"no environment {name!r}; {hint} Name your own as package.module:function or path/to/file.py:function"

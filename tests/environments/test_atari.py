@@ -94,8 +94,8 @@ def test_a_game_without_lives_is_the_same_with_lives_that_end_episodes():
         np.testing.assert_array_equal(one.acting, other.acting)
 
 
-def test_a_film_starts_every_life_as_training_did():
-    """A policy that was spared the start of a life never learned to press fire."""
+def test_a_recording_presses_fire_like_the_training_did():
+    """A policy for which training pressed fire after a lost life never learned to press it."""
 
     class Lives(gymnasium.Env):
         def __init__(self):
@@ -109,8 +109,8 @@ def test_a_film_starts_every_life_as_training_did():
             self.lives -= action == 3
             return 0, 0.0, False, False, {"lives": self.lives}
 
-    for of_lives, second in ((True, FIRE), (False, 2)):
-        game = FireFirst(Lives(), of_lives)
+    for every_life, second in ((True, FIRE), (False, 2)):
+        game = FireFirst(Lives(), every_life)
         game.reset()
         for action in (3, 2, 2):
             game.step(action)

@@ -156,7 +156,7 @@ def test_an_environment_that_raises_in_its_reset_is_replaced(tmp_path):
 
 def test_a_replacement_that_breaks_too_ends_it_with_the_facts():
     lanes = lanes_config(FAULTY, fault="raise_in_reset").build(2)
-    with pytest.raises(EnvironmentBroken, match=rf"{FAULTY}, copy 0, seed \d+.*so did its replacement"):
+    with pytest.raises(EnvironmentBroken, match=rf"{FAULTY}, copy 0, seed \d+.*its replacement failed, too"):
         lanes.reset(0)
 
 
@@ -170,7 +170,7 @@ def test_an_environment_that_breaks_at_every_first_step_is_given_up():
 
 
 def test_an_environment_that_cannot_be_made_says_why():
-    with pytest.raises(EnvironmentBroken, match=r"support.tracers:unmakeable could not be made.*no simulator here"):
+    with pytest.raises(EnvironmentBroken, match=r"support.tracers:unmakeable could not be created.*no simulator here"):
         lanes_config(tracers.unmakeable).build(1)
     with pytest.raises(EnvironmentBroken, match="returned int, not a gymnasium"):
         lanes_config("support.tracers:not_an_environment").build(1)

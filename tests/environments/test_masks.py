@@ -215,7 +215,7 @@ def test_a_game_that_forgets_its_mask_is_a_failure_that_names_the_agent() -> Non
     lanes.reset(0)
     lanes.step(tuple(np.array([choice]) for choice in (0, 1, 0)))
     report = lanes.step(tuple(np.array([choice]) for choice in (1, 2, 0)))[0].failures[0]
-    assert "agent 'first': info has no 'action_mask', which it had at the first reset" in report
+    assert "agent 'first': info has no key 'action_mask', although it had one at the first reset" in report
     lanes.close()
 
 

@@ -130,7 +130,7 @@ def test_masks_are_kept_as_observations():
     ("fault", "message"),
     [
         ("raise", "asked to break at step 2"),
-        ("nan", "agent 'agent_0': observation holds NaN"),
+        ("nan", "agent 'agent_0': observation contains NaN"),
         ("nan_reward", "agent 'agent_0': reward is nan"),
         ("shape", r"agent 'agent_0': observation has shape \(7,\)"),
     ],
@@ -159,12 +159,12 @@ def test_the_report_names_the_agent_whose_turn_it_was():
     lanes = build(TURNS, fault="raise", fault_after=2)
     lanes.reset(0)
     step(lanes)
-    assert "turn of agent 'agent_1'" in step(lanes)[0].failures[0]
+    assert "Agent 'agent_1' was acting" in step(lanes)[0].failures[0]
 
 
 @pytest.mark.parametrize("name", [TEAM, TURNS])
 def test_an_environment_that_cannot_be_replaced_is_broken(name: str):
-    with pytest.raises(EnvironmentBroken, match=r"replace it broke, too(.|\n)*asked to break in reset"):
+    with pytest.raises(EnvironmentBroken, match=r"replacement failed, too(.|\n)*asked to break in reset"):
         build(name, fault="raise_in_reset").reset(0)
 
 
@@ -234,7 +234,7 @@ def test_families_that_moved_are_found_or_say_what_installs_them():
 
 
 def test_other_objects_are_refused():
-    with pytest.raises(TypeError, match="gave a Tracer; wanted"):
+    with pytest.raises(TypeError, match="returned Tracer, expected a pettingzoo"):
         build("srl.testing.environments:tracer")
 
 

@@ -52,7 +52,7 @@ def test_same_step_refuses_episodes_of_one_step():
     assert not arrival.terminated.any()
     for _ in range(MAX_UNSEEN_EPISODES - 2):
         step(lanes)
-    with pytest.raises(EnvironmentBroken, match="ended within their first step"):
+    with pytest.raises(EnvironmentBroken, match="ended at their first step"):
         step(lanes)
 
 

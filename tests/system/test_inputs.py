@@ -162,7 +162,7 @@ def graph(experiment):
 @pytest.mark.parametrize(
     ("arguments", "line", "frame"),
     [
-        (["{own}:make"], "could not be made: KeyError('length')", "in make"),
+        (["{own}:make"], "could not be created: KeyError('length')", "in make"),
         (["CartPole-v1", "--graph", "{own}:graph"], "no attribute 'grops'", "in graph"),
         (["{broken}:make"], "ZeroDivisionError: division by zero", "in <module>"),
     ],

@@ -1,4 +1,4 @@
-"""Atari games as lanes: ALE's vector environment, which plays and prepares pictures in C++."""
+"""Atari games as lanes, by ALE's vector environment, which plays and preprocesses images in C++."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ NOOP, FIRE = 0, 1
 
 @dataclass(frozen=True)
 class AtariConfig(LanesConfig):
-    """One game with the preparation that has become the standard; every id of a game gets it.
+    """One game with the standard preprocessing, which is the same for every id of the game.
 
-    An id decides two things only, as registered by ALE: `repeat_action_probability` (0.25 for ``ALE/Pong-v5`` and
+    The id determines only two options, as registered by ALE: `repeat_action_probability` (0.25 for ``ALE/Pong-v5`` and
     ``Pong-v0``, 0 for ``PongNoFrameskip-v4`` and the other v4) and `full_action_space`. Observations are
     [stack_num, img_height, img_width] uint8, the newest frame last.
     """
 
     name: str
     game: str
-    """The name of its ROM, such as ms_pacman."""
+    """Name of its ROM, such as ms_pacman."""
     repeat_action_probability: float = 0.0
-    """Sticky actions: how often the game hears the previous action instead."""
+    """Sticky actions: probability that the previous action is repeated instead."""
     full_action_space: bool = False
     frameskip: int = 4
     maxpool: bool = True
-    """Each picture is the maximum of the last two frames, against flicker."""
+    """Whether each image is the maximum of the last two frames, against flicker."""
     img_height: int = 84
     img_width: int = 84
     grayscale: bool = True
     stack_num: int = 4
     noop_max: int = 30
-    """An episode begins after up to so many frames in which nothing is done."""
+    """Largest number of frames without an action at the start of an episode."""
     use_fire_reset: bool = True
-    """Press fire to start, in games that wait for it."""
+    """Whether fire is pressed at the start of games that wait for it."""
     episodic_life: bool = False
-    """A lost life ends the episode; the game goes on in the next one. Returns are those of whole games."""
+    """Whether a lost life ends the episode; the game continues in the next one. Returns are those of whole games."""
     reward_clipping: bool = True
-    """Rewards are -1, 0 or 1; the reported return is the true score."""
+    """Whether rewards are clipped to -1, 0 or 1; the reported return is the true score."""
     max_num_frames_per_episode: int = 108_000
     num_threads: int = 1
 
@@ -61,8 +61,8 @@ class AtariConfig(LanesConfig):
         return VectorLanes(self.name, lambda: AtariVector(self, num_copies))
 
     def build_rendered(self) -> Lanes:
-        """One copy in color. ALE's vector environment does not draw, so Gymnasium's wrappers prepare what the policy
-        sees, in the same way."""
+        """Make one copy that renders in color. ALE's vector environment does not render, so Gymnasium's wrappers
+        preprocess the observations, in the same way."""
         from srl.environments.adapters.gymnasium import GymnasiumLanes
 
         return GymnasiumLanes(self.name, self._make_rendered, 1)
@@ -92,13 +92,13 @@ class AtariConfig(LanesConfig):
 
 
 def game_of(name: str) -> str | None:
-    """The ROM behind a Gymnasium id, or None where the id is no Atari game."""
+    """Return the ROM of a Gymnasium id, or None if the id is not an Atari game."""
     if name not in gymnasium.registry:
         if importlib.util.find_spec("ale_py") is None:
             if name.startswith("ALE/") or "NoFrameskip" in name:
                 raise ValueError(f'environment {name} needs the package ale_py; pip install "srl[atari]"')
             return None
-        importlib.import_module("ale_py")  # It registers its games.
+        importlib.import_module("ale_py")  # The import registers its games.
     spec = gymnasium.registry.get(name) or gymnasium.registry.get(f"ALE/{name}")
     if spec is None or spec.entry_point != ENTRY_POINT:
         return None
@@ -106,7 +106,7 @@ def game_of(name: str) -> str | None:
 
 
 def config_of(name: str, kwargs: Mapping[str, Any]) -> AtariConfig | None:
-    """The config for a Gymnasium id, or None where pictures of an Atari game are not meant."""
+    """Return the config of a Gymnasium id, or None if it is not an Atari game with image observations."""
     if (game := game_of(name)) is None or kwargs.get("obs_type") == "ram":
         return None
     fields = [field.name for field in dataclasses.fields(AtariConfig) if field.name not in ("name", "game")]
@@ -119,11 +119,11 @@ def config_of(name: str, kwargs: Mapping[str, Any]) -> AtariConfig | None:
 
 
 class FireFirst(gymnasium.Wrapper):  # type: ignore[misc]
-    """Presses fire at the start of a game that waits for it, and of every life if policies were spared that too."""
+    """Presses fire at the start of a game that waits for it and, with `every_life`, after each lost life."""
 
-    def __init__(self, environment: Any, of_lives: bool = False) -> None:
+    def __init__(self, environment: Any, every_life: bool = False) -> None:
         super().__init__(environment)
-        self._of_lives = of_lives
+        self._every_life = every_life
         self._lives = 0
         self._lost = False
 
@@ -135,24 +135,25 @@ class FireFirst(gymnasium.Wrapper):  # type: ignore[misc]
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(FIRE if self._lost else action)
-        self._lost = self._of_lives and info["lives"] < self._lives
+        self._lost = self._every_life and info["lives"] < self._lives
         self._lives = info["lives"]
         return observation, reward, terminated, truncated, info
 
 
 class AtariVector:
-    """ALE's vector environment, with true scores beside clipped rewards, and lives that end episodes.
+    """ALE's vector environment with true scores beside clipped rewards, and with lives as episodes.
 
-    ALE's own `episodic_life` starts the whole game anew after a lost life, so that nobody ever sees a second one. Here
-    the game goes on: the step after the loss is taken with nobody's action (fire where the game waits for it).
+    ALE's own `episodic_life` restarts the whole game after a lost life, so that a policy never sees a second life.
+    Here the game continues: the step after the loss ignores the policy's action (and presses fire if the game waits
+    for it).
     """
 
     def __init__(self, config: AtariConfig, num_copies: int) -> None:
         from ale_py.vector_env import AtariVectorEnv
 
         options = dataclasses.asdict(config)
-        for ours in ("name", "reward_clipping", "episodic_life"):
-            del options[ours]
+        for option in ("name", "reward_clipping", "episodic_life"):
+            del options[option]
         self.environment = AtariVectorEnv(
             **options, num_envs=num_copies, reward_clipping=False, life_loss_info=config.episodic_life
         )
@@ -162,16 +163,16 @@ class AtariVector:
         self._config = config
         meanings = [action.name for action in self.environment.ale.get_action_set()]
         self._start_action = FIRE if config.use_fire_reset and meanings[FIRE:][:1] == ["FIRE"] else NOOP
-        self._begin()
+        self._clear()
 
-    def _begin(self) -> None:
+    def _clear(self) -> None:
         self._score = np.zeros(self.num_envs, np.float64)
         self._steps = np.zeros(self.num_envs, np.int64)
         self._ended = np.zeros(self.num_envs, bool)
-        self._frames = np.zeros(self.num_envs, np.int64)  # of the game so far
+        self._frames = np.zeros(self.num_envs, np.int64)  # in the game so far
 
     def reset(self, seed: int) -> tuple[Array, dict[str, Any]]:
-        self._begin()
+        self._clear()
         observation, info = self.environment.reset(seed=seed)
         self._frames = info["episode_frame_number"]
         return observation, {}
@@ -183,7 +184,7 @@ class AtariVector:
         observation, reward, terminated, truncated, info = self.environment.step(actions)
         frames = info["episode_frame_number"]
         if any_starting:
-            new = starting & (frames < self._frames)  # games that began anew, as against those that go on
+            new = starting & (frames < self._frames)  # new games, as opposed to games that continue after a lost life
             self._score[new], self._steps[new] = 0, 0
         self._frames = frames
         self._score += reward

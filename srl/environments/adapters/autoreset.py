@@ -1,14 +1,14 @@
-"""Vector environments that end episodes in another way, made to follow ours: the last observation has its own step.
+"""Conversion of Gymnasium's autoreset modes to the next-step rule, in which the last observation has its own step.
 
-Gymnasium knows three modes. `NEXT_STEP` is our rule. The other two have already begun, or still have to begin, the next
-episode when all copies must be stepped together, so that a copy which ended is stepped once by nobody's decision:
+Gymnasium has three modes. `NEXT_STEP` is our rule. In the other two all copies are stepped together although some have
+ended, so a copy that ended takes one step that the policy does not decide:
 
-- `DISABLED`: that step is taken in an episode which is thrown away by one more masked reset. Nothing is lost but time.
-- `SAME_STEP`: that step is the new episode's first one. It is taken with the neutral action (choice 0, or the real
-  number nearest to 0; the first that a mask allows), the learner sees the episode from its second observation on, and
+- `DISABLED`: the copy takes that step in an episode that one more masked reset discards. It costs only time.
+- `SAME_STEP`: that step is the first one of the new episode. It is taken with the neutral action (choice 0, or the real
+  number nearest to 0; the first one that a mask allows). The learner sees the episode from its second observation on;
   `return` and `length` count the unseen step. An environment whose episodes last one step is refused.
 
-Environments that let one choose (`autoreset_mode=`) are built with `NEXT_STEP`, where none of this happens.
+Environments with an option `autoreset_mode` are built with `NEXT_STEP`, where none of this happens.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from srl.environments.copies import EnvironmentBroken
 from srl.environments.spaces import from_gymnasium
 
 WAITING = "srl/waiting"
-"""In a step's info: lanes [L] which neither act nor begin an episode, because the one they began ended unseen."""
+"""Key in a step's info: lanes [L] that neither act nor begin an episode, because their episode ended unseen."""
 FACTS = "srl/facts"
-"""In a step's info: what :class:`srl.api.lanes.Arrival` says about the episodes that ended."""
+"""Key in a step's info: the `facts` of :class:`srl.api.lanes.Arrival` about the episodes that ended."""
 
 MAX_UNSEEN_EPISODES = 100
 BOOL = np.dtype(bool)
 
 
 def flags(array: Any) -> Array:
-    """Ends of episodes as bool; some environments give 0 and 1, of which `~` and an index make something else."""
+    """Return ends of episodes as bool: some environments give 0 and 1, which `~` and indexing treat differently."""
     return array if getattr(array, "dtype", None) is BOOL else np.asarray(array, bool)
 
 
 def next_step(environment: Any, mask_key: str = MASK_KEY) -> Any:
-    """The environment, or one around it, whose episodes end by the next-step rule; infos keep a mask of actions of that
-    name, and nothing else."""
+    """Return the environment, or a wrapper around it, whose episodes end by the next-step rule. The infos of a wrapper
+    contain only the action mask, under `mask_key`."""
     mode = environment.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
     mode = mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
     if mode is AutoresetMode.SAME_STEP:
@@ -52,11 +52,11 @@ def next_step(environment: Any, mask_key: str = MASK_KEY) -> Any:
 
 
 class FromDisabled:
-    """Copies that ended are reset, stepped along with the others, and reset again."""
+    """A wrapper of mode DISABLED: copies that ended are reset, stepped with the others, and reset again."""
 
     def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:
         self.environment = environment
-        self._choices = Choices(environment, mask_key)
+        self._masks = ActionMasks(environment, mask_key)
         self.num_envs = int(environment.num_envs)
         self.single_observation_space = environment.single_observation_space
         self.single_action_space = environment.single_action_space
@@ -65,7 +65,7 @@ class FromDisabled:
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         self._ended = np.zeros(self.num_envs, bool)
         native, info = self.environment.reset(seed=seed)
-        return native, self._choices.told(info)
+        return native, self._masks.in_info(info)
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         starting = self._ended
@@ -73,16 +73,16 @@ class FromDisabled:
             native, reward, terminated, truncated, info = self.environment.step(actions)
         else:
             native, info = self._restart(starting)
-            actions = self._choices.allowed(actions, starting, native, info)
+            actions = self._masks.allowed(actions, starting, native, info)
             _, reward, terminated, truncated, info = self.environment.step(actions)
             native, fresh = self._restart(starting)
-            info = self._choices.joined(info, fresh, starting)
+            info = self._masks.joined(info, fresh, starting)
             reward, terminated, truncated = (
                 np.where(starting, np.zeros_like(array), array) for array in (reward, terminated, truncated)
             )
         terminated, truncated = flags(terminated), flags(truncated)
         self._ended = terminated | truncated
-        return native, reward, terminated, truncated, self._choices.told(info)
+        return native, reward, terminated, truncated, self._masks.in_info(info)
 
     def close(self) -> None:
         self.environment.close()
@@ -93,42 +93,42 @@ class FromDisabled:
 
 
 class FromSameStep:
-    """Copies that ended are already in their next episode: the last observation is shown first, then they catch up."""
+    """A wrapper of mode SAME_STEP: shows the last observation of copies that are already in their next episode."""
 
     def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:
         self.environment = environment
-        self._choices = Choices(environment, mask_key)
+        self._masks = ActionMasks(environment, mask_key)
         self.num_envs = int(environment.num_envs)
         self.single_observation_space = environment.single_observation_space
         self.single_action_space = environment.single_action_space
         space = environment.single_action_space
         if isinstance(space, (spaces.Dict, spaces.Tuple)):
-            raise ValueError(f"autoreset mode SAME_STEP with actions {space} is not supported; offer NEXT_STEP")
+            raise ValueError(f"autoreset mode SAME_STEP with actions {space} is not supported; use NEXT_STEP")
         low, high = getattr(space, "low", None), getattr(space, "high", None)
         self._neutral = getattr(space, "start", 0) if low is None else np.clip(np.zeros_like(low), low, high)
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._starting = np.zeros(self.num_envs, bool)
         self._return = np.zeros(self.num_envs, np.float64)
         self._length = np.zeros(self.num_envs, np.int64)
         self._unseen = 0
-        self._last: tuple[Any, dict[str, Any]] = (None, {})  # what lanes that begin an episode were shown and told
+        self._last: tuple[Any, dict[str, Any]] = (None, {})  # observations and masks of the last step
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
-        self._forget()
+        self._clear()
         native, info = self.environment.reset(seed=seed)
-        return native, self._choices.told(info)
+        return native, self._masks.in_info(info)
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         starting = self._starting
         if starting.any():
             actions = actions.copy()
             actions[starting] = self._neutral
-            actions = self._choices.allowed(actions, starting, *self._last)
+            actions = self._masks.allowed(actions, starting, *self._last)
         native, reward, terminated, truncated, info = self.environment.step(actions)
         terminated, truncated = flags(terminated), flags(truncated)
-        mask = self._choices.told(info)
+        mask = self._masks.in_info(info)
         self._return += reward
         self._length += 1
         ended = terminated | truncated
@@ -154,22 +154,24 @@ class FromSameStep:
         self._unseen = self._unseen + 1 if waiting.any() else 0
         if self._unseen >= MAX_UNSEEN_EPISODES:
             raise EnvironmentBroken(
-                f"{MAX_UNSEEN_EPISODES} episodes in a row ended within their first step, which cannot be seen with "
-                "autoreset mode SAME_STEP; let the environment offer NEXT_STEP"
+                f"{MAX_UNSEEN_EPISODES} episodes in a row ended at their first step, which autoreset mode SAME_STEP "
+                "hides from the policy; use autoreset mode NEXT_STEP"
             )
 
     def _with_last(self, native: Any, ended: Array, info: dict[str, Any]) -> Any:
-        """The observations, those of the copies that ended replaced by the last ones of their episodes."""
+        """Return the observations, with the last ones of their episodes for the copies that ended."""
         finals = info.get("final_obs")
         if finals is None:
-            raise EnvironmentBroken("autoreset mode is SAME_STEP, but info['final_obs'] is missing at an episode's end")
+            raise EnvironmentBroken(
+                "autoreset mode SAME_STEP needs info['final_obs'] at the end of an episode; it is missing"
+            )
         if isinstance(finals, np.ndarray) and finals.dtype == object:
             finals = [finals[lane] for lane in np.flatnonzero(ended)]
         return _replaced(native, finals, ended)
 
 
 def _replaced(native: Any, finals: Any, ended: Array) -> Any:
-    """`finals` is a batch like `native`, or a list with one observation for each lane that ended."""
+    """Replace rows; `finals` is a batch like `native`, or a list with one observation for each lane that ended."""
     if isinstance(native, dict):
         return {key: _replaced(item, _part(finals, key), ended) for key, item in native.items()}
     if isinstance(native, tuple):
@@ -183,8 +185,8 @@ def _part(finals: Any, key: Any) -> Any:
     return [final[key] for final in finals] if isinstance(finals, list) else finals[key]
 
 
-class Choices:
-    """The masks of a vector environment's actions, in its observations or infos, if it has any."""
+class ActionMasks:
+    """The action masks of a vector environment, in its observations or infos, if it has any."""
 
     def __init__(self, environment: Any, key: str) -> None:
         self._key = key
@@ -192,23 +194,23 @@ class Choices:
         self._num_lanes = int(environment.num_envs)
         self._sizes = choice_sizes(from_gymnasium(self._space, "action"))
 
-    def told(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """What is left of an info: its mask [L, choices]."""
+    def in_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the mask [L, choices] of an info, under its key; nothing if there is none."""
         if self._key not in info or not self._sizes:
             return {}
         return {self._key: from_info(info, sum(self._sizes), self._num_lanes, key=self._key)}
 
     def joined(self, info: Mapping[str, Any], fresh: Mapping[str, Any], starting: Array) -> dict[str, Any]:
-        """The mask of a step, with that of a reset where lanes are `starting` [L]."""
-        fresh_mask, mask = self.told(fresh).get(self._key), self.told(info).get(self._key)
+        """Return the mask of a step, with that of a reset for lanes that are `starting` [L]."""
+        fresh_mask, mask = self.in_info(fresh).get(self._key), self.in_info(info).get(self._key)
         if fresh_mask is None or mask is None:
             return {} if fresh_mask is None else {self._key: fresh_mask}
         return {self._key: np.where(starting[:, None], fresh_mask, mask)}
 
     def allowed(self, actions: Any, starting: Array, native: Any, info: Mapping[str, Any]) -> Any:
-        """The native actions, those of lanes that are `starting` replaced by the first that their mask allows; a Dict
-        or Tuple of actions stays as it is."""
-        mask = self.told(info).get(self._key, allowed_choices(native, self._num_lanes, self._key))
+        """Return the native actions, with the first allowed one for lanes that are `starting`; a Dict or Tuple of
+        actions stays as it is."""
+        mask = self.in_info(info).get(self._key, allowed_choices(native, self._num_lanes, self._key))
         discrete = isinstance(self._space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
         if mask is None or not discrete or mask.shape[1] != sum(self._sizes):
             return actions

@@ -1,4 +1,4 @@
-"""EnvPool's environments as lanes: C++ environments that already end episodes as we do."""
+"""EnvPool's environments as lanes: C++ environments whose episodes end by the next-step rule."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from srl.environments.adapters.vector import VectorLanes
 class EnvPoolConfig(LanesConfig):
     """An EnvPool task, such as ``Pong-v5``, with EnvPool's options; one thread unless `num_threads` says otherwise.
 
-    Preparation of Atari games is EnvPool's own, which is that of :mod:`srl.environments.adapters.atari` without
-    sticky actions
-    (`repeat_action_probability`): rewards are clipped to their sign unless `reward_clip=False`. Clipped rewards and
-    lives (`episodic_life`) are reported with the true score of whole games.
+    EnvPool preprocesses Atari games like :mod:`srl.environments.adapters.atari`, without sticky actions
+    (`repeat_action_probability`). Rewards are clipped to their sign unless `reward_clip=False`. The reported return is
+    the true score of whole games, also with clipped rewards or with lives as episodes (`episodic_life`).
     """
 
     name: str
@@ -43,8 +42,8 @@ class EnvPoolConfig(LanesConfig):
 
 
 def prepared(config: Any) -> dict[str, Any]:
-    """Options for what EnvPool leaves to the user and :mod:`srl.environments.adapters.atari` does. `config` is a
-    task's own."""
+    """Return the options that EnvPool leaves to the user and :mod:`srl.environments.adapters.atari` sets; `config` is
+    EnvPool's config of the task."""
     return {"reward_clip": True} if hasattr(config, "reward_clip") else {}
 
 
@@ -56,7 +55,7 @@ def check_installed(name: str) -> None:
 
 
 class EnvPoolVector:
-    """A pool, made anew at each reset because its seed is fixed when it is made."""
+    """A pool. It is replaced at each reset, because its seed is fixed at construction."""
 
     def __init__(self, name: str, num_envs: int, kwargs: Mapping[str, Any]) -> None:
         self.num_envs = num_envs
@@ -77,7 +76,7 @@ class EnvPoolVector:
         self._score = np.zeros(self.num_envs, np.float64)
         self._steps = np.zeros(self.num_envs, np.int64)
         self._ended = np.zeros(self.num_envs, bool)
-        self._over = np.zeros(self.num_envs, bool)  # games that ended, as against lives
+        self._game_over = np.zeros(self.num_envs, bool)  # games that ended, as opposed to lives
         native, _ = self._pool.reset()
         return native, {}
 
@@ -90,14 +89,14 @@ class EnvPoolVector:
         return native, reward, terminated, truncated, self._true_score(info, terminated, truncated)
 
     def _true_score(self, info: Mapping[str, Any], terminated: Array, truncated: Array) -> dict[str, Any]:
-        self._score[self._over], self._steps[self._over] = 0, 0
+        self._score[self._game_over], self._steps[self._game_over] = 0, 0
         self._score += info["reward"]
         self._steps += ~self._ended
         self._ended = terminated | truncated
-        self._over = self._ended & (info["terminated"].astype(bool) | truncated)
+        self._game_over = self._ended & (info["terminated"].astype(bool) | truncated)
         if not self._ended.any():
             return {}
-        score = np.where(self._ended & ~self._over, np.nan, self._score).astype(np.float32)
+        score = np.where(self._ended & ~self._game_over, np.nan, self._score).astype(np.float32)
         return {FACTS: {"return": score, "length": self._steps.copy()}}
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Plain Gymnasium environments as lanes: each copy stepped in turn, everything else done on arrays."""
+"""Plain Gymnasium environments as lanes: copies are stepped one by one, everything else happens on arrays."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class GymnasiumConfig(LanesConfig):
     name: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     located: bool = False
-    """`name` names a function rather than an id."""
+    """Whether `name` is the name of a function instead of an id."""
     max_episode_steps: int | None = None
-    """Truncate episodes here, beside what the environment does itself."""
+    """Time limit in steps, in addition to limits of the environment."""
     info_mask: bool | None = None
-    """Its infos have a mask of the actions. None: make one more copy to find out."""
+    """Whether the infos contain an action mask. None: the lanes make one more copy to find out."""
     mask_key: str = MASK_KEY
     action_repeat: int = 1
-    """Steps that each decision lasts."""
+    """Number of steps per decision."""
 
     def environment_name(self) -> str:
         return self.name
@@ -79,37 +79,37 @@ class GymnasiumConfig(LanesConfig):
         return GymnasiumLanes(self.name, self.make, num_copies, self._limit, self.info_mask, self.mask_key)
 
     def _multi_agent(self) -> LanesConfig | None:
-        """Only the thing that a function returns shows whether it is Gymnasium's or PettingZoo's."""
+        """Return the config of a PettingZoo environment if the function returns one: only calling it tells."""
         factory = locate(self.name)
         if "pettingzoo" not in sys.modules:
-            return None  # Nobody who has not imported it can make one of its environments.
+            return None  # Without this import the function cannot make one of its environments.
         from srl.environments.pettingzoo.config import PettingZooConfig, is_pettingzoo
 
         try:
             environment = factory(**self.kwargs)
         except Exception:
-            return None  # The lanes will meet the same error, and report it.
+            return None  # The lanes will raise the same error and report it.
         found = is_pettingzoo(environment)
         with suppress(Exception):
             environment.close()
         return PettingZooConfig(self.name, self.kwargs, self.mask_key) if found else None
 
     def build_rendered(self) -> GymnasiumLanes:
-        """One copy that draws itself."""
-        filmed = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
+        """Make one copy that renders frames."""
+        rendered = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
         try:
-            return GymnasiumLanes(self.name, filmed.make, 1, self._limit, self.info_mask, self.mask_key)
+            return GymnasiumLanes(self.name, rendered.make, 1, self._limit, self.info_mask, self.mask_key)
         except EnvironmentBroken as error:
             raise ValueError(
-                f"environment {self.name} cannot be filmed with render_mode='rgb_array': {error}"
+                f"environment {self.name} cannot be recorded with render_mode='rgb_array': {error}"
             ) from error
 
     def make(self) -> Any:
-        """One copy."""
+        """Make one copy."""
         environment = self._make()
         if self.action_repeat == 1:
             return environment
-        limit = self.max_episode_steps  # in steps, not in decisions
+        limit = self.max_episode_steps  # counts steps, not decisions
         return RepeatAction(environment if limit is None else TimeLimit(environment, limit), self.action_repeat)
 
     @property
@@ -138,7 +138,7 @@ class GymnasiumConfig(LanesConfig):
 
 
 class GymnasiumLanes(Lanes):
-    """Copies of one environment in this process. A copy that breaks is replaced and costs its own lane only."""
+    """Copies of one environment in this process. A copy that fails is replaced; only its own lane loses its episode."""
 
     def __init__(
         self,
@@ -152,13 +152,13 @@ class GymnasiumLanes(Lanes):
         self._name, self._make, self._mask_key = name, make, mask_key
         self._limit = max_episode_steps
         self._environments: list[Any] = []
-        self._bare: list[Any] = []  # the same, without the wrappers whose work is done here
+        self._bare: list[Any] = []  # the same without the wrappers that the lanes replace
         try:
             for _ in range(num_copies):
                 self._add(make())
         except Exception as error:
             self.close()
-            raise EnvironmentBroken(f"environment {name} could not be made: {error!r}") from error
+            raise EnvironmentBroken(f"environment {name} could not be created: {error!r}") from error
         example = self._bare[0]
         observation = from_gymnasium(example.observation_space, "observation")
         action = from_gymnasium(example.action_space, "action")
@@ -186,7 +186,7 @@ class GymnasiumLanes(Lanes):
 
     def reset(self, seed: int) -> tuple[Arrival, ...]:
         self._seeds = copy_seeds(seed)
-        self._begin()
+        self._clear()
         self._first[:] = True
         self._elapsed[:] = 0
         failures: dict[int, str] = {}
@@ -204,7 +204,7 @@ class GymnasiumLanes(Lanes):
     def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
         rewards, terminations, truncations, write = self._reward, self._terminated, self._truncated, self._write
         starting, masked = self._ended, self._num_choices > 0
-        self._begin()
+        self._clear()
         self._first[:] = starting
         self._elapsed += 1
         self._elapsed[starting] = 0
@@ -249,17 +249,17 @@ class GymnasiumLanes(Lanes):
             restore_environment(environment, part(state, f"copy/{copy}"))
 
     def render(self) -> Array:
-        """The present picture of the first copy."""
+        """Return the current frame of the first copy."""
         return rendered_frame(self._name, self._bare[0].render)
 
     def close(self) -> None:
         for environment in self._environments:
-            with suppress(Exception):  # What an environment says at its end helps nobody.
+            with suppress(Exception):  # Errors of an environment that is closed do not matter.
                 environment.close()
         self._environments.clear()
         self._bare.clear()
 
-    def _begin(self) -> None:
+    def _clear(self) -> None:
         for array in (self._reward, self._terminated, self._truncated):
             array.fill(0)
 
@@ -294,7 +294,7 @@ class GymnasiumLanes(Lanes):
             self._limit = limit if self._limit is None else min(limit, self._limit)
 
     def _replace(self, copy: int, report: str) -> str:
-        """Put a new environment, reset, in the place of one that broke, and say what happened."""
+        """Replace an environment that failed by a new one, reset it, and return a report."""
         facts = (
             f"environment {self._name}, copy {copy}, seed {self._seed[copy]}, episode {self._episodes[copy]} of that "
             f"seed, step {self._elapsed[copy]}"
@@ -314,17 +314,17 @@ class GymnasiumLanes(Lanes):
                 self._write_mask(copy, info)
         except Exception as error:
             raise EnvironmentBroken(
-                f"{facts}: broke, and so did its replacement ({error!r}). First:\n{report}"
+                f"{facts}: failed, and its replacement failed, too ({error!r}). First failure:\n{report}"
             ) from error
         self._seed[copy], self._episodes[copy], self._elapsed[copy] = seed, 0, 0
         self._reward[copy] = 0
         self._terminated[copy] = self._truncated[copy] = False
         self._first[copy] = True
-        return f"{facts}: broke and was replaced (new seed {seed}):\n{report}"
+        return f"{facts}: failed and was replaced (new seed {seed}):\n{report}"
 
 
 def unwrapped(environment: Any) -> tuple[Any, int | None]:
-    """The environment without the outermost wrappers whose work the lanes do on arrays, and their time limit."""
+    """Return the environment without the outermost wrappers that the lanes replace by arrays, and their time limit."""
     limit: int | None = None
     while type(environment) in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
         if type(environment) is TimeLimit:
@@ -335,7 +335,7 @@ def unwrapped(environment: Any) -> tuple[Any, int | None]:
 
 
 def _writer(space: Space, buffers: Tree) -> Callable[[int, Any], None]:
-    """A function that puts a native observation into a lane's row; ValueError where it does not fit its space."""
+    """Return a function that writes a native observation into a lane's row; it raises ValueError for a wrong shape."""
     pairs = [(leaf, dict(leaves(buffers))[leaf.path]) for leaf in observation_leaves(space)]
     if len(pairs) > 1 or pairs[0][0].path:
 

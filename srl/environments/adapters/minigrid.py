@@ -1,4 +1,4 @@
-"""MiniGrid's environments with observations that a network can read: their own hold a text, and codes as colors."""
+"""MiniGrid's environments with observations for a network: the native ones contain text, and codes as colors."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ ENTRY_POINTS = "minigrid."
 FACTORY = "minigrid"
 """Short name of `make` in :mod:`srl.base.object_names`."""
 FAMILIES = ("MiniGrid-", "BabyAI-")
-"""How its ids begin."""
+"""Prefixes of its ids."""
 CODES = (11, 6, 4)
-"""Kinds of objects, colors, and states (open, closed, locked; or a direction) in each cell of the view."""
+"""Numbers of object kinds, colors and states (open, closed, locked; or a direction) in each cell of the view."""
 DIRECTIONS = 4
 BABY_WORDS = (
     *("a", "after", "and", "ball", "behind", "blue", "box", "door", "front", "go", "green", "gray", "in", "key"),
     *("left", "next", "object", "of", "on", "open", "pick", "purple", "put", "red", "right", "the", "then", "to"),
     *("up", "yellow", "you", "your"),
 )
-"""Of BabyAI's language, whose space of missions does not tell them."""
+"""Words of BabyAI's language; its mission space does not list them."""
 BABY_LENGTH = 72
-"""Its longest sentence: two pairs of `put the red ball in front of you next to the blue box in front of you`."""
+"""Length of the longest mission: two of `put the red ball in front of you next to the blue box in front of you`."""
 
 
-class Readable(gymnasium.ObservationWrapper[Any, Any, Any]):  # type: ignore[misc]
-    """The view, the direction and what varies in the mission as one vector of zeros and ones."""
+class VectorObservation(gymnasium.ObservationWrapper[Any, Any, Any]):  # type: ignore[misc]
+    """A wrapper with the view, the direction and the variable words of the mission as one vector of zeros and ones."""
 
     def __init__(self, environment: Any) -> None:
         super().__init__(environment)
@@ -44,27 +44,27 @@ class Readable(gymnasium.ObservationWrapper[Any, Any, Any]):  # type: ignore[mis
         self.observation_space = gymnasium.spaces.Box(0, 1, (size,), np.uint8)
 
     def observation(self, observation: Any) -> Array:
-        hot = np.zeros(self.observation_space.shape, np.uint8)
+        vector = np.zeros(self.observation_space.shape, np.uint8)
         codes = np.minimum(observation["image"].reshape(self._cells, 3), self._bounds)
-        hot[(self._first + codes).ravel()] = 1
+        vector[(self._first + codes).ravel()] = 1
         directions = self._cells * sum(CODES)
-        hot[directions + int(observation["direction"])] = 1
+        vector[directions + int(observation["direction"])] = 1
         if self._words:
-            said = enumerate(_split(observation["mission"]))
-            places = [self._words[word] for word in said if word in self._words]
-            hot[[directions + DIRECTIONS + place for place in places]] = 1
-        return hot
+            words = enumerate(_split(observation["mission"]))
+            places = [self._words[word] for word in words if word in self._words]
+            vector[[directions + DIRECTIONS + place for place in places]] = 1
+        return vector
 
 
 def words_of(missions: Any) -> dict[tuple[int, str], int]:
-    """A number for each (position, word) in which the missions of a space differ: none where all are the same."""
-    if type(missions).__name__ == "BabyAIMissionSpace":  # whatever its levels say is in it
+    """Return an index for each (position, word) in which the missions of a space differ."""
+    if type(missions).__name__ == "BabyAIMissionSpace":  # which contains the missions of all levels
         pairs = list(itertools.product(range(BABY_LENGTH), BABY_WORDS))
     else:
-        said = [
+        missions_as_words = [
             _split(missions.mission_func(*chosen)) for chosen in itertools.product(*missions.ordered_placeholders or ())
         ]
-        at = [set(words) for words in itertools.zip_longest(*said, fillvalue="")]
+        at = [set(words) for words in itertools.zip_longest(*missions_as_words, fillvalue="")]
         pairs = [(i, word) for i, words in enumerate(at) if len(words) > 1 for word in sorted(words - {""})]
     return {pair: number for number, pair in enumerate(pairs)}
 
@@ -74,7 +74,7 @@ def _split(mission: str) -> list[str]:
 
 
 def register(name: str) -> None:
-    """Let Gymnasium know MiniGrid's ids, if this looks like one; ValueError where they are not installed."""
+    """Register MiniGrid's ids if the name looks like one; ValueError if MiniGrid is not installed."""
     if name in gymnasium.registry or not name.startswith(FAMILIES):
         return
     if importlib.util.find_spec("minigrid") is None:
@@ -82,7 +82,7 @@ def register(name: str) -> None:
     importlib.import_module("minigrid")
 
 
-def make(id: str, **kwargs: Any) -> Readable:  # noqa: A002 - Gymnasium's word
-    """The environment that `minigrid` registers under this id."""
+def make(id: str, **kwargs: Any) -> VectorObservation:  # noqa: A002 - Gymnasium's name
+    """Make the environment that `minigrid` registers under this id."""
     register(id)
-    return Readable(gymnasium.make(id, disable_env_checker=True, **kwargs))
+    return VectorObservation(gymnasium.make(id, disable_env_checker=True, **kwargs))

@@ -1,4 +1,4 @@
-"""Team rewards: agents that share a policy share what they earn."""
+"""Team rewards: agents that share a policy share their rewards."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from srl.base.tree import Array, Tree
 
 @dataclass(frozen=True)
 class TeamRewardConfig(LanesConfig):
-    """Every agent of a group of teams gets the mean of what they all earn at each step."""
+    """An environment in which every agent of a group of teams gets the mean reward of the group at each step."""
 
     inner: LanesConfig
     groups: tuple[tuple[int, ...], ...]
-    """Numbers of the teams that share."""
+    """Indices of the teams that share a reward."""
 
     def environment_name(self) -> str:
         return self.inner.environment_name()

@@ -1,4 +1,4 @@
-"""Gymnasium's native vector environments as lanes, their arrays handed through without a copy."""
+"""Gymnasium's native vector environments as lanes; their arrays are passed on without a copy."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class VectorConfig(LanesConfig):
     name: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     located: bool = False
-    """`name` names a function rather than an id."""
+    """Whether `name` is the name of a function instead of an id."""
     info_mask: bool | None = None
-    """Its infos have a mask of the actions. None: make one more copy to find out."""
+    """Whether the infos contain an action mask. None: the lanes make one more copy to find out."""
     mask_key: str = MASK_KEY
 
     def environment_name(self) -> str:
@@ -67,14 +67,16 @@ class VectorConfig(LanesConfig):
         def find_mask() -> bool:
             return gives_mask(lambda: next_step(self.make(1), key), key) if self.info_mask is None else self.info_mask
 
-        return VectorLanes(self.name, lambda: next_step(trusting(self.make(num_copies)), key), find_mask, key)
+        return VectorLanes(
+            self.name, lambda: next_step(without_action_check(self.make(num_copies)), key), find_mask, key
+        )
 
     def build_rendered(self) -> Lanes:
-        """One plain copy that draws itself: vector environments draw all of theirs or none."""
+        """Make one plain copy that renders frames: vector environments render all copies or none."""
         if self.located:
             raise ValueError(
-                f"{self.name} makes vector environments, which cannot be filmed; only what a function that returns a "
-                "gymnasium.Env makes can"
+                f"{self.name} makes vector environments, which cannot be recorded; a function that returns a "
+                "gymnasium.Env can"
             )
         from srl.environments.adapters.gymnasium import GymnasiumConfig
 
@@ -99,7 +101,7 @@ class VectorConfig(LanesConfig):
 
 
 def registered(name: str) -> Any:
-    """What Gymnasium knows about an id; the module before its colon is imported to register it."""
+    """Return Gymnasium's spec of an id; the module before its colon is imported to register it."""
     module, _, last = name.rpartition(":")
     if module:
         importlib.import_module(module)
@@ -107,27 +109,31 @@ def registered(name: str) -> Any:
 
 
 def _next_step(factory: Factory, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, with our rule for the end of an episode where the environment lets one choose."""
+    """Return the options, with autoreset mode NEXT_STEP if the environment has that option."""
     chosen = {"autoreset_mode": AutoresetMode.NEXT_STEP} if "autoreset_mode" in parameters_of(factory) else {}
     return {**chosen, **kwargs}
 
 
-def trusting(environment: Any) -> Any:
-    """Gymnasium's native vector environments ask at each step whether the actions are theirs, which takes CartPole a
-    fifth of its time. Ours come from a head made for that space, and boxes are clipped by the decoder."""
+def without_action_check(environment: Any) -> Any:
+    """Disable the check of actions in the step of Gymnasium's native vector environments.
+
+    The check takes a fifth of the time of CartPole. Our actions come from a network head made for that space, and the
+    decoder clips boxes.
+    """
     inner = environment.unwrapped
     kind = type(inner.action_space)
     if kind in (spaces.Discrete, spaces.MultiDiscrete, spaces.Box):
-        trusted = copy(inner.action_space)
-        trusted.__class__ = type(f"Trusted{kind.__name__}", (kind,), {"contains": lambda self, action: True})
-        inner.action_space = trusted
+        unchecked = copy(inner.action_space)
+        unchecked.__class__ = type(f"Unchecked{kind.__name__}", (kind,), {"contains": lambda self, action: True})
+        inner.action_space = unchecked
     return environment
 
 
 class VectorLanes(Lanes):
     """A vector environment whose episodes end by the next-step rule (see :mod:`srl.environments.adapters.autoreset`).
 
-    Its copies cannot be replaced one by one: when one of them breaks, all are, and every lane is reported as failed.
+    Its copies cannot be replaced one by one: when one of them fails, all are replaced, and every lane is reported as
+    failed.
     """
 
     def __init__(
@@ -137,11 +143,11 @@ class VectorLanes(Lanes):
         find_mask: Callable[[], bool] = lambda: False,
         mask_key: str = MASK_KEY,
     ) -> None:
-        """`find_mask` says whether the infos have a mask of the actions."""
+        """`find_mask` returns whether the infos contain an action mask."""
         try:
             environment = make()
         except Exception as error:
-            raise EnvironmentBroken(f"environment {name} could not be made: {error!r}") from error
+            raise EnvironmentBroken(f"environment {name} could not be created: {error!r}") from error
         self._name, self._make, self._environment, self._mask_key = name, make, environment, mask_key
         self._num_lanes = int(environment.num_envs)
         observation = from_gymnasium(environment.single_observation_space, "observation")
@@ -186,12 +192,12 @@ class VectorLanes(Lanes):
             broken = broken_lanes(observation, reward)
             return self._replace("\n".join(f"lane {lane}: {what}" for lane, what in broken.items()))
         ended = terminated | truncated
-        if self._check_masks is not None and (stuck := self._check_masks(observation, ~ended)):
-            return self._replace("\n".join(f"lane {lane}: {what}" for lane, what in stuck.items()))
+        if self._check_masks is not None and (blocked := self._check_masks(observation, ~ended)):
+            return self._replace("\n".join(f"lane {lane}: {what}" for lane, what in blocked.items()))
         first, self._ended = self._ended, ended
         arrival = Arrival(observation, reward, terminated, truncated, ~self._ended, first)
         if info:
-            self._heed(info, arrival)
+            self._apply(info, arrival)
         return (arrival,)
 
     def _with_mask(self, observation: Tree, info: Mapping[str, Any]) -> Tree:
@@ -199,8 +205,8 @@ class VectorLanes(Lanes):
         parts = observation if isinstance(observation, Mapping) else {OBSERVATION: observation}
         return {**parts, self._mask_key: mask}
 
-    def _heed(self, info: Mapping[str, Any], arrival: Arrival) -> None:
-        """Take what our own shims say beside the arrays; other infos are nobody's."""
+    def _apply(self, info: Mapping[str, Any], arrival: Arrival) -> None:
+        """Apply the infos of our own wrappers; other infos are ignored."""
         if FACTS in info:
             arrival.facts = info[FACTS]
         if WAITING in info:
@@ -224,7 +230,7 @@ class VectorLanes(Lanes):
 
     def close(self) -> None:
         if self._environment is not None:
-            with suppress(Exception):  # What an environment says at its end helps nobody.
+            with suppress(Exception):  # Errors of an environment that is closed do not matter.
                 self._environment.close()
             self._environment = None
 
@@ -235,16 +241,16 @@ class VectorLanes(Lanes):
         if self._num_choices:
             observation = self._with_mask(observation, info)
         self._ended = np.zeros(self._num_lanes, bool)
-        nothing, everyone = np.zeros(self._num_lanes, bool), np.ones(self._num_lanes, bool)
+        no_lane, all_lanes = np.zeros(self._num_lanes, bool), np.ones(self._num_lanes, bool)
         reward = np.zeros(self._num_lanes, np.float32)
         if not all_finite(observation):
             raise ValueError("; ".join(broken_lanes(observation, reward).values()))
-        if self._check_masks is not None and (stuck := self._check_masks(observation, everyone)):
-            raise ValueError("; ".join(f"lane {lane}: {what}" for lane, what in stuck.items()))
-        return Arrival(observation, reward, nothing, nothing, everyone, everyone)
+        if self._check_masks is not None and (blocked := self._check_masks(observation, all_lanes)):
+            raise ValueError("; ".join(f"lane {lane}: {what}" for lane, what in blocked.items()))
+        return Arrival(observation, reward, no_lane, no_lane, all_lanes, all_lanes)
 
     def _replace(self, report: str) -> tuple[Arrival, ...]:
-        facts = f"vector environment {self._name}, seed {self._seed}, step {self._steps} since it was seeded"
+        facts = f"vector environment {self._name}, seed {self._seed}, step {self._steps} since the seed"
         self._failures_in_a_row = count_failure(self._failures_in_a_row, self._steps <= 1, f"{facts}: {report}")
         with suppress(Exception):
             self._environment.close()
@@ -253,8 +259,8 @@ class VectorLanes(Lanes):
             arrival = self._restart(next(self._seeds))
         except Exception as error:
             raise EnvironmentBroken(
-                f"{facts}: broke, and so did its replacement ({error!r}). First:\n{report}"
+                f"{facts}: failed, and its replacement failed, too ({error!r}). First failure:\n{report}"
             ) from error
         arrival.failed = np.ones(self._num_lanes, bool)
-        arrival.failures = (f"{facts}: broke; all its lanes were replaced (new seed {self._seed}):\n{report}",)
+        arrival.failures = (f"{facts}: failed; all its lanes were replaced (new seed {self._seed}):\n{report}",)
         return (arrival,)

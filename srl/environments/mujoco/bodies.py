@@ -1,4 +1,4 @@
-"""The rest of Gymnasium's MuJoCo tasks (v5): humanoids and arms."""
+"""Gymnasium's MuJoCo tasks (v5) with humanoids and arms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HUMANOID_FIELDS = ("cinert", "cvel", "qfrc_actuator", "cfrc_ext")
 
 @dataclass(frozen=True)
 class _HumanBody:
-    """How both tasks of the humanoid begin, and what they show of it."""
+    """Initial states and observations of both humanoid tasks."""
 
     reset_noise_scale: float = 1e-2
     exclude_current_positions_from_observation: bool = True
@@ -67,7 +67,7 @@ class HumanoidStandup(_HumanBody):
     xml_file: str = "humanoidstandup.xml"
     frame_skip: int = 5
     uph_cost_weight: float = 1
-    """Gymnasium takes it and does not use it; neither do we."""
+    """Accepted and unused, as in Gymnasium."""
     ctrl_cost_weight: float = 0.1
     impact_cost_weight: float = 0.5e-6
     impact_cost_range: Range = (-float("inf"), 10.0)
@@ -89,7 +89,7 @@ class Reacher:
     def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
         qpos = scene.qpos + random.uniform(-0.1, 0.1, (num, len(scene.qpos)))
         qvel = scene.qvel + random.uniform(-0.005, 0.005, (num, len(scene.qvel)))
-        # Uniform in a disc of radius 0.2: what is left of the square when the rest is drawn again.
+        # Uniform in a disc of radius 0.2, like Gymnasium's rejection sampling from a square.
         radius, angle = 0.2 * np.sqrt(random.random(num)), 2 * np.pi * random.random(num)
         qpos[:, -2:] = np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=1)
         qvel[:, -2:] = 0

@@ -1,4 +1,4 @@
-"""Gymnasium's MuJoCo tasks as lanes: one model, one simulation per lane, everything else on arrays."""
+"""Gymnasium's MuJoCo tasks as lanes: one model, one simulation per lane, observations and rewards on arrays."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class MujocoConfig(LanesConfig):
         return MujocoLanes(self.name, task, self.max_episode_steps, num_copies)
 
     def build_rendered(self) -> Lanes:
-        """One copy of Gymnasium's own task, which draws itself where MuJoCo can (by EGL, OSMesa or on a display)."""
+        """Make one copy of Gymnasium's own task, which renders with EGL, OSMesa or a display."""
         from srl.environments.adapters.gymnasium import GymnasiumConfig
 
         return GymnasiumConfig(self.name, {**self.kwargs, "max_episode_steps": self.max_episode_steps}).build_rendered()
 
 
 def config_of(name: str, kwargs: Mapping[str, Any]) -> MujocoConfig | None:
-    """The config for a Gymnasium id; None where it is another environment, or has options that we do not know."""
+    """Return the config of a Gymnasium id; None for another environment, or for options that our tasks do not have."""
     if name not in TASKS:
         return None
     options = dict(kwargs)
@@ -71,7 +71,7 @@ def config_of(name: str, kwargs: Mapping[str, Any]) -> MujocoConfig | None:
 
 
 class MujocoLanes(Lanes):
-    """Simulations in this process. One that becomes unstable is started anew and costs its own lane only."""
+    """Simulations in this process. An unstable simulation is restarted; only its own lane loses its episode."""
 
     def __init__(self, name: str, task: Task, max_episode_steps: int | None, num_copies: int) -> None:
         import mujoco
@@ -80,17 +80,17 @@ class MujocoLanes(Lanes):
         log_warnings()
         stop_clock()
         self._mujoco, self._task, self._limit = mujoco, task, max_episode_steps
-        self._saved = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # what decides the next steps, warm start included
+        self._saved = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # what determines the next steps, warm start included
         model = mujoco.MjModel.from_xml_path(expand_model_path(task.xml_file))
         self._datas = [mujoco.MjData(model) for _ in range(num_copies)]
         example = self._datas[0]
         self._scene = Scene(model, example.qpos.copy(), example.qvel.copy(), model.opt.timestep * task.frame_skip)
-        # Views of the simulations' own memory: reading a field of all lanes is one concatenation.
+        # Views of the simulations' memory: reading a field of all lanes is one concatenation.
         fields = ("qpos", "qvel", *task.needs)
         self._views = {name: [np.atleast_1d(getattr(data, name)) for data in self._datas] for name in fields}
         self._controls = [data.ctrl for data in self._datas]
         self._now, self._before = ({name: self._empty(name) for name in fields} for _ in range(2))
-        self._post = "cfrc_ext" in task.needs  # MuJoCo computes contact forces only when asked.
+        self._post = "cfrc_ext" in task.needs  # MuJoCo computes contact forces only on request.
         low, high = model.actuator_ctrlrange.copy().astype(np.float32).T
         action = from_gymnasium(gymnasium.spaces.Box(low, high, dtype=np.float32), "action")
         self._decode = action_decoder(action)
@@ -105,12 +105,12 @@ class MujocoLanes(Lanes):
     def reset(self, seed: int) -> tuple[Arrival, ...]:
         self._seed = next(copy_seeds(seed))
         self._random = np.random.default_rng(self._seed)
-        everyone, nobody = np.ones(len(self._datas), bool), np.zeros(len(self._datas), bool)
-        self._restart(everyone)
+        all_lanes, no_lane = np.ones(len(self._datas), bool), np.zeros(len(self._datas), bool)
+        self._restart(all_lanes)
         self._gather()
-        self._ended = nobody
+        self._ended = no_lane
         observation = self._task.observe(self._scene, self._now).astype(np.float32)
-        return (Arrival(observation, np.zeros(len(nobody), np.float32), nobody, nobody, everyone, everyone),)
+        return (Arrival(observation, np.zeros(len(no_lane), np.float32), no_lane, no_lane, all_lanes, all_lanes),)
 
     def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
         starting = self._ended
@@ -172,23 +172,23 @@ class MujocoLanes(Lanes):
         return np.zeros((len(self._datas), *example.shape))
 
     def _simulate(self, action: Array, starting: list[bool]) -> dict[int, str]:
-        """Step the lanes that do not start anew; what went wrong, by lane."""
+        """Step the lanes that do not start an episode, and return the failures by lane."""
         model, step, post, frames = self._scene.model, self._mujoco.mj_step, self._post, self._task.frame_skip
         failures: dict[int, str] = {}
         expected = self._elapsed * self._scene.dt + self._scene.dt - model.opt.timestep / 2
         lanes = zip(self._datas, self._controls, action, starting, expected.tolist(), strict=True)
-        for lane, (data, control, wanted, start, time) in enumerate(lanes):
+        for lane, (data, control, chosen, start, time) in enumerate(lanes):
             if start:
                 continue
             try:
-                control[:] = wanted
+                control[:] = chosen
                 step(model, data, frames)
                 if post:
                     self._mujoco.mj_rnePostConstraint(model, data)
             except Exception:
                 failures[lane] = traceback.format_exc()
                 continue
-            if data.time < time:  # MuJoCo starts a simulation that explodes from zero and says so in its log only.
+            if data.time < time:  # MuJoCo resets a simulation that diverges and only logs it.
                 failures[lane] = "the simulation became unstable (NaN, infinite or huge positions or velocities)"
         return failures
 
@@ -198,7 +198,7 @@ class MujocoLanes(Lanes):
         return observation.astype(np.float32), reward.astype(np.float32), terminated
 
     def _gather(self) -> None:
-        """Read the simulations into `_now`; what was there becomes `_before`."""
+        """Read the simulations into `_now`; its previous values become `_before`."""
         self._before, self._now = self._now, self._before
         for name, views in self._views.items():
             target = self._now[name]
@@ -217,5 +217,5 @@ class MujocoLanes(Lanes):
     def _report(self, lane: int, what: str) -> str:
         return (
             f"environment {self.spec.environment}, copy {lane}, seed {self._seed}, step {self._elapsed[lane]}: "
-            f"broke and was started anew:\n{what}"
+            f"failed and was restarted:\n{what}"
         )

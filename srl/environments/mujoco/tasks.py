@@ -1,4 +1,4 @@
-"""What Gymnasium's MuJoCo tasks (v5) reward, show and end, as functions of arrays over lanes.
+"""Rewards, observations and terminations of Gymnasium's MuJoCo tasks (v5), as functions of arrays over lanes.
 
 A task's fields are the options of Gymnasium's constructor of the same name, with the same defaults.
 """
@@ -20,10 +20,10 @@ State: TypeAlias = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Scene:
-    """What a task needs to know about the model."""
+    """The parts of the model that a task reads."""
 
     model: Any  # mujoco.MjModel
-    qpos: Array  # [nq] where episodes begin, before noise
+    qpos: Array  # [nq] at the start of episodes, before noise
     qvel: Array  # [nv]
     dt: float
     """Seconds between two decisions."""
@@ -40,13 +40,13 @@ class Task(Protocol):
     def frame_skip(self) -> int: ...
 
     def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
-        """`qpos` [num, nq] and `qvel` [num, nv] of new episodes."""
+        """Return `qpos` [num, nq] and `qvel` [num, nv] of new episodes."""
 
     def observe(self, scene: Scene, now: State) -> Array:
-        """[L, n]"""
+        """Return the observations [L, n]."""
 
     def score(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
-        """Reward [L] and termination [L] of the step from `before` to `now`."""
+        """Return reward [L] and termination [L] of the step from `before` to `now`."""
 
 
 def uniform(scene: Scene, random: np.random.Generator, num: int, scale: float) -> tuple[Array, Array]:
@@ -55,7 +55,7 @@ def uniform(scene: Scene, random: np.random.Generator, num: int, scale: float) -
 
 
 def normal(scene: Scene, random: np.random.Generator, num: int, scale: float) -> tuple[Array, Array]:
-    """As `uniform`, but velocities are normal."""
+    """Like `uniform`, but with normally distributed velocities."""
     qpos = scene.qpos + random.uniform(-scale, scale, (num, len(scene.qpos)))
     return qpos, scene.qvel + scale * random.standard_normal((num, len(scene.qvel)))
 
@@ -65,7 +65,7 @@ def between(values: Array, limits: Range) -> Array:
 
 
 def squares(values: Array) -> Array:
-    """The sum of squares of each lane."""
+    """Return the sum of squares of each lane."""
     flat = values.reshape(len(values), -1)
     total: Array = np.einsum("ij,ij->i", flat, flat)
     return total
@@ -77,7 +77,7 @@ def velocity(scene: Scene, before: Array, now: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Racer:
-    """Who comes forward with little effort is good, and nobody can fall."""
+    """A task that rewards forward speed and small actions, without termination."""
 
     forward_reward_weight: float = 1.0
     ctrl_cost_weight: float = 0.1

@@ -1,4 +1,4 @@
-"""PettingZoo's AEC environments (agent, environment, cycle), in which agents take turns."""
+"""PettingZoo's AEC environments (agent environment cycle), in which agents take turns."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from srl.environments.pettingzoo.rows import AgentFault, Rows, action_of
 class TurnGame:
     """One copy, advanced by one turn with each step: exactly one of its lanes acts, until all have ended.
 
-    A lane's episode opens at its first turn, so `first` is only seen together with `acting`. What an agent earned
-    before that comes with its second row, since no action of its own led there. An agent whom the game ended before it
-    ever moved has no episode: its lane is silent.
+    The episode of a lane starts at its first turn, so `first` only appears together with `acting`. Rewards from before
+    that turn are delivered with the second row, because no action of the agent led to them. An agent that the game ends
+    before its first turn has no episode: its lane stays idle.
     """
 
     def __init__(self, copy: int, rows: Sequence[Rows]) -> None:
@@ -22,7 +22,7 @@ class TurnGame:
         self._rows = rows
         self._team_of = {one.agent: team for team, one in enumerate(rows)}
         self._turn: int | None = None  # the team that acts next
-        self._carried: dict[int, float] = {}  # for each team that had its first turn, what it earned before
+        self._carried: dict[int, float] = {}  # rewards from before the first turn, by team
 
     @property
     def over(self) -> bool:
@@ -43,7 +43,7 @@ class TurnGame:
         try:
             environment.step(action_of(actions[turn], self._copy))
         except Exception as error:
-            error.add_note(f"It was the turn of agent {self._rows[turn].agent!r}.")
+            error.add_note(f"Agent {self._rows[turn].agent!r} was acting.")
             raise
         self._receive(environment)
 
@@ -55,7 +55,7 @@ class TurnGame:
         self._carried = dict(carried)
 
     def _receive(self, environment: Any) -> None:
-        """Let the dead leave, as AEC demands, then give the row to the agent whose turn it is."""
+        """Step dead agents with None, as AEC requires, then write the row of the agent whose turn it is."""
         for _ in range(len(self._rows) + 1):
             if not environment.agents:
                 return
@@ -69,7 +69,7 @@ class TurnGame:
                 earned = rows.number(reward) + self._carried.pop(team)
                 rows.end(self._copy, observation, earned, bool(terminated), bool(truncated))
             environment.step(None)
-        raise AgentFault(f"agent {environment.agent_selection!r} was stepped with None but does not leave `agents`")
+        raise AgentFault(f"agent {environment.agent_selection!r} was stepped with None but is still in `agents`")
 
     def _take_turn(self, team: int, observation: Any, reward: Any, info: Any) -> None:
         rows = self._rows[team]

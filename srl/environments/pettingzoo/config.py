@@ -1,4 +1,4 @@
-"""PettingZoo environments as lanes: how they are named, found and told apart."""
+"""Configs of PettingZoo environments: how they are found by name, and whether they are parallel or turn-based."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from srl.environments.pettingzoo.parallel import ParallelGame
 PREFIX = "pettingzoo:"
 TURNS, STATE = "turns", "state"
 FAMILIES = ("atari", "butterfly", "classic", "magent", "mpe", "sisl")
-# Families that left PettingZoo: where their modules live now, and what installs them.
+# Families that left PettingZoo: their present module, and the package that installs it.
 MOVED = {"mpe": ("mpe2", "mpe2"), "magent": ("magent2.environments", "magent2")}
 
 
 @dataclass(frozen=True)
 class PettingZooConfig(LanesConfig):
-    """`classic.tictactoe_v3`, or `package.module:function`, a function that returns an environment.
+    """An environment of PettingZoo, `classic.tictactoe_v3`, or a function that returns one, `package.module:function`.
 
-    Both may have `pettingzoo:` before them, by which :func:`srl.environments.registry.lanes_config` knows them.
+    Both names may have the prefix `pettingzoo:`, which :func:`srl.environments.registry.lanes_config` requires.
     """
 
     name: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the environment. Two are ours: ``turns=True`` takes turns (AEC) where both ways are offered;
-    ``state=True`` shows every agent a part `state` of the whole game, for a critic that may know it."""
+    """Options of the environment, and two of ours: ``turns=True`` uses the turn-based version (AEC) if there are both;
+    ``state=True`` adds the state of the whole game to every observation, as `state`, for a central critic."""
     mask_key: str = MASK_KEY
 
     def environment_name(self) -> str:
@@ -47,22 +47,22 @@ class PettingZooConfig(LanesConfig):
         return lanes_of(self.name, self.make, num_copies, self.mask_key)
 
     def build_rendered(self) -> PettingZooLanes:
-        """One copy that draws itself."""
-        filmed = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
+        """Make one copy that renders frames."""
+        rendered = replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})
         try:
-            return lanes_of(self.name, filmed.make, 1, self.mask_key)
+            return lanes_of(self.name, rendered.make, 1, self.mask_key)
         except TypeError as error:
-            raise ValueError(f"{self.name} cannot be filmed with render_mode='rgb_array': {error}") from error
+            raise ValueError(f"{self.name} cannot be recorded with render_mode='rgb_array': {error}") from error
 
     def make(self) -> Any:
-        """One bare ParallelEnv or AECEnv."""
+        """Make one bare ParallelEnv or AECEnv."""
         _need_pettingzoo(self.name)
         options = dict(self.kwargs)
         turns, state = bool(options.pop(TURNS, False)), bool(options.pop(STATE, False))
         environment = _maker(self.name, turns)(**options)
         if not is_pettingzoo(environment):
             raise TypeError(
-                f"{self.name} gave a {type(environment).__name__}; wanted a pettingzoo.ParallelEnv or AECEnv"
+                f"{self.name} returned {type(environment).__name__}, expected a pettingzoo.ParallelEnv or AECEnv"
             )
         if turns and is_parallel(environment):
             from pettingzoo.utils.conversions import parallel_to_aec
@@ -78,12 +78,12 @@ class PettingZooConfig(LanesConfig):
         return replace(self, mask_key=key)
 
     def with_global_state(self) -> PettingZooConfig:
-        """The same, showing the state, unless its options say otherwise."""
+        """Return the same config with ``state=True``, unless its options set `state` already."""
         return self if STATE in self.kwargs else replace(self, kwargs={**self.kwargs, STATE: True})
 
 
 def lanes_of(name: str, make: Callable[[], Any], num_copies: int, mask_key: str = MASK_KEY) -> PettingZooLanes:
-    """Lanes of what `make` makes; `name` stands in messages."""
+    """Return lanes of the environments that `make` creates; `name` appears in messages."""
     environment = make()
     if is_parallel(environment):
         return PettingZooLanes(name, make, ParallelGame, True, environment, num_copies, mask_key)
@@ -123,7 +123,7 @@ def _maker(name: str, turns: bool) -> Callable[..., Any]:
 
 
 def _import_module(path: str) -> ModuleType:
-    """The module below `pettingzoo`, or below the package that its family has moved to, or anywhere."""
+    """Import the module from `pettingzoo`, or from the package that its family has moved to, or by its full name."""
     family, _, rest = path.partition(".")
     package, install = f"pettingzoo.{family}", f"'pettingzoo[{family}]'"
     if family in MOVED and not _importable(package):
@@ -150,14 +150,14 @@ def _importable(module: str) -> bool:
 
 
 def _import_quietly(module: str) -> ModuleType:
-    """PettingZoo deprecates its modules in favor of a registry, which its supported versions do not all have."""
+    """Import without deprecation warnings: PettingZoo prefers a registry that not all supported versions have."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return importlib.import_module(module)
 
 
 def _nearest(path: str, package: str) -> str:
-    """The end of a message about a module that is not there."""
+    """Return the end of a message about a module that does not exist."""
     family, _, rest = path.partition(".")
     if not rest or not _importable(package):
         return nearest(family, FAMILIES)

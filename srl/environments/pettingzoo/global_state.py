@@ -1,4 +1,4 @@
-"""The state of the whole game beside what each agent of a PettingZoo environment sees, for critics that may know it."""
+"""PettingZoo wrappers that add the state of the whole game to the observation of each agent, for a central critic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATE, OBSERVATION = "state", "observation"
 
 
 class _State:
-    """The environment's own `state()`, or what all agents see, one after the other; zeros for who is not there."""
+    """The environment's own `state()`, or the observations of all agents in a row, with zeros for absent agents."""
 
     def __init__(self, environment: Any, mask_key: str) -> None:
         self._environment, self._mask_key = environment, mask_key
@@ -32,7 +32,7 @@ class _State:
         seen = self._environment.observation_space(agent)
         parts = dict(seen.spaces) if isinstance(seen, spaces.Dict) else {OBSERVATION: seen}
         if STATE in parts:
-            raise ValueError(f"agent {agent!r}: the observation has a part {STATE!r} already; say state=False")
+            raise ValueError(f"agent {agent!r}: the observation has a key {STATE!r} already; use state=False")
         return spaces.Dict({**parts, STATE: self._space})
 
     def beside(self, observation: Any, state: Array) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class TurnsWithState(BaseWrapper):  # type: ignore[misc]
 
 
 class _All(Mapping[Any, Any]):
-    """What every agent sees now, looked up when it is asked for."""
+    """The observations of all agents, computed on access."""
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
@@ -107,7 +107,7 @@ class _All(Mapping[Any, Any]):
 
 
 def _has_state(environment: Any) -> bool:
-    """Whether it implements `state` and says what it looks like."""
+    """Return whether the environment implements `state` and its space."""
     try:
         return isinstance(environment.state_space, spaces.Box)
     except (AttributeError, NotImplementedError):

@@ -1,4 +1,4 @@
-"""Lanes over copies of a PettingZoo environment: seeds, stepping all copies, and replacing those that break."""
+"""Lanes of copies of a PettingZoo environment: seeds, steps, and replacement of copies that fail."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from srl.environments.pettingzoo.rows import Rows, make_rows
 
 
 class Game(Protocol):
-    """One copy's environment, which writes what happens to its rows. Any exception means that it broke."""
+    """The episode of one copy, which writes the rows of its agents. Any exception is a failure of the environment."""
 
     def start(self, environment: Any, seed: int) -> None:
-        """Begin an episode."""
+        """Start an episode."""
 
     def advance(self, environment: Any, actions: Sequence[Array]) -> None:
-        """One step; `actions` are native ones, [copies, ...] for each team."""
+        """Take one step; `actions` are native ones, [copies, ...] for each team."""
 
     def state(self) -> Any:
-        """Return, as plain data, what the game must know besides its environment."""
+        """Return the state of the episode outside of the environment, as plain data."""
 
     def restore(self, state: Any) -> None: ...
 
@@ -42,8 +42,8 @@ class Game(Protocol):
 class PettingZooLanes(Lanes):
     """A lane for each agent of each copy, and a team for each agent.
 
-    Every episode gets a seed of its own, drawn from that of `reset`: runs repeat whatever an environment does when it
-    is reset without one, and a failure report names the seed that leads there again.
+    Every episode has its own seed, derived from that of `reset`: runs are repeatable even if an environment draws a new
+    seed in a reset without one, and a failure report names the seed that reproduces the failure.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class PettingZooLanes(Lanes):
             rows.restore(part(state, f"rows/{team}"))
 
     def render(self) -> Array:
-        """The present picture of the first copy."""
+        """Return the current frame of the first copy."""
         return rendered_frame(self._name, self._environments[0].render)
 
     def close(self) -> None:
@@ -113,13 +113,13 @@ class PettingZooLanes(Lanes):
 
     def _arrivals(self, reports: Sequence[str]) -> tuple[Arrival, ...]:
         failures = tuple(report for report in reports if report)
-        # A report belongs to a copy, not to an agent: it stands in the first team's arrival, so that it is told once.
+        # A report belongs to a copy, not to an agent: only the first team's arrival carries it.
         return tuple(
             rows.arrival(bool(failures), failures if team == 0 else ()) for team, rows in enumerate(self._rows)
         )
 
     def _start(self, copy: int) -> str:
-        """A new episode; the report of a failure, or nothing."""
+        """Start a new episode and return the report of a failure, or an empty string."""
         try:
             self._open(copy)
         except Exception as error:
@@ -153,9 +153,7 @@ class PettingZooLanes(Lanes):
             self._environments[copy] = self._make()
             self._open(copy)
         except Exception as second:
-            raise EnvironmentBroken(
-                f"{report}\nThe environment that should replace it broke, too: {self._report(copy, second)}"
-            ) from second
+            raise EnvironmentBroken(f"{report}\nIts replacement failed, too: {self._report(copy, second)}") from second
         for rows in self._rows:
             rows.fail(copy)
         return report
@@ -166,5 +164,5 @@ class PettingZooLanes(Lanes):
 
 
 def _generators(seed: int, num_copies: int) -> list[np.random.Generator]:
-    """Where each copy draws the seeds of its episodes from."""
+    """Return the generators of the seeds of the episodes, one for each copy."""
     return [np.random.default_rng(one) for one in islice(copy_seeds(seed), num_copies)]

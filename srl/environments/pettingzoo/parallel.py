@@ -1,4 +1,4 @@
-"""PettingZoo's parallel environments, in which all living agents act at once."""
+"""PettingZoo's parallel environments, in which all living agents act at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from srl.environments.pettingzoo.rows import AgentFault, Rows, action_of
 
 
 class ParallelGame:
-    """One copy. A dead agent's lane rests until the last of its copy has ended; an agent may also join late."""
+    """One copy. The lane of a dead agent is idle until all agents of the copy have ended; agents may join late."""
 
     def __init__(self, copy: int, rows: Sequence[Rows]) -> None:
         self._copy = copy
@@ -28,7 +28,7 @@ class ParallelGame:
         observations, infos = environment.reset(seed=seed)
         self._join(environment, observations, infos)
         if not self._alive:
-            raise AgentFault("no agent is there after reset")
+            raise AgentFault("no agent is present after reset")
 
     def advance(self, environment: Any, actions: Sequence[Array]) -> None:
         acted, self._alive = self._alive, []
@@ -40,13 +40,13 @@ class ParallelGame:
             agent = rows.agent
             terminated, truncated = bool(terminations.get(agent)), bool(truncations.get(agent))
             if terminated or truncated or agent not in present:
-                # Who left without a word is taken as truncated: nothing says that the future is worth nothing.
+                # An agent that left without an end counts as truncated: its future value need not be zero.
                 truncated = truncated or not terminated
                 rows.end(self._copy, observations.get(agent), rewards.get(agent, 0.0), terminated, truncated)
                 self._ended.add(team)
                 continue
             if agent not in observations or agent not in rewards:
-                raise AgentFault(f"agent {agent!r} is alive but was given no observation or no reward")
+                raise AgentFault(f"agent {agent!r} is alive but received no observation or no reward")
             rows.turn(self._copy, observations[agent], rewards[agent], infos.get(agent, {}))
             self._alive.append(team)
         if len(present) > len(self._alive):
@@ -65,6 +65,6 @@ class ParallelGame:
             if rows.agent not in present or team in self._alive or team in self._ended:
                 continue
             if rows.agent not in observations:
-                raise AgentFault(f"agent {rows.agent!r} joined but was given no observation")
+                raise AgentFault(f"agent {rows.agent!r} joined but received no observation")
             rows.open(self._copy, observations[rows.agent], infos.get(rows.agent, {}))
             self._alive.append(team)

@@ -1,4 +1,4 @@
-"""The rows that the lanes of a PettingZoo environment receive: one team for each agent, one row for each copy."""
+"""The arrays that the lanes of a PettingZoo environment receive: a team for each agent, a row for each copy."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from srl.environments.spaces import from_gymnasium
 
 
 class AgentFault(Exception):
-    """What one agent was given makes no sense; the copy it lives in must be replaced."""
+    """An agent received invalid values; its copy must be replaced."""
 
 
 class Rows:
-    """What one agent receives in every copy. Written row by row, handed out as one arrival.
+    """The values that one agent receives in every copy, written row by row and read as one arrival.
 
-    A lane opens an episode with `open`, goes on with `turn`, and ends with `end`; a row that none of them touched in
-    a step keeps its observation and neither acts nor earns.
+    A lane starts an episode with `open`, continues with `turn`, and ends with `end`. A row that none of them wrote in a
+    step keeps its observation, does not act and has reward 0.
     """
 
     def __init__(
         self, agent: Any, environment: Any, num_copies: int, aligned: bool, mask_key: str, masked: bool
     ) -> None:
-        """`masked`: infos say what is allowed; the mask becomes a part of the observation."""
+        """`masked`: infos contain an action mask, which becomes a key of the observation."""
         observation_space, action_space = environment.observation_space(agent), environment.action_space(agent)
         self.agent = agent
         seen, action = from_gymnasium(observation_space, "observation"), from_gymnasium(action_space, "action")
@@ -51,20 +51,20 @@ class Rows:
         self._check_masks = mask_check(self.team.observation, self.team.action, mask_key)
         self._observation = observation_buffers(self.team.observation, num_copies)  # [copies, ...]
         self._leaves = dict(leaves(self._observation))
-        # The mask of a single choice, of which a glance shows that something is left.
+        # The mask of a single choice, which is quick to check.
         self._one_choice = self._leaves.get(mask_key) if self._check_masks and len(choice_sizes(action)) == 1 else None
         self._reward = np.zeros(num_copies, np.float32)
-        # One memory for all that `clear` sets back: terminated, truncated, acting, first, failed.
-        self._marks = np.zeros((5, num_copies), np.bool_)
-        self._terminated, self._truncated, self._acting, self._first, self._failed = self._marks
+        # One array for all flags that `clear` resets: terminated, truncated, acting, first, failed.
+        self._flags = np.zeros((5, num_copies), np.bool_)
+        self._terminated, self._truncated, self._acting, self._first, self._failed = self._flags
 
     def clear(self) -> None:
         self._reward[...] = 0
-        self._marks[...] = False
+        self._flags[...] = False
 
     def clear_copy(self, copy: int) -> None:
         self._reward[copy] = 0
-        self._marks[:, copy] = False
+        self._flags[:, copy] = False
 
     def open(self, copy: int, observation: Any, info: Mapping[str, Any]) -> None:
         self._write(copy, observation, info)
@@ -86,7 +86,7 @@ class Rows:
                 raise AgentFault(f"agent {self.agent!r}: {what}")
 
     def end(self, copy: int, observation: Any, reward: Any, terminated: bool, truncated: bool) -> None:
-        if observation is not None:  # some environments show nothing to the dead: the last observation stays
+        if observation is not None:  # some environments have no observation for dead agents: the last one stays
             self._write(copy, observation)
         self._reward[copy] = self.number(reward)
         self._terminated[copy], self._truncated[copy] = terminated, truncated
@@ -104,7 +104,7 @@ class Rows:
         return number
 
     def state(self) -> State:
-        """The observations, which a row keeps until its agent is shown another one."""
+        """Return the observations, which a row keeps until its agent receives the next one."""
         return {f"observation/{path}": array.copy() for path, array in self._leaves.items()}
 
     def restore(self, state: State) -> None:
@@ -124,25 +124,25 @@ class Rows:
         )
 
     def _write(self, copy: int, observation: Any, info: Mapping[str, Any] | None = None) -> None:
-        """Without an info nobody decides here: a mask would forbid nothing."""
+        """Write an observation. Without an info the agent does not act, and the mask allows everything."""
         try:
             tree = self._encode(observation)
             if self._num_choices:
                 named = tree if isinstance(tree, Mapping) else {OBSERVATION: tree}
                 free = np.ones(self._num_choices, np.uint8)
-                told = free if info is None else from_info(info, self._num_choices, key=self._mask_key)
-                tree = {**named, self._mask_key: told}
+                mask = free if info is None else from_info(info, self._num_choices, key=self._mask_key)
+                tree = {**named, self._mask_key: mask}
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise AgentFault(f"agent {self.agent!r}: {error}") from error
         for path, leaf in leaves(tree):
             if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
                 where = f" {path!r}" if path else ""
-                raise AgentFault(f"agent {self.agent!r}: observation{where} holds NaN or infinity")
+                raise AgentFault(f"agent {self.agent!r}: observation{where} contains NaN or infinity")
             self._leaves[path][copy] = leaf
 
 
 def action_of(actions: Any, copy: int) -> Any:
-    """One copy's native action, in memory that the environment may change."""
+    """Return one copy's native action, in memory that the environment may change."""
     action = actions[copy]
     return action.copy() if isinstance(action, np.ndarray) else action
 
@@ -153,8 +153,8 @@ def make_rows(
     agents = getattr(environment, "possible_agents", None)
     if not agents:
         raise ValueError(
-            f"{environment} has no `possible_agents`, so its lanes are not known beforehand: list all agents that may"
-            " ever take part"
+            f"{environment} has no `possible_agents`, which determines the number of lanes: list all agents that may "
+            "ever take part"
         )
     may_be = any(_may_be_masked(environment, agent, mask_key) for agent in agents)
     masked = _agents_with_mask(make, mask_key) if may_be else set()
@@ -167,13 +167,13 @@ def _may_be_masked(environment: Any, agent: Any, mask_key: str) -> bool:
 
 
 def _agents_with_mask(make: Callable[[], Any], mask_key: str) -> set[Any]:
-    """Whose infos have a mask: one more copy is reset to find out. Where agents take turns, only the first of them may
-    have been told yet; the others will be."""
+    """Return the agents whose infos contain a mask: one more copy is made and reset to find out. In a turn-based game
+    only the first agent may have an info yet; then all agents count."""
 
-    def told_by(environment: Any) -> set[Any]:
+    def with_mask_in_info(environment: Any) -> set[Any]:
         answer = environment.reset(seed=0)
         infos = environment.infos if answer is None else answer[1]
-        told = {agent for agent, info in infos.items() if mask_key in info}
-        return set(environment.possible_agents) if told and answer is None else told
+        found = {agent for agent, info in infos.items() if mask_key in info}
+        return set(environment.possible_agents) if found and answer is None else found
 
-    return asked(make, told_by, otherwise=set())
+    return asked(make, with_mask_in_info, otherwise=set())
