@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.environments.mujoco.callbacks import quiet
+from srl.environments.mujoco.callbacks import log_warnings
 from srl.environments.registry import lanes_config
 
 ROUNDS = 15
@@ -43,7 +43,7 @@ def vector_steps(environment: Any, actions: Any) -> Callable[[], None]:
 
 
 def plain_steps(name: str, actions: Any) -> Callable[[], None]:
-    quiet()
+    log_warnings()
     copies = [gymnasium.make(name, disable_env_checker=True) for _ in range(actions.shape[1])]
     for seed, copy in enumerate(copies):
         copy.reset(seed=seed)
