@@ -34,6 +34,11 @@ def from_data(data: Any) -> Any:
     return _decode(data, Any, "config")
 
 
+def is_config(data: Any) -> bool:
+    """Return whether data looks like a dataclass converted by :func:`to_data`."""
+    return isinstance(data, Mapping) and set(data) == {"type", "fields"} and isinstance(data["fields"], Mapping)
+
+
 def _encode(value: Any, hint: Any, place: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         hints = _hints(type(value))

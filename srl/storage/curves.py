@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.base.config import is_config
 from srl.base.errors import nearest
 from srl.base.statistics import t_quantile
 from srl.base.tree import Array
@@ -148,7 +149,7 @@ def flat_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
     def walk(value: Any, place: str) -> None:
         if isinstance(value, Mapping):
-            inner = value["fields"] if set(value) == {"type", "fields"} else value
+            inner = value["fields"] if is_config(value) else value
             for name, item in inner.items():
                 walk(item, f"{place}.{name}" if place else name)
         else:

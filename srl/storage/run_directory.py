@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from srl.api.status import RunStatus
+from srl.base.config import is_config
 from srl.base.errors import nearest
 from srl.base.files import explain_os_error, write_whole
 
@@ -104,7 +105,7 @@ class RunDirectory:
         """Return the config of a run of SRL. Raises an error for a config.json of another program."""
         config = self.read_facts()
         missing = [key for key in CONFIG_KEYS if key not in config]
-        broken = [key for key in ("lanes", "options") if key not in missing and not _is_config(config[key])]
+        broken = [key for key in ("lanes", "options") if key not in missing and not is_config(config[key])]
         if missing or broken:
             what = f"it has no {missing[0]!r}" if missing else f"its {broken[0]!r} cannot be read"
             raise RunDirectoryError(f"{self.config} was not written by a run of SRL, or was changed since: {what}")
@@ -308,11 +309,6 @@ def find(what: str | Path, root: Path, include_empty: bool = False) -> RunDirect
     if not runs:
         raise RunDirectoryError(f"no run {text!r}: there are no runs in {root}; start one: `srl train CartPole-v1`")
     raise RunDirectoryError(f"no run {text!r} in {root}{nearest(text, [run.name for run in runs])}")
-
-
-def _is_config(data: Any) -> bool:
-    """Return whether this looks like a dataclass converted by `srl.base.config.to_data`."""
-    return isinstance(data, dict) and set(data) == {"type", "fields"} and isinstance(data["fields"], dict)
 
 
 def slug(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from srl.base.config import from_data
+from srl.base.config import from_data, is_config
 from srl.experiments.session.checkpointing import Restored
 
 
@@ -54,24 +54,20 @@ def _check_state(policy: str, described: Any, restored: Restored, changed: list[
 
 def differences(old: Any, new: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
     """Yield the differing fields of two configs given as plain data: name, old and new value."""
-    if _is_config(old) and _is_config(new) and old["type"] == new["type"]:
+    if is_config(old) and is_config(new) and old["type"] == new["type"]:
         for name in sorted({*old["fields"], *new["fields"]}):
             inner = f"{place}.{name}" if place else name
             yield from differences(old["fields"].get(name), new["fields"].get(name), inner)
-    elif isinstance(old, Mapping) and isinstance(new, Mapping) and not _is_config(old) and not _is_config(new):
+    elif isinstance(old, Mapping) and isinstance(new, Mapping) and not is_config(old) and not is_config(new):
         for name in sorted({*old, *new}):
             yield from differences(old.get(name), new.get(name), f"{place}.{name}" if place else name)
     elif old != new:
         yield place or "algorithm", _short(old), _short(new)
 
 
-def _is_config(value: Any) -> bool:
-    return isinstance(value, Mapping) and set(value) == {"type", "fields"}
-
-
 def _short(value: Any) -> Any:
     """Return a config for a message: with its fields if it is small, as a space is, else its name."""
-    if not _is_config(value):
+    if not is_config(value):
         return value
     name, fields = value["type"].rpartition(":")[2], str(value["fields"])
     return f"{name}({fields})" if len(fields) < 100 else name
