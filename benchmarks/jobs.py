@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from srl.api.status import RunStatus, WorkerStatus
-from srl.controller.control_socket import AskStatus, TellStatus, ask
+from srl.controller.control_socket import StatusReply, StatusRequest, ask
 
 PATIENCE = 60.0
 SRL = str(Path(sys.executable).with_name("srl"))
@@ -47,8 +47,8 @@ class Job:
 
     def status(self) -> RunStatus | None:
         for runtime in self._home.glob("srl-*/*"):
-            answer = ask(runtime, AskStatus()) if (runtime / "address").exists() else None
-            if isinstance(answer, TellStatus):
+            answer = ask(runtime, StatusRequest()) if (runtime / "address").exists() else None
+            if isinstance(answer, StatusReply):
                 return answer.status
         return None
 

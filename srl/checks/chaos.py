@@ -13,7 +13,7 @@ from srl.api.transport import Message
 from srl.base.clock import ObservedTime
 from srl.base.errors import nearest
 from srl.base.statistics import spread
-from srl.controller.control_socket import FAULTS, AskFault, AskStatus, TellResult, TellStatus
+from srl.controller.control_socket import FAULTS, FaultRequest, ResultReply, StatusReply, StatusRequest
 from srl.storage import update_journal
 from srl.storage.run_directory import RunDirectory
 
@@ -220,8 +220,8 @@ class Chaos:
 
     def _status(self) -> RunStatus | None:
         for _ in range(MAX_UNANSWERED):
-            answer = self._ask(AskStatus())
-            if isinstance(answer, TellStatus):
+            answer = self._ask(StatusRequest())
+            if isinstance(answer, StatusReply):
                 return answer.status
             time.sleep(POLL_SECONDS)
         return None
@@ -231,10 +231,10 @@ class Chaos:
         if not victims:
             return
         kind, victim = self._random.choice(self._plan.faults), self._random.choice(victims)
-        answer = self._ask(AskFault(victim.name, kind, self._plan.seconds))
+        answer = self._ask(FaultRequest(victim.name, kind, self._plan.seconds))
         if answer is None:  # it is unknown whether it was injected, so it does not count
             return
-        if isinstance(answer, TellResult) and not answer.ok:
+        if isinstance(answer, ResultReply) and not answer.ok:
             raise ValueError(answer.text)
         seconds = 0.0 if kind in FATAL else self._plan.seconds
         self._faults.append(Fault(kind, victim.name, victim.incarnation, now, seconds, victim.lost_connections))

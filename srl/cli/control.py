@@ -140,14 +140,14 @@ class Stop:
     """Directory of all runs, where runs of a cluster are found too."""
 
     def run(self) -> int:
-        from srl.controller.control_socket import ADDRESS, AskStop, ask, pick, running
+        from srl.controller.control_socket import ADDRESS, StopRequest, ask, pick, running
 
         runs = running(self.root)
         try:
             name, runtime = pick(self.run_name, runs)
         except ValueError:
             return self._cancel(runs)
-        ask(runtime, AskStop())
+        ask(runtime, StopRequest())
         deadline = time.monotonic() + 15.0
         while (runtime / ADDRESS).exists() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -182,7 +182,7 @@ class Scale:
     """Directory of all runs, where runs of a cluster are found too."""
 
     def run(self) -> int:
-        from srl.controller.control_socket import AskScale, ask, pick, running
+        from srl.controller.control_socket import ScaleRequest, ask, pick, running
 
         _, runtime = pick(self.run_name, running(self.root))
         for change in self.groups:
@@ -191,7 +191,7 @@ class Scale:
                 count = int(number)
             except ValueError:
                 raise ValueError(f"expected GROUP=NUMBER, e.g. actors=4; found {change!r}") from None
-            answer: Any = ask(runtime, AskScale(group, count, number[:1] in "+-"))
+            answer: Any = ask(runtime, ScaleRequest(group, count, number[:1] in "+-"))
             if answer is None or not answer.ok:
                 raise ValueError(answer.text if answer is not None else "the run did not answer")
             print(answer.text)

@@ -30,21 +30,21 @@ STOP_REASON = "srl stop"
 """Reason of a run that was stopped on request: a queued or restarted job does not continue it."""
 REACH_SECONDS = 3.0
 REPLY_SECONDS = 5.0
-MAX_ASKED = 32
+MAX_CONCURRENT = 32
 SIGNALS: dict[str, int] = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 FAULTS = (*SIGNALS, "slow", "partition")
 
 
-class AskStatus(Message, frozen=True):
-    """Request the status."""
+class StatusRequest(Message, frozen=True):
+    """Asks for the status."""
 
 
-class AskStop(Message, frozen=True):
-    """Request the end of the run, after a last checkpoint."""
+class StopRequest(Message, frozen=True):
+    """Asks for the end of the run, after a last checkpoint."""
 
 
-class AskScale(Message, frozen=True):
-    """Request another number of workers."""
+class ScaleRequest(Message, frozen=True):
+    """Asks for another number of workers."""
 
     group: str
     count: int
@@ -52,28 +52,28 @@ class AskScale(Message, frozen=True):
     """`count` is added to the present number."""
 
 
-class AskFault(Message, frozen=True):
-    """Request a fault in a worker, for `srl chaos`: kill | stop | slow | partition, the latter two for `seconds`."""
+class FaultRequest(Message, frozen=True):
+    """Asks for a fault in a worker, for `srl chaos`: kill | stop | slow | partition, the latter two for `seconds`."""
 
     worker: str
     fault: str
     seconds: float
 
 
-class TellStatus(Message, frozen=True):
+class StatusReply(Message, frozen=True):
     status: RunStatus
 
 
-class TellResult(Message, frozen=True):
+class ResultReply(Message, frozen=True):
     ok: bool
     text: str
 
 
-Messages: Any = Union[AskStatus, AskStop, AskScale, AskFault, TellStatus, TellResult]
+Messages: Any = Union[StatusRequest, StopRequest, ScaleRequest, FaultRequest, StatusReply, ResultReply]
 
 
 class Controllable(Protocol):
-    """What the control socket needs of a controller."""
+    """The methods of a controller that the control socket calls."""
 
     def status(self) -> RunStatus: ...
 
@@ -110,19 +110,19 @@ class ControlServer:
                 self._channels.remove(channel)
 
     def _answer(self, request: Message) -> Message:
-        if isinstance(request, AskStatus):
-            return TellStatus(self._run.status())
-        if isinstance(request, AskStop):
+        if isinstance(request, StatusRequest):
+            return StatusReply(self._run.status())
+        if isinstance(request, StopRequest):
             self._run.stop("stopped", STOP_REASON)
-            return TellResult(True, f"{self._run.status().run} is stopping")
+            return ResultReply(True, f"{self._run.status().run} is stopping")
         try:
-            if isinstance(request, AskScale):
-                return TellResult(True, self._run.scale(request.group, request.count, request.relative))
-            if isinstance(request, AskFault):
-                return TellResult(True, self._run.inject_fault(request.worker, request.fault, request.seconds))
+            if isinstance(request, ScaleRequest):
+                return ResultReply(True, self._run.scale(request.group, request.count, request.relative))
+            if isinstance(request, FaultRequest):
+                return ResultReply(True, self._run.inject_fault(request.worker, request.fault, request.seconds))
         except ValueError as error:
-            return TellResult(False, str(error))
-        return TellResult(False, "unknown request")
+            return ResultReply(False, str(error))
+        return ResultReply(False, "unknown request")
 
     def close(self) -> None:
         for channel in self._channels:
@@ -150,12 +150,12 @@ def live(root: Path | None = None) -> dict[str, tuple[Path, RunStatus]]:
         directories += [directory for directory in by_age if (directory / ADDRESS).exists()]
     if not directories:
         return {}
-    with ThreadPoolExecutor(min(len(directories), MAX_ASKED)) as pool:
-        answers = list(pool.map(lambda directory: ask(directory, AskStatus()), directories))
+    with ThreadPoolExecutor(min(len(directories), MAX_CONCURRENT)) as pool:
+        answers = list(pool.map(lambda directory: ask(directory, StatusRequest()), directories))
     return {
         answer.status.run: (directory, answer.status)
         for directory, answer in zip(directories, answers, strict=True)
-        if isinstance(answer, TellStatus)
+        if isinstance(answer, StatusReply)
     }
 
 

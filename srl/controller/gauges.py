@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ NO_USAGE = Usage()
 WINDOW_SECONDS = 5.0
 TOTALS = (Counter.LEARNED, Counter.DECISIONS, Counter.LAG_SUM, Counter.LAG_COUNT, Counter.LANE_FAILURES)
 NO_COUNTS = dict.fromkeys(TOTALS, 0)
-NAMES = {
+PHASE_NAMES = {
     Phase.BOOT: "other",
     Phase.WAITING: "waiting",
     Phase.ENV: "env",
@@ -31,13 +31,6 @@ NAMES = {
     Phase.PUBLISH: "publish",
     Phase.OTHER: "other",
 }
-
-
-@dataclass
-class _Track:
-    """One worker's gauges over the last seconds."""
-
-    samples: deque[tuple[float, dict[Phase, float]]] = field(default_factory=deque)
 
 
 @dataclass
@@ -66,7 +59,7 @@ class Gauges:
         self._policy_of = {group.name: group.config.committed_policy() for group in experiment.groups}
         self._other_policy = only  # of groups that commit none
         self._stream_of = {edge.target: edge.stream for edge in experiment.edges() if edge.kind != "parameters"}
-        self._tracks: dict[str, _Track] = {}
+        self._phases: dict[str, deque[tuple[float, dict[Phase, float]]]] = {}  # of each worker, over the last seconds
         self._ended: dict[str, dict[Counter, int]] = {}  # policy -> totals of workers that are gone
         self._rates: deque[tuple[float, int, int]] = deque()
         self._new_evaluations: list[tuple[str, EvaluationStatus]] = []
@@ -96,7 +89,7 @@ class Gauges:
         for counter in TOTALS:
             ended[counter] = ended.get(counter, 0) + meter.get(counter)
         self._update_maxima(place.group, meter)
-        self._tracks.pop(place.name, None)
+        self._phases.pop(place.name, None)
 
     def hear(self, message: Episodes | Evaluated | Figures) -> None:
         """Take in figures that a worker reports."""
@@ -261,19 +254,19 @@ class Gauges:
         return (produced - produced_then) / span, (consumed - consumed_then) / span
 
     def _worker(self, member: Member, now: float) -> WorkerStatus:
-        track = self._tracks.setdefault(member.place.name, _Track())
+        samples = self._phases.setdefault(member.place.name, deque())
         spent = member.meter.seconds()
-        track.samples.append((now, spent))
-        while len(track.samples) > 2 and now - track.samples[0][0] > WINDOW_SECONDS:
-            track.samples.popleft()
-        then, before = track.samples[0]
+        samples.append((now, spent))
+        while len(samples) > 2 and now - samples[0][0] > WINDOW_SECONDS:
+            samples.popleft()
+        then, before = samples[0]
         busy: dict[str, float] = {}
         span = now - then
         if span > 0:
             for phase in Phase:
                 share = (spent[phase] - before[phase]) / span
                 if share > 0.0005:
-                    busy[NAMES[phase]] = busy.get(NAMES[phase], 0.0) + min(1.0, share)
+                    busy[PHASE_NAMES[phase]] = busy.get(PHASE_NAMES[phase], 0.0) + min(1.0, share)
         return WorkerStatus(
             name=member.place.name,
             group=member.place.group,

@@ -6,7 +6,7 @@ from srl.api.status import RunStatus, StreamStatus, WorkerStatus
 from srl.api.transport import Message
 from srl.checks import chaos
 from srl.checks.chaos import Chaos, ChaosPlan, ChaosReport, Fault, InvariantMonitor, describe
-from srl.controller.control_socket import AskFault, TellResult, TellStatus
+from srl.controller.control_socket import FaultRequest, ResultReply, StatusReply
 
 
 def status(version: int = 5, incarnation: int = 0, progress: int = 9, cut: int = 0, **changes: object) -> RunStatus:
@@ -109,11 +109,11 @@ class UnresponsiveRun:
         self.asked += 1
         if self.asked % 3 == 0:
             return None
-        if isinstance(message, AskFault):
+        if isinstance(message, FaultRequest):
             self.kills += 1
-            return TellResult(True, "")
+            return ResultReply(True, "")
         steps = 10 * self.asked
-        return TellStatus(status(self.asked, self.kills, steps=steps, decisions=steps, return_mean=475.0))
+        return StatusReply(status(self.asked, self.kills, steps=steps, decisions=steps, return_mean=475.0))
 
 
 def test_unanswered_requests_are_neither_an_end_nor_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from support.waiting import PATIENCE
 from srl.api.status import RunStatus
 from srl.api.transport import Message
 from srl.controller import control_socket
-from srl.controller.control_socket import TellStatus, live, running
+from srl.controller.control_socket import StatusReply, live, running
 
 
 def test_runs_are_asked_at_the_same_time_and_one_without_an_answer_is_omitted(
@@ -31,7 +31,7 @@ def test_runs_are_asked_at_the_same_time_and_one_without_an_answer_is_omitted(
         together.wait(PATIENCE)  # fails if one is asked after the other
         asked.append(directory)
         name = "far" if directory == elsewhere else directory.name
-        return None if name == "silent" else TellStatus(RunStatus(name, "", "", str(directory)))
+        return None if name == "silent" else StatusReply(RunStatus(name, "", "", str(directory)))
 
     monkeypatch.setattr(control_socket, "ask", ask)
     found = live(tmp_path / "runs")

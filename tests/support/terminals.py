@@ -154,12 +154,12 @@ class Command:
     def _ask(self) -> Iterator[dict[str, Any]]:
         import msgspec
 
-        from srl.controller.control_socket import AskStatus, TellStatus, ask
+        from srl.controller.control_socket import StatusReply, StatusRequest, ask
 
         for runtime in self.terminal.runtime.glob("srl-*/*"):
             if (runtime / "address").exists():
-                answer = ask(runtime, AskStatus())
-                if isinstance(answer, TellStatus):
+                answer = ask(runtime, StatusRequest())
+                if isinstance(answer, StatusReply):
                     yield json.loads(msgspec.json.encode(answer.status))
 
     def status(self) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from srl.api.status import RunStatus
 from srl.base.files import write_whole
-from srl.controller.control_socket import ADDRESS, CLUSTER, SECRET, AskStatus, ask
+from srl.controller.control_socket import ADDRESS, CLUSTER, SECRET, StatusRequest, ask
 from srl.schedulers.engines import slurm_commands as slurm
 from srl.storage.run_directory import RunDirectory, RunDirectoryError
 
@@ -74,7 +74,7 @@ def job_of(cluster: Path) -> str:
 def refuse_if_running(run: RunDirectory) -> None:
     """Raise RunDirectoryError if this run is a job that is running or queued."""
     cluster = run.path / CLUSTER
-    if ask(cluster, AskStatus()) is not None:
+    if ask(cluster, StatusRequest()) is not None:
         raise RunDirectoryError(f"{run.name} is running as a job of Slurm; stop it with `srl stop {run.name}`")
     job = job_of(cluster)
     if not job or shutil.which("squeue") is None:

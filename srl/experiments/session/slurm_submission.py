@@ -18,9 +18,9 @@ from srl.controller.control_socket import (
     CLUSTER,
     SECRET,
     STOP_REASON,
-    AskStatus,
-    AskStop,
-    TellStatus,
+    StatusReply,
+    StatusRequest,
+    StopRequest,
     ask,
 )
 from srl.experiments.options.train_options import TrainOptions
@@ -104,8 +104,8 @@ def follow(run: RunDirectory, job: str, on_status: Callable[[RunStatus], None]) 
     queue = _QueuedJob(run, job)
     with _stopping_at_interrupt(cluster, job):
         while not (cluster / OUTCOME).exists():
-            answer = ask(cluster, AskStatus()) if (cluster / ADDRESS).exists() else None
-            if isinstance(answer, TellStatus):
+            answer = ask(cluster, StatusRequest()) if (cluster / ADDRESS).exists() else None
+            if isinstance(answer, StatusReply):
                 status = answer.status
             else:
                 if not queue.update(time.monotonic()):
@@ -162,7 +162,7 @@ def _stopping_at_interrupt(cluster: Path, job: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if ask(cluster, AskStop()) is None:
+        if ask(cluster, StopRequest()) is None:
             cancel(cluster, job, End("stopped", STOP_REASON))
             raise
         deadline = time.monotonic() + STOP_SECONDS
