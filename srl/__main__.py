@@ -1,4 +1,4 @@
-"""`srl`, and `python -m srl`: what takes longest begins first."""
+"""Entry point of `srl` and `python -m srl`, which first starts the slowest part: the process that forks workers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 
 from srl.base.process import end_at_once_on_interrupt
 
-ELSEWHERE = ("-h", "--help", "--scheduler", "--seeds")
-"""With these options, workers are not forked by this process, or nothing runs at all."""
+ELSEWHERE = ("-h", "--help", "--help-all", "--print-config", "--scheduler", "--seeds")
+"""Options with which workers may not be forked by this process, or nothing runs at all."""
 
 
 def main() -> int:
@@ -23,7 +23,7 @@ def main() -> int:
 
 
 def forks_workers(words: list[str]) -> bool:
-    """Is this a command whose workers are forked on this machine? To err costs a moment, nothing else."""
+    """Return whether the command forks workers on this machine. A wrong guess only costs a moment."""
     if words[:1] not in (["train"], ["resume"]) and words[:2] != ["bench", "throughput"]:
         return False
     return not any(word.split("=")[0] in ELSEWHERE for word in words)

@@ -96,6 +96,8 @@ class Train:
         }
         flags = {name: value for name, value in flags.items() if value}
         sources = {**dict.fromkeys(gathered.command, "file"), **dict.fromkeys(flags, "flag"), **prepared.from_recipe}
+        of_env = [why for name, why in prepared.from_recipe.items() if name.startswith("env.")]
+        sources |= {"env_args": "; ".join(of_env) or "default", "recipe": "chosen for this environment"}
         sizes = sizes_of(prepared.experiment)
         return as_toml({**gathered.command, **flags}, prepared.options, {**sources, **gathered.sources}, sizes)
 

@@ -69,13 +69,16 @@ def run_options(options: TrainOptions, only_algorithm: bool = False) -> list[Opt
     found = [] if only_algorithm else [_algo_option(options)]
     for section, kind in SECTIONS.items() if not only_algorithm else ():
         found += [option for option in options_of(kind, getattr(options, section)) if option.name != "env_args"]
-    if options.algo in ALGORITHMS:
-        found += algorithm_options(options)
-    return [dataclasses.replace(option, metavar=METAVARS.get(option.name, option.metavar)) for option in found]
+    return [*_with_metavars(found), *(algorithm_options(options) if options.algo in ALGORITHMS else ())]
 
 
 def algorithm_options(options: TrainOptions) -> list[Option]:
-    return options_of(type(options.algorithm), options.algorithm, ALGO)
+    """The fields of the algorithm's config as options."""
+    return _with_metavars(options_of(type(options.algorithm), options.algorithm, ALGO))
+
+
+def _with_metavars(options: Sequence[Option]) -> list[Option]:
+    return [dataclasses.replace(option, metavar=METAVARS.get(option.name, option.metavar)) for option in options]
 
 
 def _algo_option(options: TrainOptions) -> Option:

@@ -1,4 +1,4 @@
-"""Recipes for hide-and-seek: the network and the numbers of Baker et al. 2019, and a smaller pair for a laptop."""
+"""Recipes for hide-and-seek: network and hyperparameters of Baker et al. 2019, and smaller ones for a laptop."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from srl.experiments.recipes.recipe import Recipe, Setting
 PAPER_BATCH = 640_000
 """Agent steps: 64,000 chunks of 10."""
 PAPER_CORES = 1024
-"""About so many fed one batch of that size in the first SRL's runs."""
+"""Approximate number of cores that filled a batch of this size in the runs of the SRL paper."""
 
 KINDS = ("agent_qpos_qvel:aa", "box_obs:ab", "ramp_obs:ar")
-SIGHT = "the actor attends to what it sees, the critic to what is there"
+SIGHT = "the actor attends to the entities it sees, the critic to all that exist"
 
 
 def _entities(*more: str) -> Setting:
@@ -21,14 +21,14 @@ def _entities(*more: str) -> Setting:
 
 def _network(entity_size: int, hidden: int, memory: int) -> tuple[Setting, ...]:
     return (
-        Setting("algo.scans", ("lidar",), "30 directions all around"),
-        Setting("algo.entity_size", entity_size, "numbers for each entity"),
-        Setting("algo.hidden_sizes", (hidden,), "behind the pooled entities"),
+        Setting("algo.scans", ("lidar",), "30 directions around the agent"),
+        Setting("algo.entity_size", entity_size, "size of the embedding of each entity"),
+        Setting("algo.hidden_sizes", (hidden,), "layer after the pooled entities"),
         Setting("algo.activation", "relu", "as in the paper"),
-        Setting("algo.memory", "lstm", "what went out of sight"),
-        Setting("algo.memory_size", memory, "of actor and critic each"),
-        Setting("algo.chunk", 10, "gradients go 10 steps back, from the stored memory"),
-        Setting("algo.normalize_observation", True, "each feature of each kind of entity"),
+        Setting("algo.memory", "lstm", "entities may be out of sight"),
+        Setting("algo.memory_size", memory, "size for actor and critic each"),
+        Setting("algo.chunk", 10, "gradients flow back 10 steps, starting from the stored memory"),
+        Setting("algo.normalize_observation", True, "statistics per feature of each kind of entity"),
         Setting("algo.observation_clip", 5.0, "as in the paper"),
         Setting("algo.normalize_return", "popart", "returns reach 144"),
     )
@@ -37,7 +37,7 @@ def _network(entity_size: int, hidden: int, memory: int) -> tuple[Setting, ...]:
 def _learning(gamma: float, epochs: int, num_minibatches: int) -> tuple[Setting, ...]:
     return (
         Setting("algo.gamma", gamma, "an episode has 80 to 480 steps"),
-        Setting("algo.epochs", epochs, "each chunk is learned from so often"),
+        Setting("algo.epochs", epochs, "passes over each batch"),
         Setting("algo.num_minibatches", num_minibatches, "gradient steps per pass"),
         Setting("algo.learning_rate", 3e-4, "as in the paper"),
         Setting("algo.learning_rate_schedule", "constant", "the opponents never stop learning"),
@@ -65,7 +65,7 @@ def _paper(name: str, about: str, patterns: tuple[str, ...], *kinds: str) -> Rec
 HIDE_AND_SEEK = (
     Recipe(
         "hide-and-seek-quadrant",
-        "the quadrant on a laptop: a smaller network of the paper's form, small batches, whole episodes in a block",
+        "the quadrant on a laptop: a smaller version of the paper's network, small batches, whole episodes per block",
         ("hide-and-seek/quadrant",),
         task=(_entities(), *_network(64, 128, 128)),
         ppo=(
@@ -82,5 +82,5 @@ HIDE_AND_SEEK = (
         ("hide-and-seek/blueprint",),
         "construction_site_obs:acs",
     ),
-    _paper("hide-and-seek", "the network and the numbers of Baker et al. 2019", ("hide-and-seek/*",)),
+    _paper("hide-and-seek", "network and hyperparameters of Baker et al. 2019", ("hide-and-seek/*",)),
 )

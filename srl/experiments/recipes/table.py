@@ -1,8 +1,8 @@
-"""Recipes: the options that a family of environments learns well with, each value with its reason.
+"""Recipes: options with which a family of environments trains well, each value with its reason.
 
-`srl train` looks its environment up here. What the user gave is never touched; the run's config.json holds what came
-out. Values are the published ones of the field (the PPO paper, Huang et al.'s "37 implementation details", the tuned
-settings of RL Zoo), fitted to SRL's lanes; docs/results.md says which of them have been measured here.
+`srl train` looks its environment up here. Options that the user sets are never changed; the run's config.json contains
+the result. Values are published ones (the PPO paper, Huang et al.'s "37 implementation details", the tuned settings of
+RL Zoo), adapted to SRL's lanes; docs/results.md lists those that were measured with SRL.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from srl.experiments.recipes.recipe import Recipe, Setting
 def _normalized(why: str) -> tuple[Setting, ...]:
     return (
         Setting("algo.normalize_observation", True, why),
-        Setting("algo.normalize_return", "running", "rewards of any size: the critic learns values of deviation 1"),
+        Setting(
+            "algo.normalize_return",
+            "running",
+            "rewards may have any scale; the critic learns normalized values",
+        ),
     )
 
 
@@ -32,82 +36,80 @@ def _updates(epochs: int, num_minibatches: int, learning_rate: float) -> tuple[S
     return (
         Setting("algo.epochs", epochs, "passes over each batch"),
         Setting("algo.num_minibatches", num_minibatches, "gradient steps per pass"),
-        Setting("algo.learning_rate", learning_rate, "falls linearly to 0 by default"),
+        Setting("algo.learning_rate", learning_rate, "decays linearly to 0 by default"),
     )
 
 
-_NO_ENTROPY = Setting("algo.entropy_coefficient", 0.0, "the Gaussian's own width explores; a bonus keeps it too wide")
-_CONTINUOUS = (*_normalized("positions, angles and speeds of very different size"), _NO_ENTROPY)
+_NO_ENTROPY = Setting("algo.entropy_coefficient", 0.0, "the Gaussian explores enough; a bonus keeps it too wide")
+_CONTINUOUS = (*_normalized("positions, angles and speeds have different scales"), _NO_ENTROPY)
 
-_LIVES = Setting("env.episodic_life", True, "a lost life is an end to avoid; returns stay those of whole games")
-_BESIDE = "numbers beside the pictures, of any size"
+_LIVES = Setting("env.episodic_life", True, "a lost life ends an episode; reported returns are of whole games")
+_BESIDE = "numbers next to the images may have any scale"
 _IMAGE = (
-    *_sizes(8, 128, 1024, "8 copies of 128 steps, as the PPO paper has them for Atari"),
+    *_sizes(8, 128, 1024, "8 copies of 128 steps, as in the PPO paper for Atari"),
     *_updates(4, 4, 2.5e-4),
 )
 
-_MUJOCO_SIZES = _sizes(8, 128, 2048, "the PPO paper's batches; a machine with many cores wants a larger --batch")
+_MUJOCO_SIZES = _sizes(8, 128, 2048, "batches of the PPO paper; set a larger --batch on a machine with many cores")
 _MUJOCO = (*_MUJOCO_SIZES, *_updates(10, 8, 6e-4))
-_SMALL_BATCHES = _sizes(16, 128, 2048, "long pieces, for rewards that come late; small batches, to use them soon")
+_SMALL_BATCHES = _sizes(16, 128, 2048, "long blocks for late rewards, small batches for frequent updates")
 _PATIENT = (*_SMALL_BATCHES, *_updates(4, 32, 3e-4))
 
 RECIPES = (
     Recipe(
         "acrobot",
-        "Acrobot: few rewards to tell actions apart until the goal is first reached",
+        "Acrobot: rewards are uninformative until the goal is first reached",
         ("Acrobot-v1",),
-        task=_normalized("speeds are up to 28, sines and cosines up to 1"),
+        task=_normalized("speeds reach 28, sines and cosines 1"),
         ppo=_PATIENT,
     ),
     Recipe(
         "pendulum",
-        "Pendulum: dense costs of up to 16 a step, and what matters is near",
+        "Pendulum: dense costs of up to 16 per step, and a short effective horizon",
         ("Pendulum-v1",),
         task=(
-            Setting("algo.gamma", 0.9, "a swing pays off within some ten steps"),
-            Setting("algo.normalize_return", "running", "costs of up to 16 a step"),
+            Setting("algo.gamma", 0.9, "a swing pays off within about ten steps"),
+            Setting("algo.normalize_return", "running", "costs reach 16 per step"),
             _NO_ENTROPY,
         ),
         ppo=(
-            *_sizes(16, 64, 1024, "many small batches: it is learned in 100 thousand steps or so"),
+            *_sizes(16, 64, 1024, "many small batches: training takes about 100,000 steps"),
             *_updates(10, 16, 1e-3),
         ),
     ),
     Recipe(
         "mountain-car",
-        "MountainCar: nothing but -1 a step until the goal is first reached, by swinging",
+        "MountainCar: a reward of -1 per step until swinging first reaches the goal",
         ("MountainCar-v0",),
         task=(
-            *_normalized("speeds are a hundredth of the positions"),
-            Setting("algo.gae_lambda", 0.98, "the goal is a hundred steps behind the swing that reached it"),
+            *_normalized("speeds are a hundred times smaller than positions"),
+            Setting("algo.gae_lambda", 0.98, "the goal is reached a hundred steps after the decisive swing"),
         ),
-        ppo=_sizes(16, 128, 2048, "long pieces: the goal is a hundred steps away"),
+        ppo=_sizes(16, 128, 2048, "long blocks: the goal is a hundred steps away"),
     ),
     Recipe(
         "mountain-car-continuous",
-        "MountainCarContinuous: every push costs, until the goal is first reached, by swinging",
+        "MountainCarContinuous: every push costs until swinging first reaches the goal",
         ("MountainCarContinuous-v0",),
         task=(
-            Setting("action_repeat", 8, "pushes that last: a fresh policy reaches the goal in 80 % of its episodes"),
+            Setting("action_repeat", 8, "longer pushes: an untrained policy reaches the goal in 80 % of its episodes"),
             *_CONTINUOUS,
         ),
-        ppo=(*_sizes(16, 64, 1024, "small batches: it is learned in 20 thousand decisions"), *_updates(10, 32, 3e-4)),
+        ppo=(*_sizes(16, 64, 1024, "small batches: training takes about 20,000 decisions"), *_updates(10, 32, 3e-4)),
     ),
     Recipe(
         "toy-text",
-        "Gymnasium's toy texts: a table of states, each its own number",
+        "Gymnasium's toy text: numbered states",
         ("gymnasium.envs.toy_text.*",),
         task=(
-            *_normalized("numbers of any size"),
-            Setting(
-                "env.max_episode_steps", 200, "CliffWalking has no end but the goal: what never gets there begins anew"
-            ),
+            *_normalized("numbers may have any scale"),
+            Setting("env.max_episode_steps", 200, "CliffWalking ends only at its goal, which a policy may never reach"),
         ),
         ppo=(*_SMALL_BATCHES, *_updates(4, 32, 1e-3)),
     ),
     Recipe(
         "classic-control",
-        "Gymnasium's classic control: what CartPole, on which the defaults were tuned, does best with",
+        "Gymnasium's classic control: the defaults, which were tuned on CartPole",
         ("gymnasium.envs.classic_control.*",),
     ),
     Recipe(
@@ -115,19 +117,19 @@ RECIPES = (
         "LunarLander: the reward for landing is hundreds of steps away",
         ("LunarLander-v*", "LunarLanderContinuous-v*"),
         task=(
-            Setting("algo.gamma", 0.999, "an episode has up to 1000 steps, and landing is at its end"),
+            Setting("algo.gamma", 0.999, "an episode has up to 1000 steps and ends with the landing"),
             Setting("algo.gae_lambda", 0.98, "for the same reason"),
-            Setting("algo.normalize_return", "running", "returns go from -500 to 300"),
+            Setting("algo.normalize_return", "running", "returns range from -500 to 300"),
         ),
-        ppo=(*_sizes(16, 128, 4096, "pieces long enough for a landing"), *_updates(4, 64, 3e-4)),
+        ppo=(*_sizes(16, 128, 4096, "blocks that are long enough for a landing"), *_updates(4, 64, 3e-4)),
     ),
     Recipe(
         "car-racing",
-        "CarRacing: a track from above, steered by real numbers",
+        "CarRacing: images of a track from above, continuous actions",
         ("CarRacing-v*",),
         task=(
-            Setting("action_repeat", 4, "pushes that last: at 50 decisions a second noise only shakes the wheel"),
-            Setting("algo.normalize_return", "running", "returns of up to 900, which the picture's layers share"),
+            Setting("action_repeat", 4, "longer actions: at 50 decisions per second noise only shakes the wheel"),
+            Setting("algo.normalize_return", "running", "returns reach 900, and the critic shares the image layers"),
             _NO_ENTROPY,
         ),
         ppo=(*_sizes(8, 128, 1024, "8 tracks of 128 decisions, half an episode each"), *_updates(4, 8, 2.5e-4)),
@@ -137,39 +139,39 @@ RECIPES = (
         "BipedalWalker: walking, with -100 for falling",
         ("BipedalWalker-v*", "BipedalWalkerHardcore-v*"),
         task=(*_CONTINUOUS, Setting("algo.gamma", 0.999, "an episode has up to 1600 steps")),
-        ppo=(*_sizes(32, 128, 8192, "falls are rare and costly: large batches"), *_updates(10, 128, 3e-4)),
+        ppo=(*_sizes(32, 128, 8192, "large batches: falls are rare and costly"), *_updates(10, 128, 3e-4)),
     ),
     Recipe(
         "swimmer",
-        "Swimmer: a stroke pays off long after it was begun, and nothing ends an episode early",
+        "Swimmer: a stroke pays off late, and no episode ends early",
         ("Swimmer-v*",),
-        task=(*_CONTINUOUS, Setting("algo.gamma", 0.9999, "with 0.99 it learns to drift: a stroke is slow to pay off")),
-        ppo=(*_sizes(8, 256, 2048, "pieces of a quarter of an episode"), *_updates(10, 32, 3e-4)),
+        task=(*_CONTINUOUS, Setting("algo.gamma", 0.9999, "a stroke pays off late; with 0.99 the policy only drifts")),
+        ppo=(*_sizes(8, 256, 2048, "blocks of a quarter of an episode"), *_updates(10, 32, 3e-4)),
     ),
     Recipe(
         "ant",
-        "Ant and Humanoid: many joints, whose pushes cost more than standing earns",
+        "Ant and Humanoid: many joints, whose torques cost more than standing earns",
         ("Ant-v*", "Humanoid-v*", "HumanoidStandup-v*"),
         task=_CONTINUOUS,
         ppo=(
             *_MUJOCO_SIZES,
             *_updates(10, 8, 3e-4),
-            _noise(0.4, "with 1 Ant pays twice for its noise what it earns, and learns to fall"),
+            _noise(0.4, "with 1 the noise costs Ant twice what it earns, and it learns to fall"),
         ),
     ),
     Recipe(
         "half-cheetah",
-        "HalfCheetah: fast pushes in time, which much noise drowns; nothing ends an episode",
+        "HalfCheetah: fast, well-timed torques that noise disturbs; no episode ends early",
         ("HalfCheetah-v*",),
         task=_CONTINUOUS,
-        ppo=(*_MUJOCO, _noise(0.5, "three times the return of 1 after 300 thousand steps")),
+        ppo=(*_MUJOCO, _noise(0.5, "three times the return of 1 after 300,000 steps")),
     ),
     Recipe(
         "pusher",
-        "Pusher and InvertedPendulum: bounds of 2 and 3, in units of which noise is large",
+        "Pusher and InvertedPendulum: action bounds of 2 and 3, which scale the noise up",
         ("Pusher-v*", "InvertedPendulum-v*"),
         task=_CONTINUOUS,
-        ppo=(*_MUJOCO, _noise(0.4, "about what it would be without the bounds")),
+        ppo=(*_MUJOCO, _noise(0.4, "about the noise that there would be without the bounds")),
     ),
     Recipe(
         "mujoco",
@@ -180,51 +182,51 @@ RECIPES = (
     ),
     Recipe(
         "atari",
-        "Atari games as pictures",
+        "Atari games from images",
         ("ale_py.*", "ALE/*"),
         task=(_LIVES,),
         ppo=(
             *_sizes(8, 128, 1024, "8 games of 128 steps, as in the PPO paper"),
             *_updates(4, 4, 2.5e-4),
-            Setting("algo.clip", 0.1, "as in the PPO paper: half of what vectors bear"),
-            Setting("algo.value_clip", 0.1, "as in its published implementation"),
+            Setting("algo.clip", 0.1, "as in the PPO paper; half of the value for vectors"),
+            Setting("algo.value_clip", 0.1, "as in the published implementation of PPO"),
         ),
     ),
     Recipe(
         "atari-lean",
-        "games that are simple to see, such as Pong, on few cores: by name only",
+        "visually simple games such as Pong on few cores; by name only",
         task=(_LIVES,),
         ppo=(
-            Setting("algo.body", "lean", "a third of the work of Nature's network"),
-            *_sizes(8, 64, 1024, "small batches: many updates for each step of the game, which costs most"),
+            Setting("algo.body", "lean", "a third of the computation of the Nature network"),
+            *_sizes(8, 64, 1024, "small batches: many updates per game step, which is the most expensive part"),
             *_updates(4, 4, 1e-3),
         ),
     ),
     Recipe(
         "minigrid",
-        "MiniGrid: small views, one reward at the end",
+        "MiniGrid: small views and one reward at the end",
         ("minigrid.*", "minigrid"),
         ppo=(
-            *_sizes(16, 128, 2048, "pieces as long as many episodes, as the only reward is at their end"),
+            *_sizes(16, 128, 2048, "blocks as long as many episodes, whose only reward is at the end"),
             *_updates(4, 32, 1e-3),
         ),
     ),
     *HIDE_AND_SEEK,
     *MULTI_AGENT,
-    # The last four are taken by what the environment is, not by its name.
+    # The last four are chosen by the spaces of the environment, not by its name.
     Recipe(
         "continuous",
-        "unknown environment with real-valued actions",
+        "other environments with continuous actions",
         task=_CONTINUOUS,
         ppo=(*_SMALL_BATCHES, *_updates(10, 32, 3e-4)),
     ),
-    Recipe("image", "unknown environment with pictures", task=_normalized(_BESIDE), ppo=_IMAGE),
+    Recipe("image", "other environments with images", task=_normalized(_BESIDE), ppo=_IMAGE),
     Recipe(
         "continuous-image",
-        "unknown environment with pictures and real-valued actions",
+        "other environments with images and continuous actions",
         task=(*_normalized(_BESIDE), _NO_ENTROPY),
         ppo=_IMAGE,
     ),
-    Recipe("default", "unknown environment", task=_normalized("numbers of any size"), ppo=_PATIENT),
+    Recipe("default", "other environments", task=_normalized("numbers may have any scale"), ppo=_PATIENT),
 )
 NAMES = (AUTO, NONE, *(recipe.name for recipe in RECIPES))
