@@ -61,7 +61,6 @@ EXCEPTIONS = {
     ("algorithms/training/learner.py", "srl.algorithms.actor_critic"): "the learner is built from the shared config",
     ("environments/adapters/gymnasium.py", "srl.environments.pettingzoo.config"): "one constructor may return either",
     ("environments/adapters/gymnasium.py", "srl.environments.mujoco.callbacks"): "silences MuJoCo's own warnings",
-    ("environments/hide_and_seek/perception/observation.py", "srl.environments.hide_and_seek.rules.rewards"): "food",
 }
 # Protocols outside of srl/api: each is used inside of one package only, or cannot be there for the reason given.
 LOCAL_PROTOCOLS = {

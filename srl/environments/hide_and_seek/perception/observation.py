@@ -17,7 +17,6 @@ from srl.environments.hide_and_seek.perception.rays import NUM_RAYS
 from srl.environments.hide_and_seek.perception.shapes import compiled
 from srl.environments.hide_and_seek.physics.manipulation import Manipulation
 from srl.environments.hide_and_seek.physics.worlds import Worlds
-from srl.environments.hide_and_seek.rules.rewards import Food
 
 SELF = 10  # x y z yaw, vx vy vz wz, hider, preparation
 MOVING = 9  # x y z, cos and sin of yaw, vx vy vz wz
@@ -86,8 +85,8 @@ class Observation:
             arrays["mask_acs_obs"][:, world, : len(sites)] = 1
             arrays["mask_acs_obs_spoof"][:, world] = arrays["mask_acs_obs"][:, world]
 
-    def update(self, sees: Array, sees_food: Array, manipulation: Manipulation, food: Food, preparation: Array) -> None:
-        """Write what has changed. `lidar` is written by the kernel that casts the rays."""
+    def update(self, sees: Array, manipulation: Manipulation, preparation: Array) -> None:
+        """Write what has changed, except food. `lidar` is written by the kernel that casts the rays."""
         worlds, arrays = self._worlds, self.arrays
         agents, ramps = worlds.num_agents, worlds.num_ramps
         describe_agents(
@@ -102,9 +101,12 @@ class Observation:
                 first, number, worlds.num_hiders, sized, locks, worlds.q, worlds.v, worlds.half, worlds.present,
                 sees, manipulation.locked, manipulation.owner, arrays[rows], arrays[mask],
             )  # fmt: skip
-        if "food_obs" in arrays:
-            arrays["food_obs"][..., :3], arrays["food_obs"][..., 3] = food.places, food.health
-            arrays["mask_af_obs"][:] = sees_food.transpose(1, 0, 2)
+
+    def update_food(self, sees: Array, places: Array, health: Array) -> None:
+        if "food_obs" in self.arrays:
+            rows = self.arrays["food_obs"]
+            rows[..., :3], rows[..., 3] = places, health
+            self.arrays["mask_af_obs"][:] = sees.transpose(1, 0, 2)
 
 
 def _space(name: str, array: Array) -> Box:

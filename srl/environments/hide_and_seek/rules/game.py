@@ -112,9 +112,8 @@ class Game:
     def describe(self) -> None:
         """Bring the observations up to date."""
         share = self.steps / self._prepared_after if self.options.preparation else np.zeros(len(self.steps))
-        self.observation.update(
-            self.perception.sees, self.perception.sees_food, self.manipulation, self.food, np.minimum(share, 1.0)
-        )
+        self.observation.update(self.perception.sees, self.manipulation, np.minimum(share, 1.0))
+        self.observation.update_food(self.perception.sees_food, self.food.places, self.food.health)
 
     def facts(self) -> dict[str, Array]:
         return self.statistics.facts(self.food.eaten)
