@@ -14,19 +14,19 @@ from support.waiting import PATIENCE, wait_for
 
 RAY_PORT = 6379
 TAIL = 2000
-"""Characters of a daemon's output that are shown when it did not come up."""
+"""Characters of a daemon's output that are shown if it does not start."""
 RAY_ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
-    # A lost node is found after some seconds, not after a minute; one that only waits for a core is not lost.
+    # A lost node is detected after seconds instead of a minute; a node that only waits for a core is not lost.
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "3000",
     "RAY_health_check_failure_threshold": "3",
 }
 FEATURE = "node"
-"""Of every node of Slurm: groups that ask for it become a component of their own."""
+"""Feature of every node of Slurm: groups that ask for it become a separate component."""
 SLURM_CONF = """
 ClusterName=srl
 SlurmctldHost={head}({address})
@@ -61,7 +61,7 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 @contextmanager
 def slurm(hosts: Hosts, cpus: int) -> Iterator[dict[str, str]]:
-    """The first host is the head, the others are nodes. Yields what commands need in their environment."""
+    """Run Slurm with the first host as its head and the others as its nodes. Yields the environment for commands."""
     folder = hosts.folder / "slurm"
     for name in ("state", *(f"spool.{name}" for name in hosts.names)):
         (folder / name).mkdir(parents=True)
@@ -89,7 +89,7 @@ def slurm(hosts: Hosts, cpus: int) -> Iterator[dict[str, str]]:
         idle = ("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N")
         wait_for(
             lambda: len(_ask(hosts, environment, *idle).stdout.split()) == len(hosts.names) - 1,
-            lambda: f"Slurm's nodes\n{_last_words(hosts)}",
+            lambda: f"Slurm's nodes\n{_output_tails(hosts)}",
         )
         yield environment
     finally:
@@ -98,7 +98,7 @@ def slurm(hosts: Hosts, cpus: int) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def ray(hosts: Hosts, cpus: int) -> Iterator[str]:
-    """A node on each host, the first of them the head. Yields its address."""
+    """Run Ray with a node on each host and the first as its head. Yields the address of the head."""
     head = f"{hosts.address(0)}:{RAY_PORT}"
     command = [str(Path(sys.executable).with_name("ray")), "start", "--block", f"--num-cpus={cpus}"]
     command += ["--object-store-memory=100000000", "--disable-usage-stats"]
@@ -106,13 +106,13 @@ def ray(hosts: Hosts, cpus: int) -> Iterator[str]:
     try:
         for index in range(len(hosts.names)):
             role = [f"--address={head}"] if index else ["--head", f"--port={RAY_PORT}", "--include-dashboard=false"]
-            # In a folder that they shared, two nodes that start at the same time would choose one name for a socket.
+            # In a shared folder, two nodes that start at the same time would choose the same name for a socket.
             own = (f"--node-ip-address={hosts.address(index)}", f"--temp-dir={hosts.folder}/ray{index}")
             daemons.append(_daemon(hosts, index, RAY_ENVIRONMENT, *command, *role, *own))
             if not index:
-                wait_for(lambda: _listens(hosts, RAY_PORT), lambda: f"Ray's head\n{_last_words(hosts)}")
+                wait_for(lambda: _listens(hosts, RAY_PORT), lambda: f"Ray's head\n{_output_tails(hosts)}")
         counted = _ask(hosts, RAY_ENVIRONMENT, sys.executable, "-c", _COUNT.format(head, PATIENCE, len(hosts.names)))
-        assert counted.returncode == 0, f"{counted.stderr}\n{_last_words(hosts)}"
+        assert counted.returncode == 0, f"{counted.stderr}\n{_output_tails(hosts)}"
         yield head
     finally:
         _end(daemons)
@@ -124,7 +124,7 @@ ray.init(address={!r}, log_to_driver=False, logging_level="ERROR")
 deadline = time.monotonic() + {}
 while len(there := [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]) < {}:
     if time.monotonic() > deadline:
-        sys.exit("only these of Ray's nodes came: " + ", ".join(there))
+        sys.exit("only these nodes of Ray started: " + ", ".join(there))
     time.sleep(0.1)
 """
 
@@ -142,20 +142,20 @@ def _ask(hosts: Hosts, environment: dict[str, str], *command: str) -> subprocess
     )
 
 
-def _last_words(hosts: Hosts) -> str:
-    """How the output of each daemon ends."""
+def _output_tails(hosts: Hosts) -> str:
+    """Return the end of the output of each daemon."""
     outputs = {path.stem: path.read_text(errors="replace").strip() for path in sorted(hosts.folder.glob("*.out"))}
     return "\n".join(f"--- {name}:\n{text[-TAIL:]}" for name, text in outputs.items())
 
 
 def _listens(hosts: Hosts, port: int) -> bool:
-    """Somebody, at this port of the first host."""
-    dial = ("bash", "-c", f"exec 3<>/dev/tcp/{hosts.address(0)}/{port}")
-    return subprocess.run([*hosts.enter(0), *dial], capture_output=True, check=False).returncode == 0
+    """Whether a process listens at this port of the first host."""
+    connect = ("bash", "-c", f"exec 3<>/dev/tcp/{hosts.address(0)}/{port}")
+    return subprocess.run([*hosts.enter(0), *connect], capture_output=True, check=False).returncode == 0
 
 
 def _end(daemons: list[subprocess.Popen[bytes]]) -> None:
-    """What they had started is killed with their hosts."""
+    """End the daemons. Processes that they started are killed with their hosts."""
     for daemon in reversed(daemons):
         daemon.terminate()
     for daemon in daemons:

@@ -1,4 +1,4 @@
-"""Slurm's commands as far as a run uses them, for one machine that plays all nodes: one file under many names."""
+"""A fake of the Slurm commands that a run uses. One machine acts as all nodes; one file serves all commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = ("sbatch", "squeue", "sinfo", "scontrol", "scancel", "srun")
 
 
 def install(folder: Path) -> None:
-    """A file `full` there with a reason keeps what is submitted waiting."""
+    """Install the commands. If the folder has a file `full`, submitted jobs wait for the reason that it contains."""
     folder.mkdir()
     (folder / "fake_slurm.py").write_text(Path(__file__).read_text())
     for name in NAMES:
@@ -48,7 +48,7 @@ def main(name: str, *arguments: str) -> int:
 
 
 def _requeue() -> None:
-    """The nodes are wanted by others: the job's processes get SIGTERM, and when they have left it begins again."""
+    """Preempt the job: its processes get SIGTERM, and it starts again when they have ended."""
     os.kill(int((HERE / "pid").read_text()), signal.SIGTERM)
     while _alive():
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Hosts on one machine: network namespaces on a switch, each with its own name, address and cable (Linux, root)."""
+"""Hosts on one machine: network namespaces on a virtual switch, each with its own name and address (Linux, root)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ NETWORK = "10.79.0"
 
 @dataclass(frozen=True)
 class Hosts:
-    """They share the machine's cores, files and process numbers, but nothing of the network."""
+    """Hosts that share the cores, files and process ids of the machine, but not its network."""
 
     names: tuple[str, ...]
     folder: Path
-    """Where each host's own files are, which it finds instead of the machine's."""
+    """Directory of files that the hosts see instead of the machine's."""
 
     def address(self, index: int) -> str:
         return f"{NETWORK}.{index + 1}"
 
     def enter(self, index: int) -> tuple[str, ...]:
-        """What to put before a command that shall run there."""
+        """Return the words that run a command on this host when they precede it."""
         # `ip netns exec` would hide cgroups, which Slurm wants to see.
         own = f'hostname "$0" && mount --bind {self.folder}/hosts /etc/hosts && exec "$@"'
         return (
@@ -35,8 +35,8 @@ class Hosts:
             *("sh", "-c", own, self.names[index]),
         )
 
-    def cable(self, index: int, state: str) -> None:
-        """Unplug a host (down) or plug it in again (up)."""
+    def set_link(self, index: int, state: str) -> None:
+        """Disconnect a host (down) or connect it again (up)."""
         _ip("-n", self._switch, "link", "set", f"port{index}", state)
 
     def processes(self, index: int) -> list[int]:
@@ -44,8 +44,8 @@ class Hosts:
         return [int(word) for word in found.stdout.split()]
 
     def power_off(self, index: int) -> None:
-        """Without a word to anybody: the cable goes first, so that the kernel cannot close connections for the dead."""
-        self.cable(index, "down")
+        """Kill all processes of a host. The link goes down first, so that the kernel cannot close their connections."""
+        self.set_link(index, "down")
         self.end_all(index)
 
     def end_all(self, index: int) -> None:
@@ -86,7 +86,7 @@ class Hosts:
 
 @contextmanager
 def hosts(count: int) -> Iterator[Hosts]:
-    """So many hosts, named host0, host1, …; what still runs there in the end is killed."""
+    """Make `count` hosts, named host0, host1, ...; processes that are left at the end are killed."""
     with tempfile.TemporaryDirectory(prefix="srl") as folder:  # short: sockets have paths of at most 107 bytes
         made = Hosts(tuple(f"host{index}" for index in range(count)), Path(folder))
         try:

@@ -1,4 +1,4 @@
-"""The `srl` command as tests use it: started, watched, sabotaged, and known to leave nothing behind."""
+"""The `srl` command for tests, which start it, query it, inject faults, and check that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ SLEEPY = (
     *("--recipe", "none", "--ppo.num-minibatches", "1"),
 )
 GENTLE = (*SLEEPY, "--actors", "1")
-"""A run that mostly sleeps and leaves the cores to what is tried on it: for faults that need no speed to show."""
+"""Arguments of a run that mostly sleeps, for tests of faults that do not need speed."""
 
 
 def wait_until_gone(look: Callable[[], list[Any]]) -> None:
-    """Until nothing is found any more; otherwise says what stayed."""
+    """Wait until `look` finds nothing; fail with what it still finds."""
     wait_for(lambda: not look(), lambda: f"the end of {look()}")
 
 
 @dataclass
 class Terminal:
-    """Starts commands in a world of their own: run directories, sockets and processes are told from other people's."""
+    """Starts commands with their own run directories and sockets, and recognizes their processes among all others."""
 
     root: Path
     runtime: Path
@@ -51,26 +51,26 @@ class Terminal:
 
     @property
     def secret(self) -> Path:
-        """With which hosts join the runs of this terminal."""
+        """File with the secret of the runs of this terminal."""
         return self.root.parent / "secret"
 
     def train_over_hosts(self, environment: str, *arguments: str) -> Command:
-        """A run over hosts. This machine is the first of them, others `join`."""
+        """Start a run over hosts. This machine is the first of them; others `join`."""
         options = ("--scheduler", "hosts", "--secret-file", str(self.secret))
         return self.train(environment, *arguments, *options)
 
-    def left_by_controller(self) -> dict[str, Any] | None:
-        """What a run over hosts has written down for another controller, if it has already."""
+    def controller_record(self) -> dict[str, Any] | None:
+        """Return what a run over hosts has recorded for the next controller, or None."""
         path = self.root / "run" / "controller.json"
         return json.loads(path.read_text()) if path.exists() else None
 
     def join(self, command: Command, host: str, *arguments: str) -> Command:
-        """Another host joins a run over hosts: its agent, once the run has seen it. The run's own host always comes
-        first, because who comes first is given the first worker."""
-        command.wait(lambda status: " joined: " in " ".join(status["messages"]), "the run's own host joined")
-        address = wait_for(self.left_by_controller, "the run says where to join")["cluster"]["address"]
+        """Start the agent of another host, and wait until the run has admitted it. The run's own host always joins
+        first, because the first host gets the first worker."""
+        command.wait(lambda status: " joined: " in " ".join(status["messages"]), "the run's own host")
+        address = wait_for(self.controller_record, "an address to join")["cluster"]["address"]
         agent = self.start("agent", address, "--host", host, "--secret-file", str(self.secret), *arguments)
-        command.wait(lambda status: f"host {host} joined" in " ".join(status["messages"]), f"{host} joined")
+        command.wait(lambda status: f"host {host} joined" in " ".join(status["messages"]), f"host {host}")
         return agent
 
     def launch(self, arguments: list[str], **options: Any) -> Command:
@@ -89,15 +89,15 @@ class Terminal:
         return command
 
     def run(self, *arguments: str) -> Ended:
-        """A command from its beginning to its end."""
+        """Run a command until it ends."""
         return self.start(*arguments).end()
 
     def run_program(self, *arguments: str) -> Ended:
-        """The same for another program."""
+        """Run another program until it ends."""
         return self.launch(list(arguments)).end()
 
     def processes(self) -> list[psutil.Process]:
-        """Every living process that descends from this terminal's commands, orphans included."""
+        """Return all living processes that descend from commands of this terminal, including orphans."""
         mark = f"SRL_TERMINAL={self.runtime}".encode()
         found = []
         for process in psutil.process_iter():
@@ -137,7 +137,7 @@ class Command:
     process: subprocess.Popen[str]
 
     def end(self) -> Ended:
-        """Wait until it has left."""
+        """Wait until the command ends."""
         try:
             out, err = self.process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
@@ -148,7 +148,7 @@ class Command:
         self.process.send_signal(number)
 
     def statuses(self) -> list[dict[str, Any]]:
-        """What `srl ps --json` would say."""
+        """Return the statuses that `srl ps --json` would print."""
         return list(self._ask())
 
     def _ask(self) -> Iterator[dict[str, Any]]:
@@ -163,12 +163,12 @@ class Command:
                     yield json.loads(msgspec.json.encode(answer.status))
 
     def status(self) -> dict[str, Any] | None:
-        """The status of the one run of this terminal, or None while there is none to be had."""
-        assert self.process.poll() is None, f"it has ended: {self.process.communicate()}"
+        """Return the status of the one run of this terminal, or None while it does not answer."""
+        assert self.process.poll() is None, f"the command has ended: {self.process.communicate()}"
         return next(iter(self.statuses()), None)
 
     def wait(self, condition: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
-        """The first status for which the condition holds."""
+        """Return the first status for which the condition holds."""
 
         def holds() -> dict[str, Any] | None:
             status = self.status()

@@ -1,4 +1,4 @@
-"""Waiting for what other processes do: for a condition, with a deadline."""
+"""Waiting for conditions that other processes fulfill, with a deadline."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 PATIENCE = 60.0
-"""Seconds until something counts as not going to happen. How fast things are is a matter of benchmarks, not of tests:
-they run on machines that are slow and busy."""
+"""Seconds after which a condition counts as failed. It is long because tests run on slow and busy machines; speed is a
+matter of benchmarks."""
 LOOK_SECONDS = 0.02
-"""Between two looks at another process, which rings no bell for us."""
+"""Time between two looks at the condition."""
 Found = TypeVar("Found")
 
 
 def wait_for(condition: Callable[[], Found], what: str | Callable[[], str]) -> Found:
-    """What the condition gives once it is true; fails when that does not happen."""
+    """Wait until the condition returns a true value, and return that; fail after PATIENCE seconds."""
     deadline = time.monotonic() + PATIENCE
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {PATIENCE} s: {what if isinstance(what, str) else what()}"

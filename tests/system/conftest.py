@@ -1,4 +1,4 @@
-"""A terminal for each test, which must be empty when the test is over."""
+"""A terminal for each test, which checks that the test leaves nothing behind."""
 
 import shutil
 import tempfile

@@ -1,4 +1,4 @@
-"""The command of a run over hosts is killed: its workers go on, and another command takes them over."""
+"""The command of a run over hosts is killed. Its workers go on, and another command takes them over."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def attach(terminal: Terminal) -> Command:
 
 
 def agents(terminal: Terminal) -> list[psutil.Process]:
-    """Of the run's own host."""
+    """Agents that the commands of this terminal started."""
     return [process for process in terminal.processes() if "srl.schedulers.agent.join" in process.cmdline()]
 
 
-def test_workers_outlive_their_controller_and_another_takes_them_over(terminal: Terminal) -> None:
+def test_workers_outlive_their_controller_and_another_one_takes_them_over(terminal: Terminal) -> None:
     command = terminal.train_over_hosts(*GENTLE, *LONG)
-    before = command.wait(lambda status: status["steps"] > 500 and terminal.left_by_controller(), "it learns")
+    before = command.wait(lambda status: status["steps"] > 500 and terminal.controller_record(), "training")
     twice = attach(terminal).end()
     assert twice.code == 2
     assert "run is already running" in twice.err
@@ -32,9 +32,9 @@ def test_workers_outlive_their_controller_and_another_takes_them_over(terminal: 
     command.end()
 
     second = attach(terminal)
-    first = second.wait(lambda status: status["state"] == "running", "it is taken over")
+    first = second.wait(lambda status: status["state"] == "running", "the takeover")
     assert first["steps"] >= before["steps"]
-    after = second.wait(lambda status: status["version"] > first["version"] + 10, "it goes on")
+    after = second.wait(lambda status: status["version"] > first["version"] + 10, "more updates")
     assert after["restarts"] == 0
     assert after["steps"] > before["steps"]
     for name in ("actors/0", "trainers/0"):
@@ -42,7 +42,7 @@ def test_workers_outlive_their_controller_and_another_takes_them_over(terminal: 
     assert "attached: 2 workers continue, 0 are restarted" in after["messages"]
 
     kill(worker(after, "actors/0")["pid"])
-    second.wait(lambda status: worker(status, "actors/0")["incarnation"] == 1, "it is watched again")
+    second.wait(lambda status: worker(status, "actors/0")["incarnation"] == 1, "a replacement of the killed actor")
     assert terminal.run("stop", "run").code == 0
     assert second.end().code == 130
     wait_until_gone(terminal.processes)
@@ -50,13 +50,13 @@ def test_workers_outlive_their_controller_and_another_takes_them_over(terminal: 
 
 
 @pytest.mark.slow
-def test_what_the_hosts_took_along_that_are_gone_is_begun_anew_from_the_checkpoint(terminal: Terminal) -> None:
+def test_workers_of_lost_hosts_restart_from_the_checkpoint_after_a_takeover(terminal: Terminal) -> None:
     shape = ("--hosts", "2", "--hosts-timeout", "600", "--checkpoint-seconds", "0.5")
     command = terminal.train_over_hosts(*GENTLE, *LONG[:2], *shape)
     second = terminal.join(command, "second", "--cpus", "2")
     saved = terminal.root / "run" / "checkpoints"
     before = command.wait(
-        lambda status: status["version"] > 20 and terminal.left_by_controller() and any(saved.glob("*")), "it learns"
+        lambda status: status["version"] > 20 and terminal.controller_record() and any(saved.glob("*")), "training"
     )
     assert worker(before, "trainers/0")["host"] == "second"
     command.signal(signal.SIGKILL)
@@ -64,16 +64,16 @@ def test_what_the_hosts_took_along_that_are_gone_is_begun_anew_from_the_checkpoi
     second.signal(signal.SIGKILL)
     second.end()
 
-    heir = attach(terminal)
-    after = heir.wait(lambda status: status["version"] > before["version"] + 20, "it goes on, on the host that is left")
+    successor = attach(terminal)
+    after = successor.wait(lambda status: status["version"] > before["version"] + 20, "updates on the remaining host")
     assert worker(after, "trainers/0")["incarnation"] > 100
     assert worker(after, "actors/0")["incarnation"] == 0
 
     (agent,) = agents(terminal)
     agent.kill()
-    heir.wait(lambda status: status["version"] > after["version"] + 20, "the agent of this host was started again")
+    successor.wait(lambda status: status["version"] > after["version"] + 20, "updates after its restart")
     assert terminal.run("stop", "run").code == 0
-    assert heir.end().code == 130
+    assert successor.end().code == 130
 
 
 @pytest.mark.slow
@@ -87,19 +87,19 @@ def test_without_a_headless_time_everything_ends_with_the_controller(terminal: T
     assert nothing.code == 1
     assert "cannot attach to" in nothing.err
     assert "srl resume run" in nothing.err
-    terminal.run("ps")  # sweeps away the dead controller's sockets
+    terminal.run("ps")  # removes the sockets of the dead controller
 
 
 @pytest.mark.slow
-def test_a_run_whose_agents_are_gone_too_says_so(terminal: Terminal) -> None:
+def test_a_takeover_fails_if_the_agents_are_gone(terminal: Terminal) -> None:
     command = terminal.train_over_hosts(*GENTLE, *LONG)
-    command.wait(lambda status: status["steps"] > 100 and terminal.left_by_controller(), "it learns")
+    command.wait(lambda status: status["steps"] > 100 and terminal.controller_record(), "training")
     left = agents(terminal)
     command.signal(signal.SIGKILL)
     command.end()
     for agent in left:
         agent.kill()
-    wait_for(lambda: not any(agent.is_running() for agent in left), "the agents are dead")
+    wait_for(lambda: not any(agent.is_running() for agent in left), "the end of the agents")
     ended = attach(terminal).end()
     assert ended.code == 1, ended.text
     assert "its agents are gone" in ended.err

@@ -1,16 +1,16 @@
-"""`srl bench control`: a real controller and its agents' protocol, with workers that do nothing."""
+"""`srl bench control`: a real controller with simulated agents."""
 
 import json
 
 from support.terminals import Terminal
 
 
-def test_light_workers_register_and_report(terminal: Terminal) -> None:
+def test_simulated_workers_register_and_report(terminal: Terminal) -> None:
     ended = terminal.run("bench", "control", "--workers", "300", "--hosts", "7", "--seconds", "0.5", "--json")
     assert ended.code == 0, ended.text
     result = json.loads(ended.out)
     assert (result["workers"], result["hosts"], result["restarts"]) == (300, 7, 0)
     assert result["registered_seconds"] > 0
-    nobody = terminal.run("bench", "control", "--workers", "0")
-    assert nobody.code == 2
-    assert "at least one worker" in nobody.err
+    empty = terminal.run("bench", "control", "--workers", "0")
+    assert empty.code == 2
+    assert "at least one worker" in empty.err

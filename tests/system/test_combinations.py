@@ -1,4 +1,4 @@
-"""Every way to put a run together trains for a few thousand steps and finishes."""
+"""Combinations of inference, workers and spaces train for a few thousand steps and finish."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ GAMES = "pettingzoo:srl.testing.environments"
 
 
 def trained(terminal: Terminal, environment: str, *options: str, steps: int = 6000) -> dict:
-    """The last status of a run that went well."""
+    """Train and return the last status."""
     ended = terminal.train(environment, "--steps", str(steps), *options).end()
     assert ended.code == 0, ended.text
     status = json.loads((terminal.root / "run" / "status.json").read_text())
@@ -39,8 +39,8 @@ def trained(terminal: Terminal, environment: str, *options: str, steps: int = 60
         pytest.param("remote", 2, marks=pytest.mark.slow),
     ],
 )
-def test_several_actors_policies_and_trainers_work_together(terminal: Terminal, inference: str, ring: int) -> None:
-    """With a ring of one group no sample lags, with one of two at most by one version."""
+def test_several_workers_of_each_kind_work_together(terminal: Terminal, inference: str, ring: int) -> None:
+    """With one lane group per actor no sample lags; with two, samples lag by at most one version."""
     numbers = ("--actors", "2", "--policies", "2", "--trainers", "2", "--lanes", "16", "--horizon", "16")
     lag = ("--max-lag", str(ring - 1))
     status = trained(terminal, "CartPole-v1", "--inference", inference, "--ring", str(ring), *numbers, *lag)
@@ -50,7 +50,7 @@ def test_several_actors_policies_and_trainers_work_together(terminal: Terminal, 
 
 
 @pytest.mark.slow
-def test_games_in_processes_have_a_policy_for_each_role(terminal: Terminal) -> None:
+def test_a_game_in_processes_trains_a_policy_for_each_role(terminal: Terminal) -> None:
     pytest.importorskip("pettingzoo")
     roles = ("--roles", *roles_of("turn_game"), "--inference", "host")
     trained(terminal, f"{GAMES}:turn_game", *roles, "--lanes", "8", "--horizon", "16", steps=2000)
@@ -68,7 +68,7 @@ def roles_of(game: str) -> list[str]:
 
 
 def trained_here(root: Path, environment: str, steps: int, **options: Any) -> srl.Run:
-    """The same workers in this process, which saves the start of others."""
+    """Train with the inline scheduler, which starts no processes."""
     run = srl.train(environment, steps=steps, root=root, scheduler="inline", **options)
     assert run.state == "finished"
     assert run.status.steps >= steps
@@ -76,7 +76,7 @@ def trained_here(root: Path, environment: str, steps: int, **options: Any) -> sr
     return run
 
 
-def test_the_inline_scheduler_repeats_bit_for_bit(tmp_path: Path) -> None:
+def test_inline_runs_repeat_bit_for_bit(tmp_path: Path) -> None:
     one, two, other = (
         checkpoints.read(
             checkpoints.latest(trained_here(tmp_path, "CartPole-v1", 5000, seed=seed, name=name).path / "checkpoints")

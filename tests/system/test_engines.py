@@ -1,6 +1,7 @@
-"""A run on a real Slurm and on a real Ray, with nodes in network namespaces, one of which loses its power.
+"""Runs on a real Slurm and a real Ray whose nodes are network namespaces, one of which is powered off.
 
-Needs root, and the engines: `apt-get install slurm-wlm munge`, `pip install ray`. Prints how long things took.
+The tests need root and the engines (`apt-get install slurm-wlm munge`, `pip install ray`), and print how long recovery
+took.
 """
 
 from __future__ import annotations
@@ -36,26 +37,26 @@ pytestmark = [
 
 
 @pytest.mark.skipif(shutil.which("slurmctld") is None, reason="Slurm is not installed")
-def test_a_run_on_slurm_survives_a_node_and_leaves_nothing(terminal: Terminal) -> None:
+def test_a_run_on_slurm_survives_the_loss_of_a_node_and_leaves_nothing_behind(terminal: Terminal) -> None:
     with hosts(4) as four, slurm(four, cpus=2) as environment:
         commands = (*four.enter(0), "env", *(f"{name}={value}" for name, value in environment.items()))
-        survive(terminal, four, commands, ("--scheduler", "slurm"), controller="host1")
+        lose_a_node(terminal, four, commands, ("--scheduler", "slurm"), controller="host1")
 
 
-def test_a_run_on_ray_survives_a_node_and_leaves_nothing(terminal: Terminal) -> None:
+def test_a_run_on_ray_survives_the_loss_of_a_node_and_leaves_nothing_behind(terminal: Terminal) -> None:
     pytest.importorskip("ray")
     with hosts(3) as three, ray(three, cpus=2) as address:
-        survive(terminal, three, three.enter(0), ("--scheduler", "ray", "--address", address), controller="host0")
+        lose_a_node(terminal, three, three.enter(0), ("--scheduler", "ray", "--address", address), controller="host0")
 
 
-def test_trainers_of_two_hosts_have_the_same_parameters_and_one_may_die(terminal: Terminal) -> None:
+def test_trainers_on_two_hosts_have_equal_parameters_and_survive_the_death_of_one(terminal: Terminal) -> None:
     shape = ("--hosts", "2", "--trainers", "2", "--actors", "2", "--lanes", "16", "--horizon", "32", "--journal")
     with hosts(2) as two:
         address = f"{two.address(0)}:7700"
         place = ("--scheduler", "hosts", "--bind", address, "--secret-file", str(terminal.secret))
         run = ("CartPole-v1", "--recipe", "none", "--ppo.epochs", "1", "--steps", "1000000000", "--name", "run")
         train = terminal.launch([*two.enter(0), SRL, "train", *run, "--root", str(terminal.root), *shape, *place])
-        wait_for(terminal.secret.exists, "the run made a secret")
+        wait_for(terminal.secret.exists, "the secret of the run")
         join = ("agent", address, "--secret-file", str(terminal.secret), "--cpus", "2")
         agent = terminal.launch([*two.enter(1), SRL, *join])
         train.wait(lambda status: "neither authenticated nor encrypted" in " ".join(status["messages"]), "a warning")
@@ -64,9 +65,9 @@ def test_trainers_of_two_hosts_have_the_same_parameters_and_one_may_die(terminal
         assert there["trainers/0"] != there["trainers/1"], there
         began = time.monotonic()
         kill(worker(before, "trainers/1")["pid"])
-        train.wait(lambda status: status["version"] > before["version"] + 20, "updates after that")
+        train.wait(lambda status: status["version"] > before["version"] + 20, "more updates")
         print(f"two trainers: 20 updates after the death of one {time.monotonic() - began:.1f} s later")
-        train.wait(lambda status: worker(status, "trainers/1")["progress"] > 0, "it has joined again")
+        train.wait(lambda status: worker(status, "trainers/1")["progress"] > 0, "progress of its replacement")
         assert terminal.run("stop", "run").code == 0
         assert train.end().code == 130
         assert agent.end().code == 0
@@ -81,14 +82,14 @@ def test_trainers_of_two_hosts_have_the_same_parameters_and_one_may_die(terminal
 
 @pytest.mark.skipif(shutil.which("slurmctld") is None, reason="Slurm is not installed")
 @pytest.mark.parametrize("lost", ["the controller's node", "another node"])
-def test_a_heterogeneous_job_goes_on_without_a_node(terminal: Terminal, lost: str) -> None:
-    """All of it is queued again, and the new attempt begins with the last checkpoint."""
+def test_a_heterogeneous_job_that_loses_a_node_is_queued_again(terminal: Terminal, lost: str) -> None:
+    """All components are queued again, and the next attempt starts from the last checkpoint."""
     shape = ("--hosts", "3", "--actors", "4", "--lanes", "16", "--horizon", "32", "--recipe", "none")
     place = ("--scheduler", "slurm", "--resources", f"actors=node:{FEATURE}", "--checkpoint-seconds", "2")
     run = terminal.root / "run"
     with hosts(5) as five, slurm(five, cpus=2) as environment:
         enter = (*five.enter(0), "env", *(f"{name}={value}" for name, value in environment.items()))
-        train = watched(terminal, enter, "CartPole-v1", "--steps", "1000000000", *shape, *place)
+        train = start_run(terminal, enter, "CartPole-v1", "--steps", "1000000000", *shape, *place)
         there = places(train.until(lambda status: len(places(status)) == 3, "three hosts"))
         assert "#SBATCH hetjob" in (run / "cluster" / "job.sh").read_text()
         checkpoint = wait_for(lambda: checkpoints.latest(run / "checkpoints"), "a checkpoint")
@@ -99,20 +100,20 @@ def test_a_heterogeneous_job_goes_on_without_a_node(terminal: Terminal, lost: st
         victim = controller if "controller" in lost else next(name for name in there if name != controller)
         five.power_off(five.names.index(victim))
         began = time.monotonic()
-        train.until(lambda status: status["reason"] or len(places(status)) < 3, "it is missed")
-        train.until(lambda status: status["state"] == "queued", "Slurm takes the node for lost")
-        print(f"slurm: queued again {time.monotonic() - began:.1f} s after {lost} lost its power")
+        train.until(lambda status: status["reason"] or len(places(status)) < 3, "a report of the loss")
+        train.until(lambda status: status["state"] == "queued", "the job in the queue again")
+        print(f"slurm: queued again {time.monotonic() - began:.1f} s after the loss of {lost}")
         wait_for(lambda: (run / "cluster" / "attempt").read_text() != attempt, "a second attempt")
-        train.until(lambda status: len(places(status)) == 3 and status["version"] > before, "it goes on")
-        print(f"slurm: an update {time.monotonic() - began:.1f} s after {lost} lost its power")
+        train.until(lambda status: len(places(status)) == 3 and status["version"] > before, "more updates")
+        print(f"slurm: an update {time.monotonic() - began:.1f} s after the loss of {lost}")
         stopped = train.command("stop", "run").end()
         assert stopped.code == 0, stopped.text
         assert train.training.end().code == 130
 
 
 @dataclass
-class Watched:
-    """A run that was begun on a cluster, and is looked at from there."""
+class ClusterRun:
+    """A run on a cluster, and commands on its head node that query it."""
 
     terminal: Terminal
     enter: tuple[str, ...]
@@ -123,50 +124,52 @@ class Watched:
         return self.terminal.launch([*self.enter, SRL, name, *arguments, "--root", str(self.terminal.root)])
 
     def status(self, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any] | None:
-        assert self.training.process.poll() is None, f"it has ended: {self.training.end().text}"
+        assert self.training.process.poll() is None, f"the run has ended: {self.training.end().text}"
         shown = self.command("ps", "--json").end().out
         found = json.loads(shown) if shown else None
         self.seen = found or self.seen
         return found if found and condition(found) else None
 
     def until(self, condition: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
-        return wait_for(lambda: self.status(condition), lambda: f"{what}; last seen: {self.seen}")
+        return wait_for(lambda: self.status(condition), lambda: f"{what}; last status: {self.seen}")
 
 
-def watched(terminal: Terminal, enter: tuple[str, ...], *arguments: str) -> Watched:
+def start_run(terminal: Terminal, enter: tuple[str, ...], *arguments: str) -> ClusterRun:
     root = ("--root", str(terminal.root), "--name", "run")
-    return Watched(terminal, enter, terminal.launch([*enter, SRL, "train", *arguments, *root]))
+    return ClusterRun(terminal, enter, terminal.launch([*enter, SRL, "train", *arguments, *root]))
 
 
-def survive(terminal: Terminal, hosts: Hosts, enter: tuple[str, ...], engine: tuple[str, ...], controller: str) -> None:
+def lose_a_node(
+    terminal: Terminal, hosts: Hosts, enter: tuple[str, ...], engine: tuple[str, ...], controller: str
+) -> None:
     began = time.monotonic()
 
-    def told(what: str) -> None:
+    def report(what: str) -> None:
         nonlocal began
         print(f"{engine[1]}: {what} after {time.monotonic() - began:.1f} s")
         began = time.monotonic()
 
-    train = watched(terminal, enter, *RUN, *engine)
+    train = start_run(terminal, enter, *RUN, *engine)
     before = train.until(lambda status: len(places(status)) == 3 and status["version"] > 5, "three hosts")
-    told("three hosts train")
+    report("training on three hosts")
     victim = next((name for name in places(before) if name != controller and "trainers/0" in places(before)[name]), "")
     victim = victim or next(name for name in places(before) if name != controller)
-    print(f"{engine[1]}: {places(before)}; {victim} loses its power")
+    print(f"{engine[1]}: {places(before)}; {victim} is powered off")
     hosts.power_off(hosts.names.index(victim))
     began = time.monotonic()
-    back = train.until(lambda status: all_work(status, victim, before), "all workers elsewhere")
-    after = train.until(lambda status: status["version"] > back["version"], "an update after that")
-    told(f"{len(places(before)[victim])} workers of {victim} work elsewhere and an update was made")
+    back = train.until(lambda status: all_work(status, victim, before), "all workers on other nodes")
+    after = train.until(lambda status: status["version"] > back["version"], "another update")
+    report(f"{len(places(before)[victim])} workers of {victim} run on other nodes and an update followed")
     assert after["version"] > before["version"]
     deadline = time.monotonic() + LEARN_SECONDS
     while train.status(lambda found: (found["return_mean"] or 0.0) >= 475) is None:
-        assert time.monotonic() < deadline, "it has not learned"
-    told("475 was reached")
+        assert time.monotonic() < deadline, "the return did not reach 475"
+    report("return 475")
     stopped = train.command("stop", "run").end()
     assert stopped.code == 0, stopped.text
-    told("`srl stop` came back")
+    report("the end of `srl stop`")
     wait_for(lambda: not terminal.processes(), lambda: f"the end of {terminal.processes()}")
-    told("nothing was left")
+    report("the end of all processes")
     assert train.training.end().code == 130
     assert check(read(terminal.root / "run" / "journal.jsonl"), after["max_lag"]) == []
 

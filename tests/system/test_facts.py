@@ -1,4 +1,4 @@
-"""What an environment tells of its episodes is found in the metrics of a run."""
+"""Facts that an environment reports about its episodes are part of the metrics of a run."""
 
 import json
 
@@ -9,7 +9,7 @@ import srl
 
 @pytest.mark.parametrize("sizes", [pytest.param({}, marks=pytest.mark.slow), {"num_hiders": [1, 2]}])
 def test_statistics_of_hide_and_seek_are_among_the_metrics(tmp_path, sizes):
-    """Also those of lanes that keep their own time, because teams are drawn for each episode."""
+    """This includes unaligned lanes, which occur when the sizes of teams are drawn for each episode."""
     pytest.importorskip("mujoco")
     pytest.importorskip("numba")
     options = {"horizon": 10, "num_seekers": 1, **sizes}

@@ -1,5 +1,6 @@
-"""Kills in a running job: it goes on, nothing committed is lost, and nothing is left behind."""
+"""Faults in a running job: training goes on, no committed update is lost, and nothing is left behind."""
 
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -9,29 +10,31 @@ import pytest
 from support import faulty_environments
 from support.terminals import GENTLE, Command, Terminal, kill, wait_for, wait_until_gone, worker
 
+from srl.storage.update_journal import check, read
+
 BROKEN = faulty_environments.__file__
 LONG = ("--steps", "1000000000")
 
 
-def samples_flow_again(command: Command, before: dict, replaced: str) -> dict:
+def wait_for_recovery(command: Command, before: dict, replaced: str) -> dict:
     """Wait for the replacement and for an update that comes after it; versions and steps never go back."""
     old = worker(before, replaced)["incarnation"]
     seen = before["version"]
 
-    def flowing(status: dict) -> bool:
+    def recovered(status: dict) -> bool:
         nonlocal seen
         assert status["version"] >= seen, f"version went back from {seen} to {status['version']}"
         seen = status["version"]
         place = worker(status, replaced)
         return place["incarnation"] > old and place["state"] == "running" and status["version"] > before["version"] + 1
 
-    after = command.wait(flowing, f"samples flow again after the death of {replaced}")
+    after = command.wait(recovered, f"updates after the death of {replaced}")
     assert after["steps"] >= before["steps"]
     return after
 
 
-def finish(command: Command) -> None:
-    """End a run by hand, well."""
+def interrupt(command: Command) -> None:
+    """End a run with Ctrl-C."""
     command.signal(signal.SIGINT)
     ended = command.end()
     assert ended.code == 130, ended.text
@@ -54,57 +57,63 @@ def test_a_killed_worker_is_replaced_and_no_update_is_lost(
     before = command.wait_for_steps(500)
     for number, victim in enumerate(victims, 1):
         kill(worker(before, victim)["pid"])
-        before = samples_flow_again(command, before, victim)
+        before = wait_for_recovery(command, before, victim)
         assert before["restarts"] == number
-    finish(command)
+    interrupt(command)
 
 
-def test_the_death_of_the_zygote_costs_workers_not_updates(terminal: Terminal) -> None:
+def test_no_update_is_lost_when_the_zygote_dies(terminal: Terminal) -> None:
     command = terminal.train(*GENTLE, *LONG)
     before = command.wait_for_steps(200)
     command.zygote().kill()
-    after = samples_flow_again(command, before, "trainers/0")
+    after = wait_for_recovery(command, before, "trainers/0")
     assert worker(after, "actors/0")["incarnation"] == 1
-    finish(command)
+    interrupt(command)
 
 
-def test_when_one_of_two_trainers_is_killed_both_begin_again_from_the_last_update(terminal: Terminal) -> None:
+def test_when_one_of_two_trainers_is_killed_both_restart_from_the_last_update(terminal: Terminal) -> None:
     command = terminal.train(*GENTLE, *LONG, "--trainers", "2")
     before = command.wait_for_steps(200)
     kill(worker(before, "trainers/1")["pid"])
-    after = samples_flow_again(command, before, "trainers/1")
+    after = wait_for_recovery(command, before, "trainers/1")
     assert worker(after, "trainers/0")["incarnation"] == 1
     kill(worker(after, "trainers/0")["pid"])
-    samples_flow_again(command, after, "trainers/1")
-    finish(command)
+    wait_for_recovery(command, after, "trainers/1")
+    interrupt(command)
 
 
-def test_a_run_that_lost_workers_finishes_and_has_learned_every_step_once(terminal: Terminal) -> None:
-    command = terminal.train("CartPole-v1", "--steps", "150000", "--scheduler", "processes")
+def test_a_run_that_lost_workers_finishes_and_has_learned_from_every_block_once(terminal: Terminal) -> None:
+    command = terminal.train("CartPole-v1", "--steps", "150000", "--scheduler", "processes", "--journal")
     for victim in ("trainers/0", "actors/0"):
         status = command.wait_for_steps(10_000)
         kill(worker(status, victim)["pid"])
-        samples_flow_again(command, status, victim)
+        wait_for_recovery(command, status, victim)
     ended = command.end()
     assert ended.code == 0, ended.text
-    assert "restarted workers 2" in ended.out, ended.out
+    assert "2 worker restarts" in ended.out, ended.out
+    final = json.loads((terminal.root / "run" / "status.json").read_text())
+    entries = list(read(terminal.root / "run" / "journal.jsonl"))
+    assert check(entries, final["max_lag"]) == []  # no update is missing, and no block was used twice
+    assert (entries[0].update, entries[-1].update) == (1, final["version"])
+    assert final["steps"] >= 150_000
 
 
 @pytest.mark.slow
-def test_a_frozen_worker_is_replaced_and_one_that_waits_is_not(terminal: Terminal) -> None:
-    """A trainer waits longer for its batch. Then the actor is frozen in a step, and the trainer as it waits."""
+def test_a_stopped_worker_is_replaced_and_a_waiting_one_is_not(terminal: Terminal) -> None:
+    """The trainer waits for its batch longer than the hang timeout. Then the actor is stopped during a step, and the
+    trainer while it waits."""
     slow = ("srl.testing.environments:slow", "--env-arg", "seconds=0.025", "--lanes", "1", "--actors", "1")
     command = terminal.train(*slow, *LONG, "--recipe", "none", "--horizon", "100", "--hang-timeout", "2")
     before = command.wait(lambda status: status["version"] >= 1, "an update")
     assert before["restarts"] == 0
     for victim in ("actors/0", "trainers/0"):
         kill(worker(before, victim)["pid"], signal.SIGSTOP)
-        before = samples_flow_again(command, before, victim)
+        before = wait_for_recovery(command, before, victim)
     assert before["restarts"] == 2, before["messages"]
-    finish(command)
+    interrupt(command)
 
 
-def test_a_killed_supervisor_takes_everything_along(terminal: Terminal) -> None:
+def test_all_processes_end_when_the_supervisor_is_killed(terminal: Terminal) -> None:
     command = terminal.train(*GENTLE, *LONG, "--inference", "host")
     command.wait_for_steps(1)
     children = psutil.Process(command.process.pid).children(recursive=True)
@@ -116,14 +125,14 @@ def test_a_killed_supervisor_takes_everything_along(terminal: Terminal) -> None:
 
 
 STAGES: dict[str, Callable[[Terminal], object]] = {
-    "as it loads": lambda terminal: len(terminal.processes()) >= 2,  # the zygote is begun first of all
+    "importing": lambda terminal: len(terminal.processes()) >= 2,  # the zygote starts first
     "with a directory": lambda terminal: (terminal.root / "run").exists(),
-    "with a door": lambda terminal: terminal.leftovers(),
+    "with a control socket": lambda terminal: terminal.leftovers(),
     "with a zygote": lambda terminal: (terminal.root / "run" / "logs" / "zygote.log").exists(),
     "with workers": lambda terminal: len(terminal.processes()) >= 4,
     "with logs": lambda terminal: any((terminal.root / "run" / "logs").glob("*.log")),
 }
-"""How far a run has come that is not ready yet; on each of these somebody may lose patience with it."""
+"""Stages of a run that is not ready yet."""
 
 
 def begin(terminal: Terminal, stage: str) -> Command:
@@ -133,7 +142,7 @@ def begin(terminal: Terminal, stage: str) -> Command:
 
 
 @pytest.mark.parametrize("stage", ["with a zygote", "with workers"])
-def test_a_supervisor_killed_while_it_starts_takes_everything_along(terminal: Terminal, stage: str) -> None:
+def test_all_processes_end_when_the_supervisor_is_killed_during_startup(terminal: Terminal, stage: str) -> None:
     command = begin(terminal, stage)
     command.signal(signal.SIGKILL)
     wait_until_gone(terminal.processes)
@@ -144,15 +153,15 @@ def test_a_supervisor_killed_while_it_starts_takes_everything_along(terminal: Te
 @pytest.mark.parametrize(
     ("number", "stage"),
     [
-        (signal.SIGINT, "as it loads"),
-        pytest.param(signal.SIGINT, "with a door", marks=pytest.mark.slow),
+        (signal.SIGINT, "importing"),
+        pytest.param(signal.SIGINT, "with a control socket", marks=pytest.mark.slow),
         (signal.SIGINT, "with workers"),
         (signal.SIGTERM, "with a directory"),
         pytest.param(signal.SIGTERM, "with a zygote", marks=pytest.mark.slow),
         (signal.SIGTERM, "with logs"),
     ],
 )
-def test_a_signal_at_any_moment_ends_the_run(terminal: Terminal, number: signal.Signals, stage: str) -> None:
+def test_a_signal_ends_the_run_at_any_stage(terminal: Terminal, number: signal.Signals, stage: str) -> None:
     command = begin(terminal, stage)
     command.signal(number)
     ended = command.end()
@@ -161,22 +170,22 @@ def test_a_signal_at_any_moment_ends_the_run(terminal: Terminal, number: signal.
     wait_until_gone(terminal.leftovers)
 
 
-def test_a_second_ctrl_c_leaves_at_once(terminal: Terminal, tmp_path: Path) -> None:
-    """Actors that hang in their environment do not hear that they shall stop: after one Ctrl-C the run would wait for
-    them, and then report."""
+def test_a_second_ctrl_c_ends_the_run_at_once(terminal: Terminal, tmp_path: Path) -> None:
+    """An actor that hangs in its environment does not react to a request to stop: after one Ctrl-C the run would wait
+    for it, and then print its report."""
     arguments = ("--env-arg", "fault=hang", "--env-arg", f"once={tmp_path}", "--lanes", "1", "--actors", "1")
     command = terminal.train(f"{BROKEN}:make", *LONG, *arguments)
     wait_for(lambda: (tmp_path / "hang").exists(), "an actor that hangs")
     trainer = psutil.Process(worker(command.wait(lambda status: True, "a status"), "trainers/0")["pid"])
     command.signal(signal.SIGINT)
-    wait_for(lambda: not trainer.is_running(), "a trainer that was told to stop")
+    wait_for(lambda: not trainer.is_running(), "the end of the trainer")
     command.signal(signal.SIGINT)
     ended = command.end()
     assert ended.code == 130, ended
     assert "srl resume" not in ended.out, ended.out
 
 
-def test_what_a_worker_started_ends_with_it(terminal: Terminal, tmp_path: Path) -> None:
+def test_processes_that_a_worker_started_end_with_it(terminal: Terminal, tmp_path: Path) -> None:
     (tmp_path / "simulator.py").write_text(
         "import subprocess\n"
         "from srl.testing.environments import Tracer\n"
@@ -190,21 +199,23 @@ def test_what_a_worker_started_ends_with_it(terminal: Terminal, tmp_path: Path) 
     simulators = actor.children()
     assert len(simulators) == 2
     actor.kill()
-    samples_flow_again(command, before, "actors/0")
+    wait_for_recovery(command, before, "actors/0")
     wait_until_gone(lambda: [simulator for simulator in simulators if simulator.is_running()])
-    finish(command)
+    interrupt(command)
 
 
-def test_an_evaluator_that_dies_is_replaced_and_disturbs_nobody(terminal: Terminal) -> None:
+def test_a_killed_evaluator_is_replaced_and_other_workers_are_not_affected(terminal: Terminal) -> None:
     command = terminal.train(*GENTLE, *LONG, "--eval-every", "500", "--eval-episodes", "1", "--eval-share", "0.5")
-    status = command.wait(lambda status: status["evaluation"], "an evaluation")
+
+    def evaluations(status: dict) -> int:
+        return sum(policy["evaluation"]["count"] for policy in status["policies"].values() if policy["evaluation"])
+
+    status = command.wait(evaluations, "an evaluation")
     kill(worker(status, "evaluators/0")["pid"])
     again = command.wait(
-        lambda now: (
-            worker(now, "evaluators/0")["incarnation"] and now["evaluation"]["count"] > status["evaluation"]["count"]
-        ),
-        "the next evaluator works",
+        lambda now: worker(now, "evaluators/0")["incarnation"] and evaluations(now) > evaluations(status),
+        "an evaluation of the next evaluator",
     )
     assert again["state"] == "running"
     assert worker(again, "trainers/0")["incarnation"] == worker(again, "actors/0")["incarnation"] == 0
-    finish(command)
+    interrupt(command)

@@ -100,7 +100,7 @@ def assert_join_errors_say_what_is_wrong(terminal: Terminal) -> None:
     foreign = terminal.root.parent / "foreign"
     foreign.write_bytes(os.urandom(32))
     foreign.chmod(0o644)
-    address = wait_for(terminal.left_by_controller, "an address to join")["cluster"]["address"]
+    address = wait_for(terminal.controller_record, "an address to join")["cluster"]["address"]
     assert "mode 600" in terminal.run("agent", address, "--secret-file", str(foreign)).err
     foreign.chmod(0o600)
     wrong = terminal.run("agent", address, "--secret-file", str(foreign))

@@ -1,4 +1,4 @@
-"""Networks, memories, actions and masks through the user's door."""
+"""Networks, memories, actions and masks through the public API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 
 class Recall(gymnasium.Env):
-    '''The first observation says which action will be right two steps later.'''
+    '''The first observation determines which action is right two steps later.'''
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -34,12 +34,12 @@ class Recall(gymnasium.Env):
 
 
 class Everything(gymnasium.Env):
-    '''Pictures, vectors and choices in; vectors, switches and masked choices out. Illegal actions raise.'''
+    '''Observations: images, vectors and choices. Actions: vectors, switches and masked choices; illegal ones raise.'''
 
     def __init__(self):
         parts = (spaces.Discrete(3), spaces.MultiBinary(2))
         self.observation_space = spaces.Dict(
-            picture=spaces.Box(0, 255, (8, 8, 3), np.uint8),
+            image=spaces.Box(0, 255, (8, 8, 3), np.uint8),
             speed=spaces.Box(-1, 1, (2,), np.float32),
             parts=spaces.Tuple(parts),
         )
@@ -87,14 +87,14 @@ def trained(env: str, root: Path, steps: int, **options: object) -> srl.Run:
     ],
     ids=["memory", "impala"],
 )
-def test_every_kind_of_space_trains_with_its_mask(
+def test_nested_spaces_train_with_their_mask(
     environments: str, tmp_path: Path, inference: str, ppo: dict[str, object]
 ) -> None:
     run = trained(f"{environments}:Everything", tmp_path, 1500, ppo={**ppo, "epochs": 1}, inference=inference)
     assert srl.evaluate(run.path, episodes=2).mean <= 0.0
 
 
-def test_a_game_of_pettingzoo_is_played_by_its_rules(tmp_path: Path) -> None:
+def test_a_pettingzoo_game_is_played_with_legal_moves(tmp_path: Path) -> None:
     pytest.importorskip("pettingzoo")
     options: dict[str, object] = {"ppo": {"memory": "gru", "memory_size": 16}, "recipe": "none"}
     run = trained("pettingzoo:classic.tictactoe_v3", tmp_path, 3000, **options)
@@ -103,7 +103,7 @@ def test_a_game_of_pettingzoo_is_played_by_its_rules(tmp_path: Path) -> None:
     assert run.status.length_mean >= 2.5
 
 
-def test_a_memory_is_kept_by_a_loaded_policy_in_a_plain_loop(environments: str, tmp_path: Path) -> None:
+def test_a_loaded_policy_keeps_its_memory_between_steps(environments: str, tmp_path: Path) -> None:
     run = trained(
         f"{environments}:Recall", tmp_path, 40_000, ppo={"memory": "gru", "memory_size": 32}, until_return=0.97
     )

@@ -1,4 +1,4 @@
-"""Training from Python: scripts with and without a guard, threads, functions of the script, misspelled keywords."""
+"""Training from Python: scripts with and without a main guard, threads, functions of a script, misspelled keywords."""
 
 import sys
 import threading
@@ -32,20 +32,20 @@ def test_a_script_without_a_guard_trains_an_environment_by_name(terminal: Termin
     assert (ended.code, ended.out.split()[0]) == (0, "finished"), ended.text
 
 
-def test_a_script_with_a_guard_trains_an_environment_of_its_own(terminal: Terminal) -> None:
+def test_a_script_with_a_guard_trains_its_own_environment(terminal: Terminal) -> None:
     ended = run_script(
         terminal, MAKE + 'if __name__ == "__main__":\n    print(srl.train(make, steps=3000, lanes=4).state)\n'
     )
     assert (ended.code, ended.out) == (0, "finished\n"), ended.text
 
 
-def test_a_script_of_its_own_environment_without_a_guard_is_told_to_have_one(terminal: Terminal) -> None:
+def test_the_error_for_a_script_without_a_guard_says_to_add_one(terminal: Terminal) -> None:
     ended = run_script(terminal, MAKE + "srl.train(make, steps=3000, lanes=4)\n")
     assert ended.code != 0
     assert '`if __name__ == "__main__":`' in ended.err, ended.text
 
 
-def test_a_function_without_a_name_is_refused() -> None:
+def test_a_lambda_is_refused() -> None:
     with pytest.raises(ValueError, match="top of a module"):
         srl.train(lambda: None, steps=10)
 

@@ -1,4 +1,4 @@
-"""A run on Slurm, whose commands are played by a script here. With a real one: test_engines.py."""
+"""Runs on Slurm, whose commands a script fakes. test_engines.py has tests with a real Slurm."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_a_job_is_followed_resized_stopped_and_resumed_where_its_node_was_lost(
-    terminal: Terminal, engine: Path
-) -> None:
+def test_a_job_is_scaled_restarted_after_a_power_failure_and_stopped(terminal: Terminal, engine: Path) -> None:
     root = ("--root", str(terminal.root))
     submitted = terminal.run("submit", "CartPole-v1", *root, "--name", "run", "--steps", "1000000000", *SMALL)
     assert "run is job 7" in submitted.out, submitted.text
@@ -47,11 +45,11 @@ def test_a_job_is_followed_resized_stopped_and_resumed_where_its_node_was_lost(
     assert "actors: 3 -> 2" in terminal.run("scale", "run", "actors=2", *root).out
     wait_for(lambda: checkpoints.latest(run / "checkpoints"), "a checkpoint")
 
-    terminal.run_program("scancel", "7")  # the power fails; then Slurm begins the job anew
+    terminal.run_program("scancel", "7")  # the power fails; then Slurm starts the job again
     before = checkpoints.latest(run / "checkpoints")
     assert before is not None
     terminal.run_program("sbatch", "--parsable", str(run / "cluster" / "job.sh"))
-    wait_for(lambda: checkpoints.latest(run / "checkpoints") != before, "it goes on")
+    wait_for(lambda: checkpoints.latest(run / "checkpoints") != before, "another checkpoint")
     newest = checkpoints.latest(run / "checkpoints")
     assert newest is not None
     assert (
@@ -64,7 +62,7 @@ def test_a_job_is_followed_resized_stopped_and_resumed_where_its_node_was_lost(
 
     stopped = terminal.run("stop", "run", *root)
     assert (stopped.code, stopped.out) == (0, "run has stopped\n"), stopped.text
-    wait_for(lambda: (run / "cluster" / "outcome.json").exists(), "the job is over")
+    wait_for(lambda: (run / "cluster" / "outcome.json").exists(), "the end of the job")
     assert not (run / "cluster" / "secret").exists()
     shown = terminal.run("logs", "run", *root).out
     assert "slurm: host n1 joined" in shown
@@ -73,34 +71,34 @@ def test_a_job_is_followed_resized_stopped_and_resumed_where_its_node_was_lost(
 
 
 @pytest.mark.slow
-def test_a_job_that_is_queued_again_by_others_goes_on_where_it_was(terminal: Terminal, engine: Path) -> None:
-    """Preemption, or `scontrol requeue`: SIGTERM without the notice that a job's time is up."""
+def test_a_requeued_job_continues_from_its_checkpoint(terminal: Terminal, engine: Path) -> None:
+    """Preemption, or `scontrol requeue`: SIGTERM without the notice of a time limit."""
     root = ("--root", str(terminal.root))
     shape = ("--hosts", "1", "--actors", "1", "--lanes", "8", "--horizon", "16", "--checkpoint-seconds", "1")
     terminal.run("submit", "CartPole-v1", *root, "--name", "run", "--steps", "1000000000", *shape)
     run = terminal.root / "run"
     wait_for(lambda: checkpoints.latest(run / "checkpoints"), "a checkpoint")
     first = (run / "cluster" / "attempt").read_text()
-    wait_for(lambda: "trainers/0" in terminal.run("ps", *root).out, "it answers")
+    wait_for(lambda: "trainers/0" in terminal.run("ps", *root).out, "an answer of the run")
     assert terminal.run_program("scontrol", "requeue", "7").code == 0
     wait_for(lambda: (run / "cluster" / "attempt").read_text() != first, "a second attempt")
     assert not (run / "cluster" / "outcome.json").exists()
     before = checkpoints.latest(run / "checkpoints")
-    wait_for(lambda: checkpoints.latest(run / "checkpoints") != before, "it goes on")
-    wait_for(lambda: "trainers/0" in terminal.run("ps", *root).out, "it answers again")
+    wait_for(lambda: checkpoints.latest(run / "checkpoints") != before, "another checkpoint")
+    wait_for(lambda: "trainers/0" in terminal.run("ps", *root).out, "an answer of the second attempt")
     assert terminal.run("stop", "run", *root).code == 0
-    wait_for(lambda: (run / "cluster" / "outcome.json").exists(), "the job is over")
+    wait_for(lambda: (run / "cluster" / "outcome.json").exists(), "the end of the job")
     assert not (run / "cluster" / "secret").exists()
     assert "SIGTERM: the run goes on from its checkpoint" in (run / "logs" / "slurm.log").read_text()
 
 
-def test_training_on_slurm_is_watched_to_its_end(terminal: Terminal, engine: Path) -> None:
+def test_train_on_slurm_waits_for_the_end_of_the_job(terminal: Terminal, engine: Path) -> None:
     ended = terminal.train("CartPole-v1", *SMALL, "--scheduler", "slurm", "--steps", "3000").end()
     assert ended.code == 0, ended.text
     assert "finished" in ended.out
 
 
-def test_a_job_that_waits_is_seen_stopped_and_not_submitted_twice(
+def test_a_waiting_job_is_listed_stopped_and_not_submitted_twice(
     terminal: Terminal, engine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(terminal.runtime))
@@ -125,7 +123,7 @@ def test_a_job_that_waits_is_seen_stopped_and_not_submitted_twice(
     assert "no unique run 'run' is in progress" in capsys.readouterr().err
 
 
-def test_a_job_that_can_never_begin_is_not_left_in_the_queue(
+def test_a_job_that_can_never_start_is_canceled(
     terminal: Terminal, engine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (engine / "full").write_text("BadConstraints")
@@ -135,7 +133,7 @@ def test_a_job_that_can_never_begin_is_not_left_in_the_queue(
     assert not (terminal.root / "run").exists()
 
 
-def test_bad_requests_are_said_before_anything_is_submitted(terminal: Terminal, engine: Path) -> None:
+def test_errors_are_reported_before_anything_is_submitted(terminal: Terminal, engine: Path) -> None:
     wrong = terminal.train("CartPole-v1", *SMALL, "--scheduler", "slurm", "--partition", "mian").end()
     assert wrong.code == 2
     assert "no partition 'mian'; did you mean 'main'" in wrong.err

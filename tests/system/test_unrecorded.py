@@ -1,6 +1,6 @@
-"""Silent mistakes, looked for in whole runs: what the trainer gets is what happened, and a NaN stays outside.
+"""Errors that a run would not notice: samples that differ from what happened, NaN in weights, wrong statistics.
 
-`max_lag=0` is synchronous training whoever computes where, and statistics are those of all that was learned from."""
+With `max_lag=0` training is synchronous, wherever workers run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUICK: dict[str, Any] = {"epochs": 1, "num_minibatches": 2}
 
 
 class LoggingTrainer(CountingTrainer):
-    """Writes down all rows it is given: observation, reward and ends, for each lane in their order."""
+    """Records all rows of its batches in order, for each lane: observation, reward, and ends of episodes."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def batches(path: Path) -> list[Array]:
     [{"scheduler": "inline"}, {"scheduler": "inline", "inference": "host", "ring": 2}, {"inference": "remote"}],
     ids=["inline", "host", "remote"],
 )
-def test_every_decision_is_learned_from_once_and_in_its_order(tmp_path: Path, options: Mapping[str, Any]) -> None:
+def test_every_decision_is_learned_from_once_and_in_order(tmp_path: Path, options: Mapping[str, Any]) -> None:
     log = tmp_path / "rows"
     srl.train(
         "srl.testing.environments:tracer",
@@ -77,28 +77,28 @@ def test_every_decision_is_learned_from_once_and_in_its_order(tmp_path: Path, op
         sinks=(),
         **options,
     )
-    stories: dict[float, list[tuple[float, ...]]] = defaultdict(list)
-    for rows in batches(log):
-        for lane in np.moveaxis(rows, 1, 0):
+    rows_by_seed: dict[float, list[tuple[float, ...]]] = defaultdict(list)
+    for batch in batches(log):
+        for lane in np.moveaxis(batch, 1, 0):
             for seed, *row, acting in lane:
                 if acting:
-                    stories[seed].append(tuple(row))
-    assert sum(map(len, stories.values())) >= 600
-    for story in stories.values():
-        assert [row[:2] for row in story] == [(i // LENGTH, i % LENGTH) for i in range(len(story))]
-        assert all(reward == t + 1 for _, t, reward, _, _ in story)
-        assert all(ended == (t == LENGTH - 1) for _, t, _, ended, _ in story)
-        assert all(first == (t == 0) for _, t, _, _, first in story)
+                    rows_by_seed[seed].append(tuple(row))
+    assert sum(map(len, rows_by_seed.values())) >= 600
+    for episode_rows in rows_by_seed.values():
+        assert [row[:2] for row in episode_rows] == [(i // LENGTH, i % LENGTH) for i in range(len(episode_rows))]
+        assert all(reward == t + 1 for _, t, reward, _, _ in episode_rows)
+        assert all(ended == (t == LENGTH - 1) for _, t, _, ended, _ in episode_rows)
+        assert all(first == (t == 0) for _, t, _, _, first in episode_rows)
 
 
-def test_lanes_with_a_time_of_their_own_tell_whole_stories_too(tmp_path: Path) -> None:
-    """In a game of two the agents decide in turns. A lane may play unrecorded between blocks, but never within one."""
+def test_unaligned_lanes_record_their_decisions_once_and_in_order(tmp_path: Path) -> None:
+    """Two agents decide in turns. A lane may have unrecorded steps between blocks, but not within one."""
     pytest.importorskip("pettingzoo")
     log = tmp_path / "rows"
     game = "pettingzoo:srl.testing.environments:turn_game"
     algo = LoggingConfig(path=str(log))
     srl.train(game, algo=algo, scheduler="inline", steps=600, lanes=3, horizon=4, root=tmp_path, sinks=())
-    told = []
+    recorded = []
     for rows in batches(log):
         for block in np.moveaxis(rows, 1, 0):
             agent = int(block[0, 3])
@@ -106,11 +106,11 @@ def test_lanes_with_a_time_of_their_own_tell_whole_stories_too(tmp_path: Path) -
             decisions = [(seed, int(t), first) for seed, _, t, _, _, _, first, acting in block if acting]
             for (seed, t, _), (next_seed, next_t, next_first) in itertools.pairwise(decisions):
                 assert next_t == turns[(turns.index(t) + 1) % len(turns)]
-                assert (next_t == agent) == next_first == (next_seed != seed)  # each game has a seed of its own
-            told += [(seed, agent, t) for seed, t, _ in decisions]
-    assert len(told) >= 600
-    assert len(set(told)) == len(told)
-    assert {agent for _, agent, _ in told} == {0, 1}
+                assert (next_t == agent) == next_first == (next_seed != seed)  # each game has its own seed
+            recorded += [(seed, agent, t) for seed, t, _ in decisions]
+    assert len(recorded) >= 600
+    assert len(set(recorded)) == len(recorded)
+    assert {agent for _, agent, _ in recorded} == {0, 1}
 
 
 def last_checkpoint(run: srl.Run) -> Mapping[str, Array]:
@@ -121,7 +121,7 @@ def last_checkpoint(run: srl.Run) -> Mapping[str, Array]:
 
 
 @pytest.mark.parametrize("fault", ["nan", "nan_reward"])
-def test_a_nan_in_the_middle_of_a_run_never_reaches_the_weights(tmp_path: Path, fault: str) -> None:
+def test_a_nan_during_a_run_never_reaches_the_weights(tmp_path: Path, fault: str) -> None:
     run = srl.train(
         "srl.testing.environments:faulty",
         env_args={"fault": fault, "every": 4, "after": 3, "once": str(tmp_path / "broken")},
@@ -142,26 +142,26 @@ def test_a_nan_in_the_middle_of_a_run_never_reaches_the_weights(tmp_path: Path, 
 @pytest.mark.parametrize(
     "inference", ["host", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("inline", "remote"))]
 )
-def test_without_lag_processes_learn_what_one_thread_learns(tmp_path: Path, inference: str) -> None:
-    """Actor, policy and trainer in processes of their own, each at its own pace, end with the same bits as the workers
-    that take turns in one thread, after the same number of updates; with a lag they would not."""
+def test_without_lag_processes_learn_the_same_as_one_thread(tmp_path: Path, inference: str) -> None:
+    """Actor, policy worker and trainer in separate processes end with the same bits as workers that take turns in one
+    thread, after the same number of updates. With a lag they do not."""
     sizes = {"steps": 1500, "lanes": 8, "horizon": 16, "actors": 1, "ring": 1}
     here = {"scheduler": "inline", "inference": "inline" if inference == "inline" else "host"}
-    ways = {
+    variants = {
         "synchronous": {**here, "max_lag": 0},
         "processes": {"inference": inference, "max_lag": 0},
-        "late": {**here, "max_lag": 1},
+        "lagging": {**here, "max_lag": 1},
     }
     ends = {}
-    for name, options in ways.items():
+    for name, options in variants.items():
         run = srl.train("CartPole-v1", name=name, root=tmp_path, sinks=(), ppo=QUICK, **sizes, **options)
         ends[name] = run.status.version, last_checkpoint(run)["policy/parameters"].tobytes()
     assert ends["processes"] == ends["synchronous"]
-    assert ends["late"] != ends["synchronous"]
+    assert ends["lagging"] != ends["synchronous"]
 
 
-class WatchedTrainer(PPOTrainer):
-    """Writes down the observations that it learned from."""
+class RecordingTrainer(PPOTrainer):
+    """Records the observations that it learned from."""
 
     path = Path()
 
@@ -173,11 +173,11 @@ class WatchedTrainer(PPOTrainer):
 
 
 @dataclass(frozen=True)
-class WatchedConfig(PPOConfig):
+class RecordingConfig(PPOConfig):
     path: str = ""
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
-        trainer = WatchedTrainer(self, *self.build_network(observation, action, seed), seed)
+        trainer = RecordingTrainer(self, *self.build_network(observation, action, seed), seed)
         trainer.path = Path(self.path)
         return trainer
 
@@ -191,11 +191,9 @@ class WatchedConfig(PPOConfig):
     ],
     ids=["one", "three actors", "two trainers"],
 )
-def test_statistics_are_those_of_all_that_was_learned_from_whoever_saw_it(
-    tmp_path: Path, options: Mapping[str, Any]
-) -> None:
+def test_observation_statistics_cover_all_samples_of_all_workers(tmp_path: Path, options: Mapping[str, Any]) -> None:
     seen = tmp_path / "seen"
-    algo = WatchedConfig(path=str(seen), normalize_observation=True, **QUICK)
+    algo = RecordingConfig(path=str(seen), normalize_observation=True, **QUICK)
     sizes = {"lanes": 4, "horizon": 8, "steps": 800}
     run = srl.train("Pendulum-v1", algo=algo, root=tmp_path, sinks=(), **{"actors": 1, **sizes, **options})
     logs = sorted(tmp_path.glob("seen.*"))
