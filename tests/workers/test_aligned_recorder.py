@@ -96,10 +96,10 @@ def test_the_last_decision_is_taken_over_if_it_is_new_enough(rig: Callable[..., 
 @pytest.mark.parametrize("max_lag", [0, 2])
 def test_rows_filled_in_a_loop_are_those_filled_one_by_one(rig: Callable[..., ActorRig], max_lag: int) -> None:
     found = []
-    for flows in (True, False):
+    for in_loop in (True, False):
         one = rig(TRACER, copies=2, horizon=7, length=5, max_lag=max_lag)
-        assert one.actor._groups[0]._flows
-        one.actor._groups[0]._flows = flows
+        assert one.actor._groups[0]._is_plain
+        one.actor._groups[0]._is_plain = in_loop
         one.publish(0)
         found.append(one.blocks(1))
     for fast, slow in zip(*found, strict=True):
@@ -241,7 +241,7 @@ def test_episodes_are_reported_by_role(rig: Callable[..., ActorRig]) -> None:
     one.blocks(4)
     one.actor._report()
     reports = one.stage.world.reported(Episodes)
-    assert {report.role for report in reports} == {"policy"}
+    assert {report.policy for report in reports} == {"policy"}
     assert sum(report.count for report in reports) >= 4 * 2
     assert {value for report in reports for value in report.returns} == {6.0}
     assert {value for report in reports for value in report.lengths} == {3.0}

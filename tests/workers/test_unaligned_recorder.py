@@ -134,7 +134,8 @@ def test_a_block_begins_with_the_last_decision_only_if_that_is_new_enough(inproc
         if number == 1:
             consumer.advance(1)  # the next admission demands version 1
             until(lambda: next(iter(producer._links.values())).grants, producer.poll, consumer.poll)
-        recorder.decided()
+        recorder.take_decisions()
+        recorder.post_full()
     opened = recorder._lanes[0].opened
     if version == 0:
         assert opened is None  # plays on, unrecorded

@@ -1,11 +1,10 @@
-"""A lane group: lanes that step together, and the turn-taking between environment, recording and inference."""
+"""Lane groups: lanes that step together, between environment, recorders and inference."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Sequence
-from enum import Enum
 
 from srl.api.lanes import Arrival, Lanes, LanesConfig
 from srl.api.streams import RequestClient
@@ -13,21 +12,18 @@ from srl.base.meter import Counter, Meter, Phase
 from srl.base.seeding import derive
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Tree
-from srl.workers.actor.aligned_recorder import AlignedRecorder, Recorder
+from srl.workers.actor.aligned_recorder import AlignedRecorder
+from srl.workers.actor.recorder import Recorder
 
 MAX_ROWS = 32
-"""Steps in one poll, where decisions come at once (inline inference): they share what lies around a poll."""
-
-
-class Turn(Enum):
-    ARRIVED = "rows are written; ask for decisions"
-    ASKED = "decisions are under way"
+"""Steps of one poll where the policy runs in this process: amortizes the per-poll overhead."""
 
 
 class LaneGroup:
     """One slot of an actor's ring. `teams[r]` are the teams of role r, in the order of its recorder's lanes.
 
-    `slice_seconds` bounds the time of one `advance`, so that a slow environment does not make its worker deaf.
+    `slice_seconds` bounds the time of one `advance`, so that a slow environment does not keep its worker from reading
+    the controller's messages.
     """
 
     def __init__(
@@ -52,15 +48,15 @@ class LaneGroup:
         self._seed = seed
         self._slice = slice_seconds
         self._num_builds = 0
-        self._turn = Turn.ARRIVED
-        self._undecided: set[int] = set()
+        self._undecided: set[int] = set()  # roles whose decisions were asked for and have not arrived
         self.lanes: Lanes | None = None
         self.reports: list[str] = []
-        self._alone = teams == [[0]]  # one role, one team: nothing to sort apart
-        self._flows = self._alone and recorders[0].is_plain
+        """Reports of environments that failed, for the actor to send."""
+        self._single_team = teams == [[0]]
+        self._is_plain = self._single_team and recorders[0].is_plain
 
     def start(self) -> None:
-        """Build the environment, or build it again, and write its first rows."""
+        """Build the environment, or rebuild it, and write its first rows."""
         self.close()
         self._undecided.clear()
         for recorder in self.recorders:
@@ -74,35 +70,30 @@ class LaneGroup:
         self._arrive(arrivals)
 
     def _arrive(self, arrivals: tuple[Arrival, ...]) -> None:
-        if self._alone:
+        if self._single_team:
             self.recorders[0].arrive(arrivals)
         else:
             for recorder, members in zip(self.recorders, self._teams, strict=True):
                 recorder.arrive([arrivals[team] for team in members])
         for arrival in arrivals:
-            self._heed(arrival)
-        self._turn = Turn.ARRIVED
+            self._count_failures(arrival)
 
-    def _heed(self, arrival: Arrival) -> None:
+    def _count_failures(self, arrival: Arrival) -> None:
         if arrival.failures:
             self._meter.add(Counter.LANE_FAILURES, len(arrival.failures))
             self.reports.extend(arrival.failures)
 
     @property
     def waiting(self) -> bool:
-        """Decisions are under way."""
-        return self._turn is Turn.ASKED
+        """Whether decisions are under way."""
+        return bool(self._undecided)
 
     def advance(self) -> bool:
-        """Go on as far as possible without new decisions, if only for some rows; True if anything was done."""
-        if self._turn is Turn.ASKED:
+        """Continue as far as possible without waiting for decisions; True if anything was done."""
+        if self._undecided or not all(recorder.open() for recorder in self.recorders):
             return False
-        for recorder in self.recorders:
-            if not recorder.prepare():
-                return False
-        if self._flows and self._flow():
+        if self._is_plain and self._run_rows():
             return True
-        self._turn = Turn.ASKED
         for role, recorder in enumerate(self.recorders):
             cells = recorder.cells()
             if cells and not self._clients[role].post(self.tag, cells, recorder.min_version()):
@@ -111,56 +102,66 @@ class LaneGroup:
             self._act()
         return True
 
-    def _flow(self) -> bool:
-        """The common case in one loop: rows of one team, decided for at once. False: there is none to begin with."""
+    def _run_rows(self) -> bool:
+        """Play rows of the open block in one loop, with a policy in this process, and post the block if that completes
+        it. False: there is no such policy, or its parameters are too old."""
         recorder, client = self.recorders[0], self._clients[0]
         assert isinstance(recorder, AlignedRecorder)
+        assert recorder.opened is not None
         assert self.lanes is not None
-        opened = recorder.undecided()
-        policy = None if opened is None else client.local_policy(opened.min_version)
-        if opened is None or policy is None:
+        policy = client.local_policy(recorder.opened.min_version)
+        if policy is None:
             return False
-        block, begin, end = opened.block, recorder.row, recorder.horizon
+        block, row, decided = recorder.opened.block, recorder.row, recorder.decided
+        begin, end = row + decided, min(row + MAX_ROWS, recorder.horizon)
         observation, first, decision = block.observation[""], block.first, block.decision
         action, act, step, write = decision["action"], policy.act, self.lanes.step, recorder.write
         enter, inference, env = self._meter.enter, Phase.INFERENCE, Phase.ENV
-        now, until = time.monotonic, time.monotonic() + self._slice
-        for row in range(begin, min(end, begin + MAX_ROWS)):
-            enter(inference)
-            for key, values in act(observation[row], None, first[row]).items():
-                decision[key][row] = values
+        now, deadline = time.monotonic, time.monotonic() + self._slice
+        while True:
+            if decided:
+                decided = False  # the first row of a block, decided as the last row of the block before
+            else:
+                enter(inference)
+                for key, values in act(observation[row], None, first[row]).items():
+                    decision[key][row] = values
+            if row == end:
+                break
             enter(env)
             (arrival,) = step((action[row],))
             write(arrival)
-            if arrival.failures or now() > until:
-                break
-        block.version[begin : recorder.row] = policy.version
+            row += 1
+            if arrival.failures or now() > deadline:
+                self._count_failures(arrival)
+                end = row
         enter(Phase.OTHER)
-        self._heed(arrival)
+        block.version[begin : row + 1] = policy.version
+        recorder.take_decisions()
+        recorder.post_full()
         return True
 
     def decided(self, role: int) -> None:
-        """The decisions of one role are here; with the last of them the lanes step."""
+        """Note that the decisions of one role have arrived; after the last of them the lanes step."""
         self._undecided.discard(role)
         if not self._undecided:
             self._act()
 
     def _act(self) -> None:
-        ready = True
+        posted = False
         for recorder in self.recorders:
-            ready &= recorder.decided()
-        if not ready:
-            self._turn = Turn.ARRIVED  # a block was completed: its last row becomes the first of the next
-            return
-        actions = self.recorders[0].actions() if self._alone else self._sorted_actions()
+            recorder.take_decisions()
+            posted |= recorder.post_full()
+        if posted:
+            return  # the present row continues in another block, which must be opened first
+        actions = self.recorders[0].actions() if self._single_team else self._actions_by_team()
         assert self.lanes is not None
         self._meter.enter(Phase.ENV)
         arrivals = self.lanes.step(actions)
         self._meter.enter(Phase.OTHER)
         self._arrive(arrivals)
 
-    def _sorted_actions(self) -> tuple[Tree, ...]:
-        """The actions of all roles, in the order of the environment's teams."""
+    def _actions_by_team(self) -> tuple[Tree, ...]:
+        """Return the actions of all roles, in the order of the environment's teams."""
         actions: dict[int, Tree] = {}
         for recorder, members in zip(self.recorders, self._teams, strict=True):
             actions.update(zip(members, recorder.actions(), strict=True))
@@ -168,7 +169,7 @@ class LaneGroup:
 
     def state(self) -> State:
         assert self.lanes is not None
-        facts = [self._seed, self._num_builds, self._turn.name, sorted(self._undecided), self.reports]
+        facts = [self._seed, self._num_builds, sorted(self._undecided), self.reports]
         recorders = {
             key: value
             for role, recorder in enumerate(self.recorders)
@@ -177,8 +178,8 @@ class LaneGroup:
         return {"facts": pack(facts), **under("lanes", self.lanes.state()), **recorders}
 
     def restore(self, state: State) -> None:
-        self._seed, self._num_builds, turn, undecided, self.reports = unpack(state["facts"])
-        self._turn, self._undecided = Turn[turn], set(undecided)
+        self._seed, self._num_builds, undecided, self.reports = unpack(state["facts"])
+        self._undecided = set(undecided)
         for role, recorder in enumerate(self.recorders):
             recorder.restore(part(state, f"recorder/{role}"))
         self.lanes = self._environment.build(self._num_copies)

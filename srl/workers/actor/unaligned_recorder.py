@@ -1,4 +1,4 @@
-"""Recording lanes that keep their own time: agents that take turns, wait or die."""
+"""Recording lanes that do not step together: agents that take turns, wait or die."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from srl.api.streams import Cell, OpenBlock, PushProducer
 from srl.base.meter import Counter, Meter
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
-from srl.workers.actor.aligned_recorder import Teams, action_paths, memory_paths
 from srl.workers.actor.episodes import EpisodeTally
+from srl.workers.actor.recorder import Teams, action_paths, memory_paths
 
 
 @dataclass
 class _Lane:
-    """One agent of one copy. Without an admitted block it plays on in a spare one, unrecorded."""
+    """One agent of one copy. Without an admitted block it continues in a scratch block, unrecorded."""
 
-    spare: Block
+    scratch: Block
     opened: OpenBlock | None = None
     row: int = 0
     acted: bool = False
-    """The present row's action was given to the environment and has not been answered yet."""
+    """Whether the environment has the present row's action and has not returned its result yet."""
     memory: dict[str, Array] = field(default_factory=dict)
-    """What a recurrent policy remembers of this lane, by the path of its next row's array."""
+    """Memory of a recurrent policy for this lane, by the path of its next row's array."""
 
     @property
     def block(self) -> Block:
-        return self.spare if self.opened is None else self.opened.block
+        return self.scratch if self.opened is None else self.opened.block
 
 
 class UnalignedRecorder:
-    """A block of one lane for every lane. A row is written only when its lane must decide, or ends.
+    """Fills one block of one lane for every lane. A row is written only when its lane must decide, or ends.
 
     Lanes never wait for admission: an agent that paused would stop its whole game, and with it the lanes whose blocks
-    the trainer waits for. So a lane without an admitted block acts on, and is recorded again when it gets one.
+    the trainer waits for. A lane without an admitted block continues to act, and is recorded again when it gets one.
     """
 
     is_plain = False
@@ -53,7 +53,8 @@ class UnalignedRecorder:
         specs = dict(producer.memory.spec.arrays())
         self._actions = {path: specs[path].empty(total) for path in action_paths(producer.memory.spec)}  # [L, ...]
         self._memory = memory_paths(producer.memory.spec)
-        self._written: list[int] = []
+        self._written: list[int] = []  # lanes whose present row needs a decision
+        self._full: list[_Lane] = []  # lanes whose last row was decided
         self.tally = EpisodeTally(total)
 
     def arrive(self, arrivals: Sequence[Arrival]) -> None:
@@ -86,7 +87,7 @@ class UnalignedRecorder:
         self._written.append(number)
 
     def _answer(self, number: int, index: int, arrival: Arrival) -> None:
-        """The environment answered the lane's last action: complete that row and go to the next."""
+        """Complete the row of the lane's last action with its result, and go to the next row."""
         lane = self._lanes[number]
         arrays, row = lane.block.arrays, lane.row
         arrays["reward"][row, 0] = arrival.reward[index]
@@ -101,14 +102,14 @@ class UnalignedRecorder:
         lane.acted = False
 
     def _restart(self, number: int) -> None:
-        """The lane's environment broke: what it had recorded ends here."""
+        """Discard what the lane has recorded, because its environment failed."""
         lane = self._lanes[number]
         if lane.opened is not None:
             self._producer.discard(lane.opened)
         lane.opened, lane.row, lane.acted = None, 0, False
         self.tally.forget(np.array([number]))
 
-    def prepare(self) -> bool:
+    def open(self) -> bool:
         if any(lane.opened is None for lane in self._lanes):
             self._producer.poll()
         return True
@@ -120,28 +121,33 @@ class UnalignedRecorder:
         opened = (self._lanes[number].opened for number in self._written)
         return max((block.min_version for block in opened if block is not None), default=0)
 
-    def decided(self) -> bool:
+    def take_decisions(self) -> None:
         for number in self._written:
             lane = self._lanes[number]
             for path, values in self._actions.items():
                 values[number] = lane.block.arrays[path][lane.row, 0]
-            for kept, remembered in self._memory:
-                lane.memory[remembered] = lane.block.arrays[kept][lane.row, 0].copy()
+            for after, before in self._memory:
+                lane.memory[before] = lane.block.arrays[after][lane.row, 0].copy()
             lane.acted = True
             if lane.opened is not None and lane.row == self._horizon:
-                self._turn_over(lane)
+                self._full.append(lane)
         self._written.clear()
-        return True
 
-    def _turn_over(self, lane: _Lane) -> None:
-        """The block is full, its last row decided: hand it over; the next one begins with that same row."""
+    def post_full(self) -> bool:
+        for lane in self._full:
+            self._post(lane)
+        self._full.clear()
+        return False
+
+    def _post(self, lane: _Lane) -> None:
+        """Post the lane's block; its last row becomes the first row of the next block."""
         full = lane.opened
         assert full is not None
         last: dict[str, Array] = {path: values[lane.row].copy() for path, values in full.block.arrays.items()}
         self._producer.post(full)
         following = self._producer.open()
         if following is not None and int(last["version"].min()) < following.min_version:
-            self._producer.discard(following)  # this row was decided by a version too old for it
+            self._producer.discard(following)  # the version that decided this row is too old for it
             following = None
         lane.opened, lane.row = following, 0
         for path, values in last.items():

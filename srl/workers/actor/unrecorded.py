@@ -1,4 +1,4 @@
-"""Lanes that play and are not recorded: those of a policy that does not learn."""
+"""Lanes that are not recorded: those of a policy that does not learn."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from srl.api.streams import Cell, PushProducer
 from srl.base.meter import Counter, Meter
 from srl.base.state import State, part, under
 from srl.base.tree import Tree, leaves
-from srl.workers.actor.aligned_recorder import Teams, action_paths, memory_paths
 from srl.workers.actor.episodes import EpisodeTally
+from srl.workers.actor.recorder import Teams, action_paths, memory_paths
 
 
 class UnrecordedLanes:
-    """Asks for decisions from a block that is never handed over. Lanes may wait, die and join: who does not act keeps
-    what it remembers."""
+    """Asks for decisions in a scratch block. Lanes may wait, die and join; one that does not act keeps its memory."""
 
     is_plain = False
 
@@ -29,14 +28,14 @@ class UnrecordedLanes:
         self._arrays = self._block.arrays
         self._memory = memory_paths(producer.memory.spec)
         self._actions = action_paths(producer.memory.spec)
-        self._asked = False
+        self._decided = False
         self.tally = EpisodeTally(self._teams.num_lanes)
 
     def arrive(self, arrivals: Sequence[Arrival]) -> None:
         arrays = self._arrays
         acted = arrays["acting"][0].copy()
-        for kept, remembered in self._memory:
-            arrays[remembered][0][acted] = arrays[kept][0][acted]
+        for after, before in self._memory:
+            arrays[before][0][acted] = arrays[after][0][acted]
         for arrival, lanes in zip(arrivals, self._slices, strict=True):
             arrays["acting"][0, lanes], arrays["first"][0, lanes] = arrival.acting, arrival.first
             for path, leaf in leaves(arrival.observation, "observation"):
@@ -48,39 +47,41 @@ class UnrecordedLanes:
                 self.tally.count_step(lanes.start + int(index), float(arrival.reward[index]), bool(ended[index]))
             if arrival.failed is not None:
                 self.tally.forget(lanes.start + np.flatnonzero(arrival.failed))
-        self._asked = False
+        self._decided = False
 
-    def prepare(self) -> bool:
+    def open(self) -> bool:
         return True
 
     def cells(self) -> list[Cell]:
-        """None if nobody acts now."""
-        if self._asked or not self._arrays["acting"][0].any():
+        if self._decided or not self._arrays["acting"][0].any():
             return []
         return [Cell(self._block, 0)]
 
     def min_version(self) -> int:
         return 0
 
-    def decided(self) -> bool:
-        self._asked = True
-        self._meter.add(Counter.UNRECORDED, int(np.count_nonzero(self._arrays["acting"][0])))
-        return True
+    def take_decisions(self) -> None:
+        if not self._decided:
+            self._decided = True
+            self._meter.add(Counter.UNRECORDED, int(np.count_nonzero(self._arrays["acting"][0])))
+
+    def post_full(self) -> bool:
+        return False
 
     def actions(self) -> tuple[Tree, ...]:
         return self._teams.actions({path: self._arrays[path][0] for path in self._actions})
 
     def abandon(self) -> None:
-        self._asked = False
+        self._decided = False
         self._arrays["acting"][...] = False
         self.tally.forget(np.arange(self._teams.num_lanes))
 
     def state(self) -> State:
         arrays = {f"row/{path}": values[0].copy() for path, values in self._arrays.items()}
-        return {"asked": np.array(self._asked), **arrays, **under("tally", self.tally.state())}
+        return {"decided": np.array(self._decided), **arrays, **under("tally", self.tally.state())}
 
     def restore(self, state: State) -> None:
-        self._asked = bool(state["asked"])
+        self._decided = bool(state["decided"])
         for path, values in part(state, "row").items():
             self._arrays[path][0] = values
         self.tally.restore(part(state, "tally"))

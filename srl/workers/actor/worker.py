@@ -19,8 +19,9 @@ from srl.base.meter import Counter
 from srl.base.seeding import derive
 from srl.base.state import NotYet, State, part, under
 from srl.streams.request_client import InlineClient
-from srl.workers.actor.aligned_recorder import AlignedRecorder, Recorder
+from srl.workers.actor.aligned_recorder import AlignedRecorder
 from srl.workers.actor.lane_group import LaneGroup
+from srl.workers.actor.recorder import Recorder
 from srl.workers.actor.unaligned_recorder import UnalignedRecorder
 from srl.workers.actor.unrecorded import UnrecordedLanes
 from srl.workers.errors import RunBroken

@@ -1,0 +1,82 @@
+"""The recorder contract, and what its implementations share: teams of lanes and paths in blocks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from srl.api.block import STATE, BlockSpec
+from srl.api.lanes import Arrival
+from srl.api.streams import Cell
+from srl.base.state import State
+from srl.base.tree import SEPARATOR, Array, Tree, from_leaves
+from srl.workers.actor.episodes import EpisodeTally
+
+ACTION = "decision/action"
+
+
+class Recorder(Protocol):
+    """Writes the rows of one role's lanes in one lane group. The group calls, for every step: `open`, `cells`,
+    `take_decisions`, `post_full`, `actions` and, with what the environment returned, `arrive`."""
+
+    tally: EpisodeTally
+    is_plain: bool
+    """One team, one array of observations, one of actions, no memory: a group fills such rows in one loop."""
+
+    def open(self) -> bool:
+        """Have an admitted block for the present row. False: wait for admission."""
+
+    def cells(self) -> list[Cell]:
+        """Return the cells that need a decision; none if all are decided already."""
+
+    def min_version(self) -> int:
+        """Return the oldest version that may decide in the cells."""
+
+    def take_decisions(self) -> None:
+        """Note that all cells are decided."""
+
+    def post_full(self) -> bool:
+        """Post blocks whose last row is decided. True: the present row needs another block before the lanes may act."""
+
+    def actions(self) -> tuple[Tree, ...]:
+        """Return one tree [L, ...] for each team."""
+
+    def arrive(self, arrivals: Sequence[Arrival]) -> None:
+        """Write what the environment returned; `arrivals` are those of the role's teams."""
+
+    def abandon(self) -> None:
+        """Discard the unfinished rows, because the environment failed as a whole."""
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None:
+        """Continue from the state of another recorder; the producer was restored before."""
+
+
+def memory_paths(spec: BlockSpec) -> list[tuple[str, str]]:
+    """Return two paths for each array of a policy's memory: after a decision, and before the lane's next decision."""
+    paths = [path for path, _ in spec.arrays() if path.partition("/")[0] == STATE]
+    return [(f"decision/{path}", path) for path in paths]
+
+
+def action_paths(spec: BlockSpec) -> list[str]:
+    return [path for path, _ in spec.arrays() if path == ACTION or path.startswith(f"{ACTION}{SEPARATOR}")]
+
+
+class Teams:
+    """Slices of a role's lanes, one for each of its teams."""
+
+    def __init__(self, team_lanes: list[int]) -> None:
+        edges = np.cumsum([0, *team_lanes])
+        self.slices = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+        self.num_lanes = int(edges[-1])
+
+    def actions(self, arrays: Mapping[str, Array]) -> tuple[Tree, ...]:
+        """Split actions [L, ...], given by their paths in a block, into one tree for each team."""
+        if set(arrays) == {ACTION}:
+            return tuple(arrays[ACTION][lanes] for lanes in self.slices)
+        parts = {path.removeprefix(f"{ACTION}{SEPARATOR}"): leaf for path, leaf in arrays.items()}
+        return tuple(from_leaves({path: leaf[lanes] for path, leaf in parts.items()}) for lanes in self.slices)
