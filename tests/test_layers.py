@@ -53,7 +53,7 @@ ROOMS = {
     "networks": "options spaces parameters network encoders distributions memory actor_critic wrappers build",
     "schedulers": "local inline hosts agent engines",
     "testing": "contexts env_checks worker_checks",
-    "workers": "errors roles doorbells trainer actor context process episode_player evaluator",
+    "workers": "roles wait_set trainer actor context process episode_player evaluator",
 }
 # Imports that point to the right, with the reason why they stay.
 EXCEPTIONS = {
@@ -77,8 +77,8 @@ LOCAL_PROTOCOLS = {
     "storage.metric_sinks:NamedSink": "a MetricSink with a name for warnings",
     "terminal.view:View": "the two views of a terminal",
     "testing.env_checks.driver:Probe": "the kinds of environments that are checked",
-    "workers.actor.aligned_recorder:Recorder": "the kinds of recorders of an actor",
-    "workers.trainer.prefetch:BatchSource": "the two sources of a trainer's batches",
+    "workers.actor.recorder:Recorder": "the kinds of recorders of an actor",
+    "workers.trainer.batches:BatchSource": "the two sources of a trainer's batches",
 }
 # Names with an underscore that are public by their documentation, or have no public counterpart.
 FOREIGN_PRIVATE = {

@@ -59,11 +59,11 @@ class Context(Protocol):
         """Return this worker's rank among the `size` trainers of a policy, and a rendezvous that is new for every
         generation of them."""
 
-    def hear(self, timeout: float) -> None:
+    def wait_for_controller(self, timeout: float) -> None:
         """Process messages of the controller, then wait up to `timeout` seconds for the next event. For a worker that
         waits for another one while it is built."""
 
-    def bell(self) -> Callable[[], None]:
+    def waker(self) -> Callable[[], None]:
         """Return a function with which background threads wake this worker."""
 
     def wake_on(self, endpoint: Channel | Listener) -> None:
@@ -82,6 +82,10 @@ class PollResult:
 WORKED = PollResult(worked=True)
 IDLE = PollResult(worked=False)
 FINISHED = PollResult(worked=True, finished=True)
+
+
+class RunBroken(RuntimeError):
+    """An error that a restarted worker would meet again: the run ends and shows this message."""
 
 
 @runtime_checkable

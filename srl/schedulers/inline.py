@@ -16,7 +16,7 @@ from srl.api.control import Failure, Names, Ready, Register, Stop, ToWorker
 from srl.api.experiment import Resources
 from srl.api.parameters import ParameterStore
 from srl.api.scheduler import Died, Event, Scheduler, WorkerMessage
-from srl.api.worker import Place, ResumableWorker, Worker, WorkerConfig
+from srl.api.worker import Place, ResumableWorker, RunBroken, Worker, WorkerConfig
 from srl.base.meter import Meter, Phase
 from srl.base.state import NotResumable, State, part, under
 from srl.base.tree import Array
@@ -24,7 +24,6 @@ from srl.names.table import NameView
 from srl.schedulers.local.run_memory import RunMemory
 from srl.transports.inproc import InprocTransport
 from srl.workers.context import WorkerContext
-from srl.workers.errors import RunBroken
 from srl.workers.process import limit_threads
 
 ROUNDS = 64
@@ -77,7 +76,7 @@ class InlineScheduler(Scheduler):
         except Exception as error:
             print(traceback.format_exc())
             self._events.append(WorkerMessage(place, Failure(str(error), fatal=True)))
-            context.bells.close()
+            context.wait_set.close()
             return
         self._entries[place] = _Entry(worker, context, names)
         self._events.append(WorkerMessage(place, Ready()))
@@ -102,7 +101,7 @@ class InlineScheduler(Scheduler):
     def _end(self, place: Place, reason: str, clean: bool) -> None:
         entry = self._entries.pop(place)
         entry.worker.close()
-        entry.context.bells.close()
+        entry.context.wait_set.close()
         self._events.append(Died(place, reason, clean))
 
     def state(self) -> dict[str, Array]:

@@ -76,7 +76,7 @@ class World:
 
     def close(self) -> None:
         for context in self._contexts:
-            context.bells.close()
+            context.wait_set.close()
         for store in self.stores.values():
             store.memory.close()
         for snapshot in self.commits.values():

@@ -100,7 +100,7 @@ def _call(findings: Findings, name: str, call: Callable[[], Result], seconds: fl
         with deadline(seconds):
             return call()
     except DeadlineExceeded as error:
-        advice = "do a smaller piece of work in each call; move what waits into a thread that calls `context.bell()`"
+        advice = "do less work in each call; move waiting into a thread that wakes the worker (`context.waker()`)"
         findings.error(f"{name} to return within {seconds:g} s", f"it was still at {error}", advice)
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]

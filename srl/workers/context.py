@@ -1,4 +1,4 @@
-"""The world as one worker sees it."""
+"""The context of a worker: its access to the rest of the run."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from srl.api.worker import Place
 from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
 from srl.transports.endpoints import DualListener, address_from
-from srl.workers.doorbells import Doorbells
-from srl.workers.trainer.rendezvous import interface_of, meet
+from srl.workers.trainer.rendezvous import interface_of, join_rendezvous
+from srl.workers.wait_set import WaitSet
 
-MEETING_SECONDS = 30.0
+RENDEZVOUS_SECONDS = 30.0
 
 
 @dataclass
 class WorkerContext:
-    """Implements :class:`srl.api.worker.Context` for every scheduler; what differs between them are its parts."""
+    """Implements :class:`srl.api.worker.Context` for all schedulers, which pass different parts."""
 
     place: Place
     seed: int
     meter: Meter
     names: NameService
     local: Transport
-    """Reaches the workers of this host."""
+    """Transport to the workers of this host."""
     stores: dict[str, ParameterStore]
     committed: dict[str, Snapshot]
     send: Callable[[Message], None]
     threads: bool
     runtime: Path
     tcp: Callable[[], Transport] | None = None
-    """Reaches workers of other hosts; opened when first needed."""
+    """Makes the transport to workers of other hosts, when it is first needed."""
     host: str = ""
-    """Which of the run's hosts this is; empty where there is only one."""
+    """Name of this host in the run; empty if the run has only one."""
     bind: str = ""
-    """The address of this host for others."""
-    listen_to_controller: Callable[[], None] = lambda: None
-    """Set by the process around the worker."""
-    bells: Doorbells = field(default_factory=Doorbells)
+    """Address of this host for other hosts."""
+    read_control: Callable[[], None] = lambda: None
+    """Processes messages of the controller; set by the process around the worker."""
+    wait_set: WaitSet = field(default_factory=WaitSet)
     _remote: Transport | None = None
 
     def listen(self, name: str, messages: Any, *, remote: bool = False) -> Listener:
@@ -82,17 +82,17 @@ class WorkerContext:
 
     def trainer_group(self, policy: str, size: int) -> TrainerGroup:
         if not self.host:
-            place = f"file://{self.runtime}/trainers-{policy}-{self.place.incarnation}"
-            return TrainerGroup(self.place.index, size, place)
-        meeting = meet(self, policy, MEETING_SECONDS)
-        return TrainerGroup(self.place.index, size, meeting, interface=interface_of(self.bind))
+            file = f"file://{self.runtime}/trainers-{policy}-{self.place.incarnation}"
+            return TrainerGroup(self.place.index, size, file)
+        rendezvous = join_rendezvous(self, policy, RENDEZVOUS_SECONDS)
+        return TrainerGroup(self.place.index, size, rendezvous, interface=interface_of(self.bind))
 
-    def hear(self, timeout: float) -> None:
-        self.listen_to_controller()
-        self.bells.wait(timeout)
+    def wait_for_controller(self, timeout: float) -> None:
+        self.read_control()
+        self.wait_set.wait(timeout)
 
-    def bell(self) -> Callable[[], None]:
-        return self.bells.ring
+    def waker(self) -> Callable[[], None]:
+        return self.wait_set.wake
 
     def wake_on(self, endpoint: Channel | Listener) -> None:
-        self.bells.watch(endpoint)
+        self.wait_set.watch(endpoint)

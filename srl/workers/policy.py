@@ -88,8 +88,8 @@ class PolicyWorker:
     def _begin(self, batch: RequestBatch, policy: Policy) -> None:
         if self._pool is not None:
             future = self._pool.submit(_act, policy, batch)
-            ring = self._context.bell()
-            future.add_done_callback(lambda _: ring())
+            wake = self._context.waker()
+            future.add_done_callback(lambda _: wake())
             self._running.append(_Running(batch, policy, future))
             return
         self._meter.enter(Phase.INFERENCE)

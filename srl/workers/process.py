@@ -1,4 +1,4 @@
-"""The process around a worker: builds it, polls it, sleeps when it is idle, listens to the controller."""
+"""The process around a worker: builds it, polls it, sleeps while it is idle, and reads the controller's messages."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from typing import Any
 
 from srl.api.control import Failure, InjectFault, Names, Ready, Stop
 from srl.api.transport import Channel, ChannelClosed
-from srl.api.worker import WorkerConfig
+from srl.api.worker import RunBroken, WorkerConfig
 from srl.base.meter import Phase
 from srl.names.table import NameView
 from srl.workers.context import WorkerContext
-from srl.workers.errors import RunBroken
 from srl.workers.faults import Faults
 
 LEFT = 83
-"""Exit code of a worker that left because it had finished or was told to. Not 0: foreign code may exit with that."""
+"""Exit code of a worker that had finished or was stopped. Not 0, with which user code may exit."""
 PREEMPTED = 84
-"""Exit code of a worker that was sent SIGTERM: it left in good order, and its place is to be filled again."""
+"""Exit code of a worker that closed after SIGTERM; it is to be replaced."""
 CONTROL_SECONDS = 0.02
 IDLE_SECONDS = 0.1
 LESS_MEMORY = "use fewer --lanes, a shorter --horizon or fewer --actors, or allow this host more memory (`ulimit -v`)"
 
 
 class WorkerHost:
-    """Runs one worker until it has finished, is told to stop, or its controller is gone."""
+    """Runs one worker until it has finished, is stopped, or has lost its controller."""
 
     def __init__(self, config: WorkerConfig, context: WorkerContext, control: Channel, names: NameView) -> None:
         self._config = config
@@ -38,19 +37,19 @@ class WorkerHost:
         self._control = control
         self._names = names
         self._stopping = self._preempted = False
-        self._heard = 0.0
+        self._control_read = 0.0
         self._faults = Faults(context.meter)
-        context.listen_to_controller = self._hear
+        context.read_control = self._read_control
 
     def run(self) -> int:
-        """The exit code of the process."""
+        """Run the worker and return the exit code of the process."""
         signal.signal(signal.SIGTERM, self._on_signal)
         meter = self._context.meter
         meter.reset()
         try:
             worker = self._config.build(self._context)
         except (ValueError, TypeError, LookupError, ImportError, RunBroken) as error:
-            # A replacement would be built from the same config and fail the same way.
+            # A replacement would fail in the same way, because it has the same config.
             return self._fail(error, fatal=True)
         except MemoryError as error:
             return self._fail(MemoryError(f"{error}; {LESS_MEMORY}"), fatal=True)
@@ -65,11 +64,11 @@ class WorkerHost:
                     break
                 if not result.worked:
                     meter.enter(Phase.WAITING)
-                    self._context.bells.wait(IDLE_SECONDS)
+                    self._context.wait_set.wait(IDLE_SECONDS)
                     meter.enter(Phase.OTHER)
-                    self._hear()
-                elif time.monotonic() - self._heard > CONTROL_SECONDS:
-                    self._hear()
+                    self._read_control()
+                elif time.monotonic() - self._control_read > CONTROL_SECONDS:
+                    self._read_control()
             worker.close()
         except RunBroken as error:
             return self._fail(error, fatal=True)
@@ -77,8 +76,8 @@ class WorkerHost:
             return self._fail(error, fatal=False)
         return PREEMPTED if self._preempted else LEFT
 
-    def _hear(self) -> None:
-        self._heard = time.monotonic()
+    def _read_control(self) -> None:
+        self._control_read = time.monotonic()
         while (received := self._control.receive()) is not None:
             message = received[0]
             if isinstance(message, Names):
@@ -86,14 +85,14 @@ class WorkerHost:
             elif isinstance(message, Stop):
                 self._stopping = True
             elif isinstance(message, InjectFault):
-                self._faults.begin(message)
+                self._faults.add(message)
         self._control.flush()
         if self._faults:
-            self._faults.suffer()
+            self._faults.apply()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = self._preempted = True
-        self._context.bells.ring()
+        self._context.wait_set.wake()
 
     def _fail(self, error: BaseException, fatal: bool) -> int:
         with contextlib.suppress(OSError):  # a full disk
@@ -108,7 +107,7 @@ class WorkerHost:
 
 
 def limit_threads() -> None:
-    """One torch thread for each worker: teams of spinning threads on shared cores cost a factor of ten."""
+    """Limit torch to one thread: spinning threads of several workers on shared cores cost a factor of ten."""
     torch: Any = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
@@ -116,7 +115,7 @@ def limit_threads() -> None:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """The same for a while, in a process that is the user's: small batches are decided on, one after the other."""
+    """Limit torch to one thread for the body, in a process of the user that decides on small batches."""
     torch: Any = sys.modules.get("torch")
     before = torch.get_num_threads() if torch is not None else 1
     limit_threads()

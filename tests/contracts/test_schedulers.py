@@ -15,7 +15,7 @@ from srl.api.control import Done, Failure, Names, Notice, Ready, Register, Stop,
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, Event, Scheduler, TakeoverRecord, Usage, WorkerMessage
 from srl.api.transport import Message
-from srl.api.worker import FINISHED, IDLE, WORKED, Context, Place, PollResult, WorkerConfig
+from srl.api.worker import FINISHED, IDLE, WORKED, Context, Place, PollResult, RunBroken, WorkerConfig
 from srl.base.meter import Counter, Meter
 from srl.base.state import NotResumable
 from srl.experiments.session.train import train
@@ -29,7 +29,6 @@ from srl.schedulers.local.scheduler import ProcessScheduler
 from srl.storage import checkpoints
 from srl.testing.contexts import until
 from srl.transports.tcp import TcpTransport
-from srl.workers.errors import RunBroken
 
 
 class Ping(Message, frozen=True):

@@ -23,15 +23,15 @@ from srl.testing.contexts import until
 from srl.testing.policies import CountingPolicy
 from srl.workers.policy import PolicyWorker, PolicyWorkerConfig
 
-MEETINGS: dict[str, threading.Barrier] = {}
+BARRIERS: dict[str, threading.Barrier] = {}
 
 
-class MeetingPolicy(CountingPolicy):
+class BarrierPolicy(CountingPolicy):
     """Decides only when as many batches are under way as the barrier wants."""
 
-    def __init__(self, meeting: str) -> None:
+    def __init__(self, barrier: str) -> None:
         super().__init__()
-        self._barrier = MEETINGS[meeting]
+        self._barrier = BARRIERS[barrier]
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
         self._barrier.wait(timeout=60.0)
@@ -39,11 +39,11 @@ class MeetingPolicy(CountingPolicy):
 
 
 @dataclass(frozen=True)
-class MeetingConfig(CountingConfig):
-    meeting: str = ""
+class BarrierConfig(CountingConfig):
+    barrier: str = ""
 
     def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
-        return MeetingPolicy(self.meeting)
+        return BarrierPolicy(self.barrier)
 
 
 @pytest.fixture
@@ -89,8 +89,8 @@ def test_requests_are_answered_with_the_newest_parameters(served: Any) -> None:
 def test_batches_under_way_are_answered_concurrently(served: Any) -> None:
     """The barrier opens only when two batches compute at the same time."""
     stage, start = served
-    MEETINGS["two"] = threading.Barrier(2)
-    worker, client = start(MeetingConfig(meeting="two"), in_flight=2, max_batch=2)
+    BARRIERS["two"] = threading.Barrier(2)
+    worker, client = start(BarrierConfig(barrier="two"), in_flight=2, max_batch=2)
     stage.world.stores["policy"].push(0, np.zeros(1, np.float32))
     for tag in range(4):
         client.post(tag, [Cell(client._memory.blocks[tag], 0)], 0)
@@ -108,8 +108,8 @@ def test_batches_under_way_are_answered_concurrently(served: Any) -> None:
 def test_parameters_do_not_change_under_a_batch_that_is_under_way(served: Any) -> None:
     """The barrier lets the first batch end only when the second, with newer parameters, is under way as well."""
     stage, start = served
-    MEETINGS["late"] = threading.Barrier(2)
-    worker, client = start(MeetingConfig(meeting="late"), in_flight=2)
+    BARRIERS["late"] = threading.Barrier(2)
+    worker, client = start(BarrierConfig(barrier="late"), in_flight=2)
     store = stage.world.stores["policy"]
     store.push(0, np.array([1.0], np.float32))
     block = client._memory.blocks[0]
@@ -132,9 +132,9 @@ def test_parameters_do_not_change_under_a_batch_that_is_under_way(served: Any) -
 
 def test_an_error_of_the_policy_comes_out_in_poll(served: Any) -> None:
     stage, start = served
-    MEETINGS["broken"] = threading.Barrier(2)
-    MEETINGS["broken"].abort()
-    worker, client = start(MeetingConfig(meeting="broken"), in_flight=2)
+    BARRIERS["broken"] = threading.Barrier(2)
+    BARRIERS["broken"].abort()
+    worker, client = start(BarrierConfig(barrier="broken"), in_flight=2)
     stage.world.stores["policy"].push(0, np.zeros(1, np.float32))
     client.post(0, [Cell(client._memory.blocks[0], 0)], 0)
     client.flush()

@@ -1,4 +1,4 @@
-"""Trainers of several hosts meet: what one says, the others hear, also before it is said."""
+"""The rendezvous of trainers on several servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from srl.testing.contexts import World
-from srl.workers.trainer.rendezvous import HostedMeeting, VisitedMeeting, interface_of, meet
+from srl.workers.trainer.rendezvous import RendezvousClient, RendezvousServer, interface_of, join_rendezvous
 
 
 @pytest.fixture
@@ -19,29 +19,29 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_values_go_both_ways_and_are_waited_for(world: World) -> None:
-    host = meet(world.context("trainers", 0, 3), "policy", 30.0)
-    guest = meet(world.context("trainers", 1, 3), "policy", 30.0)
-    assert isinstance(host, HostedMeeting)
-    assert isinstance(guest, VisitedMeeting)
-    heard: list[bytes] = []
-    waiting = threading.Thread(target=lambda: heard.append(guest.get("zero")))
+def test_values_are_sent_in_both_directions_and_waited_for(world: World) -> None:
+    server = join_rendezvous(world.context("trainers", 0, 3), "policy", 30.0)
+    client = join_rendezvous(world.context("trainers", 1, 3), "policy", 30.0)
+    assert isinstance(server, RendezvousServer)
+    assert isinstance(client, RendezvousClient)
+    received: list[bytes] = []
+    waiting = threading.Thread(target=lambda: received.append(client.get("zero")))
     waiting.start()
-    host.set("zero", b"from rank 0")
+    server.set("zero", b"from rank 0")
     waiting.join(30.0)
-    guest.set("one", b"from rank 1")
-    assert (heard, host.get("one")) == ([b"from rank 0"], b"from rank 1")
-    guest.close()
-    host.close()
+    client.set("one", b"from rank 1")
+    assert (received, server.get("one")) == ([b"from rank 0"], b"from rank 1")
+    client.close()
+    server.close()
 
 
-def test_who_waits_in_vain_says_for_what(world: World) -> None:
-    with pytest.raises(TimeoutError, match="rank 0 of policy did not open its meeting"):
-        meet(world.context("trainers", 1, 3), "policy", 0.1)
-    former = meet(world.context("trainers", 0, 2), "policy", 0.1)
-    with pytest.raises(TimeoutError, match="did not open"):
-        meet(world.context("trainers", 1, 3), "policy", 0.1)  # of another generation
-    with pytest.raises(TimeoutError, match="nobody came to the meeting with 'one'"):
+def test_a_timeout_names_the_missing_key_or_rank(world: World) -> None:
+    with pytest.raises(TimeoutError, match="waiting for rank 0 of policy to open it"):
+        join_rendezvous(world.context("trainers", 1, 3), "policy", 0.1)
+    former = join_rendezvous(world.context("trainers", 0, 2), "policy", 0.1)
+    with pytest.raises(TimeoutError, match="waiting for rank 0"):
+        join_rendezvous(world.context("trainers", 1, 3), "policy", 0.1)  # of another generation
+    with pytest.raises(TimeoutError, match="waiting for key 'one'"):
         former.get("one")
     former.close()
 

@@ -11,11 +11,10 @@ from support.stages import Stage, fill
 
 from srl.api.control import Done, Figures, Notice
 from srl.api.spaces import Box, Discrete
-from srl.api.worker import FINISHED, IDLE, WORKED, PollResult
+from srl.api.worker import FINISHED, IDLE, WORKED, PollResult, RunBroken
 from srl.base.meter import Counter
 from srl.testing.algorithms import CountingConfig
 from srl.testing.contexts import until
-from srl.workers.errors import RunBroken
 from srl.workers.trainer.worker import TrainerWorker, TrainerWorkerConfig
 
 

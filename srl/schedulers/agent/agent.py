@@ -51,8 +51,8 @@ from srl.schedulers.local.runtime_dir import make_runtime
 from srl.schedulers.local.scheduler import ProcessScheduler
 from srl.schedulers.local.zygote import Network
 from srl.transports.tcp import TcpTransport
-from srl.workers.doorbells import Doorbells
 from srl.workers.evaluator import EVALUATED
+from srl.workers.wait_set import WaitSet
 
 LEAVE_SECONDS = 4.0
 
@@ -81,12 +81,12 @@ class Agent:
         self._processes = ProcessScheduler(
             welcome.run, self._memory, self._runtime, logs, welcome.preload, welcome.path, network
         )
-        self._bells = Doorbells()
-        self._connection = ControllerConnection(channel, connect, welcome.headless, self._bells.watch)
-        self._bells.watch_fd(self._memory.bell)
-        self._processes.watch(self._bells.fileno())
+        self._wait_set = WaitSet()
+        self._connection = ControllerConnection(channel, connect, welcome.headless, self._wait_set.watch)
+        self._wait_set.watch_fd(self._memory.bell)
+        self._processes.watch(self._wait_set.fileno())
         transport = TcpTransport(welcome.secret, welcome.run, bind, encrypt=welcome.encrypt, codec=codec)
-        self._relay = ParameterRelay(transport, self._memory.parameters, self._bells.watch, self._wake_workers)
+        self._relay = ParameterRelay(transport, self._memory.parameters, self._wait_set.watch, self._wake_workers)
         self._states = StateUpload(self._memory.commits, self._connection, self._relay)
         self._last_heartbeat = 0.0
         self.leaving = 0.0
@@ -101,7 +101,7 @@ class Agent:
             while not self._may_leave():
                 for event in self._processes.poll(HEARTBEAT_SECONDS):
                     self._report(event)
-                self._bells.wait(0)
+                self._wait_set.wait(0)
                 if not self._receive():
                     return True
                 with contextlib.suppress(BlockingIOError):
@@ -121,7 +121,7 @@ class Agent:
         """Leave because the host is needed elsewhere (preemption, SIGTERM): stop the workers, upload the last committed
         states, and end. The run goes on on other hosts. Safe in a signal handler."""
         self.leaving = self.leaving or time.monotonic()
-        self._bells.ring()
+        self._wait_set.wake()
 
     def _may_leave(self) -> bool:
         if not self.leaving:
@@ -136,7 +136,7 @@ class Agent:
     def close(self) -> None:
         self._processes.close()
         self._relay.close()
-        self._bells.close()
+        self._wait_set.close()
         self._memory.close()
         shutil.rmtree(self._runtime, ignore_errors=True)
         self._connection.close()

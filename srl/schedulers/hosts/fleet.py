@@ -29,7 +29,7 @@ from srl.schedulers.hosts.messages import (
     own_version,
 )
 from srl.schedulers.hosts.placement import HostCapacity
-from srl.workers.doorbells import Doorbells
+from srl.workers.wait_set import WaitSet
 
 FROM_AGENT = get_args(FromAgent)
 FAN_OUT = 4
@@ -144,17 +144,17 @@ class Fleet:
         self._takeover = takeover
         self._connecting: dict[int, tuple[Channel, float]] = {}
         self._waiting: list[tuple[Channel, Join, int]] = []  # new hosts that wait for the end of a takeover
-        self._bells = Doorbells()
-        self._bells.watch(listener)
+        self._wait_set = WaitSet()
+        self._wait_set.watch(listener)
         self._sources: dict[str, str] = {}
         self._last_heartbeat = 0.0
         self._events: list[FleetEvent] = []
 
     def poll(self, timeout: float) -> list[FleetEvent]:
-        ready = self._bells.wait(0.0 if self._events else timeout)
+        ready = self._wait_set.wait(0.0 if self._events else timeout)
         now = time.monotonic()
         while (channel := self._listener.accept()) is not None:
-            self._bells.watch(channel)
+            self._wait_set.watch(channel)
             self._connecting[id(channel)] = (channel, now + JOIN_SECONDS)
         for key, (channel, deadline) in list(self._connecting.items()):
             self._receive_join(key, channel, now > deadline)
@@ -317,7 +317,7 @@ class Fleet:
             self.send(name, RunOver())
         deadline = time.monotonic() + LEAVE_SECONDS
         while self.hosts and time.monotonic() < deadline:
-            self._bells.wait(0.05)
+            self._wait_set.wait(0.05)
             for host in list(self.hosts.values()):
                 self._receive(host, time.monotonic())
         messages = [event.message for event in self._events if isinstance(event, AgentMessage)]
@@ -327,5 +327,5 @@ class Fleet:
             channel.close()
         self.hosts.clear()
         self._listener.close()
-        self._bells.close()
+        self._wait_set.close()
         return [message for message in messages if isinstance(message, LogText)]

@@ -282,7 +282,7 @@ def run_worker(request: ForkRequest, setup: RunSetup, descriptors: dict[str, int
         host=network.host,
         bind=network.bind,
     )
-    context.bells.watch(control)
+    context.wait_set.watch(control)
     config: WorkerConfig = from_data(request.config)
     return WorkerHost(config, context, control, names).run()
 

@@ -13,7 +13,7 @@ from functools import partial
 from srl.api.control import Episodes, Notice
 from srl.api.lanes import LanesConfig, LaneSpec
 from srl.api.streams import PushProducer, RequestClient, StreamEnd
-from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
+from srl.api.worker import IDLE, WORKED, Context, PollResult, RunBroken, WorkerConfig
 from srl.base.errors import last_line
 from srl.base.meter import Counter
 from srl.base.seeding import derive
@@ -24,7 +24,6 @@ from srl.workers.actor.lane_group import LaneGroup
 from srl.workers.actor.recorder import Recorder
 from srl.workers.actor.unaligned_recorder import UnalignedRecorder
 from srl.workers.actor.unrecorded import UnrecordedLanes
-from srl.workers.errors import RunBroken
 from srl.workers.roles import Role, assign_teams
 
 REPORT_SECONDS = 0.25

@@ -1,17 +1,35 @@
-"""Gathering: the blocks of a batch, copied once into the memory that the trainer reads."""
+"""Batches of a trainer: gathered from blocks, in a thread while the current batch trains, or when asked."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
 
 from srl.api.block import BlockSpec
-from srl.api.streams import PostedBlock
+from srl.api.status import StreamStatus
+from srl.api.streams import PostedBlock, PushConsumer
 from srl.api.trainer import Trajectory
-from srl.base.tree import from_leaves
+from srl.api.worker import Context
+from srl.base.state import NotResumable, State
+from srl.base.tree import Array, from_leaves
+from srl.streams.push import PushStream
+from srl.streams.push_consumer import LATE_BLOCK_POLLS
+from srl.workers.wait_set import WaitSet
+
+IDLE_SECONDS = 0.5
+HESITATION_SHARE = 0.5
+"""Maximum time that a complete batch waits for a late block, as a share of the time between two batches."""
+LEAST_SECONDS = 0.001
 
 
 class BatchMemory:
-    """Room for `num_blocks` blocks side by side: time-major ``[T+1, num_blocks * L, ...]``."""
+    """Memory for `num_blocks` blocks side by side, read by the trainer: time-major ``[T+1, num_blocks * L, ...]``."""
 
     def __init__(self, spec: BlockSpec, num_blocks: int) -> None:
         self._lanes = spec.lanes
@@ -25,3 +43,176 @@ class BatchMemory:
             for path, target in self._arrays.items():
                 target[:, lanes] = posted.block.arrays[path]
         return self.trajectory
+
+
+@dataclass(frozen=True)
+class Batch:
+    update: int
+    """Number of the update that this batch is for."""
+    trajectory: Trajectory
+    memory: BatchMemory
+    samples: tuple[str, ...] = ()
+    """Labels of its blocks."""
+
+    @property
+    def lags(self) -> Array:
+        """Versions by which each decision is behind this update."""
+        trajectory = self.trajectory
+        lags: Array = self.update - trajectory.version[:-1][trajectory.acting[:-1]].astype(np.int64)
+        return lags
+
+
+def _next_batch(consumer: PushConsumer, update: int, memories: deque[BatchMemory]) -> Batch | None:
+    """Gather the batch for this update into one of the memories, and release its blocks."""
+    blocks = consumer.take(update)
+    if blocks is None:
+        return None
+    memory = memories.popleft()
+    trajectory = memory.gather(blocks)
+    consumer.release(blocks)
+    return Batch(update, trajectory, memory, tuple(block.label for block in blocks))
+
+
+class BatchSource(Protocol):
+    """Source of a trainer's batches. One batch is in use at a time; `give_back` it before taking the next."""
+
+    def poll(self) -> Batch | None: ...
+
+    def give_back(self, batch: Batch, version: int) -> None:
+        """Return a batch that was used; parameters of `version` are published."""
+
+    def status(self) -> StreamStatus: ...
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class DirectBatches:
+    """Gathers a batch when asked: for runs in one thread."""
+
+    def __init__(self, stream: PushStream, context: Context, version: int) -> None:
+        self._consumer = stream.consumer(context, version)
+        self._free = deque([BatchMemory(stream.spec, stream.batch_blocks)])
+        self._update = version
+
+    def poll(self) -> Batch | None:
+        self._consumer.poll()
+        batch = _next_batch(self._consumer, self._update, self._free)
+        if batch is not None:
+            self._update += 1
+        return batch
+
+    def give_back(self, batch: Batch, version: int) -> None:
+        self._free.append(batch.memory)
+        self._consumer.advance(version)
+
+    def status(self) -> StreamStatus:
+        return self._consumer.status()
+
+    def state(self) -> State:
+        return self._consumer.state()
+
+    def restore(self, state: State) -> bool:
+        return self._consumer.restore(state)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class PrefetchedBatches:
+    """Gathers batches in a thread that owns the stream's consumer; numpy releases the interpreter while it copies."""
+
+    def __init__(self, stream: PushStream, context: Context, version: int, depth: int = 2) -> None:
+        self._wait_set = WaitSet()
+        self._context = context
+        self._consumer = stream.consumer(_PrefetchContext(context, self._wait_set), version)
+        self._free = deque(BatchMemory(stream.spec, stream.batch_blocks) for _ in range(depth))
+        self._ready: deque[Batch] = deque()
+        self._version = version
+        self._update = version
+        self._stopping = False
+        self._error: BaseException | None = None
+        self._gathered = time.monotonic()
+        self._batch_seconds = 0.0
+        self._wake_worker = context.waker()
+        self._status = self._consumer.status()
+        self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
+        self._thread.start()
+
+    def poll(self) -> Batch | None:
+        if self._error is not None:
+            raise RuntimeError(f"gathering a batch failed: {self._error}") from self._error
+        return self._ready.popleft() if self._ready else None
+
+    def give_back(self, batch: Batch, version: int) -> None:
+        self._free.append(batch.memory)
+        self._version = version
+        self._wait_set.wake()
+
+    def status(self) -> StreamStatus:
+        return self._status
+
+    def state(self) -> State:
+        raise NotResumable("a trainer that gathers in a thread cannot be saved with its batches")
+
+    def restore(self, state: State) -> bool:
+        raise NotResumable("a trainer that gathers in a thread cannot be restored with its batches")
+
+    def close(self) -> None:
+        self._stopping = True
+        self._wait_set.wake()
+        self._thread.join(timeout=5.0)
+        self._wait_set.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+                self._wait_set.wait(self._rest())
+        except BaseException as error:
+            self._error = error
+            self._wake_worker()
+        finally:
+            self._consumer.close()
+
+    def _rest(self) -> float:
+        """Return the seconds until the next turn, unless something wakes the thread."""
+        if not self._consumer.waits_for_late_block:
+            return IDLE_SECONDS
+        return min(IDLE_SECONDS, max(LEAST_SECONDS, HESITATION_SHARE * self._batch_seconds / LATE_BLOCK_POLLS))
+
+    def _turn(self) -> None:
+        self._consumer.poll()
+        self._consumer.advance(self._version)
+        while self._free:
+            batch = _next_batch(self._consumer, self._update, self._free)
+            if batch is None:
+                break
+            self._ready.append(batch)
+            self._update += 1
+            self._wake_worker()
+            self._batch_seconds, self._gathered = time.monotonic() - self._gathered, time.monotonic()
+        self._status = self._consumer.status()
+
+
+class _PrefetchContext:
+    """The worker's context, except that endpoints of the stream wake the gathering thread."""
+
+    def __init__(self, context: Context, wait_set: WaitSet) -> None:
+        self.place = context.place
+        self.seed = context.seed
+        self.meter = context.meter
+        self.names = context.names
+        self.listen = context.listen
+        self.connect = context.connect
+        self.parameters = context.parameters
+        self.commits = context.commits
+        self.report = context.report
+        self.waker = context.waker
+        self.wake_on = wait_set.watch
+        self.threads = context.threads
+        self.trainer_group = context.trainer_group
+        self.wait_for_controller = context.wait_for_controller

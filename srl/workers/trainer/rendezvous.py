@@ -1,7 +1,7 @@
-"""Where data-parallel trainers of several hosts meet: a few values that rank 0 keeps for all, over our own channels.
+"""Rendezvous of data-parallel trainers on several hosts: a small key-value store that rank 0 serves over our channels.
 
-torch's own TCP store would do without a secret, and asks the name server about every address. What ranks say to each
-other once they have met (gloo, NCCL) is theirs.
+`torch.distributed.TCPStore` would do the same without authentication (docs/decisions/0013-rendezvous.md). The traffic
+of the ranks after the rendezvous (gloo, NCCL) is torch's own.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ import psutil
 
 from srl.api.transport import Channel, ChannelClosed, Listener, Message
 from srl.api.worker import Context
-from srl.workers.doorbells import Doorbells
+from srl.workers.wait_set import WaitSet
 
 WAIT_SECONDS = 0.05
 
 
 class Put(Message, frozen=True):
-    """A guest: remember this."""
+    """A client stores a value."""
 
     key: str
     value: bytes
 
 
 class Fetch(Message, frozen=True):
-    """A guest: tell me as soon as you know."""
+    """A client asks for a value, to be sent as soon as it is known."""
 
     key: str
 
 
 class Value(Message, frozen=True):
+    """The server sends a value."""
+
     key: str
     value: bytes
 
@@ -41,51 +43,51 @@ class Value(Message, frozen=True):
 Messages: Any = Union[Put, Fetch, Value]
 
 
-class HostedMeeting:
-    """Rank 0's end. A thread of its own serves the guests, because meeting blocks: torch has no other way."""
+class RendezvousServer:
+    """Rank 0's end. A thread serves the other ranks, because torch blocks while it connects the ranks."""
 
     def __init__(self, listener: Listener, timeout: float) -> None:
         self._listener = listener
         self._timeout = timeout
         self._values: dict[str, bytes] = {}
         self._known = threading.Condition()
-        self._guests: list[tuple[Channel, list[str]]] = []
-        self._bells = Doorbells()
-        self._bells.watch(listener)
+        self._clients: list[tuple[Channel, list[str]]] = []
+        self._wait_set = WaitSet()
+        self._wait_set.watch(listener)
         self._open = True
-        self._thread = threading.Thread(target=self._serve, name="meeting", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="rendezvous", daemon=True)
         self._thread.start()
 
     def set(self, key: str, value: bytes) -> None:
         with self._known:
             self._values[key] = value
             self._known.notify_all()
-        self._bells.ring()
+        self._wait_set.wake()
 
     def get(self, key: str) -> bytes:
         with self._known:
             if not self._known.wait_for(lambda: key in self._values, self._timeout):
-                raise TimeoutError(f"nobody came to the meeting with {key!r} within {self._timeout:.0f} s")
+                raise TimeoutError(f"rendezvous timed out after {self._timeout:.0f} s waiting for key {key!r}")
             return self._values[key]
 
     def _serve(self) -> None:
         while self._open:
-            self._bells.wait(1.0)
+            self._wait_set.wait(1.0)
             while (channel := self._listener.accept()) is not None:
-                self._bells.watch(channel)
-                self._guests.append((channel, []))
-            for guest in list(self._guests):
+                self._wait_set.watch(channel)
+                self._clients.append((channel, []))
+            for client in list(self._clients):
                 try:
-                    self._attend(*guest)
+                    self._answer(*client)
                 except ChannelClosed:
-                    guest[0].close()
-                    self._guests.remove(guest)
-        for channel, _ in self._guests:
+                    client[0].close()
+                    self._clients.remove(client)
+        for channel, _ in self._clients:
             channel.close()
         self._listener.close()
-        self._bells.close()
+        self._wait_set.close()
 
-    def _attend(self, channel: Channel, wanted: list[str]) -> None:
+    def _answer(self, channel: Channel, wanted: list[str]) -> None:
         while (received := channel.receive()) is not None:
             message = received[0]
             if isinstance(message, Put):
@@ -100,11 +102,11 @@ class HostedMeeting:
     def close(self) -> None:
         if self._open:
             self._open = False
-            self._bells.ring()
+            self._wait_set.wake()
             self._thread.join()
 
 
-class VisitedMeeting:
+class RendezvousClient:
     """The end of all other ranks."""
 
     def __init__(self, channel: Channel, timeout: float) -> None:
@@ -124,31 +126,32 @@ class VisitedMeeting:
                 select.select([self._channel], [], [], WAIT_SECONDS)
             elif isinstance(received[0], Value) and received[0].key == key:
                 return received[0].value
-        raise TimeoutError(f"rank 0 did not tell {key!r} within {self._timeout:.0f} s")
+        raise TimeoutError(f"rendezvous timed out after {self._timeout:.0f} s waiting for key {key!r} from rank 0")
 
     def close(self) -> None:
         self._channel.close()
 
 
-def meet(context: Context, policy: str, timeout: float) -> HostedMeeting | VisitedMeeting:
-    """The meeting of this generation of a policy's trainers; all but rank 0 wait until that has opened it."""
-    name = f"meeting/{policy}/{context.place.incarnation}"
+def join_rendezvous(context: Context, policy: str, timeout: float) -> RendezvousServer | RendezvousClient:
+    """Return this rank's end of the rendezvous of a policy's trainers. Rank 0 opens it, the others wait for that. Every
+    incarnation of the trainers has a rendezvous of its own."""
+    name = f"rendezvous/{policy}/{context.place.incarnation}"
     if context.place.index == 0:
-        return HostedMeeting(context.listen(name, Messages), timeout)
+        return RendezvousServer(context.listen(name, Messages), timeout)
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         address = context.names.lookup(name).get(name)
         if address is not None:
             try:
-                return VisitedMeeting(context.connect(address, Messages), timeout)
+                return RendezvousClient(context.connect(address, Messages), timeout)
             except ChannelClosed:
                 pass
-        context.hear(WAIT_SECONDS)
-    raise TimeoutError(f"rank 0 of {policy} did not open its meeting within {timeout:.0f} s")
+        context.wait_for_controller(WAIT_SECONDS)
+    raise TimeoutError(f"rendezvous timed out after {timeout:.0f} s waiting for rank 0 of {policy} to open it")
 
 
 def interface_of(address: str) -> str:
-    """The network interface with this address: gloo would guess, and may find the loopback."""
+    """Return the network interface with this address. Without it gloo guesses, and may choose the loopback."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(found.address == address for found in addresses):
             return str(name)

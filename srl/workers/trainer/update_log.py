@@ -13,7 +13,7 @@ from srl.api.control import UpdateRecord
 from srl.api.transport import Message
 from srl.base.snapshot import FACTS_BYTES
 from srl.base.tree import Array
-from srl.workers.trainer.prefetch import Batch
+from srl.workers.trainer.batches import Batch
 
 REPEATED = 16
 """Entries that are repeated after a death: more than are ever on their way between a trainer and its controller."""

@@ -13,13 +13,12 @@ from srl.api.control import Done, Figures, Notice
 from srl.api.spaces import Space
 from srl.api.streams import StreamEnd
 from srl.api.trainer import TrainerGroup
-from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult, WorkerConfig
+from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult, RunBroken, WorkerConfig
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
 from srl.base.state import NotYet, State, part, under
 from srl.streams.push import PushStream
-from srl.workers.errors import RunBroken
-from srl.workers.trainer.prefetch import Batch, BatchSource, DirectBatches, PrefetchedBatches
+from srl.workers.trainer.batches import Batch, BatchSource, DirectBatches, PrefetchedBatches
 from srl.workers.trainer.update_log import UpdateJournal
 
 REPORT_SECONDS = 0.25

@@ -11,9 +11,8 @@ from support.stages import SPEC, Stage, fill
 
 from srl.api.streams import OpenBlock, PostedBlock
 from srl.testing.contexts import until
-from srl.workers.trainer import prefetch
-from srl.workers.trainer.batches import BatchMemory
-from srl.workers.trainer.prefetch import Batch, BatchSource, DirectBatches, PrefetchedBatches
+from srl.workers.trainer import batches
+from srl.workers.trainer.batches import Batch, BatchMemory, BatchSource, DirectBatches, PrefetchedBatches
 
 
 def taken(source: BatchSource, produce: Any) -> Batch:
@@ -143,7 +142,7 @@ def test_a_batch_is_gathered_with_every_key(inproc: Stage) -> None:
 def test_a_complete_batch_does_not_wait_for_who_hangs_until_somebody_rings(
     host: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefetch, "IDLE_SECONDS", 3600.0)
+    monkeypatch.setattr(batches, "IDLE_SECONDS", 3600.0)
     stream = host.stream(batch_blocks=2, max_lag=1)
     source = PrefetchedBatches(stream, host.world.context("trainers"), 0)
     producer = host.producer(stream, num_open=3)
