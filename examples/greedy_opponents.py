@@ -1,10 +1,10 @@
-"""Opponents to measure against: greedy ones, which take a win that is one move away, and some that prevent one of ours,
-too. Where there is neither, they move at random.
+"""Scripted opponents: greedy ones take an immediate win, others also block one of the opponent. Otherwise they move at
+random.
 
     srl train pettingzoo:classic.connect_four_v3 --algo ippo --self-play prioritized --keep-every 200000
     srl league latest --against random --against examples/greedy_opponents.py:greedy_connect_four --greedy
 
-PettingZoo shows the board as two planes: our pieces, the other's; and a mask of legal moves.
+PettingZoo's observation is two planes, our pieces and the opponent's, and a mask of legal moves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An environment of one's own, trained: a boat crosses a river whose current changes with every episode."""
+"""Your own environment, trained: a boat crosses a river whose current changes with every episode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class River(gymnasium.Env):
         self.strongest = strongest
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)  # This makes self.np_random, the only source of chance.
+        super().reset(seed=seed)  # creates self.np_random, the only source of randomness
         self.x, self.y = 0.0, 0.0
         self.current = self.np_random.uniform(-self.strongest, self.strongest)
         return self._observe(), {}

@@ -1,8 +1,8 @@
-"""Workers and a stream of one's own: scorers play greedy episodes beside the training and post the scores to a judge,
-and a watcher sees every sample that the trainers learn from.
+"""Your own workers and stream: scorers play greedy episodes during training and send the scores to a collector, and a
+watcher sees every sample that the trainers learn from.
 
-A graph is data. The function `with_judge` gets the standard one and adds three groups of workers to it; they find
-each other through the streams that are fields of their configs.
+A graph is data. The function `with_scores` takes the standard graph and adds three worker groups. They find each other
+through the streams that are fields of their configs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from srl.streams.push import PushStream
 
 
 class Score(Message, frozen=True):
-    """What travels: small, typed and plain. Anything else is refused by the decoder."""
+    """The message: small, typed and plain. The decoder refuses anything else."""
 
     version: int
     value: float
@@ -32,7 +32,7 @@ class Score(Message, frozen=True):
 
 @dataclass(frozen=True)
 class ScoreStream:
-    """An edge from many scorers to one judge. Both ends are made from this one description."""
+    """An edge from many scorers to one collector. Both ends are made from this description."""
 
     name: str
 
@@ -50,7 +50,7 @@ class ScoreSender:
         self._channel: Channel | None = None
 
     def send(self, score: Score) -> None:
-        """Lost while there is no judge: a score is not worth waiting for."""
+        """Send a score, or drop it while there is no collector: a score is not worth waiting for."""
         try:
             if self._channel is None:
                 for address in self._context.names.lookup(self._prefix).values():
@@ -58,7 +58,7 @@ class ScoreSender:
             if self._channel is not None:
                 self._channel.send(score)
         except ChannelClosed:
-            self._channel = None  # the judge died; its successor registers under the same name
+            self._channel = None  # the collector died; its replacement registers under the same name
 
     def close(self) -> None:
         if self._channel is not None:
@@ -73,7 +73,7 @@ class ScoreReceiver:
         context.wake_on(self._listener)  # an idle worker sleeps until something arrives here
 
     def receive(self) -> list[Score]:
-        """Everything that has come; never waits."""
+        """Return all scores that have arrived; never wait."""
         while (channel := self._listener.accept()) is not None:
             self._context.wake_on(channel)
             self._channels.append(channel)
@@ -103,14 +103,14 @@ class ScorerConfig(WorkerConfig):
     environment: LanesConfig
     scores: ScoreStream
     every: int = 10
-    """Versions from one score to the next."""
+    """Number of versions between two scores."""
 
     def build(self, context: Context) -> Scorer:
         return Scorer(self, context)
 
 
 class Scorer:
-    """Plays one greedy episode with every so-many-th version of the policy."""
+    """Plays one greedy episode with every tenth version of the policy (`every`)."""
 
     def __init__(self, config: ScorerConfig, context: Context) -> None:
         self._config = config
@@ -125,7 +125,7 @@ class Scorer:
         self._return = 0.0
 
     def poll(self) -> PollResult:
-        """One step of the environment: a poll is a small piece of work, so that the worker can be told to stop."""
+        """Step the environment once: a poll is a small piece of work, so that the worker can stop between two of them."""
         if not self._playing:
             newest = self._parameters.pull(newer_than=self._next - 1)
             if newest is None:
@@ -149,25 +149,25 @@ class Scorer:
 
 
 @dataclass(frozen=True)
-class JudgeConfig(WorkerConfig):
+class CollectorConfig(WorkerConfig):
     policy: str
     scores: ScoreStream
 
-    def build(self, context: Context) -> BestCheckpoint:
-        return BestCheckpoint(self, context)
+    def build(self, context: Context) -> Collector:
+        return Collector(self, context)
 
 
-class BestCheckpoint:
-    """Notes every score beside its version in the parameter service, and reports what people want to see."""
+class Collector:
+    """Notes every score with its version in the parameter service, and reports the mean and the best."""
 
-    def __init__(self, config: JudgeConfig, context: Context) -> None:
+    def __init__(self, config: CollectorConfig, context: Context) -> None:
         self._config = config
         self._context = context
         self._parameters = context.parameters(config.policy)
         self._scores = config.scores.receiver(context)
         self._recent: list[float] = []
         known = [facts["greedy_return"] for facts in self._parameters.notes().values() if "greedy_return" in facts]
-        self._best = max(known, default=-np.inf)  # a judge that replaces another one knows what that one noted
+        self._best = max(known, default=-np.inf)  # a replacement finds the notes of its predecessor
 
     def poll(self) -> PollResult:
         scores = self._scores.receive()
@@ -177,7 +177,7 @@ class BestCheckpoint:
             if score.value > self._best:
                 self._best = score.value
                 self._context.report(Notice(f"version {score.version} scored {score.value:.0f}, the best so far"))
-        if scores:  # goes into the live view, metrics.jsonl and TensorBoard
+        if scores:  # shown in the live view, metrics.jsonl and TensorBoard
             figures = {"greedy_return": float(np.mean(self._recent)), "best_greedy_return": float(self._best)}
             self._context.report(Figures(self._config.policy, figures))
         return WORKED if scores else IDLE
@@ -196,7 +196,7 @@ class WatcherConfig(WorkerConfig):
 
 
 class Watcher:
-    """Sees the blocks that the trainers get, and tells how one-sided the actions in them are."""
+    """Sees the blocks that the trainers get, and reports the share of the most common action in them."""
 
     def __init__(self, config: WatcherConfig, context: Context) -> None:
         self._config = config
@@ -205,34 +205,34 @@ class Watcher:
 
     def poll(self) -> PollResult:
         self._samples.poll()
-        blocks = self._samples.take(update=0)  # the number only matters where `max_lag` bounds the age
+        blocks = self._samples.take(update=0)  # the number matters only if `max_lag` bounds the age
         if blocks is None:
             return IDLE
         arrays = blocks[0].block.arrays  # [T+1, L, ...]; the last row only bootstraps
         actions = arrays["decision/action"][:-1][arrays["acting"][:-1]]
         share = float(np.bincount(actions).max() / len(actions))
-        self._samples.release(blocks)  # the memory belongs to the actor, which fills it anew
-        self._context.report(Figures(self._config.policy, {"commonest_action_share": share}))
+        self._samples.release(blocks)  # the memory belongs to the actor, which fills it again
+        self._context.report(Figures(self._config.policy, {"most_common_action_share": share}))
         return WORKED
 
     def close(self) -> None:
         self._samples.close()
 
 
-def with_judge(experiment: Experiment) -> Experiment:
-    """The standard graph and three groups more. Environment, spaces and algorithm are those that the actors have."""
+def with_scores(experiment: Experiment) -> Experiment:
+    """Add three groups to the standard graph, with the environment, spaces and algorithm of the actors."""
     actors = next(group.config for group in experiment.groups if group.name == "actors")
     role = actors.roles[0]
     samples = replace(role.samples, route="broadcast")
     experiment = srl.rewired(experiment, role.samples, samples)  # at both ends
-    tap = samples.tap(full="drop_oldest")  # if the watcher is slow it misses blocks, and nobody waits for it
+    tap = samples.tap(full="drop_oldest")  # a slow watcher misses blocks; no worker waits for it
     scores = ScoreStream(role.policy)
     scorer = ScorerConfig(role.policy, role.algorithm, role.observation, role.action, actors.environment, scores)
     return replace(
         experiment,
         groups=(
             *experiment.groups,
-            WorkerGroup("judge", JudgeConfig(role.policy, scores), count=1, scalable=False),
+            WorkerGroup("collector", CollectorConfig(role.policy, scores), count=1, scalable=False),
             WorkerGroup("scorers", scorer, count=1),  # `srl scale RUN scorers=2` works while it runs
             WorkerGroup("watchers", WatcherConfig(role.policy, tap), count=1),
         ),
@@ -244,6 +244,6 @@ if __name__ == "__main__":  # worker processes import this file to find the clas
     parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--root", default="runs")
     arguments = parser.parse_args()
-    # The same from a command line: srl train CartPole-v1 --graph examples/own_worker.py:with_judge
-    run = srl.train("CartPole-v1", graph=with_judge, steps=arguments.steps, root=arguments.root, verbose=True)
+    # The same from a command line: srl train CartPole-v1 --graph examples/own_worker.py:with_scores
+    run = srl.train("CartPole-v1", graph=with_scores, steps=arguments.steps, root=arguments.root, verbose=True)
     print({name: value for name, value in run.status.metrics.items() if name.endswith("greedy_return")})
