@@ -125,7 +125,7 @@ class Scorer:
         self._return = 0.0
 
     def poll(self) -> PollResult:
-        """Step the environment once: a poll is a small piece of work, so that the worker can stop between two of them."""
+        """Step the environment once: a poll is a small piece of work, and the worker can stop between two of them."""
         if not self._playing:
             newest = self._parameters.pull(newer_than=self._next - 1)
             if newest is None:

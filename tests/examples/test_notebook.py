@@ -39,5 +39,5 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
         [sys.executable, "-"], input="\n".join(sources), cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert {"film.gif", "policy.onnx", "runs"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"video.gif", "policy.onnx", "runs"} <= {path.name for path in tmp_path.iterdir()}
     assert "return" in done.stdout
