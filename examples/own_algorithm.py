@@ -22,6 +22,7 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Box, Discrete, Space, array_spec
 from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
+from srl.base.state import State
 from srl.base.tree import Array, Tree, TreeSpec
 from srl.networks.parameters import FlatParameters
 
@@ -90,6 +91,13 @@ class A2CPolicy(Policy):
     def load(self, parameters: Array, version: int) -> None:
         self._flat.load(torch.from_numpy(parameters))
         self.version = version
+
+    def state(self) -> State:
+        """Optional, as is `restore`: runs with `--scheduler inline` then resume exactly."""
+        return {"generator": self._generator.get_state().numpy()}
+
+    def restore(self, state: State) -> None:
+        self._generator.set_state(torch.from_numpy(state["generator"]))
 
 
 class A2CTrainer(Trainer):

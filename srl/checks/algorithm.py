@@ -9,6 +9,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -29,12 +30,15 @@ from srl.experiments.session.session import RunFailed
 from srl.experiments.session.train import Run, start
 from srl.results.evaluate import evaluate
 from srl.results.load import load
+from srl.testing.algorithm_checks import check_algorithm
+from srl.testing.env_checks.findings import has_errors
 from srl.testing.probe_cases import DISCOUNT, PLACE, ProbeCase, choose_cases
 
 TOLERANCE = 0.02
 EPISODES = 256
 NUM_DRAWS = 512
 """Number of sampled actions. The mask forbids a third of the actions, so a policy that ignores it is detected."""
+CONTRACT = "contract"
 MEMORY = "gru"
 NO_MEMORY = "none"
 CHANCE = 0.6
@@ -77,7 +81,8 @@ def check_algo(
 ) -> list[ProbeResult]:
     """Train an algorithm on each probe, in this thread, and compare its values and returns with the known ones.
 
-    `algo` and `options` are as for :func:`srl.train`: ``check_algo("ppo", ppo={"memory": "lstm"})``, or your own
+    Before the first probe, :func:`srl.testing.check_algorithm` checks the contract, unless `probes` are given. `algo`
+    and `options` are as for :func:`srl.train`: ``check_algo("ppo", ppo={"memory": "lstm"})``, or your own
     config. A probe sets the discount and the learning rate and applies the bounds of `AT_MOST`, for fields that the
     config has and that are at their defaults. `effort` multiplies the length of training. `on_result` is called with
     each result.
@@ -90,18 +95,19 @@ def check_algo(
     )
     results: list[ProbeResult] = []
     with TemporaryDirectory(prefix="srl-check-") as root:
-        for case in cases:
-            for result in _ProbeRun(case, chosen, effort, Path(root)).results():
-                results.append(result)
-                if on_result is not None:
-                    on_result(result)
+        runs = [_ProbeRun(case, chosen, effort, Path(root)) for case in cases]
+        contract = () if probes else (result for run in runs if (result := run.contract()) is not None)
+        for result in chain(islice(contract, 1), *(run.results() for run in runs)):
+            results.append(result)
+            if on_result is not None:
+                on_result(result)
     return results
 
 
 def has_failed(results: list[ProbeResult]) -> bool:
     """Return whether a probe failed or none could be run."""
     return any(result.verdict == "fail" for result in results) or all(
-        result.verdict == "not supported" for result in results
+        result.verdict == "not supported" for result in results if result.probe != CONTRACT
     )
 
 
@@ -129,6 +135,23 @@ class _ProbeRun:
                 yield self._without_memory(team, {**changes, "memory": NO_MEMORY})
         except _Unsupported as error:
             yield ProbeResult(self._case.name, self._case.finds, "not supported", note=str(error))
+
+    def contract(self) -> ProbeResult | None:
+        """Check the algorithm's contract with the spaces of this probe. Returns None if it does not support them."""
+        began = time.perf_counter()
+        try:
+            team = self._team()
+            self._options.algorithm.check(team.observation, team.action)
+        except (_Unsupported, ValueError):
+            return None
+        findings = check_algorithm(self._options.algorithm, team.observation, team.action)
+        return ProbeResult(
+            CONTRACT,
+            "a policy or trainer that breaks its contract",
+            "fail" if has_errors(findings) else "pass",
+            note="; ".join(f"expected {finding.expected}, found {finding.found}" for finding in findings),
+            seconds=round(time.perf_counter() - began, 2),
+        )
 
     def _team(self) -> TeamSpec:
         if self._case.needs == "game" and importlib.util.find_spec("pettingzoo") is None:

@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 _PLACES = {
+    "check_algorithm": "srl.testing.algorithm_checks",
     "check_algo": "srl.checks.algorithm",  # it trains, so it stands above; it is found here beside its sisters
     "check_environment": "srl.testing.env_checks.environment",
     "check_lanes": "srl.testing.env_checks.lanes",

@@ -1,4 +1,4 @@
-"""An algorithm that learns nothing but counts everything."""
+"""An algorithm that counts updates instead of learning."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class CountingTrainer(Trainer):
         return self._counters[1:].astype(np.float32)
 
     def state(self) -> Mapping[str, Array]:
-        return {"counters": self._counters}
+        return {"parameters": self.parameters(), "counters": self._counters}
 
     def restore(self, state: Mapping[str, Array]) -> None:
         self._counters[...] = state["counters"]
 
     def join(self, group: TrainerGroup) -> None:
-        """Counts alone."""
+        """Ranks count separately."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class CountingConfig(AlgorithmConfig):
     """Let the policy count the decisions of each episode."""
 
     def check(self, observation: Space, action: Space) -> None:
-        """Everything is countable."""
+        """Every space is supported."""
 
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
         return MEMORY_SPEC if self.memory else DECISION_SPEC

@@ -18,7 +18,7 @@ from srl.api.spaces import Space
 from srl.api.trainer import Trainer, TrainResult, Trajectory
 from srl.base.tree import Array, Tree
 from srl.checks import algorithm
-from srl.checks.algorithm import ProbeResult, has_failed
+from srl.checks.algorithm import ProbeResult, check_algo, has_failed
 from srl.cli.main import main
 from srl.experiments.options.algorithms import ALGORITHMS
 from srl.experiments.session.session import RunFailed
@@ -238,3 +238,28 @@ def test_all_built_in_algorithms_pass_all_probes(algo: str) -> None:
 @pytest.mark.slow
 def test_an_lstm_passes_too() -> None:
     assert set(verdicts(check_algo("ppo", probes=("memory", "leak"), ppo={"memory": "lstm"})).values()) == {"pass"}
+
+
+@dataclass(frozen=True)
+class Versioned(PPOConfig):
+    """Its policies have a version before anything is loaded."""
+
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+        policy = super().build_policy(observation, action, seed)
+        policy.version = 0
+        return policy
+
+
+def test_the_contract_is_checked_before_the_probes() -> None:
+    results: list[ProbeResult] = []
+
+    def stop_after_the_first(result: ProbeResult) -> None:
+        results.append(result)
+        raise KeyboardInterrupt
+
+    for config in (Versioned(), PPOConfig()):
+        with pytest.raises(KeyboardInterrupt):
+            check_algo(config, on_result=stop_after_the_first)
+    assert [(result.probe, result.verdict) for result in results] == [("contract", "fail"), ("contract", "pass")]
+    assert "`version` -1 before the first `load`" in results[0].note
+    assert has_failed([results[0]])
