@@ -22,7 +22,6 @@ from srl.checks.algorithm import ProbeResult, check_algo, has_failed
 from srl.cli.main import main
 from srl.experiments.options.algorithms import ALGORITHMS
 from srl.experiments.session.session import RunFailed
-from srl.testing import check_algo
 from srl.testing.algorithms import CountingConfig
 
 

@@ -177,7 +177,9 @@ def test_versions_grow_although_states_were_lost(
     inproc: Stage, training: Callable[..., Training], committed: bool
 ) -> None:
     if committed:
-        inproc.world.commits["policy"].write(4, {"counters": np.array([4, 4])}, {"steps": 32})
+        inproc.world.commits["policy"].write(
+            4, {"parameters": np.zeros(1, np.float32), "counters": np.array([4, 4])}, {"steps": 32}
+        )
     store = inproc.world.stores["policy"]
     store.push(9, np.zeros(1, np.float32))
     one = training()
