@@ -37,10 +37,12 @@ class AlgorithmConfig(ABC):
         """The arrays of one lane's decision, as `Policy.act` returns them: always `action`."""
 
     @abstractmethod
-    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy: ...
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+        """A new policy, whose parameters `load` sets. `seed` is the seed of its random actions."""
 
     @abstractmethod
-    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer: ...
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+        """A trainer with initial parameters drawn from `seed`."""
 
     def build_network(self, observation: Space, action: Space, seed: int) -> tuple[Any, Any]:
         """The policy's torch network and its action distribution, for `srl export`. Default: ValueError."""

@@ -40,6 +40,8 @@ class TeamSpec:
 
 @dataclass(frozen=True)
 class LaneSpec:
+    """Teams and number of copies of an environment."""
+
     environment: str
     """Name of the environment in messages."""
     num_copies: int

@@ -9,6 +9,8 @@ import msgspec
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
+    """One worker of a run."""
+
     name: str
     """`actors/0`"""
     group: str
@@ -99,6 +101,8 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class RunStatus(msgspec.Struct, frozen=True):
+    """A run at one moment."""
+
     run: str
     environment: str
     algorithm: str

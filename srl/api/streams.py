@@ -38,6 +38,9 @@ class ResumableEnd(Protocol):
     def restore(self, state: State) -> bool:
         """Continue from the state of another end. False: a peer is not connected yet; poll nothing and call again."""
 
+    def close(self) -> None:
+        """Disconnect from all peers and release the memory."""
+
 
 @dataclass
 class OpenBlock:
@@ -76,8 +79,6 @@ class PushProducer(ResumableEnd, Protocol):
 
     def discard(self, opened: OpenBlock) -> None:
         """Give an unfinished block and its admission back."""
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,8 @@ class PushConsumer(ResumableEnd, Protocol):
     def advance(self, version: int) -> None:
         """Admit what the staleness bound allows now that parameters of this version are published."""
 
-    def status(self) -> StreamStatus: ...
-
-    def close(self) -> None: ...
+    def status(self) -> StreamStatus:
+        """Return counts and fill level, for the status of the run."""
 
 
 class Cell(NamedTuple):
@@ -150,8 +150,6 @@ class RequestClient(ResumableEnd, Protocol):
     def poll(self) -> list[int]:
         """Return the tags of the requests answered since the last call."""
 
-    def close(self) -> None: ...
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -169,9 +167,8 @@ class RequestServer(ResumableEnd, Protocol):
         """Return all waiting requests that parameters of `version` may answer, as one batch. With None, only receive
         requests, to be answered later."""
 
-    def reply(self, batch: RequestBatch, answer: Answer) -> None: ...
-
-    def close(self) -> None: ...
+    def reply(self, batch: RequestBatch, answer: Answer) -> None:
+        """Send the decisions for a batch back to its clients."""
 
 
 @dataclass(frozen=True)

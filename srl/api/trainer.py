@@ -31,11 +31,14 @@ class Trajectory:
 
     @property
     def num_decisions(self) -> int:
+        """Number of decisions to learn from."""
         return int(self.acting[:-1].sum())
 
 
 @dataclass(frozen=True)
 class TrainResult:
+    """Result of one update."""
+
     num_decisions: int
     """Decisions learned from, over all ranks."""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -46,7 +49,8 @@ class TrainResult:
 class Rendezvous(Protocol):
     """A small key-value store that all ranks see, for ranks on several hosts."""
 
-    def set(self, key: str, value: bytes) -> None: ...
+    def set(self, key: str, value: bytes) -> None:
+        """Set a key for all ranks."""
 
     def get(self, key: str) -> bytes:
         """Wait until the key is set and return its value. Raises TimeoutError."""
@@ -84,7 +88,8 @@ class Trainer(ABC):
         includes the vector of `parameters` under that name: a checkpoint holds this state and nothing else."""
 
     @abstractmethod
-    def restore(self, state: Mapping[str, Array]) -> None: ...
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Continue from what `state` of another trainer of the same config returned."""
 
     @abstractmethod
     def join(self, group: TrainerGroup) -> None:

@@ -51,13 +51,16 @@ class Channel(Protocol):
 
 @runtime_checkable
 class Listener(Protocol):
+    """An endpoint that accepts connections."""
+
     address: str
     """Address to connect to: `inproc:NAME`, `unix:PATH`, `tcp:HOST:PORT` or `host:NAME;UNIX;TCP`."""
 
     def accept(self) -> Channel | None:
         """Return a new, authenticated channel, or None if no peer waits. Never blocks."""
 
-    def fileno(self) -> int: ...
+    def fileno(self) -> int:
+        """File descriptor that becomes readable for `accept`; -1 within a process."""
 
     def close(self) -> None: ...
 

@@ -90,6 +90,8 @@ class RunBroken(RuntimeError):
 
 @runtime_checkable
 class Worker(Protocol):
+    """A part of a run that its process polls in a loop."""
+
     def poll(self) -> PollResult:
         """Do one small piece of work. Never sleeps, and never waits for another worker."""
 
