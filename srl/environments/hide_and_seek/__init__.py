@@ -1,8 +1,8 @@
 """Hide-and-seek (Baker et al. 2019) on current MuJoCo: the game, its harder maps, and its transfer tasks.
 
-In SRL it is reached by its ids, ``hide-and-seek/quadrant`` and so on. Everybody else has :func:`parallel_env`, a
-PettingZoo parallel environment, :func:`env`, the same with turns, and, for the tasks of one agent,
-:class:`TransferTask`, a Gymnasium environment.
+SRL trains on its ids, ``hide-and-seek/quadrant`` and so on. Other libraries can use :func:`parallel_env`, a PettingZoo
+parallel environment, :func:`env`, the turn-based version, and :class:`TransferTask`, a Gymnasium environment for the
+tasks with one agent.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ __all__ = [
 
 
 def parallel_env(variant: str = "quadrant", render_mode: str | None = None, **options: Any) -> HideAndSeek:
-    """A game by its name as a PettingZoo parallel environment."""
+    """Return a game by its name as a PettingZoo parallel environment."""
     from srl.environments.hide_and_seek.pettingzoo_env import HideAndSeek
 
     return HideAndSeek(variant, render_mode, **options)
 
 
 def env(variant: str = "quadrant", render_mode: str | None = None, **options: Any) -> Any:
-    """The same game as a PettingZoo AEC environment."""
-    game = parallel_env(variant, render_mode, **options)  # says so where PettingZoo is missing
+    """Return the same game as a PettingZoo AEC environment."""
+    game = parallel_env(variant, render_mode, **options)  # raises if PettingZoo is missing
     from pettingzoo.utils.conversions import parallel_to_aec
 
     return parallel_to_aec(game)
 
 
 def __getattr__(name: str) -> Any:
-    """The classes that need PettingZoo or Gymnasium are imported when they are asked for."""
+    """Import the classes that need PettingZoo or Gymnasium on first use."""
     if name == "HideAndSeek":
         from srl.environments.hide_and_seek.pettingzoo_env import HideAndSeek
 

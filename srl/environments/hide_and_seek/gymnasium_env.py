@@ -1,4 +1,4 @@
-"""The tasks of one agent as Gymnasium environments."""
+"""The transfer tasks, which have one agent, as Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TransferTask(gymnasium.Env):  # type: ignore[misc]
 
     def __init__(self, variant: str = "lock-and-return", render_mode: str | None = None, **options: Any) -> None:
         if variant not in TASKS:
-            raise ValueError(f"{variant!r} is not a task of one agent{nearest(variant, TASKS)}")
+            raise ValueError(f"{variant!r} is not a task with one agent{nearest(variant, TASKS)}")
         self.render_mode = render_mode
         self._world = SingleWorld(variant, render_mode, options)
         self.observation_space = self._world.observation_space()
@@ -45,7 +45,7 @@ class TransferTask(gymnasium.Env):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Make the tasks known to Gymnasium as ``hide-and-seek/lock-and-return-v0`` and so on."""
+    """Register the tasks with Gymnasium as ``hide-and-seek/lock-and-return-v0`` and so on."""
     for name in TASKS:
         gymnasium.register(f"hide-and-seek/{name}-v0", f"{__name__}:TransferTask", kwargs={"variant": name})
 

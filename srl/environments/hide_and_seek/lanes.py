@@ -1,4 +1,4 @@
-"""Hide-and-seek as lanes: each agent of each world is one, and any of the agents may have a policy of its own."""
+"""Hide-and-seek as lanes: each agent of each world is a lane, and every agent can have its own policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from srl.environments.hide_and_seek.variants import check_installed, game_option
 
 @dataclass(frozen=True)
 class HideAndSeekConfig(LanesConfig):
-    """A game by its name, ``quadrant`` or another of :data:`.variants.VARIANTS`, some of its options changed."""
+    """A game by its name, ``quadrant`` or another of :data:`.variants.VARIANTS`, with changed options."""
 
     variant: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -31,23 +31,23 @@ class HideAndSeekConfig(LanesConfig):
     def build(self, num_copies: int) -> HideAndSeekLanes:
         check_installed(self.variant)
         options = game_options(self.variant, self.options)
-        pictures = image_options(self.options)
-        return HideAndSeekLanes(self.environment_name(), options, num_copies, pictures)
+        images = image_options(self.options)
+        return HideAndSeekLanes(self.environment_name(), options, num_copies, images)
 
 
 class HideAndSeekLanes(Lanes):
-    """`num_copies` worlds in this process. One that comes apart is laid out anew and costs its own lanes only.
+    """`num_copies` worlds in this process. An unstable world gets a new layout; only its own lanes lose their episodes.
 
-    Each copy draws from a generator of its own: what happens in it does not depend on how many others there are.
+    Each copy has its own random generator, so that its episodes do not depend on the number of copies.
     """
 
     def __init__(
-        self, name: str, options: GameOptions, num_copies: int, pictures: Mapping[str, Any] | None = None
+        self, name: str, options: GameOptions, num_copies: int, images: Mapping[str, Any] | None = None
     ) -> None:
         from srl.environments.hide_and_seek.rendering.renderer import Renderer
         from srl.environments.hide_and_seek.rules.game import ACTIONS, Game
 
-        self._renderer = Renderer(**(pictures or {}))
+        self._renderer = Renderer(**(images or {}))
         self._options, self._num = options, num_copies
         self.game = game = Game(options, num_copies)
         worlds = game.worlds
@@ -64,7 +64,7 @@ class HideAndSeekLanes(Lanes):
             for index in range(number)
         ]
         self.spec = LaneSpec(name, num_copies, tuple(teams))
-        # Views of the game's own arrays, agent by agent: nothing is copied.
+        # Views of the game's arrays for each agent, without copies.
         self._observations: list[Tree] = [
             {name: array[agent] for name, array in game.observation.arrays.items()} for agent in range(len(teams))
         ]
@@ -101,7 +101,7 @@ class HideAndSeekLanes(Lanes):
         return self._arrivals(reward, terminated, truncated, starting, facts, failures)
 
     def render(self) -> Array:
-        """The first copy as a picture [size, size, 3] uint8: what `srl record` films."""
+        """Return the frame of the first copy, [size, size, 3] uint8."""
         return self._renderer.render(self.game, 0)
 
     def close(self) -> None:
@@ -109,20 +109,20 @@ class HideAndSeekLanes(Lanes):
         self.game.close()
 
     def _replace(self, failures: dict[int, str], starting: Array) -> Array:
-        """Worlds that broke start anew; told apart from those that cannot do anything else."""
+        """Count the failures and return the worlds [N] that start a new episode."""
         broken = np.zeros(self._num, bool)
         broken[list(failures)] = True
         self._failures_in_a_row[~broken] = 0
         for world, what in failures.items():
             report = failures[world] = self._report(world, what)
-            before, at_once = int(self._failures_in_a_row[world]), bool(self.game.steps[world] <= 1)
-            self._failures_in_a_row[world] = count_failure(before, at_once, report)
+            before, at_first_step = int(self._failures_in_a_row[world]), bool(self.game.steps[world] <= 1)
+            self._failures_in_a_row[world] = count_failure(before, at_first_step, report)
         return starting | broken
 
     def _report(self, world: int, what: str) -> str:
         return (
             f"environment {self.spec.environment}, copy {world}, seed {self._seeds[world]}, "
-            f"step {self.game.steps[world]}: broke and was laid out anew:\n{what}"
+            f"step {self.game.steps[world]}: failed and was restarted with a new layout:\n{what}"
         )
 
     def _arrivals(
@@ -142,7 +142,7 @@ class HideAndSeekLanes(Lanes):
         arrivals: list[Arrival] = []
         acting = ~(terminated | truncated)
         rewards = np.ascontiguousarray(reward.T, np.float32)  # [A, N]
-        told = self._told(facts) if facts else {}
+        shared = self._shared_facts(facts) if facts else {}
         for agent, observation in enumerate(self._observations):
             here = present[agent]
             arrival = Arrival(
@@ -156,10 +156,10 @@ class HideAndSeekLanes(Lanes):
                 failures=() if agent else tuple(failures.values()),
             )
             if facts:
-                arrival.facts = told | {"return": self.game.statistics.returns[:, agent].astype(np.float32)}
+                arrival.facts = shared | {"return": self.game.statistics.returns[:, agent].astype(np.float32)}
             arrivals.append(arrival)
         return tuple(arrivals)
 
-    def _told(self, facts: Mapping[str, Array]) -> dict[str, Array]:
-        """What is the same for all agents of a world, [N] each."""
+    def _shared_facts(self, facts: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the facts that are the same for all agents of a world, [N] each."""
         return {name: values.astype(np.float32) for name, values in facts.items()} | {"length": self.game.steps.copy()}

@@ -1,4 +1,4 @@
-"""The options of a game: what differs between variants, checked when it is made."""
+"""Options of a game, checked at construction."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 from srl.base.errors import nearest
 
 Count: TypeAlias = int | tuple[int, int]
-"""A number, or the least and the most of one that is drawn for each episode."""
+"""A number, or the bounds (both inclusive) of a number that is drawn for each episode."""
 
-CELL = 0.2  # m, of the grid on which a world is laid out
+CELL = 0.2  # m; size of a cell of the layout grid
 SCENARIOS = ("quadrant", "var_quadrant", "randomwalls", "empty", "half", "var_tri")
 TASKS = ("hide-and-seek", "lock-and-return", "sequential-lock", "blueprint", "shelter")
 REWARDS = ("joint_zero_sum", "joint_mean", "selfish")
@@ -22,45 +22,45 @@ STARTS = ("uniform", "quadrant", "outside", "together")
 
 @dataclass(frozen=True)
 class GameOptions:
-    """The defaults are the full game of Baker et al. (2019); :mod:`.variants` has the others."""
+    """Options of a game. The defaults are the full game of Baker et al. (2019); see :mod:`.variants` for the others."""
 
     scenario: str = "randomwalls"
-    """Where the walls are: quadrant, var_quadrant, randomwalls, empty, half or var_tri."""
+    """Placement of walls: quadrant, var_quadrant, randomwalls, empty, half or var_tri."""
     task: str = "hide-and-seek"
     """hide-and-seek, or one of the transfer tasks: lock-and-return, sequential-lock, blueprint, shelter."""
     num_hiders: Count = 2
     num_seekers: Count = 2
-    """Sizes that are drawn, such as (1, 3), are drawn for each episode; the lanes of absent agents rest."""
+    """Sizes such as (1, 3) are drawn for each episode; the lanes of absent agents are idle."""
     num_boxes: Count = (3, 9)
     num_elongated: Count = (3, 9)
-    """How many of the boxes are long; never more than there are boxes."""
+    """Number of elongated boxes, at most the number of boxes."""
     num_ramps: int = 2
     lock_ramps: bool = True
     horizon: int = 240
     preparation: float = 0.4
-    """The share of an episode in which seekers stand still and nobody earns."""
+    """Share of an episode in which seekers cannot move and all rewards are 0."""
     reward: str = "joint_zero_sum"
     scale: float = 1.0
-    """The floor is 6 m times this, the cells stay: 1.5 and 2 are the harder maps."""
+    """Side of the floor in units of 6 m, with cells of the same size: 1.5 and 2 are the harder maps."""
     bounds: tuple[float, float, float, float] | None = (-6.0, -6.0, 12.0, 12.0)
-    """x0, y0, x1, y1, times `scale`: who leaves earns -10. None: no bounds."""
+    """x0, y0, x1, y1, times `scale`; an agent outside gets reward -10. None: no bounds."""
     penalize_objects_out: bool = False
-    """An object out of bounds costs every agent 10."""
+    """Whether every agent gets reward -10 while an object is out of bounds."""
     num_rooms: int = 4
     random_rooms: bool = True
-    """Draw 1 to `num_rooms` rooms; otherwise there are exactly so many."""
+    """Whether the number of rooms is drawn from 1 to `num_rooms`; otherwise it is `num_rooms`."""
     min_room_size: int = 6  # cells
     door_size: int = 2  # cells; 0: no doors
     door_dropout: float = 0.5
-    """In the quadrant: the chance that only one of the two walls has a door."""
+    """Probability that only one of the two walls has a door, in the quadrant scenarios."""
     outside_walls: float = 0.5
-    """In randomwalls: the chance that the floor is walled in."""
+    """Probability of outer walls, in scenario randomwalls."""
     hiders_start: str = "together"
     seekers_start: str = "together"
-    """uniform, quadrant, outside (the quadrant) or together (within `together_radius` of the first of the team)."""
+    """Start: uniform, quadrant, outside (the quadrant) or together (within `together_radius` of the first agent)."""
     together_radius: float = 0.5  # m, times `scale`
     max_others: int | None = None
-    """Rows for other agents in an observation; None: as many as there can be."""
+    """Number of rows for other agents in an observation; None: the largest possible number."""
     num_food: int = 0
     num_food_clusters: int = 1
     food_radius: float = 0.5
@@ -68,19 +68,19 @@ class GameOptions:
     food_respawn: int = 5
     food_together_radius: float = 0.25
     food_centered: bool = True
-    """Clusters begin within the middle quarter of each side, otherwise anywhere; in the quadrants neither."""
+    """Whether clusters start in the middle quarter of each side instead of anywhere; unused in the quadrants."""
     food_reward: float = 1.0
     eat_when_caught: bool = False
     num_sites: Count = (1, 4)
-    """Of the blueprint task."""
+    """Number of construction sites in the blueprint task."""
     timestep: float = 0.005
     substeps: int = 15
-    """15 x 0.005 s is the original; 10 x 0.0075 s is 1.5 times as fast and another game."""
+    """Physics steps per step. 15 x 0.005 s is the original; 10 x 0.0075 s is 1.5 times as fast, but another game."""
     sleep: bool = True
-    """Let objects that rest drop out of the physics."""
+    """Whether the physics skips objects at rest."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # A command line and JSON know lists only.
+        for field in dataclasses.fields(self):  # The command line and JSON have lists only.
             if isinstance(value := getattr(self, field.name), list):
                 object.__setattr__(self, field.name, tuple(value))
         for check, names in _CHECKS:
@@ -106,12 +106,12 @@ class GameOptions:
 
     @property
     def grid(self) -> int:
-        """Cells along a side."""
+        """Number of cells along a side."""
         return round(30 * self.scale)
 
     @property
     def floor(self) -> float:
-        """Metres along a side."""
+        """Length of a side in meters."""
         return self.grid * CELL
 
     @property
@@ -124,12 +124,12 @@ class GameOptions:
 
     @property
     def num_preparation(self) -> int:
-        """Steps of preparation."""
+        """Number of steps of the preparation phase."""
         return math.ceil(self.preparation * self.horizon - 1e-9)
 
     @property
     def num_walls(self) -> int:
-        """The most pieces of wall that a layout can have."""
+        """Largest number of wall segments of a layout."""
         if self.scenario == "randomwalls":
             return 4 + 2 * (self.num_rooms - 1)
         return {"empty": 4, "half": 6, "var_tri": 8}.get(self.scenario, 8)
@@ -147,12 +147,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 Check: TypeAlias = Callable[[str, Any], None]
-"""ValueError, with the option's name and what is allowed, for a value that is not."""
+"""A function that raises ValueError, with the name of the option and the allowed values, for a wrong value."""
 
 
 def _among(allowed: tuple[str, ...]) -> Check:
@@ -165,8 +165,8 @@ def _among(allowed: tuple[str, ...]) -> Check:
 
 def _at_least(minimum: int) -> Check:
     def check(name: str, value: Any) -> None:
-        if not _is_whole(value) or value < minimum:
-            raise ValueError(f"{name} must be a whole number of at least {minimum}, not {value!r}")
+        if not _is_integer(value) or value < minimum:
+            raise ValueError(f"{name} must be an integer of at least {minimum}, not {value!r}")
 
     return check
 
@@ -174,7 +174,7 @@ def _at_least(minimum: int) -> Check:
 def _count(minimum: int) -> Check:
     def check(name: str, value: Any) -> None:
         pair = value if isinstance(value, tuple) else (value, value)
-        if len(pair) != 2 or not all(map(_is_whole, pair)) or not minimum <= pair[0] <= pair[1]:
+        if len(pair) != 2 or not all(map(_is_integer, pair)) or not minimum <= pair[0] <= pair[1]:
             raise ValueError(f"{name} must be a number of at least {minimum} or a pair (least, most), not {value!r}")
 
     return check
@@ -227,4 +227,4 @@ _CHECKS: tuple[tuple[Check, tuple[str, ...]], ...] = (
     (_others, ("max_others",)),
     (_bounds, ("bounds",)),
 )
-"""One for every option: a test compares."""
+"""The check of every option; a test finds options without one."""

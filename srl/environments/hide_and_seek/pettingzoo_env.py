@@ -1,4 +1,4 @@
-"""Hide-and-seek as a PettingZoo parallel environment: one world, stepped and reset by hand."""
+"""Hide-and-seek as a PettingZoo parallel environment."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ except ModuleNotFoundError as error:
 
 
 class HideAndSeek(ParallelEnv):  # type: ignore[misc]
-    """`variant` names the game, `options` are those of :class:`.options.GameOptions`.
+    """One world of the game `variant`, with the options of :class:`.options.GameOptions`.
 
-    Agents are `hider_0`, ..., `seeker_0`, .... Where team sizes are drawn, absent agents are not in `agents`. An
-    episode ends by truncation at the horizon; the infos of its last step carry its statistics.
+    Agents are `hider_0`, ..., `seeker_0`, .... With random team sizes, absent agents are not in `agents`. An episode is
+    truncated at the horizon; the infos of its last step contain its statistics.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -38,7 +38,7 @@ class HideAndSeek(ParallelEnv):  # type: ignore[misc]
         self.possible_agents = list(self._world.names)
         self.agents: list[str] = []
 
-    @functools.cache  # noqa: B019  PettingZoo wants the same space at every call.
+    @functools.cache  # noqa: B019  PettingZoo expects the same space at every call.
     def observation_space(self, agent: str) -> gym_spaces.Space[Any]:
         return self._world.observation_space()
 
@@ -57,7 +57,7 @@ class HideAndSeek(ParallelEnv):  # type: ignore[misc]
         agents = self.agents
         for agent in agents:
             if agent not in actions:
-                raise ValueError(f"no action for agent {agent!r}; wanted are actions for {agents}")
+                raise ValueError(f"no action for agent {agent!r}; expected actions for {agents}")
         chosen = np.full((len(self.possible_agents), 5), 0, np.int64)
         for agent in agents:
             chosen[self._world.names.index(agent)] = actions[agent]
@@ -82,7 +82,7 @@ class HideAndSeek(ParallelEnv):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Make the games known to PettingZoo: ``pettingzoo.make("parallel", "hide-and-seek/quadrant-v0")``."""
+    """Register the games with PettingZoo: ``pettingzoo.make("parallel", "hide-and-seek/quadrant-v0")``."""
     import pettingzoo
 
     if hasattr(pettingzoo, "register"):  # since 1.26

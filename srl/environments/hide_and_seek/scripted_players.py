@@ -1,4 +1,4 @@
-"""Players without a network: random ones, and busy ones who drag and lock objects and chase each other."""
+"""Players without a network: random ones, and busy ones that drag and lock objects and chase each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HELD_STEPS = 8
 
 
 class RandomPlayers:
-    """Uniform actions, each kept for some steps, so that agents get somewhere."""
+    """Uniformly random actions, each repeated for some steps so that agents move."""
 
     def __init__(self, game: Game, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -20,7 +20,7 @@ class RandomPlayers:
         self._actions = np.zeros((*self._shape, 5), np.int64)
 
     def act(self) -> Array:
-        """Actions [N, A, 5]."""
+        """Return actions [N, A, 5]."""
         fresh = self._random.integers(0, ACTIONS, (*self._shape, 5))
         change = self._random.random(self._shape) < 1 / HELD_STEPS
         self._actions = np.where(change[:, :, None], fresh, self._actions)
@@ -28,23 +28,23 @@ class RandomPlayers:
 
 
 class BusyPlayers:
-    """Each agent has a plan for some twenty steps: fetch an object and drag it somewhere, or run after an opponent.
+    """Agents with plans for about twenty steps: fetch an object and drag it somewhere, or chase an opponent.
 
-    They know where everything is: they are there to keep the physics busy, not to play fair.
+    They know all positions: their purpose is to exercise the physics, not to play by the rules.
     """
 
     def __init__(self, game: Game, seed: int, fetchers: float = 0.75) -> None:
         self._game, self._fetchers = game, fetchers
         self._random = np.random.default_rng(seed)
         num, agents = game.worlds.num, game.worlds.num_agents
-        self._target = np.zeros((num, agents), np.int64)  # an object, or an agent who is chased
+        self._target = np.zeros((num, agents), np.int64)  # an object, or an agent to chase
         self._fetches = np.zeros((num, agents), bool)
         self._goal = np.zeros((num, agents, 2))
         self._locks = np.zeros((num, agents), bool)
         self._left = np.zeros((num, agents), np.int64)  # steps of the plan
 
     def act(self) -> Array:
-        """Actions [N, A, 5]."""
+        """Return actions [N, A, 5]."""
         self._plan()
         worlds = self._game.worlds
         agents = worlds.num_agents
@@ -54,11 +54,11 @@ class BusyPlayers:
         target = np.take_along_axis(center, entity[:, :, None], axis=1)
         holding = self._game.manipulation.held >= 0
         aim = np.where((holding & self._fetches)[:, :, None], self._goal, target) - mine
-        away = (np.arange(agents) < worlds.num_hiders) & ~self._fetches  # Hiders who are idle run away.
+        away = (np.arange(agents) < worlds.num_hiders) & ~self._fetches  # Hiders that do not fetch run away.
         aim = np.where(away[:, :, None], -aim, aim)
         distance = np.maximum(np.sqrt((aim * aim).sum(axis=2, keepdims=True)), 1e-6)
         force = np.clip(aim / distance * np.minimum(1.0, distance * 2) * 5, -5, 5)
-        # Look at what one runs to: the front is at -y.
+        # Turn to the target: the front is at -y.
         look = np.arctan2(target[..., 1] - mine[..., 1], target[..., 0] - mine[..., 0]) + np.pi / 2
         turn = np.remainder(look - worlds.q[:, :agents, 3] + np.pi, 2 * np.pi) - np.pi
         action = np.zeros((worlds.num, agents, 5), np.int64)

@@ -1,4 +1,4 @@
-"""One world that is stepped and reset by hand: what the PettingZoo and the Gymnasium environment share."""
+"""One world, stepped and reset by the caller: the base of the PettingZoo and the Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from srl.environments.copies import EnvironmentBroken
 from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 from srl.environments.hide_and_seek.variants import check_installed, game_options, image_options
 
-MOVES = np.ones(1, bool)
+ALL_MOVE = np.ones(1, bool)
 
 
 class SingleWorld:
     def __init__(self, variant: str, render_mode: str | None, options: Mapping[str, Any]) -> None:
-        """`options` are those of the game and of its pictures."""
+        """`options` are those of the game and of rendering."""
         check_installed(variant)
         from srl.environments.hide_and_seek.rendering.renderer import Renderer
         from srl.environments.hide_and_seek.rules.game import ACTIONS, Game
@@ -50,7 +50,7 @@ class SingleWorld:
         return [name for name, here in zip(self.names, self.game.worlds.present[0], strict=False) if here]
 
     def reset(self, seed: int | None) -> None:
-        """Without a seed the next world of the same sequence."""
+        """Start an episode; without a seed it is the next one of the same sequence."""
         if seed is not None or self._generator is None:
             self._generator = np.random.default_rng(seed)
             self._draws = [RandomDraws(self._generator)]
@@ -59,15 +59,15 @@ class SingleWorld:
         self.game.describe()
 
     def step(self, actions: Array) -> tuple[Array, bool, bool, dict[str, float]]:
-        """`actions` [A, 5] -> reward [A], terminated, truncated, and facts about the episode where it ends."""
+        """Step with `actions` [A, 5]; return reward [A], terminated, truncated, and facts of an episode that ends."""
         if not self._draws:
             raise RuntimeError("call reset before the first step")
         if ((actions < 0) | (actions >= self._actions)).any():
-            raise ValueError(f"actions must be whole numbers from 0 to below {self._actions}, not {actions.tolist()}")
-        failures = self.game.step(actions[None], MOVES, self._draws)
+            raise ValueError(f"actions must be integers from 0 to below {self._actions}, not {actions.tolist()}")
+        failures = self.game.step(actions[None], ALL_MOVE, self._draws)
         if failures:
             raise EnvironmentBroken(failures[0])
-        reward, terminated = self.game.score(MOVES)
+        reward, terminated = self.game.score(ALL_MOVE)
         self.game.describe()
         truncated = not terminated[0] and int(self.game.steps[0]) >= self.game.options.horizon
         facts: dict[str, float] = {}
@@ -80,7 +80,7 @@ class SingleWorld:
         return {name: array[index, 0].copy() for name, array in self.game.observation.arrays.items()}
 
     def render(self) -> Array | None:
-        """[size, size, 3] uint8."""
+        """Return the frame [size, size, 3] uint8, or None without a render mode."""
         return None if self._renderer is None else self._renderer.render(self.game, 0)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The games that have names."""
+"""The named games, and the packages that they need."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ VARIANTS: Mapping[str, GameOptions] = {
 
 
 IMAGE_OPTIONS = ("view", "image_size")
-"""Options of a game's pictures, which may stand among the others: `map` or `camera`, and pixels along a side."""
+"""Options of rendering, which may be given among the others: `map` or `camera`, and pixels along a side."""
 
 
 def image_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def image_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def game_options(variant: str, options: Mapping[str, Any]) -> GameOptions:
-    """The options of a named game with some of them changed; ValueError, with the nearest name, for wrong ones."""
+    """Return the options of a named game with changes; ValueError, with the nearest valid name, for unknown ones."""
     if variant not in VARIANTS:
         raise ValueError(f"no game hide-and-seek/{variant}{nearest(variant, VARIANTS)}")
     fields = [field.name for field in dataclasses.fields(GameOptions)]
@@ -73,7 +73,7 @@ def game_options(variant: str, options: Mapping[str, Any]) -> GameOptions:
 
 
 def check_installed(variant: str) -> None:
-    """ImportError, with the command that helps, where a package is missing."""
+    """Raise ImportError, with the command that installs it, if a package is missing."""
     missing = [package for package in PACKAGES if importlib.util.find_spec(package) is None]
     if missing:
         raise ImportError(

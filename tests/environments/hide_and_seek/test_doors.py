@@ -29,7 +29,7 @@ def test_wrong_names_and_options_come_with_the_nearest_right_one():
         lanes_config("hide-and-seek/quadrent")
     with pytest.raises(ValueError, match="hide-and-seek/full has no option 'num_box'; did you mean 'num_boxes'"):
         lanes_config("hide-and-seek/full", num_box=3)
-    with pytest.raises(ValueError, match="horizon must be a whole number"):
+    with pytest.raises(ValueError, match="horizon must be an integer"):
         lanes_config("hide-and-seek/full", horizon=0)
 
 
@@ -114,7 +114,7 @@ def test_wrong_actions_are_refused():
     still = dict.fromkeys(game.agents, np.array([5, 5, 5, 0, 0]))
     with pytest.raises(ValueError, match="no action for agent 'seeker_1'"):
         game.step({agent: action for agent, action in still.items() if agent != "seeker_1"})
-    with pytest.raises(ValueError, match="whole numbers from 0 to below"):
+    with pytest.raises(ValueError, match="integers from 0 to below"):
         game.step({**still, "seeker_1": np.array([11, 5, 5, 0, 0])})
     game.close()
 
@@ -137,7 +137,7 @@ def test_tasks_of_one_agent_are_gymnasium_environments():
     assert not terminated
     assert "max_box_move" in info
     task.close()
-    with pytest.raises(ValueError, match="'full' is not a task of one agent"):
+    with pytest.raises(ValueError, match="'full' is not a task with one agent"):
         TransferTask("full")
 
 

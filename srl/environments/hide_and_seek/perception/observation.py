@@ -1,7 +1,7 @@
-"""What each agent is told: arrays over all agents and worlds, [A, N, ...].
+"""Observations of all agents in all worlds, as arrays [A, N, ...].
 
-Entities are described whether an agent sees them or not. The masks say what it sees (`mask_*_obs`: the policy's) and
-what there is at all (`mask_*_obs_spoof`: a critic's that knows everything).
+Observations contain all entities, whether an agent sees them or not. Masks mark the entities that the agent sees
+(`mask_*_obs`, for the policy) and those that exist (`mask_*_obs_spoof`, for a critic that sees everything).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from srl.environments.hide_and_seek.physics.worlds import Worlds
 SELF = 10  # x y z yaw, vx vy vz wz, hider, preparation
 MOVING = 9  # x y z, cos and sin of yaw, vx vy vz wz
 SIZES = 3  # along x, y and z
-LOCKS = 3  # by you, by your team, at all
+LOCKS = 3  # by the agent, by its team, by any agent
 
 
 class Observation:
-    """Owns the arrays. Each kind of entity has at least one row, so that a network has the same inputs everywhere."""
+    """The arrays of observations. Each kind of entity has at least one row, so that networks have the same inputs."""
 
     def __init__(self, options: GameOptions, worlds: Worlds) -> None:
         self._worlds, self._options = worlds, options
         self._sized = options.has_elongated
         self._others = max(1, worlds.num_agents - 1 if options.max_others is None else options.max_others)
         boxes, ramps = max(1, worlds.num_boxes), max(1, worlds.num_ramps)
-        self._locks = MOVING + SIZES * self._sized  # the column at which they begin
+        self._locks = MOVING + SIZES * self._sized  # column of the locks
         box_width, ramp_width = self._locks + LOCKS, self._locks + LOCKS * options.lock_ramps
         shapes: dict[str, tuple[int, ...]] = {
             "observation_self": (SELF,),
@@ -56,7 +56,7 @@ class Observation:
             self.arrays[f"mask_{kind}_obs"] = np.zeros((agents, num, size), np.int8)
             self.arrays[f"mask_{kind}_obs_spoof"] = np.zeros((agents, num, size), np.int8)
         self.space = Dict({name: _space(name, array) for name, array in sorted(self.arrays.items())})
-        # Whom each agent is shown in which row: those before it, going backwards. [N, A, others], -1: nobody.
+        # Order of the other agents in the rows of each agent: backwards from it. [N, A, others], -1: none.
         self._order = np.full((num, agents, self._others), -1)
 
     @property
@@ -64,7 +64,7 @@ class Observation:
         return self.arrays["lidar"]
 
     def begin(self, world: int, sites: Array) -> None:
-        """What does not change in an episode."""
+        """Write the parts that do not change in an episode."""
         arrays, worlds = self.arrays, self._worlds
         agents, ramps = worlds.num_agents, worlds.num_ramps
         here = np.flatnonzero(worlds.present[world, :agents])
@@ -86,7 +86,7 @@ class Observation:
             arrays["mask_acs_obs_spoof"][:, world] = arrays["mask_acs_obs"][:, world]
 
     def update(self, sees: Array, manipulation: Manipulation, preparation: Array) -> None:
-        """Write what has changed, except food. `lidar` is written by the kernel that casts the rays."""
+        """Write the parts that change, except food; the kernel that casts the rays writes `lidar`."""
         worlds, arrays = self._worlds, self.arrays
         agents, ramps = worlds.num_agents, worlds.num_ramps
         describe_agents(
@@ -120,9 +120,9 @@ def describe_agents(
     num_hiders: int, q: Array, v: Array, present: Array, sees: Array, order: Array, preparation: Array,
     oneself: Array, others: Array, mask: Array,
 ) -> None:  # fmt: skip
-    """Rows about agents, zeros for those who are absent.
+    """Write the rows of agents, zeros for absent ones.
 
-    q and v [N, E, 4], present [N, E], sees [N, A, E], order [N, A, K] of who is in which row (-1: nobody),
+    q and v [N, E, 4], present [N, E], sees [N, A, E], order [N, A, K] of the agents in the rows (-1: none),
     preparation [N] -> oneself [A, N, 10], others [A, N, K, 10], mask [A, N, K].
     """
     for n in range(len(q)):
@@ -146,10 +146,10 @@ def describe_objects(
     first: int, number: int, num_hiders: int, sized: bool, locks: int, q: Array, v: Array, half: Array, present: Array,
     sees: Array, locked: Array, owner: Array, rows: Array, mask: Array,
 ) -> None:  # fmt: skip
-    """Rows about the `number` entities from `first` on, zeros for those who are absent.
+    """Write the rows of the `number` entities from `first` on, zeros for absent ones.
 
     Arrays as above; half [N, E, 3]; locked and owner [N, O] of all objects -> rows [A, N, K, width], mask [A, N, K].
-    Sizes are told if they are `sized`; `locks` is the column of their locks, 0 if they have none.
+    Rows contain sizes if `sized`; `locks` is the column of the locks, 0 if there are none.
     """
     num_agents = len(rows)
     for n in range(len(q)):

@@ -1,4 +1,4 @@
-"""What agents perceive, compiled: lines of sight, lidar, and how far it is to each object. One pass over all worlds.
+"""Perception of agents: lines of sight, lidar and distances to objects, in compiled loops over all worlds.
 
 MuJoCo's own rays give the same answers (tests compare 10^5 of them) at seven to ten times the cost.
 """
@@ -23,7 +23,7 @@ from srl.environments.hide_and_seek.physics.worlds import Worlds
 
 NUM_RAYS = 30
 LIDAR_RANGE = 6.0
-"""What the lidar says where a ray hits nothing. Hits beyond it are told as they are."""
+"""Lidar value of a ray that hits nothing. Hits beyond it keep their distance."""
 CONE = 3 / 8 * math.pi
 CONE_COSINE = math.cos(CONE)
 
@@ -40,9 +40,9 @@ def _hit(
     entity: int, num_agents: int, num_ramps: int, center: Array, turn: Array, half: Array,
     ox: float, oy: float, oz: float, dx: float, dy: float, dz: float,
 ) -> float:  # fmt: skip
-    """Where a ray meets an entity: an agent (a ball with two arms), a ramp or a box, turned about the vertical."""
+    """Return where a ray hits an entity: an agent (a ball with two arms), a ramp or a box, rotated about z."""
     px, py, pz = ox - center[entity, 0], oy - center[entity, 1], oz - center[entity, 2]
-    # Nothing of it is farther from its center than the corner of its bounding box.
+    # No point of it is farther from its center than the corner of its bounding box.
     reach = half[entity, 0] * half[entity, 0] + half[entity, 1] * half[entity, 1] + half[entity, 2] * half[entity, 2]
     along = px * dx + py * dy + pz * dz
     length = dx * dx + dy * dy + dz * dz
@@ -80,7 +80,7 @@ def _blocked(
     present: Array, walls: Array, num_walls: int, pillar: Array,
     ox: float, oy: float, oz: float, dx: float, dy: float, dz: float,
 ) -> bool:  # fmt: skip
-    """Whether anything but two entities is met before `limit`."""
+    """Return whether the ray hits anything except two entities before `limit`."""
     for w in range(num_walls):
         if _wall_hit(walls, w, ox, oy, oz, dx, dy, dz) < limit:
             return True
@@ -94,13 +94,13 @@ def _blocked(
 
 @compiled
 def _in_cone(yaw_cosine: float, yaw_sine: float, dx: float, dy: float) -> bool:
-    """An agent looks along its own -y."""
+    """Return the viewing direction of an agent, its own -y."""
     return yaw_sine * dx - yaw_cosine * dy >= CONE_COSINE * math.sqrt(dx * dx + dy * dy)
 
 
 @compiled
 def _scan_circle(best: Array, px: float, py: float, radius: float) -> None:
-    """Shorten the rays, which come from the zero point, that a circle cuts."""
+    """Shorten the rays from the origin that hit a circle."""
     far = px * px + py * py
     c = far - radius * radius
     first, last = 0, NUM_RAYS - 1
@@ -122,9 +122,9 @@ def _scan_circle(best: Array, px: float, py: float, radius: float) -> None:
 def _scan_rectangle(
     best: Array, px: float, py: float, c: float, s: float, low_x: float, high_x: float, low_y: float, high_y: float
 ) -> None:
-    """Shorten the rays, which come from the zero point, that cut a rectangle, turned, about (px, py)."""
+    """Shorten the rays from the origin that hit a rotated rectangle around (px, py)."""
     mx, my = (low_x + high_x) / 2, (low_y + high_y) / 2
-    qx, qy = px + c * mx - s * my, py + s * mx + c * my  # its true middle
+    qx, qy = px + c * mx - s * my, py + s * mx + c * my  # its center
     hx, hy = high_x - mx, high_y - my
     far, reach = math.sqrt(qx * qx + qy * qy), math.sqrt(hx * hx + hy * hy)
     first, last = 0, NUM_RAYS - 1
@@ -142,7 +142,7 @@ def _scan_rectangle(
 
 @compiled
 def _scan_face(best: Array, ahead: float, aside: float, half: float, across: Array, along: Array) -> None:
-    """Shorten the rays that meet the face of a wall before which an agent stands: what misses it misses the wall."""
+    """Shorten the rays that hit the face of a wall in front of an agent: a ray that misses the face misses the wall."""
     for k in range(NUM_RAYS):
         if across[k] * ahead > 0.0:
             hit = ahead / across[k]
@@ -169,7 +169,7 @@ def _scan(
     agent: int, num_agents: int, num_ramps: int, center: Array, turn: Array, half: Array, present: Array,
     walls: Array, num_walls: int, pillar: Array, best: Array,
 ) -> None:  # fmt: skip
-    """One agent's lidar. All rays are level, so everything is cut at the agent's height first."""
+    """Write the lidar of one agent. All rays are horizontal, so only sections at the agent's height matter."""
     ox, oy, oz = center[agent, 0], center[agent, 1], center[agent, 2]
     best[:] = MISS
     _scan_walls(best, walls, num_walls, ox, oy, oz)
@@ -199,7 +199,7 @@ def _scan(
 
 @compiled
 def _distance(agent: int, entity: int, is_ramp: bool, center: Array, turn: Array, half: Array) -> float:
-    """From an agent's center to an object's cuboid."""
+    """Return the distance from the center of an agent to the cuboid of an object."""
     px, py = center[agent, 0] - center[entity, 0], center[agent, 1] - center[entity, 1]
     c, s = turn[entity, 0], turn[entity, 1]
     hx, hy, hz = half[entity, 0], half[entity, 1], half[entity, 2]
@@ -216,7 +216,7 @@ def perceive(
     num_agents: int, num_ramps: int, q: Array, half: Array, present: Array, walls: Array, num_walls: Array,
     pillar: Array, food: Array, lidar: Array, sees: Array, sees_food: Array, reach: Array,
 ) -> None:  # fmt: skip
-    """For each agent of each world what it sees, its lidar, and its distance to objects.
+    """Write what each agent of each world sees, its lidar, and its distances to objects.
 
     q [N, E, 4], half [N, E, 3], present [N, E], walls [N, W, 5], num_walls [N], pillar [N, 3], food [N, F, 3] ->
     lidar [A, N, 30, 1], sees [N, A, E], sees_food [N, A, F], reach [N, A, E - A].
@@ -225,7 +225,7 @@ def perceive(
     center, turn = np.empty((num_entities, 3)), np.empty((num_entities, 2))
     best = np.empty(NUM_RAYS)
     for n in range(len(q)):
-        # Views cost as much as a ray: one of each for a world.
+        # A view costs as much as a ray: one of each per world.
         half_n, present_n, walls_n, pillar_n = half[n], present[n], walls[n], pillar[n]
         for e in range(num_entities):
             for axis in range(3):
@@ -249,7 +249,7 @@ def perceive(
                 sees[n, a, e] = False
                 if e == a or not present_n[e]:
                     continue
-                # The cone is measured between lower corners, as the original does.
+                # The cone is measured between lower corners, as in the original.
                 if not _in_cone(turn[a, 0], turn[a, 1], q[n, e, 0] - q[n, a, 0], q[n, e, 1] - q[n, a, 1]):
                     continue
                 tx, ty, tz = center[e, 0], center[e, 1], center[e, 2]
@@ -278,7 +278,7 @@ def count_exposed(
     num_agents: int, num_ramps: int, q: Array, half: Array, present: Array, walls: Array, num_walls: Array,
     pillar: Array, origins: Array, exposed: Array,
 ) -> None:  # fmt: skip
-    """Of the rays from `origins` [K, 3] to the middle of a world's cylinder, how many reach it: exposed [N]."""
+    """Write the number of rays from `origins` [K, 3] that reach the center of a world's cylinder: exposed [N]."""
     num_entities = q.shape[1]
     center, turn = np.empty((num_entities, 3)), np.empty((num_entities, 2))
     for n in range(len(q)):
@@ -301,7 +301,7 @@ def count_exposed(
 
 
 class Perception:
-    """Owns the arrays; `update` overwrites them."""
+    """The arrays of perceptions; `update` overwrites them."""
 
     def __init__(self, worlds: Worlds, num_food: int, lidar: Array) -> None:
         num, agents, objects = worlds.num, worlds.num_agents, worlds.num_objects
@@ -312,12 +312,12 @@ class Perception:
 
     @property
     def agents(self) -> Array:
-        """[N, A, A]: who sees whom."""
+        """[N, A, A]: which agent sees which."""
         return self.sees[:, :, : self._worlds.num_agents]
 
     @property
     def objects(self) -> Array:
-        """[N, A, O]: who sees which object."""
+        """[N, A, O]: which agent sees which object."""
         return self.sees[:, :, self._worlds.num_agents :]
 
     def update(self, food: Array) -> None:

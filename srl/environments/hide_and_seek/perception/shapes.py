@@ -1,7 +1,7 @@
-"""Rays against the shapes of the game, compiled: where a ray first meets a sphere, a box, a ramp, a cylinder.
+"""Compiled intersections of a ray with the shapes of the game: sphere, box, ramp, cylinder.
 
-A ray is an origin o and a direction d, of any length; hits are given as multiples s >= 0 of d, `MISS` where there is
-none. As in MuJoCo, a ray that begins inside a shape hits it where it leaves.
+A ray is an origin o and a direction d of any length. A hit is a multiple s >= 0 of d, `MISS` if there is none. As in
+MuJoCo, a ray that starts inside a shape hits it where it leaves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ compiled = njit(cache=True, fastmath=True, nogil=True, error_model="numpy")
 
 @compiled
 def _entry(enter: float, leave: float) -> float:
-    """The first point of an interval of a ray that lies before the origin."""
+    """Return the first point of an interval of a ray that is not behind the origin."""
     if enter > leave or leave < 0.0:
         return MISS
     return enter if enter >= 0.0 else leave
@@ -26,7 +26,7 @@ def _entry(enter: float, leave: float) -> float:
 
 @compiled
 def sphere(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, radius: float) -> float:
-    """A sphere about the zero point."""
+    """Intersect with a sphere around the origin of coordinates."""
     a = dx * dx + dy * dy + dz * dz
     b = ox * dx + oy * dy + oz * dz
     root = b * b - a * (ox * ox + oy * oy + oz * oz - radius * radius)
@@ -38,7 +38,7 @@ def sphere(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, rad
 
 @compiled
 def _slab(o: float, d: float, low: float, high: float, enter: float, leave: float) -> tuple[float, float]:
-    """What is left of an interval between two planes."""
+    """Return the part of an interval between two planes."""
     if abs(d) < 1e-14:
         return (enter, leave) if low <= o <= high else (MISS, -MISS)
     one, other = (low - o) / d, (high - o) / d
@@ -49,7 +49,7 @@ def _slab(o: float, d: float, low: float, high: float, enter: float, leave: floa
 
 @compiled
 def box(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, hx: float, hy: float, hz: float) -> float:
-    """A box about the zero point, along the axes."""
+    """Intersect with an axis-aligned box around the origin of coordinates."""
     enter, leave = _slab(ox, dx, -hx, hx, -MISS, MISS)
     enter, leave = _slab(oy, dy, -hy, hy, enter, leave)
     enter, leave = _slab(oz, dz, -hz, hz, enter, leave)
@@ -58,7 +58,7 @@ def box(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, hx: fl
 
 @compiled
 def ramp(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float) -> float:
-    """A ramp whose bounding box is about the zero point: tall at -y, its slope the plane y + z = 0."""
+    """Intersect with a ramp whose bounding box is centered at the origin: tall at -y, its slope the plane y + z = 0."""
     enter, leave = _slab(ox, dx, -RAMP, RAMP, -MISS, MISS)
     enter, leave = _slab(oy, dy, -RAMP, RAMP, enter, leave)
     enter, leave = _slab(oz, dz, -RAMP, RAMP, enter, leave)
@@ -68,7 +68,7 @@ def ramp(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float) -> fl
 
 @compiled
 def cylinder(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, radius: float, hz: float) -> float:
-    """An upright cylinder about the zero point."""
+    """Intersect with an upright cylinder around the origin of coordinates."""
     a = dx * dx + dy * dy
     enter, leave = _slab(oz, dz, -hz, hz, -MISS, MISS)
     c = ox * ox + oy * oy - radius * radius

@@ -1,4 +1,4 @@
-"""Where everything is when an episode begins: walls, then agents, boxes, ramps and the rest on free cells."""
+"""Random layouts of a world: walls first, then agents, boxes, ramps and the rest on free cells."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from srl.base.tree import Array
 from srl.environments.copies import EnvironmentBroken
 from srl.environments.hide_and_seek.options import CELL, GameOptions
 from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
-from srl.environments.hide_and_seek.physics.walls import TRIES, NoRoom, Room, draw_walls
+from srl.environments.hide_and_seek.physics.walls import TRIES, LayoutFailed, Room, draw_walls
 
 LONG_X, LONG_Y, CUBE = range(3)
 BOX_HALF_SIZES = np.array([(0.825, 0.075, 0.25), (0.075, 0.825, 0.25), (0.25, 0.25, 0.25)])  # [kinds, 3]
 AGENT_SIZE, RAMP_SIZE, FOOD_SIZE, SITE_SIZE = 0.3, 0.5, 0.1, 0.5
 CYLINDER_DIAMETER = (1.5, 2.0)
 MAX_WORLDS = 300
-"""Worlds that are tried before a layout counts as impossible."""
+"""Number of attempts before a layout counts as impossible."""
 
 Cell: TypeAlias = tuple[int, int]
 Chooser: TypeAlias = Callable[[tuple[int, int]], Cell]
-"""Draws the lower left cell for an object of so many cells."""
+"""A function that draws the lower left cell for an object of the given size in cells."""
 
 
 @dataclass
 class Layout:
-    """One world. Positions are lower corners of bounding boxes, in meters, as the joints count them."""
+    """The layout of one world. Positions are lower corners of bounding boxes in meters, like the joint positions."""
 
     walls: Array  # [walls, 5]: center x, y, half-sizes x, y, z
     num_outer: int
@@ -44,15 +44,15 @@ class Layout:
 
 
 def draw_layout(options: GameOptions, draws: RandomDraws) -> Layout:
-    """A world by the rules of the options; EnvironmentBroken where they leave no space."""
-    problem = NoRoom("")
+    """Draw a layout that satisfies the options; raise EnvironmentBroken if there is not enough space."""
+    problem = LayoutFailed("")
     for _ in range(MAX_WORLDS):
         try:
             return _Builder(options, draws).build()
-        except NoRoom as error:
+        except LayoutFailed as error:
             problem = error
     raise EnvironmentBroken(
-        f"no world in {MAX_WORLDS} tries satisfies the options ({problem}); the floor has {options.grid} x "
+        f"no layout in {MAX_WORLDS} attempts satisfies the options ({problem}); the floor has {options.grid} x "
         f"{options.grid} cells: use fewer agents, boxes, ramps or rooms, or a larger `scale`"
     )
 
@@ -102,8 +102,8 @@ class _Builder:
     def _box_kinds(self) -> list[int]:
         draws, options = self._draws, self._options
         num_boxes = draws.count(options.num_boxes)
-        wanted = options.num_elongated
-        low, high = (wanted, wanted) if isinstance(wanted, int) else wanted
+        bounds = options.num_elongated
+        low, high = (bounds, bounds) if isinstance(bounds, int) else bounds
         num_long = draws.between(min(low, num_boxes), min(high, num_boxes))
         num_x = draws.between(0, num_long)
         return [LONG_X] * num_x + [LONG_Y] * (num_long - num_x) + [CUBE] * (num_boxes - num_long)
@@ -123,7 +123,7 @@ class _Builder:
         return places
 
     def _food(self, in_quadrant: bool) -> list[tuple[float, float]]:
-        """Clusters whose sizes differ by one at most: the first of each in the middle or anywhere, the rest near it."""
+        """Draw clusters of equal size, up to one piece: the first piece in the middle or anywhere, the rest near it."""
         options = self._options
         places, first = [], (0, 0)
         size = -(-options.num_food // options.num_food_clusters)
@@ -144,7 +144,7 @@ class _Builder:
         return x + diameter / 2, y + diameter / 2, diameter / 2
 
     def _place(self, size: tuple[float, float] | Array, chooser: Chooser, name: str) -> tuple[float, float]:
-        """Lower corner of an object on free cells, which are taken then; a little to the side where they leave room."""
+        """Return the lower corner of an object on free cells, which become occupied; random within the cells."""
         cells = (math.ceil(size[0] / CELL - 1e-9), math.ceil(size[1] / CELL - 1e-9))
         for _ in range(TRIES):
             x, y = chooser(cells)
@@ -154,7 +154,7 @@ class _Builder:
                 self._last = (x, y)
                 spare_x, spare_y = cells[0] * CELL - size[0], cells[1] * CELL - size[1]
                 return x * CELL + self._draws.uniform(0, spare_x), y * CELL + self._draws.uniform(0, spare_y)
-        raise NoRoom(f"no free cells for a {name}")
+        raise LayoutFailed(f"no free cells for a {name}")
 
     def _uniform(self, cells: tuple[int, int]) -> Cell:
         return self._range(1, self._grid - cells[0] - 1), self._range(1, self._grid - cells[1] - 1)
@@ -191,9 +191,9 @@ class _Builder:
         return lambda cells: (self._range(x0, x1 - cells[0] + 2), self._range(y0, y1 - cells[1] + 2))
 
     def _range(self, low: int, end: int) -> int:
-        """A whole number from `low` to `end` - 1."""
+        """Return an integer from `low` to `end` - 1."""
         if end <= low:
-            raise NoRoom("the floor is too small for an object")
+            raise LayoutFailed("the floor is too small for an object")
         return low + self._draws.below(end - low)
 
 

@@ -1,4 +1,4 @@
-"""Grabbing and locking: who holds what, and which objects stand fast."""
+"""Grabbing and locking of objects by agents."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 from srl.environments.hide_and_seek.physics.worlds import Worlds
 
 REACH = 0.25
-"""m, from an agent's center to the cuboid of an object."""
+"""Reach in meters, from the center of an agent to the cuboid of an object."""
 
 
 class Manipulation:
-    """What agents do to objects. All that they decide from is what they saw after the step before."""
+    """The objects that agents hold and lock, based on their perception after the previous step."""
 
     def __init__(self, worlds: Worlds, in_sequence: bool) -> None:
-        """`in_sequence`: a box can be locked only when all boxes before it are."""
+        """`in_sequence`: a box can be locked only when all boxes before it are locked."""
         self._worlds, self._in_sequence = worlds, in_sequence
         num, agents, objects = worlds.num, worlds.num_agents, worlds.num_objects
         self.held = np.full((num, agents), -1)  # [N, A]: the object, counted from the first ramp
         self.locked = np.zeros((num, objects), bool)
         self.owner = np.zeros((num, objects), np.int64)
-        """Who locked an object last. Agent 0 before anybody did, so that hiders have a veto on untouched objects."""
+        """The agent that locked an object last; initially agent 0, so that hiders have a veto on untouched objects."""
         self._is_hider = np.arange(agents) < worlds.num_hiders
         self._lockable = np.ones(objects, bool)
         self._lockable[: worlds.num_ramps] = worlds.options.lock_ramps
@@ -33,7 +33,7 @@ class Manipulation:
         self.held[world], self.locked[world], self.owner[world] = -1, False, 0
 
     def act(self, pull: Array, press: Array, sees: Array, reach: Array, draws: Sequence[RandomDraws]) -> None:
-        """What agents that pull [N, A] and press [N, A] do to objects that they see [N, A, O] in reach [N, A, O]."""
+        """Apply `pull` and `press` [N, A] to the objects that agents see, at distances `reach`, both [N, A, O]."""
         near = sees & (reach <= REACH)
         some = bool(near.any())
         if some or (self.held >= 0).any():
@@ -42,7 +42,7 @@ class Manipulation:
             self._lock(press, near, draws)
 
     def _grab(self, within: Array, reach: Array) -> None:
-        """Each agent takes the nearest of the objects that are `within` [N, A, O] its reach [N, A, O]."""
+        """Let each agent hold the nearest of the objects `within` reach, at distances `reach`, both [N, A, O]."""
         nearest = np.where(within, reach, np.inf).argmin(axis=2)
         chosen = np.where(within.any(axis=2), nearest, -1)
         for world, agent in zip(*np.nonzero(chosen != self.held), strict=True):
@@ -50,7 +50,7 @@ class Manipulation:
         self.held = chosen
 
     def _lock(self, press: Array, near: Array, draws: Sequence[RandomDraws]) -> None:
-        """Agents who see an object that is `near` [N, A, O] vote by pressing [N, A] or not: see the documentation."""
+        """Lock and unlock objects by the votes `press` [N, A] of agents that are `near` [N, A, O] (see the docs)."""
         same_team = self._is_hider[:, None] == self._is_hider[self.owner][:, None, :]
         pressed = press[:, :, None]
         unlock = (near & ~pressed & same_team).any(axis=1)  # [N, O]
@@ -67,7 +67,7 @@ class Manipulation:
         self.locked = (self.locked & ~unlock) | lock
 
     def _all_before_locked(self) -> Array:
-        """[N, O]: whether all boxes with a smaller index are locked."""
+        """Return whether all boxes with a smaller index are locked, [N, O]."""
         allowed = np.ones_like(self.locked)
         ramps = self._worlds.num_ramps
         allowed[:, ramps + 1 :] = np.logical_and.accumulate(self.locked[:, ramps:-1], axis=1)

@@ -1,4 +1,4 @@
-"""Random numbers one at a time: a world is laid out with some fifty draws, each of which must cost next to nothing."""
+"""Random numbers one at a time, cheaply: a layout takes about fifty of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ AT_ONCE = 256
 
 
 class RandomDraws:
-    """Draws from a generator many numbers at once and manipulation them out; the same seed gives the same throws."""
+    """Random numbers from a buffer that is filled from a generator; the same seed gives the same numbers."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
@@ -25,11 +25,11 @@ class RandomDraws:
         return low + (high - low) * self.random()
 
     def below(self, number: int) -> int:
-        """A whole number from 0 to `number` - 1."""
+        """Return an integer from 0 to `number` - 1."""
         return int(self.random() * number)
 
     def between(self, low: int, high: int) -> int:
-        """A whole number from `low` to `high`, both inclusive."""
+        """Return an integer from `low` to `high`, both inclusive."""
         return low + self.below(high - low + 1)
 
     def count(self, count: Count) -> int:

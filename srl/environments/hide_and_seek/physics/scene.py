@@ -1,4 +1,4 @@
-"""The physics of a world: its model in MuJoCo's language, and how a layout is written into a compiled one."""
+"""The MuJoCo model of a world, and how a layout is written into a compiled model."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ RAMP_HALF = 0.25
 RAMP_VERTICES = tuple((x, y, z) for x in (-0.25, 0.25) for y, z in ((-0.25, -0.25), (-0.25, 0.25), (0.25, -0.25)))
 RAMP_CENTROID = (0.0, -1 / 12, -1 / 12)
 RAMP_GRAB_HALF = (0.2357, 0.25, 0.3536)
-"""Half-sizes of the cuboid to which distances are measured: the original takes those of the mesh in its own frame."""
+"""Half-sizes of the cuboid for distances to a ramp: the original uses those of the mesh in its own frame."""
 CYLINDER_HALF_HEIGHT = 0.25
-AWAY = -50.0  # m: the height at which walls that a layout does not need are kept
+AWAY = -50.0  # m: height of walls that a layout does not use
 ARENA = "1M"
-"""Memory for contacts of one world; about four times what was ever used."""
+"""Memory for contacts of one world; about four times the largest amount that was used."""
 BOX_FIELDS = (
     *("geom_size", "geom_rbound", "geom_aabb", "body_pos", "body_inertia", "body_invweight0"),
     *("dof_M0", "dof_invweight0", "dof_length", "bvh_aabb"),
 )
-"""What the compiler derives from a box's shape."""
+"""Fields that the compiler derives from the shape of a box."""
 
 
 @dataclass(frozen=True)
 class SceneKind:
-    """All that decides the sizes of a model."""
+    """Everything that determines the sizes of a model."""
 
     num_agents: int
     num_ramps: int
@@ -73,7 +73,9 @@ def to_xml(kind: SceneKind, layout: Layout | None = None) -> str:
         for i, half in enumerate(BOX_HALF_SIZES[kinds])
     )
     objects = [f"ramp{i}" for i in range(kind.num_ramps)] + [f"box{i}" for i in range(kind.num_boxes)]
-    holders = range(kind.num_agents if objects else 0)  # one weld each; its other end is written when an agent grabs
+    holders = range(
+        kind.num_agents if objects else 0
+    )  # one weld each; its other end is set when an agent grabs an object
     welds = "".join(f'<weld body1="agent{i}" body2="{objects[0]}" active="false"/>' for i in holders)
     locks = "".join(f'<joint joint1="{name}{axis}" active="false"/>' for name in objects for axis in "xyzr")
     motors = "".join(f'<motor joint="agent{i}{axis}" gear="100"/>' for i in range(kind.num_agents) for axis in "xyr")
@@ -180,7 +182,7 @@ def _field(model: Any, name: str) -> Array:
 
 
 def _rows_of(model: Any, name: str, bodies: Array) -> Array:
-    """The rows of a field that belong to bodies of one geom: [bodies], or [bodies, 4] for joints' fields."""
+    """Return the rows of a field of bodies with one geom: [bodies], or [bodies, 4] for fields of joints."""
     if name.startswith("dof_"):
         return np.asarray(model.body_dofadr[bodies])[:, None] + np.arange(4)
     if name.startswith("geom_"):
@@ -191,14 +193,14 @@ def _rows_of(model: Any, name: str, bodies: Array) -> Array:
 
 
 class Scene:
-    """A model and its simulation, which serve one world after another."""
+    """A model and its simulation, reused for one world after another."""
 
     def __init__(self, kind: SceneKind) -> None:
         import mujoco
 
         self.kind = kind
         self.model = model = compile_scene(kind)
-        # Agents may sleep, too; whoever changes their controls wakes them.
+        # Agents may sleep, too; a change of their controls wakes them.
         model.tree_sleep_policy[: kind.num_agents] = int(mujoco.mjtSleepPolicy.mjSLEEP_ALLOWED)
         self.data = mujoco.MjData(model)
         self._reset = mujoco.mj_resetData
@@ -214,7 +216,7 @@ class Scene:
         self._first_box = self._first_ramp + 4 * kind.num_ramps
 
     def arrange(self, layout: Layout) -> None:
-        """Write a layout into the model and start its simulation anew. Equal, bit for bit, to a compiled one."""
+        """Write a layout into the model and restart its simulation; bit for bit like a newly compiled model."""
         model, constants = self.model, _box_constants()
         for array, rows, name in self._targets:
             array[rows] = constants[name][layout.box_kinds]
@@ -241,7 +243,7 @@ class Scene:
         model.geom_rbound[self._walls] = np.sqrt(np.square(size).sum(axis=1))
         model.geom_aabb[self._walls, 3:] = size
         index = np.arange(self.kind.num_walls)
-        model.geom_contype[self._walls] = model.geom_conaffinity[self._walls] = index < count  # spares pairs to look at
+        model.geom_contype[self._walls] = model.geom_conaffinity[self._walls] = index < count  # fewer pairs to check
         outer = index < layout.num_outer
         model.geom_rgba[self._walls, 3] = np.where(outer, 0.1, 1.0)
         model.geom_group[self._walls] = np.where(outer, 0, 1)

@@ -1,4 +1,4 @@
-"""Walls on the grid: runs of cells, their doors, and the boxes that they become."""
+"""Walls on the grid: sequences of cells, their doors, and their boxes in the physics."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Room: TypeAlias = tuple[int, int, int, int]
 """Cells x0, y0 to x1, y1, both inclusive."""
 
 
-class NoRoom(Exception):
-    """A world did not work out; the builder tries another one."""
+class LayoutFailed(Exception):
+    """A layout does not fit; the builder draws another one."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Wall:
     line: int
     low: int
     high: int
-    # Where other walls meet this one, by the side from which they come. Ends count on both.
+    # Positions at which other walls meet this one, by side. The ends count on both sides.
     above: list[int] = field(default_factory=list)  # or to the right
     below: list[int] = field(default_factory=list)  # or to the left
 
@@ -46,13 +46,13 @@ class Wall:
         return self.high - self.low
 
     def crosses(self, other: Wall) -> bool:
-        """Strictly: to touch is not to cross."""
+        """Return whether the walls cross; touching does not count."""
         if self.vertical == other.vertical:
             return False
         return other.low < self.line < other.high and self.low < other.line < self.high
 
     def meet(self, other: Wall) -> None:
-        """Note where a perpendicular wall begins or ends on this one."""
+        """Record the position at which a perpendicular wall starts or ends on this one."""
         if self.vertical == other.vertical or not self.low <= other.line <= self.high:
             return
         if other.low == self.line:
@@ -63,15 +63,15 @@ class Wall:
 
 @dataclass
 class Walls:
-    """The walls of one world: outer ones, if any, and what doors leave of the inner ones."""
+    """The walls of one world: outer ones, if any, and inner ones without their doors."""
 
     outer: list[Wall]
     inner: list[Wall]
-    rooms: list[Room] = field(default_factory=list)  # where the scenario knows them
+    rooms: list[Room] = field(default_factory=list)  # only in some scenarios
     quadrant: int = 0  # cells along a side of the closed corner, if there is one
 
     def occupy(self, grid: int) -> Array:
-        """[grid, grid] bool, by x and y: the cells that walls cover."""
+        """Return the cells that walls cover: [grid, grid] bool, by x and y."""
         taken = np.zeros((grid, grid), bool)
         for wall in (*self.outer, *self.inner):
             cells = slice(wall.low, wall.high + 1)
@@ -79,7 +79,7 @@ class Walls:
         return taken
 
     def boxes(self) -> Array:
-        """[walls, 5]: center x, y and half-sizes x, y, z in meters. Walls that meet touch faces."""
+        """Return [walls, 5]: center x, y and half-sizes x, y, z in meters. Walls that meet touch with their faces."""
         rows = []
         for wall, height in [(w, OUTER_HEIGHT) for w in self.outer] + [(w, INNER_HEIGHT) for w in self.inner]:
             across = (wall.line + 0.5) * CELL
@@ -93,7 +93,7 @@ class Walls:
 
 
 def draw_walls(options: GameOptions, draws: RandomDraws) -> Walls:
-    """The walls of a scenario. Raises NoRoom where random rooms did not fit."""
+    """Draw the walls of a scenario; raise LayoutFailed if random rooms do not fit."""
     grid = options.grid
     outer = outer_walls(grid)
     if options.scenario == "randomwalls":
@@ -117,7 +117,7 @@ def outer_walls(grid: int) -> list[Wall]:
 
 
 def _quadrant(options: GameOptions, draws: RandomDraws, size: int) -> list[Wall]:
-    """Two walls close the lower right corner, `size` cells wide."""
+    """Return two walls that close the lower right corner, `size` cells wide."""
     line, last = options.grid - size, options.grid - 1
     walls = [Wall(True, line, 0, size), Wall(False, size, line, last)]
     doors = [True, True]
@@ -130,7 +130,7 @@ def _quadrant(options: GameOptions, draws: RandomDraws, size: int) -> list[Wall]
 
 
 def _three_rooms(options: GameOptions, draws: RandomDraws) -> tuple[list[Wall], list[Room]]:
-    """One wall right across, another from it to one side."""
+    """Return one wall across the floor, and a second one from it to one side."""
     last, vertical, after = options.grid - 1, draws.chance(0.5), draws.chance(0.5)
     line, split = (int(draws.uniform(0.4, 0.6) * options.grid) for _ in range(2))
     across = Wall(vertical, line, 0, last)
@@ -144,17 +144,17 @@ def _three_rooms(options: GameOptions, draws: RandomDraws) -> tuple[list[Wall], 
 
 
 def _random_inner(options: GameOptions, draws: RandomDraws) -> list[Wall]:
-    wanted = (1 + draws.below(options.num_rooms) if options.random_rooms else options.num_rooms) - 1
+    number = (1 + draws.below(options.num_rooms) if options.random_rooms else options.num_rooms) - 1
     for _ in range(TRIES):
         walls = outer_walls(options.grid)
-        while len(walls) < 4 + wanted and (found := _next_wall(walls, options.min_room_size, draws)) is not None:
+        while len(walls) < 4 + number and (found := _next_wall(walls, options.min_room_size, draws)) is not None:
             for wall in walls:
                 wall.meet(found)
                 found.meet(wall)
             walls.append(found)
-        if len(walls) == 4 + wanted:
+        if len(walls) == 4 + number:
             return [part for wall in walls[4:] for part in _with_door(wall, options.door_size, draws)]
-    raise NoRoom(f"no place for {wanted} inner walls that leave rooms of {options.min_room_size} cells")
+    raise LayoutFailed(f"no place for {number} inner walls that leave rooms of {options.min_room_size} cells")
 
 
 def _next_wall(walls: list[Wall], min_room_size: int, draws: RandomDraws) -> Wall | None:
@@ -180,7 +180,7 @@ def _next_wall(walls: list[Wall], min_room_size: int, draws: RandomDraws) -> Wal
 
 
 def _with_door(wall: Wall, size: int, draws: RandomDraws) -> list[Wall]:
-    """What is left of a wall, which gets a door between two of its junctions where there is space for one."""
+    """Return the parts of a wall with a door between two of its junctions, or the wall if there is no space."""
     if size == 0:
         return [wall]
     junctions = sorted({*wall.above, *wall.below})

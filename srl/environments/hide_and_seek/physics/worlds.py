@@ -1,4 +1,4 @@
-"""Many worlds side by side: their simulations, and their state as arrays over all of them."""
+"""Many worlds in parallel: their simulations, and their state as arrays over all worlds."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from srl.environments.hide_and_seek.physics.scene import AGENT_RADIUS, RAMP_HALF
 from srl.environments.mujoco.callbacks import log_warnings, stop_clock
 
 MAX_SPEED = 50.0
-"""m/s. Nothing in the game comes near it: a world that does has come apart, of which MuJoCo does not always tell."""
+"""Speed in m/s that only an unstable simulation reaches, which MuJoCo does not always report."""
 NUDGE = 1e-9
-"""m/s. What wakes a body that MuJoCo let sleep. Contacts do, too; changed controls, locks and holds alone do not."""
+"""Speed in m/s that wakes a sleeping body. Contacts wake it, too; changed controls, locks and holds do not."""
 
 
 class Worlds:
-    """`num` worlds. Entities stand in the order hiders, seekers, ramps, boxes; absent ones are rows of zeros.
+    """`num` worlds. Entities are ordered hiders, seekers, ramps, boxes; absent ones are rows of zeros.
 
-    All bodies have the same four joints, so that positions and velocities are all there is to know, and the physics
-    need not be asked for anything else.
+    All bodies have the same four joints, so that positions and velocities are the complete state, and nothing else is
+    read from the physics.
     """
 
     def __init__(self, options: GameOptions, num: int) -> None:
@@ -50,15 +50,15 @@ class Worlds:
         self.layouts: list[Layout | None] = [None] * num
         self._scenes: list[Scene | None] = [None] * num
         self._spare: dict[SceneKind, list[Scene]] = defaultdict(list)
-        # The simulations' own positions and velocities, for each world; and which agents have controls there.
+        # Positions and velocities in the simulation of each world, and the agents that have controls there.
         self._qpos: list[Array] = [np.zeros(0)] * num
         self._qvel: list[Array] = [np.zeros(0)] * num
         self._rows: list[Array] = [np.zeros(0, np.int64)] * num
         self._controls = np.zeros((num, agents, 3))
-        self._bodies = np.full((num, entities), -1)  # [N, E]: the number of each entity in its simulation
+        self._bodies = np.full((num, entities), -1)  # [N, E]: index of each entity in its simulation
 
     def arrange(self, world: int, layout: Layout) -> None:
-        """Let a world begin anew."""
+        """Start a new episode of a world."""
         scene = self._scene_for(world, layout)
         scene.arrange(layout)
         self._scenes[world], self.layouts[world] = scene, layout
@@ -83,7 +83,7 @@ class Worlds:
         self._gather(world)
 
     def _scene_for(self, world: int, layout: Layout) -> Scene:
-        """A simulation of the right sizes; those of other sizes wait until some world needs them."""
+        """Return a simulation of the required sizes; simulations of other sizes are kept for later."""
         kind = scene_kind(self.options, len(layout.agents), len(layout.boxes))
         present = self._scenes[world]
         if present is not None:
@@ -93,7 +93,7 @@ class Worlds:
         return self._spare[kind].pop() if self._spare[kind] else Scene(kind)
 
     def grab(self, world: int, agent: int, target: int) -> None:
-        """Tie an agent to an object as they stand now; -1: let go."""
+        """Attach an object to an agent in their current relative position; -1 releases it."""
         scene, body = self._scene(world), int(self._bodies[world, agent])
         self._nudge(world, agent)
         if scene.eq_active[body]:
@@ -113,7 +113,7 @@ class Worlds:
         scene.eq_active[body] = 1
 
     def lock(self, world: int, target: int, locked: bool) -> None:
-        """Freeze an object's four joints where they are, or free them."""
+        """Fix the four joints of an object at their positions, or release them."""
         scene, entity = self._scene(world), self.num_agents + target
         body = int(self._bodies[world, entity])
         agents = len(self._rows[world])
@@ -124,7 +124,7 @@ class Worlds:
         scene.eq_active[rows] = locked
 
     def step(self, controls: Array, moving: Array) -> dict[int, str]:
-        """Advance the worlds that are `moving` [N] with `controls` [N, A, 3] held; what broke, by world."""
+        """Advance the worlds that are `moving` [N] with constant `controls` [N, A, 3]; return failures by world."""
         self._wake(controls, moving)
         self._controls[moving] = controls[moving]
         failures: dict[int, str] = {}
@@ -138,17 +138,17 @@ class Worlds:
                 step(scene.model, scene.data, substeps)
             except Exception:
                 failures[world] = traceback.format_exc()
-        # Bodies have the order of entities that are present, so that all worlds are read at once.
+        # Bodies are ordered like the entities that are present, so one read serves all worlds.
         self.q[self.present] = np.concatenate(self._qpos).reshape(-1, 4)
         self.v[self.present] = np.concatenate(self._qvel).reshape(-1, 4)
         speed = np.abs(self.v[:, :, :3])
         if not speed.max() < MAX_SPEED:
             for world in np.flatnonzero(~(speed.max(axis=(1, 2)) < MAX_SPEED)).tolist():
-                failures.setdefault(world, f"something moves at {speed[world].max()} m/s: the physics came apart")
+                failures.setdefault(world, f"a body moves at {speed[world].max()} m/s: the simulation is unstable")
         return failures
 
     def _wake(self, controls: Array, moving: Array) -> None:
-        """Agents that rest sleep until their controls change: MuJoCo wakes what it finds moving."""
+        """Wake sleeping agents whose controls change: MuJoCo itself only wakes bodies that move."""
         if not self.options.sleep:
             return
         still = ~self.v[:, : self.num_agents].any(axis=2) & moving[:, None]
@@ -171,7 +171,7 @@ class Worlds:
         return scene
 
     def simulation(self, world: int) -> tuple[Any, Any]:
-        """MuJoCo's model and data of a world, to look at."""
+        """Return the MuJoCo model and data of a world, for reading."""
         scene = self._scene(world)
         return scene.model, scene.data
 

@@ -1,4 +1,4 @@
-"""A world through MuJoCo's own camera, where the machine can draw off screen."""
+"""Frames of a world from MuJoCo's camera, on machines that can render off screen."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from srl.environments.hide_and_seek.rules.game import Game
 
 
 class NoCamera(RuntimeError):
-    """This machine cannot draw off screen."""
+    """This machine cannot render off screen."""
 
 
 class Camera:
-    """Looks down at a slant. What the graphics card holds of a model is kept until another model comes."""
+    """A camera that looks down at an angle. Data of a model stays on the graphics card until the model changes."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._display: Any = None
-        self._loaded: tuple[Any, Any, Any] | None = None  # model, its scene, what the card holds of it
+        self._loaded: tuple[Any, Any, Any] | None = None  # model, its scene, its data on the graphics card
 
     def render(self, game: Game, world: int) -> Array:
-        """[size, size, 3] uint8."""
+        """Return the frame [size, size, 3] uint8."""
         import mujoco
 
         model, data = game.worlds.simulation(world)
-        _paint(game, world, model)
+        _color_bodies(game, world, model)
         mujoco.mj_forward(model, copy := _copied(model, data))
         scene, context = self._load(model)
         rectangle = mujoco.MjrRect(0, 0, self._size, self._size)
@@ -38,9 +38,9 @@ class Camera:
             model, copy, mujoco.MjvOption(), None, _view(game.options.floor), mujoco.mjtCatBit.mjCAT_ALL, scene
         )
         mujoco.mjr_render(rectangle, scene, context)
-        picture = np.empty((self._size, self._size, 3), np.uint8)
-        mujoco.mjr_readPixels(picture, None, rectangle, context)
-        return np.ascontiguousarray(picture[::-1])
+        frame = np.empty((self._size, self._size, 3), np.uint8)
+        mujoco.mjr_readPixels(frame, None, rectangle, context)
+        return np.ascontiguousarray(frame[::-1])
 
     def _load(self, model: Any) -> tuple[Any, Any]:
         import mujoco
@@ -63,19 +63,19 @@ class Camera:
 
 
 def _open_display(size: int) -> Any:
-    """A place to draw that no screen shows. MuJoCo's own choice is made when it is imported and wants a screen."""
+    """Return an off-screen context. MuJoCo chooses one when it is imported, and that one may need a display."""
     try:
         if os.environ.get("MUJOCO_GL", "egl") != "egl" or platform.system() != "Linux":
             from mujoco import GLContext
         else:
             from mujoco.egl import GLContext
         return GLContext(size, size)
-    except Exception as error:  # Whatever a driver's absence looks like here.
-        raise NoCamera(f"MuJoCo cannot draw off screen on this machine ({error}): use the view 'map'") from error
+    except Exception as error:  # A missing driver can raise anything.
+        raise NoCamera(f"MuJoCo cannot render off screen on this machine ({error}): use the view 'map'") from error
 
 
 def _copied(model: Any, data: Any) -> Any:
-    """The state in a simulation of its own: looking must not change what happens next."""
+    """Return a copy of the simulation, so that rendering does not change it."""
     import mujoco
 
     copy = mujoco.MjData(model)
@@ -92,8 +92,8 @@ def _view(floor: float) -> Any:
     return view
 
 
-def _paint(game: Game, world: int, model: Any) -> None:
-    """Teams and kinds in the colors of the map; what is locked is darker."""
+def _color_bodies(game: Game, world: int, model: Any) -> None:
+    """Color agents and objects as on the map; locked objects are darker."""
     worlds = game.worlds
     for body in range(1, model.nbody):
         name = model.body(body).name

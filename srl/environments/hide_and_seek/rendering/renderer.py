@@ -1,4 +1,4 @@
-"""Pictures of a world, by whichever way is wanted."""
+"""Frames of a world, as a map or from the camera."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIZE, LARGEST = 640, 1280
 
 
 class Renderer:
-    """Draws a map from above, which works everywhere, or what MuJoCo's camera sees."""
+    """Renders a map from above, which works everywhere, or the view of MuJoCo's camera."""
 
     def __init__(self, view: str = "map", image_size: int = SIZE) -> None:
         if view not in VIEWS:
@@ -24,7 +24,7 @@ class Renderer:
         self._camera = Camera(image_size) if view == "camera" else None
 
     def render(self, game: Game, world: int) -> Array:
-        """[size, size, 3] uint8."""
+        """Return the frame [size, size, 3] uint8."""
         if self._camera is not None:
             return self._camera.render(game, world)
         return draw_map(game, world, self._size)

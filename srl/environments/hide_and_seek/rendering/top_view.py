@@ -1,4 +1,4 @@
-"""A world from above: walls, objects and their locks, agents and what they can see."""
+"""A map of a world from above: walls, objects and their locks, agents and their fields of view."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from srl.environments.hide_and_seek.physics.layout import SITE_SIZE
 from srl.environments.hide_and_seek.physics.scene import AGENT_RADIUS
 from srl.environments.hide_and_seek.rules.game import Game
 
-FINE = 2  # drawn at twice the size and made smaller, so that edges are smooth
+FINE = 2  # drawn at twice the size and scaled down for smooth edges
 MARGIN = 0.35  # m around the floor
-CONE_RADIUS = 1.6  # m of the cone of sight that are shown; sight itself has no end
+CONE_RADIUS = 1.6  # m; drawn length of the field of view, which itself has no limit
 FLOOR, OUTSIDE, OUTER, INNER = (246, 244, 238), (222, 222, 222), (150, 158, 168), (84, 92, 104)
 HIDER, SEEKER, BOX, RAMP, LOCKED = (38, 110, 200), (208, 58, 52), (226, 176, 84), (150, 118, 196), (20, 20, 20)
 FOOD, SITE, PILLAR, INK = (70, 160, 70), (90, 160, 150), (206, 156, 60), (50, 50, 50)
 
 
 def draw_map(game: Game, world: int, size: int) -> Array:
-    """[size, size, 3] uint8."""
+    """Return the map [size, size, 3] uint8."""
     return _Map(game, world, size).draw()
 
 
@@ -36,7 +36,7 @@ class _Map:
         floor = game.options.floor
         center = game.worlds.q[world, :, :2] + game.worlds.half[world, :, :2]
         here = center[game.worlds.present[world]]
-        # Objects may be carried out of an open arena; the picture grows with them, within bounds.
+        # Objects may be carried out of an open arena; the map grows with them, within limits.
         low = max(-floor, min(0.0, float(here.min(initial=0.0)) - 0.3))
         high = min(2 * floor, max(floor, float(here.max(initial=floor)) + 0.3))
         self._low, self._high = low - MARGIN, high + MARGIN
@@ -54,12 +54,12 @@ class _Map:
         for index, (x, y, hx, hy, _) in enumerate(worlds.walls[world, : worlds.num_walls[world]]):
             outer = layout is not None and index < layout.num_outer
             self._polygon(_corners(x, y, hx, hy, 0.0), OUTER if outer else INNER)
-        order = np.argsort(worlds.q[world, :, 2] + worlds.half[world, :, 2], kind="stable")  # what is on top comes last
+        order = np.argsort(worlds.q[world, :, 2] + worlds.half[world, :, 2], kind="stable")  # draw the highest last
         for entity in order.tolist():
             if worlds.present[world, entity]:
                 self._entity(entity)
         self._caption()
-        image = self._image.resize((self._size, self._size), resample=4)  # averages boxes of pixels
+        image = self._image.resize((self._size, self._size), resample=4)  # box filter
         return np.asarray(image, np.uint8).copy()
 
     def _entity(self, entity: int) -> None:
@@ -99,7 +99,7 @@ class _Map:
             self._circle(eye_x, eye_y, 0.035, (255, 255, 255), None)
 
     def _cone(self, agent: int) -> None:
-        """The part of the floor that an agent can see: its cone, cut short by what stands in the way."""
+        """Draw the field of view of an agent: its cone, limited by the lidar."""
         worlds, world, game = self._game.worlds, self._world, self._game
         x, y = worlds.q[world, agent, :2] + AGENT_RADIUS
         heading = worlds.q[world, agent, 3] - math.pi / 2
@@ -112,7 +112,7 @@ class _Map:
         self._polygon(points, (*self._team_color(agent), 46))
 
     def _marks(self) -> None:
-        """What lies on the floor: food, sites, the pillar."""
+        """Draw the marks on the floor: food, sites, the pillar."""
         worlds, world = self._game.worlds, self._world
         layout = worlds.layouts[world]
         food = self._game.food
@@ -125,7 +125,7 @@ class _Map:
             self._circle(x, y, radius, PILLAR, INK)
 
     def _arrow_up(self, x: float, y: float, yaw: float) -> None:
-        """Three strokes across a ramp, the longer the higher."""
+        """Draw three lines across a ramp, longer where it is higher."""
         for at, width in ((0.15, 0.06), (0.0, 0.12), (-0.15, 0.2)):
             ends = [_turned(x, y, side, at, yaw) for side in (-width, width)]
             self._line(ends, INK, 1.5)

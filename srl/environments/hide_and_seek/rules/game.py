@@ -1,4 +1,4 @@
-"""Hide-and-seek in many worlds at once: the order of one step."""
+"""Hide-and-seek in many worlds at once: the sequence of one step."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from srl.environments.hide_and_seek.rules.tasks import make_task, site_points
 NUM_FORCES = 11
 FORCES = np.linspace(-0.9, 0.9, NUM_FORCES)
 ACTIONS = (NUM_FORCES, NUM_FORCES, NUM_FORCES, 2, 2)
-"""Force along x, along y, torque, pull, lock. Forces are along the world's axes, whatever way an agent looks."""
+"""Force along x, along y, torque, pull, lock. Forces are along the axes of the world, not of the agent."""
 
 
 class Game:
-    """`num` worlds. Who ends and begins when is for the caller to say."""
+    """`num` worlds. The caller decides when episodes start and end."""
 
     def __init__(self, options: GameOptions, num: int) -> None:
         self.options = options
@@ -41,12 +41,12 @@ class Game:
         self.steps = np.zeros(num, np.int64)  # done in each world
 
     def begin(self, which: Iterable[int], draws: Sequence[RandomDraws]) -> None:
-        """Lay out worlds anew; `draws` has those of all worlds."""
+        """Start episodes with new layouts in the worlds `which`; `draws` has the random numbers of all worlds."""
         for world in which:
             self.arrange(world, draw_layout(self.options, draws[world]))
 
     def arrange(self, world: int, layout: Layout) -> None:
-        """Let an episode begin as `layout` says."""
+        """Start an episode with the given layout."""
         self.worlds.arrange(world, layout)
         self.manipulation.clear(world)
         self.food.begin(world, layout.food)
@@ -57,7 +57,7 @@ class Game:
             self._task.begin(world, layout)
 
     def step(self, actions: Array, moving: Array, draws: Sequence[RandomDraws]) -> dict[int, str]:
-        """Physics and rules of the worlds that are `moving` [N]; `actions` [N, A, 5]. What broke, by world."""
+        """Advance the worlds that are `moving` [N] with `actions` [N, A, 5]; return failures by world."""
         controls = FORCES[actions[:, :, :3]]
         pull, press = actions[:, :, 3] > 0, actions[:, :, 4] > 0
         idle = self._seekers & (self.steps < self.options.num_preparation)[:, None]  # [N, A]
@@ -71,9 +71,9 @@ class Game:
         return failures
 
     def score(self, moved: Array) -> tuple[Array, Array]:
-        """Perceive; then reward [N, A] and terminated [N] of the step that worlds `moved` [N] made.
+        """Update the perception, then return reward [N, A] and terminated [N] of the step of worlds that `moved` [N].
 
-        Worlds that began anew since are perceived, too, and earn nothing.
+        Worlds with a new episode are updated, too, with reward 0.
         """
         edible = self._edible()
         self.perception.update(self.food.places)
@@ -81,12 +81,12 @@ class Game:
             earned, terminated = self._task.score()
             reward = np.repeat(earned[:, None], self.worlds.num_agents, axis=1)
         else:
-            reward, terminated = self._judge_hiding(edible, moved), np.zeros(self.worlds.num, bool)
+            reward, terminated = self._score_hiding(edible, moved), np.zeros(self.worlds.num, bool)
         reward[~moved] = 0.0
         self.statistics.add(reward, self.steps, self.perception.agents, self.perception.reach, moved)
         return reward, terminated & moved
 
-    def _judge_hiding(self, edible: Array, moved: Array) -> Array:
+    def _score_hiding(self, edible: Array, moved: Array) -> Array:
         options, worlds = self.options, self.worlds
         present = worlds.present[:, : worlds.num_agents]
         reward = hide_and_seek(options.reward, self.perception.agents, present, worlds.num_hiders)
@@ -94,11 +94,11 @@ class Game:
         punish_leaving(reward, options, worlds)
         reward[preparing] = 0.0
         if options.num_food:
-            reward += self.food.eat(edible, moved & ~preparing)  # comes on top of everything, of a penalty, too
+            reward += self.food.eat(edible, moved & ~preparing)  # added to everything, also to a penalty
         return reward
 
     def _edible(self) -> Array:
-        """[N, A, F]: the food that each agent saw last; nothing where a hider was seen, who may not eat then."""
+        """Return the food that each agent saw last, [N, A, F]; none in worlds where a hider was seen."""
         saw, hiders = self.perception.sees_food, self.worlds.num_hiders
         if not self.options.num_food or self.options.eat_when_caught:
             return saw.copy()
@@ -106,11 +106,11 @@ class Game:
         return saw & ~caught[:, None, None]
 
     def look(self) -> None:
-        """Perceive without a step: worlds began anew."""
+        """Update the perception without a step, after new layouts."""
         self.perception.update(self.food.places)
 
     def describe(self) -> None:
-        """Bring the observations up to date."""
+        """Update the observations."""
         share = self.steps / self._prepared_after if self.options.preparation else np.zeros(len(self.steps))
         self.observation.update(self.perception.sees, self.manipulation, np.minimum(share, 1.0))
         self.observation.update_food(self.perception.sees_food, self.food.places, self.food.health)

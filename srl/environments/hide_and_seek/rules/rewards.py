@@ -1,4 +1,4 @@
-"""What agents earn in hide-and-seek: for hiding, for seeking, for staying in bounds, for food."""
+"""Rewards of hide-and-seek: for hiding, seeking, leaving the bounds, and food."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOOD_HEIGHT = 0.05  # m
 
 
 def hide_and_seek(kind: str, sight: Array, present: Array, num_hiders: int) -> Array:
-    """Rewards [N, A], from which agent sees [N, A, A] which: +1 and -1."""
+    """Return rewards [N, A] of +1 and -1 from `sight` [N, A, A], which agent sees which."""
     caught = sight[:, num_hiders:, :num_hiders]  # [N, seekers, hiders]
     hiders, seekers = present[:, :num_hiders], present[:, num_hiders:]
     if kind == "joint_zero_sum":
@@ -30,13 +30,13 @@ def hide_and_seek(kind: str, sight: Array, present: Array, num_hiders: int) -> A
 
 
 def _team_mean(values: Array, present: Array) -> Array:
-    """The mean [N, 1] over those who are present."""
+    """Return the mean [N, 1] over the agents that are present."""
     mean: Array = (values * present).sum(axis=1, keepdims=True) / np.maximum(present.sum(axis=1, keepdims=True), 1)
     return mean
 
 
 def punish_leaving(reward: Array, options: GameOptions, worlds: Worlds) -> None:
-    """Replace the reward [N, A] of those who are out of bounds, or of all where an object is."""
+    """Replace the reward [N, A] of agents out of bounds, or of all agents if an object is out of bounds."""
     if options.bounds is None:
         return
     out = np.zeros(worlds.present.shape, bool)  # [N, E]
@@ -50,7 +50,7 @@ def punish_leaving(reward: Array, options: GameOptions, worlds: Worlds) -> None:
 
 @compiled
 def _find_outside(q: Array, half: Array, present: Array, bounds: Array, out: Array) -> bool:
-    """Mark who is `out` [N, E] of bounds (x0, y0, x1, y1), by centers; whether anybody is."""
+    """Mark the entities whose center is `out` [N, E] of bounds (x0, y0, x1, y1); return whether there is one."""
     some = False
     for n in range(len(q)):
         for e in range(q.shape[1]):
@@ -61,7 +61,7 @@ def _find_outside(q: Array, half: Array, present: Array, bounds: Array, out: Arr
 
 
 class Food:
-    """Food that hiders eat by being near it, unseen; what is eaten up comes back after a while."""
+    """Food that hiders eat when they are near it and not seen; eaten food respawns after some steps."""
 
     def __init__(self, options: GameOptions, worlds: Worlds) -> None:
         self._options, self._worlds = options, worlds
@@ -75,12 +75,12 @@ class Food:
         self.health[world], self.eaten[world], self._empty_for[world] = self._options.food_health, 0, 0
 
     def eat(self, saw: Array, allowed: Array) -> Array:
-        """Rewards [N, A] of this step; `saw` [N, A, F] before it, `allowed` [N]: nobody may eat in preparation."""
+        """Return rewards [N, A]; agents eat the food that they `saw` [N, A, F], in worlds that are `allowed` [N]."""
         hiders = self._worlds.num_hiders
         offset = self._worlds.q[:, :hiders, None, :3] - self.places[:, None]
         near = (offset * offset).sum(axis=3) < self._options.food_radius**2
         eating = near & saw[:, :hiders] & allowed[:, None, None] & (self.health > 0)[:, None]  # [N, H, F]
-        share = np.minimum(1.0, self.health / np.maximum(eating.sum(axis=1), 1))  # The last bite is shared.
+        share = np.minimum(1.0, self.health / np.maximum(eating.sum(axis=1), 1))  # Agents share the last bite.
         bites = eating * share[:, None]
         taken = bites.sum(axis=1)  # [N, F]
         self.health = np.maximum(self.health - taken, 0.0)

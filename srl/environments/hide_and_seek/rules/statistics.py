@@ -1,4 +1,4 @@
-"""What happened in an episode, in numbers: those of the original, and some that tell the six stages apart directly."""
+"""Statistics of an episode: those of the original, and some that identify the six stages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from srl.environments.hide_and_seek.physics.manipulation import Manipulation
 from srl.environments.hide_and_seek.physics.worlds import Worlds
 from srl.environments.hide_and_seek.rules.stages import stages
 
-HIGH = 0.4  # m: whose feet are above this stands on something
-UNDERFOOT = 0.2  # m: as near as this is what one stands on
+HIGH = 0.4  # m: an agent whose feet are above this is on top of something
+UNDERFOOT = 0.2  # m: an object nearer than this is under the agent
 
 
 class Statistics:
-    """Follows the running episodes of all worlds."""
+    """Statistics of the current episodes of all worlds."""
 
     def __init__(self, worlds: Worlds, manipulation: Manipulation) -> None:
         self._worlds, self._manipulation = worlds, manipulation
@@ -24,16 +24,16 @@ class Statistics:
         self._start = np.zeros((num, objects, 3))
         self._steps, self._main = np.zeros(num), np.zeros(num)
         self._seen, self._high, self._surfed = np.zeros(num), np.zeros(num), np.zeros(num)
-        self._in_sight = np.zeros((num, worlds.num_seekers, worlds.num_hiders))  # steps in a row, of each pair
+        self._in_sight = np.zeros((num, worlds.num_seekers, worlds.num_hiders))  # consecutive steps, for each pair
         self._longest, self._sights, self._towards = np.zeros(num), np.zeros(num), np.zeros(num)
         self._counts = (
             self.returns, self._steps, self._main, self._seen, self._high, self._surfed, self._longest, self._sights,
             self._towards,
         )  # fmt: skip
-        self._snapshot: dict[str, Array] = {name: np.zeros(num) for name in self._figures()}
+        self._snapshot: dict[str, Array] = {name: np.zeros(num) for name in self._object_statistics()}
         self._snapshot["box_lock_share"] = np.zeros(num)
         self._snapshot["ramp_distance"] = np.zeros(num)
-        # The first observation whose preparation is complete comes one step after its end.
+        # The first observation after preparation comes one step after its end.
         self._prepared_at = self._options.num_preparation + 1 if self._options.num_preparation else -1
 
     def begin(self, world: int) -> None:
@@ -44,7 +44,7 @@ class Statistics:
             array[world] = 0
 
     def add(self, reward: Array, steps: Array, sight: Array, reach: Array, moved: Array) -> None:
-        """Count a step of the worlds that `moved` [N], of which `steps` [N] are done in each."""
+        """Add a step of the worlds that `moved` [N]; `steps` [N] is the number of steps in each."""
         worlds, hiders, agents = self._worlds, self._worlds.num_hiders, self._worlds.num_agents
         self.returns += reward * moved[:, None]
         self._steps += moved
@@ -67,7 +67,7 @@ class Statistics:
             self._take_snapshot(prepared)
 
     def _follow(self, seen: Array) -> None:
-        """Whom seekers have seen [N, S, H] how long, and how fast they run there."""
+        """Update how long seekers have `seen` [N, S, H] hiders, and how fast they approach them."""
         np.maximum(self._longest, self._in_sight.max(axis=(1, 2)), out=self._longest)
         worlds, hiders, agents = self._worlds, self._worlds.num_hiders, self._worlds.num_agents
         way = worlds.q[:, None, :hiders, :2] - worlds.q[:, hiders:agents, None, :2]
@@ -76,8 +76,8 @@ class Statistics:
         self._sights += seen.sum(axis=(1, 2))
         self._towards += (speed * seen).sum(axis=(1, 2))
 
-    def _figures(self) -> dict[str, Array]:
-        """Of the moment: how far the farthest box and ramp are from where they were, and how many are locked."""
+    def _object_statistics(self) -> dict[str, Array]:
+        """Return the largest distances of boxes and ramps from their start, and the numbers of locked ones."""
         worlds, ramps = self._worlds, self._worlds.num_ramps
         offset = worlds.q[:, worlds.num_agents :, :3] - self._start
         far = np.sqrt((offset * offset).sum(axis=2))
@@ -91,7 +91,7 @@ class Statistics:
 
     def _take_snapshot(self, prepared: Array) -> None:
         worlds, ramps, agents = self._worlds, self._worlds.num_ramps, self._worlds.num_agents
-        for name, values in self._figures().items():
+        for name, values in self._object_statistics().items():
             self._snapshot[name][prepared] = values[prepared]
         boxes = np.maximum(worlds.present[:, agents + ramps :].sum(axis=1), 1)
         locked = self._manipulation.locked[:, ramps:].sum(axis=1)
@@ -102,13 +102,13 @@ class Statistics:
             self._snapshot["ramp_distance"][prepared] = np.sqrt((center**2).sum(axis=2)).mean(axis=1)[prepared]
 
     def facts(self, eaten: Array) -> dict[str, Array]:
-        """[N] each, of episodes that end now."""
-        figures = self._figures()
+        """Return the statistics [N] of episodes that end now."""
+        objects = self._object_statistics()
         if self._options.task != "hide-and-seek":
-            return {name: figures[name] for name in ("max_box_move", "num_box_lock")}
+            return {name: objects[name] for name in ("max_box_move", "num_box_lock")}
         hiders = self._worlds.num_hiders
         main = np.maximum(self._main, 1)
-        facts = figures | {f"{name}_prep": values.copy() for name, values in self._snapshot.items()}
+        facts = objects | {f"{name}_prep": values.copy() for name, values in self._snapshot.items()}
         present = self._worlds.present[:, : self._worlds.num_agents]
         for name, part in (("hider_return", slice(0, hiders)), ("seeker_return", slice(hiders, None))):
             facts[name] = self.returns[:, part].sum(axis=1) / np.maximum(present[:, part].sum(axis=1), 1)
@@ -116,7 +116,7 @@ class Statistics:
             "seen_share": self._seen / main,
             "never_seen": (self._seen == 0).astype(np.float64),
             "longest_sight_share": self._longest / main,
-            # Of a glance or two there is nothing to tell.
+            # Undefined for a glance or two.
             "approach_speed": np.where(self._sights >= 0.1 * main, self._towards / np.maximum(self._sights, 1), 0.0),
             "seeker_high_share": self._high / main,
             "surf_share": self._surfed / np.maximum(self._steps, 1),

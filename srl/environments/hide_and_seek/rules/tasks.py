@@ -1,4 +1,4 @@
-"""The transfer tasks: one agent alone, who locks, builds blueprints, or shelters."""
+"""The transfer tasks, in which a single agent locks boxes, builds a blueprint, or protects a cylinder."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from srl.environments.hide_and_seek.physics.manipulation import Manipulation
 from srl.environments.hide_and_seek.physics.worlds import Worlds
 
 LOCK_REWARD, APPROACH, SUCCESS = 5.0, 0.5, 1.0
-HOME = 0.1  # m: as near as this, an agent has returned
-CLOSE = 0.1  # m: as near as this, a box stands where a site wants it
+HOME = 0.1  # m: an agent nearer than this has returned
+CLOSE = 0.1  # m: a box nearer than this is on its site
 SMOOTHNESS, SITE_COST, SITE_REWARD = 1.5, 0.05, 3.0
 RAY_COST, RAYS_PER_SIDE = 0.001, 25
 SITE_HEIGHT = 0.25
@@ -23,17 +23,17 @@ CORNERS = np.array([(x, y) for x in (-1, 1) for y in (-1, 1)]) * SITE_SIZE / 2  
 
 
 class Task(Protocol):
-    """What an agent earns in each world after a step, and where the episode is over."""
+    """A task: the reward of the agent in each world after a step, and the end of the episode."""
 
     def begin(self, world: int, layout: Layout) -> None:
-        """A new episode of one world."""
+        """Start a new episode of one world."""
 
     def score(self) -> tuple[Array, Array]:
-        """Reward [N] and terminated [N]."""
+        """Return reward [N] and terminated [N]."""
 
 
 class Locking:
-    """Lock all boxes, in their order; then, if `home`, go back to where you began."""
+    """Lock all boxes in their order; then, with `home`, return to the start."""
 
     def __init__(self, worlds: Worlds, manipulation: Manipulation, home: bool) -> None:
         self._worlds, self._manipulation, self._home = worlds, manipulation, home
@@ -50,7 +50,7 @@ class Locking:
         locked = self._manipulation.locked[:, self._worlds.num_ramps :].sum(axis=1)
         gained = locked - self._locked
         distance = self._distances()
-        # The way to a box that is locked is over, and paid; that to one that is free again is charged.
+        # Approaching a box is rewarded until it is locked; an unlocked box takes the reward back.
         approached = self._distance * (gained >= 0) - distance * (gained <= 0)
         reward = LOCK_REWARD * gained + APPROACH * approached
         done = locked == self._worlds.present[:, self._worlds.num_agents + self._worlds.num_ramps :].sum(axis=1)
@@ -63,7 +63,7 @@ class Locking:
         return _length(self._worlds.q[:, 0, :2] - self._start)
 
     def _distances(self) -> Array:
-        """[N]: to the first box that is not locked, or to the start, or to nothing."""
+        """Return distances [N] to the first box that is not locked, or else to the start, or zero."""
         worlds, ramps = self._worlds, self._worlds.num_ramps
         free = ~self._manipulation.locked[:, ramps:] & worlds.present[:, worlds.num_agents + ramps :]
         first = worlds.num_agents + ramps + free.argmax(axis=1)
@@ -79,7 +79,7 @@ class Blueprint:
 
     def __init__(self, worlds: Worlds) -> None:
         self._worlds = worlds
-        self._sites: list[Array] = [np.zeros((0, 5, 3))] * worlds.num  # each its center and four corners
+        self._sites: list[Array] = [np.zeros((0, 5, 3))] * worlds.num  # center and four corners of each
 
     def begin(self, world: int, layout: Layout) -> None:
         self._sites[world] = site_points(layout.sites)
@@ -106,7 +106,7 @@ class Blueprint:
 
 
 class Shelter:
-    """Hide a cylinder from rays that come from the outer walls."""
+    """Shield a cylinder from rays that come from the outer walls."""
 
     def __init__(self, worlds: Worlds) -> None:
         self._worlds = worlds
@@ -118,7 +118,7 @@ class Shelter:
         self.exposed = np.zeros(worlds.num, np.int64)
 
     def begin(self, world: int, layout: Layout) -> None:
-        """Nothing is kept from step to step."""
+        """Do nothing: the task has no state."""
 
     def score(self) -> tuple[Array, Array]:
         w = self._worlds
@@ -130,7 +130,7 @@ class Shelter:
 
 
 def make_task(name: str, worlds: Worlds, manipulation: Manipulation) -> Task | None:
-    """The task of that name; None for hide-and-seek itself."""
+    """Return the task of that name; None for hide-and-seek itself."""
     if name == "blueprint":
         return Blueprint(worlds)
     if name == "shelter":
@@ -139,7 +139,7 @@ def make_task(name: str, worlds: Worlds, manipulation: Manipulation) -> Task | N
 
 
 def site_points(sites: Array) -> Array:
-    """Sites [S, 2] as center and corners [S, 5, 3]."""
+    """Return the center and corners [S, 5, 3] of sites [S, 2]."""
     points = np.full((len(sites), 5, 3), SITE_HEIGHT)
     points[:, :, :2] = sites[:, None]
     points[:, 1:, :2] += CORNERS
