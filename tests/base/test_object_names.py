@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import typing
@@ -16,7 +17,7 @@ import pytest
 
 import srl
 from srl.api.experiment import Resources
-from srl.base.config import to_data
+from srl.base.config import from_data, to_data
 from srl.base.object_names import NAMES, PARTS, load_part, part_name
 
 OWN_PATH = re.compile(rb'"srl\.[\w.]+:\w+"')
@@ -67,6 +68,22 @@ def test_each_name_resolves_to_one_object() -> None:
         assert ":" not in name
 
 
+def test_parts_with_default_fields_round_trip_through_json() -> None:
+    tried = 0
+    for name in PARTS:
+        kind = load_part(name)
+        if dataclasses.is_dataclass(kind) and not any(_is_required(field) for field in dataclasses.fields(kind)):
+            data = json.loads(json.dumps(to_data(kind())))
+            assert data["type"] == name
+            assert from_data(data) == kind()
+            tried += 1
+    assert tried >= 10
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
 def test_no_object_has_two_names() -> None:
     assert len(NAMES) == len(PARTS)
 
@@ -84,7 +101,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 def test_the_files_of_a_run_contain_no_module_path_of_srl(tmp_path: Path) -> None:
     options: dict[str, Any] = {"steps": 256, "scheduler": "inline", "actors": 1, "lanes": 2, "horizon": 16}
     run = srl.train("CartPole-v1", **options, eval_every=1, root=tmp_path)
-    texts = {path: path.read_bytes() for path in run.path.rglob("*.json*")}
+    texts = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert any(path.name == "facts.json" for path in texts)
     assert b'"vector"' in texts[run.path / "config.json"]
     assert {path: OWN_PATH.findall(text) for path, text in texts.items() if OWN_PATH.search(text)} == {}
