@@ -209,7 +209,7 @@ def conduct_on(
     newest = checkpoints.latest(run.checkpoints)
     restored = None
     if newest is not None:
-        restored, prepared = _restored(checkpointing.read(newest), prepared)
+        restored, prepared = _matched(checkpointing.read(newest), prepared)
     own_site = site(prepared.experiment, prepared.options)
     return _finished(_session(run, prepared, on_status, began, restored, own_site).run())
 
@@ -276,7 +276,7 @@ def _resume(
             f"{run.name} has {restored.steps:,} of {options.run.steps:,} steps already; request more: "
             f"srl resume {run.name} --steps {2 * options.run.steps}"
         )
-    restored, prepared = _restored(restored, _prepared_from(config, options, given))
+    restored, prepared = _matched(restored, _prepared_from(config, options, given))
     if options.workers.scheduler == "slurm":
         check_slurm(options.cluster.partition)
         return _follow(run, _submit(run, prepared), on_status)
@@ -302,7 +302,7 @@ def _prepared_from(
     return PreparedRun(options, environment, experiment, "", profile.why_not_resumable)
 
 
-def _restored(restored: Restored, prepared: PreparedRun) -> tuple[Restored, PreparedRun]:
+def _matched(restored: Restored, prepared: PreparedRun) -> tuple[Restored, PreparedRun]:
     """Check that checkpoint and experiment fit, and return them with what depends on each other."""
     options, experiment = prepared.options, prepared.experiment
     check_compatible(restored.facts["description"], experiment.description, restored)
