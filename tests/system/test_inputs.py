@@ -192,7 +192,7 @@ def test_a_config_of_another_program_is_named(
     (tmp_path / "sb3" / "config.json").write_text('{"environment": "CartPole-v1", "policy": "MlpPolicy"}')
     for command in ("resume", "eval"):
         ended = call(capfd, command, str(tmp_path / "sb3"))
-        refused(ended, f"{tmp_path}/sb3/config.json was not written by a run of srl", "it has no 'lanes'")
+        refused(ended, f"{tmp_path}/sb3/config.json was not written by a run of SRL", "it has no 'lanes'")
         assert len(ended.err.splitlines()) == 1
     monkeypatch.setenv("SRL_DEBUG", "1")
     ended = call(capfd, "resume", str(tmp_path / "sb3"))
