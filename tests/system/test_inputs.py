@@ -93,7 +93,7 @@ def test_a_broken_environment_costs_its_lane_and_is_counted(terminal: Terminal, 
     arguments = ("--env-arg", "fault=raise nan shape", "--env-arg", f"once={tmp_path}", "--steps", "2000")
     ended = terminal.train(f"{BROKEN}:make", *SMALL, *arguments).end()
     assert ended.code == 0, ended.text
-    assert "restarted workers 0, failed lanes 3" in ended.out, ended.out
+    assert "0 worker restarts, 3 failed lanes" in ended.out, ended.out
     for text in ("the simulator lost its mind", "not finite", "shape (4,)"):
         assert text in ended.out, ended.out
 
@@ -103,7 +103,7 @@ def test_an_environment_that_hangs_or_ends_its_process_costs_a_restart(terminal:
     arguments = ("--env-arg", f"fault={' '.join(faults)}", "--env-arg", f"once={tmp_path}", "--hang-timeout", "3")
     ended = terminal.train(f"{BROKEN}:make", *SMALL, *arguments, "--steps", "2000").end()
     assert ended.code == 0, ended.text
-    assert f"restarted workers {len(faults)}, failed lanes 0" in ended.out, ended.out
+    assert f"{len(faults)} worker restarts, 0 failed lanes" in ended.out, ended.out
     for text in ("stuck in phase env", "exited with code 0", "exited with code 1", "SIGSEGV"):
         assert text in ended.out, ended.out
 
