@@ -32,7 +32,7 @@ class SelfPlayConfig(LanesConfig):
         return self.inner.environment_name()
 
     def bind(self, context: Context) -> BoundSelfPlay:
-        """With the parameter service at hand."""
+        """Return the environment with access to the parameter service of the worker's host."""
         return BoundSelfPlay(self, context.parameters(self.policy), context.seed)
 
     def build(self, num_copies: int) -> VersusLanes:
@@ -40,6 +40,8 @@ class SelfPlayConfig(LanesConfig):
 
 
 class BoundSelfPlay(LanesConfig):
+    """Self-play with a parameter service, from which the opponents come."""
+
     def __init__(self, config: SelfPlayConfig, store: ParameterStore, seed: int) -> None:
         self._config = config
         self._store = store
