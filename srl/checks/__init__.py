@@ -1,1 +1,1 @@
-"""Checks of whole runs: training an algorithm on probes, and injecting faults into a running job."""
+"""Checks that train: an algorithm on probes, and a running job under injected faults."""

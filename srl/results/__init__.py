@@ -1,1 +1,1 @@
-"""What is done with a finished run: load, evaluate, record, plot, export and compare its policies."""
+"""Finished runs: loading, evaluating, recording, plotting, exporting and comparing their policies."""
