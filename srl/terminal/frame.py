@@ -242,7 +242,7 @@ def _advice(status: RunStatus, width: int) -> list[Text]:
 
 def _labeled(label: str, value: str, style: str) -> Text:
     # Appended to an empty text: a style of the text itself would apply to the other parts, too.
-    return Text().append(f" {label:<{LABEL + 1}}", "dim").append(value, style)
+    return Text().append(f" {label[:LABEL]:<{LABEL + 1}}", "dim").append(value, style)
 
 
 def _between(left: Text, right: Text, width: int) -> Text:

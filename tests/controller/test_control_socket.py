@@ -12,13 +12,14 @@ from srl.api.status import RunStatus
 from srl.api.transport import Message
 from srl.controller import control_socket
 from srl.controller.control_socket import StatusReply, live, running
+from srl.schedulers.local.runtime_dir import runtime_root
 
 
 def test_runs_are_asked_at_the_same_time_and_one_without_an_answer_is_omitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
-    here = control_socket.runtime_root()
+    here = runtime_root()
     elsewhere = tmp_path / "runs" / "far" / "cluster"
     for directory in (here / "near", here / "silent", elsewhere):
         directory.mkdir(parents=True)

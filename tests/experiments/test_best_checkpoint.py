@@ -20,7 +20,7 @@ from srl.storage.run_directory import create
 from srl.terminal.report import final_report
 from srl.workers.evaluator import EVALUATED
 
-OPTIONS = {"steps": 12_000, "scheduler": "inline", "lanes": 16, "seed": 3}
+OPTIONS: dict[str, Any] = {"steps": 12_000, "scheduler": "inline", "lanes": 16, "seed": 3}
 
 
 def test_the_best_parameters_are_kept_and_training_is_unchanged(tmp_path: Path) -> None:
@@ -52,8 +52,15 @@ def test_the_best_parameters_are_kept_and_training_is_unchanged(tmp_path: Path) 
 
 
 def test_evaluation_works_although_no_episode_ends(tmp_path: Path) -> None:
-    sizes = {"steps": 64, "lanes": 2, "horizon": 8, "recipe": "none", "scheduler": "inline", "sinks": ()}
-    evaluation = {"eval_every": 16, "eval_episodes": 2, "eval_share": 1.0, "eval_max_steps": 3}
+    sizes: dict[str, Any] = {
+        "steps": 64,
+        "lanes": 2,
+        "horizon": 8,
+        "recipe": "none",
+        "scheduler": "inline",
+        "sinks": (),
+    }
+    evaluation: dict[str, Any] = {"eval_every": 16, "eval_episodes": 2, "eval_share": 1.0, "eval_max_steps": 3}
     env = "srl.testing.environments:tracer"
     run = srl.train(env, env_args={"length": 10**6}, root=tmp_path, **sizes, **evaluation)
     records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
@@ -94,6 +101,6 @@ def test_only_parameters_of_the_evaluated_version_are_kept(tmp_path: Path) -> No
         ({"eval_share": 1.5}, "eval_share is a share of one core"),
     ],
 )
-def test_invalid_evaluation_options_are_refused(tmp_path: Path, options: dict[str, float], text: str) -> None:
+def test_invalid_evaluation_options_are_refused(tmp_path: Path, options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         srl.train("CartPole-v1", root=tmp_path, **options)

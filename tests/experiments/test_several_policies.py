@@ -74,7 +74,13 @@ def test_metrics_and_status_are_separate_for_each_policy(tmp_path: Path) -> None
 
 
 def test_metric_names_of_a_single_policy_do_not_carry_its_name(tmp_path: Path) -> None:
-    options = {"steps": 20_000, "scheduler": "inline", "lanes": 16, "eval_every": 2000, "eval_episodes": 2}
+    options: dict[str, Any] = {
+        "steps": 20_000,
+        "scheduler": "inline",
+        "lanes": 16,
+        "eval_every": 2000,
+        "eval_episodes": 2,
+    }
     run = srl.train("CartPole-v1", root=tmp_path, sinks=(), **options)
     names = {name for record in records_of(run) for name in record}
     assert {"algorithm/entropy", "train/updates", "streams/samples/0/dropped_blocks", "eval/return_mean"} <= names
@@ -84,7 +90,7 @@ def test_metric_names_of_a_single_policy_do_not_carry_its_name(tmp_path: Path) -
 def test_a_frozen_first_role_does_not_stop_evaluation(tmp_path: Path) -> None:
     first = trained(tmp_path, "first", ROLES)
     roles = (f"chaser_*=chasers,frozen={first.path}", "runner_*=runners")
-    evaluation = {"eval_every": 16, "eval_episodes": 2, "eval_share": 1.0}
+    evaluation: dict[str, Any] = {"eval_every": 16, "eval_episodes": 2, "eval_share": 1.0}
     run = trained(tmp_path, "second", roles, steps=400, **evaluation)
     steps = [record["step"] for record in records_of(run) if "eval/runners/return_mean" in record]
     assert len(set(steps)) > 2
@@ -94,7 +100,7 @@ def test_a_frozen_first_role_does_not_stop_evaluation(tmp_path: Path) -> None:
 
 
 def test_the_best_parameters_are_chosen_for_each_policy(tmp_path: Path) -> None:
-    evaluation = {"eval_every": 16, "eval_episodes": 2, "eval_share": 1.0}
+    evaluation: dict[str, Any] = {"eval_every": 16, "eval_episodes": 2, "eval_share": 1.0}
     run = trained(tmp_path, "run", ROLES, steps=600, **evaluation)
     path = checkpoints.latest(run.path / "checkpoints" / "best")
     assert path is not None
@@ -126,7 +132,8 @@ def test_a_role_can_have_a_user_defined_algorithm(monkeypatch: pytest.MonkeyPatc
     prepared = prepare(GAME, make_options(**QUICK, roles=roles), frozenset(QUICK))
     monkeypatch.chdir(tmp_path)  # a run can be resumed from any directory
     (_, runners) = role_options(lanes_config(GAME).build(1).spec, prepared.options)
-    assert (type(runners.algorithm).__name__, runners.algorithm.hidden_size) == ("A2CConfig", 7)
+    algorithm: Any = runners.algorithm
+    assert (type(algorithm).__name__, algorithm.hidden_size) == ("A2CConfig", 7)
     assert "gae_lambda" in dir(runners.algorithm)
     assert not isinstance(runners.algorithm, srl.A2CConfig)
 
