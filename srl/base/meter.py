@@ -36,24 +36,27 @@ class Counter(IntEnum):
     PROGRESS = 16
     DECISIONS = 17
     """Decisions made by the lanes of an actor."""
-    UPDATES = 18
-    VERSION = 19
-    LAG_SUM = 20
-    LAG_COUNT = 21
-    LAG_MAX = 22
-    QUEUED = 23
-    POSTED = 24
-    CONSUMED = 25
-    DROPPED = 26
-    BATCHES = 27
-    BATCHED_LANES = 28
-    LANE_FAILURES = 29
-    UNRECORDED = 30
-    SKIPPED_UPDATES = 31
-    FIRST_UPDATE_NS = 32
-    LEARNED = 33
+    VERSION = 18
+    LAG_SUM = 19
+    LAG_COUNT = 20
+    LAG_MAX = 21
+    """Lag of the decisions that a trainer learned from, in versions: sum, number and maximum."""
+    QUEUED = 22
+    """Fill level of a trainer's stream, in thousandths; its blocks are counted by the next three."""
+    POSTED = 23
+    CONSUMED = 24
+    DROPPED = 25
+    BATCHES = 26
+    BATCHED_LANES = 27
+    """Batches of a policy worker, and the lanes in them."""
+    LANE_FAILURES = 28
+    UNRECORDED = 29
+    """Decisions made while no block was open, which no trainer sees."""
+    SKIPPED_UPDATES = 30
+    FIRST_UPDATE_NS = 31
+    LEARNED = 32
     """Decisions that a trainer learned from."""
-    BROKEN_CONNECTIONS = 34
+    BROKEN_CONNECTIONS = 33
     """TCP connections that the worker broke on purpose, for `srl chaos`."""
 
 

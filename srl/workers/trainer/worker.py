@@ -181,7 +181,6 @@ class TrainerWorker:
             self._commit()
             self._parameters.push(self._version, self._trainer.parameters())
         meter.set(Counter.VERSION, self._version)
-        meter.add(Counter.UPDATES)
         meter.add(Counter.PROGRESS)
         if not meter.get(Counter.FIRST_UPDATE_NS):
             meter.set(Counter.FIRST_UPDATE_NS, time.time_ns())
