@@ -1,4 +1,4 @@
-"""Hide-and-seek through the user's door: which network and which numbers its recipes give, and that they train."""
+"""Recipes of hide-and-seek: their networks and hyperparameters, and that they train."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def trained(environment: str, root: Path, *words: str) -> Any:
     return from_data(json.loads((root / "run" / "config.json").read_text())["options"])
 
 
-def test_the_quadrant_trains_and_what_it_learned_decides_and_is_filmed(tmp_path: Path) -> None:
+def test_the_quadrant_trains_and_its_policy_acts_and_is_recorded(tmp_path: Path) -> None:
     options = trained("hide-and-seek/quadrant", tmp_path, "--scale", "1e-9", "--env-arg", "picture_size=64")
     assert options.run.recipe == "hide-and-seek-quadrant"
     assert options.workers.batch % (4 * 10) == 0, "made of whole blocks of 4 agents"
@@ -49,21 +49,21 @@ def test_the_quadrant_trains_and_what_it_learned_decides_and_is_filmed(tmp_path:
     policy = srl.load(tmp_path / "run")
     assert np.shape(policy.act(observation)) == (5,)
     imageio = pytest.importorskip("imageio.v3")
-    film = tmp_path / "film.gif"
-    assert main(["record", str(tmp_path / "run"), "--out", str(film), "--max-frames", "3", "--sample"]) == 0
-    pictures = imageio.imread(film)
-    assert pictures.shape[:3] == (3, 64, 64)
-    assert not np.array_equal(pictures[0], pictures[-1]), "something moved"
+    video = tmp_path / "video.gif"
+    assert main(["record", str(tmp_path / "run"), "--out", str(video), "--max-frames", "3", "--sample"]) == 0
+    frames = imageio.imread(video)
+    assert frames.shape[:3] == (3, 64, 64)
+    assert not np.array_equal(frames[0], frames[-1]), "something moved"
 
 
-def test_each_agent_may_have_a_policy_of_its_own(tmp_path: Path) -> None:
+def test_each_agent_may_have_its_own_policy(tmp_path: Path) -> None:
     roles = ["--roles", "hider_0=one", "hider_1=other", "seeker*=seekers", "--team-reward"]
     game = ["--env-arg", "horizon=10", "--env-arg", "picture_size=64"]
     trained("hide-and-seek/quadrant", tmp_path, "--scale", "1e-9", *game, *roles)
     returns = srl.evaluate(tmp_path / "run", episodes=1).by_policy
     assert returns.keys() == {"one", "other", "seekers"}
     pytest.importorskip("imageio.v3")
-    assert srl.record(tmp_path / "run", tmp_path / "film.gif", max_frames=2).frames == 2
+    assert srl.record(tmp_path / "run", tmp_path / "video.gif", max_frames=2).frames == 2
 
 
 @pytest.mark.parametrize("game", ["large", "food", "blueprint"])
@@ -74,14 +74,14 @@ def test_every_game_has_a_recipe_that_fits_its_observations(game: str, tmp_path:
     assert options.algorithm.gamma == 0.998
 
 
-def test_the_papers_policy_has_its_number_of_parameters() -> None:
+def test_the_policy_has_the_number_of_parameters_of_the_paper() -> None:
     spec = lanes_config("hide-and-seek/reproduce").build(1).spec.teams[0]
     config = apply(BY_NAME["hide-and-seek"], TrainOptions(), ()).algorithm
     network, _ = config.build_network(spec.observation, spec.action, seed=0)
     assert sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad) == 1_628_270
 
 
-def test_one_number_scales_the_papers_batch() -> None:
+def test_the_option_scale_scales_the_batch_of_the_paper() -> None:
     spec = lanes_config("hide-and-seek/reproduce").build(1).spec
     unit = 32 * 160 * 6
 

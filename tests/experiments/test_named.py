@@ -1,4 +1,4 @@
-"""What users bring by name: algorithms and graphs."""
+"""Algorithms and graphs that users name."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from srl.experiments.options.train_options import TrainOptions
 
 @dataclass(frozen=True)
 class TwistedConfig(PPOConfig):
-    """Not PPO as far as names go: a class of this file with all that an algorithm needs."""
+    """A complete algorithm that is defined in this file."""
 
     twist: float = 1.0
 
 
 @dataclass(frozen=True)
 class LazyConfig(AlgorithmConfig):
-    """Lacks nearly everything."""
+    """An incomplete algorithm."""
 
     speed: int = 1
 
@@ -59,13 +59,13 @@ def built(options: TrainOptions) -> Experiment:
 HERE = str(Path(__file__).resolve())
 
 
-def test_a_built_in_algorithm_is_the_one_of_its_options() -> None:
+def test_options_of_a_built_in_algorithm_reach_its_config() -> None:
     options = make_options(ppo={"gamma": 0.5})
     assert options.algorithm == PPOConfig(gamma=0.5) == make_options(gamma=0.5).algorithm
     assert title_of(options.algo) == "ppo"
 
 
-def test_a_config_of_a_built_in_algorithm_may_be_given_itself() -> None:
+def test_a_config_may_be_given_instead_of_a_name() -> None:
     for options in (make_options(algorithm=PPOConfig(gamma=0.5)), make_options(algo=PPOConfig(gamma=0.5))):
         assert (options.algo, options.algorithm) == ("ppo", PPOConfig(gamma=0.5))
 
@@ -88,7 +88,7 @@ def test_an_unknown_algorithm_or_option_is_refused_with_the_nearest_name() -> No
         make_options(a2c={"gamma": 0.9})
 
 
-def test_a_class_that_is_no_algorithm_is_told_what_it_lacks() -> None:
+def test_an_incomplete_algorithm_is_refused_with_what_it_lacks() -> None:
     with pytest.raises(ValueError, match="it lacks build_policy, build_trainer, decision_spec"):
         make_options(algo=f"{HERE}:LazyConfig")
     with pytest.raises(ValueError, match=r"must inherit from srl\.api\.algorithm\.AlgorithmConfig"):
@@ -110,7 +110,7 @@ def test_a_graph_that_cannot_work_is_refused() -> None:
         built(make_options(graph=f"{HERE}:without_anything"))
 
 
-def test_what_python_gives_as_objects_becomes_names() -> None:
+def test_objects_from_python_become_names() -> None:
     options = make_options(graph=with_bystander, algorithm=TwistedConfig(twist=2.0), steps=5)
     assert options.run.graph.endswith(":with_bystander")
     assert options.algo.endswith(":TwistedConfig")
@@ -118,7 +118,7 @@ def test_what_python_gives_as_objects_becomes_names() -> None:
     assert options.run.steps == 5
 
 
-def test_files_are_named_by_their_whole_path_so_that_a_run_resumes_anywhere() -> None:
+def test_files_get_absolute_paths_so_that_a_run_resumes_anywhere() -> None:
     options = with_absolute_paths(TrainOptions(algo="file.py:Config").replace(graph="package.module:function"))
     assert options.algo == f"{Path('file.py').absolute()}:Config"
     assert options.run.graph == "package.module:function"

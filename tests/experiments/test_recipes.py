@@ -1,4 +1,4 @@
-"""Recipes: which one an environment gets, and that it never touches what the user gave."""
+"""Recipes: the choice for an environment, and that values of the user always win."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUICK = {"scheduler": "inline", "steps": 1, "sinks": ()}
 
 
 class Continuous(gymnasium.Env[Any, Any]):  # type: ignore[misc]
-    """An environment of nobody's family."""
+    """An environment that no recipe knows by name."""
 
     def __init__(self) -> None:
         self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
@@ -51,12 +51,12 @@ class Continuous(gymnasium.Env[Any, Any]):  # type: ignore[misc]
 
 
 class Camera(Continuous):
-    """The same, seen through a camera, and told a speed."""
+    """The same environment, observed through a camera and a speed."""
 
     def __init__(self) -> None:
         super().__init__()
-        picture = gymnasium.spaces.Box(0, 255, (3, 36, 36), np.uint8)
-        self.observation_space = gymnasium.spaces.Dict({"camera": picture, "speed": gymnasium.spaces.Box(-9, 9, (1,))})
+        image = gymnasium.spaces.Box(0, 255, (3, 36, 36), np.uint8)
+        self.observation_space = gymnasium.spaces.Dict({"camera": image, "speed": gymnasium.spaces.Box(-9, 9, (1,))})
 
 
 def prepared(environment: Any, **options: Any) -> PreparedRun:
@@ -105,7 +105,7 @@ def test_an_environment_gets_the_recipe_of_its_family(environment: Any, name: st
     ],
 )
 def test_a_name_is_enough_to_find_the_recipe(environment: str, name: str) -> None:
-    """Without the spaces, for which the environment would have to be made."""
+    """The spaces are not needed, so the environment is not created."""
     found = recipe_for(lanes_config(environment), LaneSpec(environment, 1, ()))
     assert found is not None
     assert found.name == name
@@ -115,12 +115,12 @@ def test_a_name_is_enough_to_find_the_recipe(environment: str, name: str) -> Non
     ("observation", "name"),
     [
         (Box((4, 84, 84, 3), "uint8", 0.0, 255.0), "image"),  # stacked frames in color
-        (Box((10, 10, 4), "uint8", 0.0, 1.0), "image"),  # small pictures of bytes
+        (Box((10, 10, 4), "uint8", 0.0, 1.0), "image"),  # small images of bytes
         (Dict({"camera": Box((3, 64, 64), "uint8", 0.0, 255.0), "speed": Box((2,))}), "image"),
-        (Box((3, 64, 64)), "default"),  # numbers without bounds: no network takes them for a picture
+        (Box((3, 64, 64)), "default"),  # numbers without bounds: no network treats them as an image
     ],
 )
-def test_what_the_networks_take_for_a_picture_gets_the_recipe_for_pictures(observation: Any, name: str) -> None:
+def test_observations_that_networks_treat_as_images_get_the_recipe_for_images(observation: Any, name: str) -> None:
     spec = LaneSpec("unknown", 1, (TeamSpec("agent", ("agent",), observation, Discrete(2)),))
     found = recipe_for(lanes_config(Continuous), spec)
     assert found is not None
@@ -140,7 +140,7 @@ def test_every_recipe_sets_options_that_exist_for_every_algorithm() -> None:
     assert failures == []
 
 
-def test_a_recipe_may_decide_how_long_a_decision_lasts() -> None:
+def test_a_recipe_may_set_the_action_repeat() -> None:
     assert prepared("MountainCarContinuous-v0").environment.action_repeat == 8
     assert prepared("MountainCarContinuous-v0", action_repeat=1).environment.action_repeat == 1
     native = prepared("CartPole-v1", recipe="mountain-car-continuous")  # whose copies are stepped together
@@ -154,11 +154,11 @@ def test_a_recipe_may_decide_how_long_a_decision_lasts() -> None:
         ("CartPole-v1", {}, 2048),
         ("CartPole-v1", {"recipe": "none", "algo": "impala"}, 2048),
         ("CartPole-v1", {"algo": "a2c"}, 128),  # a batch is one gradient step
-        ("CartPole-v1", {"actors": 3}, 3 * 2048),  # who asks for actors wants their blocks
+        ("CartPole-v1", {"actors": 3}, 3 * 2048),  # actors that were asked for count
         (Camera, {}, 1024),
     ],
 )
-def test_what_is_learned_does_not_hang_on_the_number_of_cores(
+def test_the_batch_does_not_depend_on_the_number_of_cores(
     environment: Any, options: dict[str, Any], batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {}
@@ -170,7 +170,7 @@ def test_what_is_learned_does_not_hang_on_the_number_of_cores(
     assert found == {2: batch, 16: batch}
 
 
-def test_numbers_beside_pictures_and_returns_are_normalized(tmp_path: Path) -> None:
+def test_numbers_next_to_images_and_returns_are_normalized(tmp_path: Path) -> None:
     sizes = {"lanes": 1, "horizon": 8, "batch": 8}
     run = srl.train(Camera, ppo={"num_minibatches": 1, "epochs": 1}, root=tmp_path, name="run", **sizes, **QUICK)
     ppo = saved_options(run.path).algorithm
@@ -178,18 +178,18 @@ def test_numbers_beside_pictures_and_returns_are_normalized(tmp_path: Path) -> N
     assert srl.load(run.path).act(gymnasium.spaces.Dict(Camera().observation_space).sample()).shape == (1,)
 
 
-def test_an_environment_without_an_end_gets_one() -> None:
-    """CliffWalking ends at its goal only, which a policy that keeps away from the cliff never sees."""
+def test_an_environment_whose_episodes_may_never_end_gets_a_limit_of_steps() -> None:
+    """CliffWalking ends only at its goal, which a policy that avoids the cliff never reaches."""
     assert prepared("CliffWalking-v1").environment.max_episode_steps == 200
     given = prepared("CliffWalking-v1", env_args={"max_episode_steps": 50}).environment
     assert (given.max_episode_steps, given.kwargs) == (None, {"max_episode_steps": 50})
 
 
 @WITH_ATARI
-def test_a_recipe_may_have_options_of_the_environment_and_says_so() -> None:
+def test_a_recipe_may_set_options_of_the_environment_and_reports_them() -> None:
     found = prepared("BreakoutNoFrameskip-v4")
     assert found.environment.episodic_life
-    assert found.options.run.env_args == {"episodic_life": True}, "config.json tells"
+    assert found.options.run.env_args == {"episodic_life": True}, "saved in config.json"
     assert "episodic_life True" in found.recipe
     given = prepared("BreakoutNoFrameskip-v4", env_args={"episodic_life": False})
     assert not given.environment.episodic_life
@@ -201,7 +201,7 @@ def test_cartpole_keeps_the_defaults() -> None:
     assert prepared("CartPole-v1").options == make_options(recipe="classic-control")
 
 
-def test_the_run_shows_the_recipe_and_what_was_given_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_prints_its_recipe_and_flags_win(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--steps", "1", "--scheduler", "inline", "--root", str(tmp_path), "--name", "run", "--sinks"]
     words += ["--lanes", "2", "--horizon=16", "--batch", "32", "--ppo.epochs", "1", "--ppo.no-normalize-observation"]
     assert main(["train", "Pendulum-v1", "--recipe", "mujoco", *words]) == 0
@@ -224,15 +224,15 @@ def test_the_run_shows_the_recipe_and_what_was_given_wins(tmp_path: Path, capsys
     assert (options.algorithm.normalize_observation, options.algorithm.normalize_return) == (False, "running")
 
 
-def test_a_value_given_that_is_the_default_wins_too() -> None:
-    """Of two that look the same afterwards, one was asked for."""
+def test_a_given_value_that_equals_the_default_wins_too() -> None:
+    """The recipe must not replace a value that the user asked for, even if it is the default."""
     command = parse(["train", "Pendulum-v1", "--ppo.gamma", "0.99"])
     assert prepared(command.env, **command.keywords).options.algorithm.gamma == 0.99
     assert prepared("Pendulum-v1").options.algorithm.gamma == 0.9
     assert prepared("Pendulum-v1", ppo={"gamma": 0.99}).options.algorithm.gamma == 0.99
 
 
-def test_from_python_a_whole_config_is_left_alone(tmp_path: Path) -> None:
+def test_a_whole_config_from_python_stays_unchanged(tmp_path: Path) -> None:
     config = srl.PPOConfig(num_minibatches=1, epochs=1)
     run = srl.train("Pendulum-v1", algo=config, lanes=3, horizon=8, root=tmp_path, name="run", **QUICK)
     options = saved_options(run.path)
@@ -241,7 +241,7 @@ def test_from_python_a_whole_config_is_left_alone(tmp_path: Path) -> None:
     assert options.workers.batch is None, "the recipe's batch is not made of blocks of 3 x 8"
 
 
-def test_no_recipe_on_demand() -> None:
+def test_the_recipe_none_keeps_the_defaults() -> None:
     found = prepared("Acrobot-v1", recipe="none")
     assert found.options == make_options(recipe="none")
     assert "none" in found.recipe
@@ -252,7 +252,7 @@ def test_an_unknown_recipe_names_the_nearest(capsys: pytest.CaptureFixture[str])
     assert "no recipe 'mujco'; did you mean 'mujoco'?" in capsys.readouterr().err
 
 
-def test_sizes_that_do_not_go_with_the_users_are_dropped() -> None:
+def test_sizes_of_the_recipe_that_contradict_the_users_are_dropped() -> None:
     def sizes(options: TrainOptions) -> tuple[int | None, ...]:
         return tuple(options.value(name) for name in ("lanes", "horizon", "batch"))
 
@@ -278,7 +278,7 @@ def test_a_batch_is_made_of_whole_blocks_of_every_policy() -> None:
     assert options.workers.batch % (2 * 16 * 64) == 0
 
 
-def test_other_algorithms_take_what_the_task_asks_for_only() -> None:
+def test_other_algorithms_take_only_the_settings_of_the_task() -> None:
     options = apply(BY_NAME["mujoco"], make_options(algo="a2c"), ())
     assert options.algorithm == replace(
         srl.A2CConfig(), normalize_observation=True, normalize_return="running", entropy_coefficient=0.0

@@ -28,7 +28,7 @@ SIZES = {"actors": 7, "lanes": 16, "ring": 2, "horizon": 32, "batch": 7168}
     ],
     ids=str,
 )
-def test_sizes_stay_unless_the_user_gives_something_they_depend_on(
+def test_sizes_stay_unless_the_user_changes_options_they_depend_on(
     given: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
     options = with_sizes(BEFORE.replace(**given), SIZES, BEFORE, given)

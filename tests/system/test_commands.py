@@ -1,4 +1,4 @@
-"""The commands from another terminal while a run goes on, and what can be done with it afterwards."""
+"""Commands that reach a run from another terminal, and commands for finished runs."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(
 
 
 def measured(terminal: Terminal) -> list[int]:
-    """The steps at which metrics were written; the last line may be half a line."""
+    """The steps at which metrics were written; the last line may be incomplete."""
     lines = (terminal.root / "run" / "metrics.jsonl").read_text().split("\n")[:-1]
     return [json.loads(line)["step"] for line in lines]
 
@@ -125,14 +125,14 @@ def test_a_run_is_resumed_killed_resumed_again_and_evaluated(
     ],
     ids=" ".join,
 )
-def test_help_explains(capsys: pytest.CaptureFixture[str], arguments: list[str], texts: list[str]) -> None:
+def test_help_shows_commands_and_options(capsys: pytest.CaptureFixture[str], arguments: list[str], texts: list[str]) -> None:
     assert main(arguments) == 0
     shown = capsys.readouterr().out
     for text in texts:
         assert text in shown
 
 
-def test_the_doctor_ends_with_a_code_for_whether_runs_can_work(
+def test_the_exit_code_of_doctor_says_whether_runs_can_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = Limits(8, 8, None, 16 << 30, 12 << 30, 4096, None)
@@ -157,7 +157,7 @@ def test_the_doctor_ends_with_a_code_for_whether_runs_can_work(
     assert "→ a run needs about 1 GiB" in capsys.readouterr().out
 
 
-def test_check_env_says_what_is_wrong_and_ends_with_a_code_for_it(
+def test_check_env_reports_mistakes_and_sets_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check-env", "CartPole-v1", "--steps", "50"]) == 0
@@ -167,7 +167,7 @@ def test_check_env_says_what_is_wrong_and_ends_with_a_code_for_it(
     assert main(["check-env", "CartPol-v1"]) != 0
 
 
-def test_throughput_is_told_as_one_line_of_json(terminal: Terminal) -> None:
+def test_throughput_is_reported_as_one_line_of_json(terminal: Terminal) -> None:
     window = ("--seconds", "0.5", "--warmup", "0.2")
     bench = terminal.run("bench", "throughput", "--workload", "cartpole", *window, "--json")
     assert bench.code == 0, bench.text
@@ -180,7 +180,7 @@ def test_throughput_is_told_as_one_line_of_json(terminal: Terminal) -> None:
     assert {"env", "inference", "update", "waiting"} <= set(result["busy"])
 
 
-def test_a_goal_ends_the_run_and_is_told_and_all_runs_are_listed(
+def test_a_goal_ends_the_run_and_all_runs_are_listed(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(terminal.runtime))

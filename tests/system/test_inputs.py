@@ -1,4 +1,4 @@
-"""Bad input: one clear message, the right exit code, and nothing lost or left behind."""
+"""Bad input: one clear message, the right exit code, no leftovers."""
 
 import os
 import re
@@ -22,7 +22,7 @@ SMALL = ("--lanes", "4", "--horizon", "16", "--actors", "1", "--recipe", "none",
 
 
 def refused(ended: Ended, *texts: str, code: int = 2) -> None:
-    """It said what is wrong, in so many words and no more."""
+    """Check the exit code and that the error contains the texts and no traceback."""
     assert ended.code == code, ended.text
     assert "Traceback" not in ended.text, ended.text
     for text in texts:
@@ -30,7 +30,7 @@ def refused(ended: Ended, *texts: str, code: int = 2) -> None:
 
 
 def call(capfd: pytest.CaptureFixture[str], *arguments: str) -> Ended:
-    """A command in this process, which saves the start of another."""
+    """Run a command in this process, which is faster than a new one."""
     capfd.readouterr()
     try:
         code = main(list(arguments))
@@ -61,7 +61,7 @@ def call(capfd: pytest.CaptureFixture[str], *arguments: str) -> Ended:
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",
 )
-def test_what_cannot_work_is_refused_before_anything_is_made(
+def test_bad_input_is_refused_before_anything_is_created(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], texts: list[str]
 ) -> None:
     ended = call(capfd, "train", *arguments, "--root", str(tmp_path / "runs"))
@@ -80,7 +80,7 @@ def test_what_cannot_work_is_refused_before_anything_is_made(
     ],
     ids=["misspelled", "segfault"],
 )
-def test_the_command_itself_says_no_more_than_what_is_wrong(
+def test_the_error_of_a_command_is_one_line(
     terminal: Terminal, arguments: list[str], text: str
 ) -> None:
     ended = terminal.run("train", *arguments)
@@ -89,7 +89,7 @@ def test_the_command_itself_says_no_more_than_what_is_wrong(
     assert len(ended.err.splitlines()) == 1
 
 
-def test_a_broken_environment_costs_its_lane_and_is_counted(terminal: Terminal, tmp_path: Path) -> None:
+def test_a_broken_environment_is_counted_and_restarted_alone(terminal: Terminal, tmp_path: Path) -> None:
     arguments = ("--env-arg", "fault=raise nan shape", "--env-arg", f"once={tmp_path}", "--steps", "2000")
     ended = terminal.train(f"{BROKEN}:make", *SMALL, *arguments).end()
     assert ended.code == 0, ended.text
@@ -108,7 +108,7 @@ def test_an_environment_that_hangs_or_ends_its_process_costs_a_restart(terminal:
         assert text in ended.out, ended.out
 
 
-def test_an_environment_that_always_breaks_ends_the_run_with_its_report(terminal: Terminal) -> None:
+def test_an_environment_that_always_breaks_ends_the_run_with_a_report(terminal: Terminal) -> None:
     ended = terminal.train(f"{BROKEN}:make", *SMALL, "--env-arg", "fault=raise").end()
     assert ended.code == 1, ended.text
     for text in ("environments broke 11 times", "seed", "step", "Traceback", "the simulator lost its mind", "logs"):
@@ -133,7 +133,7 @@ def test_an_environment_that_always_kills_its_actor_ends_the_run(terminal: Termi
     assert not list(create(terminal.root, "run").logs.iterdir())  # the name is free
 
 
-def test_a_port_in_use_is_named_and_costs_neither_the_name_nor_latest(
+def test_a_port_in_use_is_named_and_no_run_directory_stays(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -168,7 +168,7 @@ def graph(experiment):
     ],
     ids=["environment", "graph", "module"],
 )
-def test_an_error_in_code_of_the_users_own_is_shown_from_there_on(
+def test_an_error_in_user_code_is_shown_with_the_traceback_of_that_code(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], line: str, frame: str
 ) -> None:
     (tmp_path / "own.py").write_text(OWN)
@@ -233,7 +233,7 @@ def test_a_corrupt_checkpoint_is_named_and_the_last_good_one_offered(
     refused(call(capfd, "eval", "run", "--root", root), "no checkpoint")
 
 
-def test_memory_that_does_not_suffice_is_an_error_that_says_how_much_and_what_to_do(terminal: Terminal) -> None:
+def test_insufficient_memory_is_an_error_with_the_amount_and_advice(terminal: Terminal) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 
@@ -244,7 +244,7 @@ def test_memory_that_does_not_suffice_is_an_error_that_says_how_much_and_what_to
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small disk")
-def test_a_full_disk_costs_checkpoints_not_the_run(terminal: Terminal) -> None:
+def test_a_full_disk_prevents_checkpoints_but_not_the_run(terminal: Terminal) -> None:
     terminal.root.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", terminal.root], check=True)
     try:
