@@ -70,6 +70,7 @@ class Printed:
 
 
 def width() -> int:
+    """Columns to fill: those of the terminal, within limits that stay readable."""
     return min(WIDEST, max(60, shutil.get_terminal_size((100, 24)).columns))
 
 
@@ -129,8 +130,7 @@ def topic_help(topic: str) -> str:
     if not name:
         return "\n".join([overview_of_commands(), *_more("train")])
     if name in SECTIONS:
-        (lines,) = [list(_section(name, TrainOptions()))]
-        return "\n".join(lines[1:])
+        return "\n".join(_section(name, TrainOptions())).lstrip("\n")
     if name in ALGORITHMS:
         config: Any = build_algorithm(name)
         about, _ = _split(type(config))

@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import inspect
 import itertools
-import json
 import textwrap
 import types
 import typing
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.base.errors import nearest
+from srl.experiments.options.keywords import json_or_text
 
 EXPECTED = {int: "an integer", float: "a number", bool: "true or false"}
 METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
@@ -128,7 +128,7 @@ def parse_words(
         name = resolve(written.replace("-", "_"))
         owner, dot, last = name.rpartition(".")
         negated = owner + dot + last.removeprefix("no_")
-        if name in places_by_name(places):
+        if any(option.name == name for option in places):
             _take_positional(text if separator else _one(left, word), places, values)
         elif name in flags:
             option = flags[name]
@@ -142,10 +142,6 @@ def parse_words(
     if missing:
         raise ValueError(f"{' and '.join(missing)} is missing")
     return values
-
-
-def places_by_name(places: Sequence[Option]) -> dict[str, Option]:
-    return {option.name: option for option in places}
 
 
 def _take_positional(word: str, places: Sequence[Option], values: dict[str, Any]) -> None:
@@ -225,10 +221,3 @@ def _integer(text: str) -> int:
         if not float(text).is_integer():
             raise
         return int(float(text))  # 1e6
-
-
-def json_or_text(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text

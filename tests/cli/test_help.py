@@ -82,6 +82,11 @@ def test_every_topic_and_command_has_help(capsys: pytest.CaptureFixture[str]) ->
         assert shown(capsys, command, "--help").startswith(f"usage: srl {command}")
 
 
+def test_help_without_a_command_lists_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in (*COMMANDS, "SRL_DEBUG=1"):
+        assert text in shown(capsys, "--help")
+
+
 def test_an_unknown_topic_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "clusters"]) == 2
     assert "no help on 'clusters'; did you mean 'cluster'?" in capsys.readouterr().err

@@ -34,7 +34,7 @@ def trained(environment: str, root: Path, *words: str) -> Any:
 
 
 def test_the_quadrant_trains_and_its_policy_acts_and_is_recorded(tmp_path: Path) -> None:
-    options = trained("hide-and-seek/quadrant", tmp_path, "--scale", "1e-9", "--env-arg", "picture_size=64")
+    options = trained("hide-and-seek/quadrant", tmp_path, "--scale", "1e-9", "--env-arg", "image_size=64")
     assert options.run.recipe == "hide-and-seek-quadrant"
     assert options.workers.batch % (4 * 10) == 0, "made of whole blocks of 4 agents"
     assert options.algorithm.entities[1] == "box_obs:mask_ab_obs:mask_ab_obs_spoof"
@@ -58,7 +58,7 @@ def test_the_quadrant_trains_and_its_policy_acts_and_is_recorded(tmp_path: Path)
 
 def test_each_agent_may_have_its_own_policy(tmp_path: Path) -> None:
     roles = ["--roles", "hider_0=one", "hider_1=other", "seeker*=seekers", "--team-reward"]
-    game = ["--env-arg", "horizon=10", "--env-arg", "picture_size=64"]
+    game = ["--env-arg", "horizon=10", "--env-arg", "image_size=64"]
     trained("hide-and-seek/quadrant", tmp_path, "--scale", "1e-9", *game, *roles)
     returns = srl.evaluate(tmp_path / "run", episodes=1).by_policy
     assert returns.keys() == {"one", "other", "seekers"}

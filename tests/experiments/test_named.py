@@ -104,7 +104,7 @@ def test_a_graph_adds_workers_to_the_standard_one() -> None:
 
 
 def test_a_graph_that_cannot_work_is_refused() -> None:
-    with pytest.raises(ValueError, match="two groups of workers are called 'actors'"):
+    with pytest.raises(ValueError, match="two groups of workers are named 'actors'"):
         built(make_options(graph=f"{HERE}:with_two_actors"))
     with pytest.raises(ValueError, match=r"must return an srl\.Experiment, found NoneType"):
         built(make_options(graph=f"{HERE}:without_anything"))

@@ -116,22 +116,6 @@ def test_a_run_is_resumed_killed_resumed_again_and_evaluated(
     assert 8 <= result["mean"] <= 500
 
 
-@pytest.mark.parametrize(
-    ("arguments", "texts"),
-    [
-        (["--help"], ["check-env", "doctor", "SRL_DEBUG=1"]),
-        (["train", "--help"], ["srl train CartPole-v1", "--until-return", "--algo.learning-rate"]),
-        (["ps", "--help"], ["--all", "--json"]),
-    ],
-    ids=" ".join,
-)
-def test_help_shows_commands_and_options(capsys: pytest.CaptureFixture[str], arguments: list[str], texts: list[str]) -> None:
-    assert main(arguments) == 0
-    shown = capsys.readouterr().out
-    for text in texts:
-        assert text in shown
-
-
 def test_the_exit_code_of_doctor_says_whether_runs_can_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,9 +141,7 @@ def test_the_exit_code_of_doctor_says_whether_runs_can_work(
     assert "→ a run needs about 1 GiB" in capsys.readouterr().out
 
 
-def test_check_env_reports_mistakes_and_sets_the_exit_code(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_env_reports_mistakes_and_sets_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-env", "CartPole-v1", "--steps", "50"]) == 0
     assert "CartPole-v1" in capsys.readouterr().out
     assert main(["check-env", "srl.testing.environments:faulty", "--env-arg", "fault=shape", "--steps", "50"]) == 1

@@ -80,9 +80,7 @@ def test_bad_input_is_refused_before_anything_is_created(
     ],
     ids=["misspelled", "segfault"],
 )
-def test_the_error_of_a_command_is_one_line(
-    terminal: Terminal, arguments: list[str], text: str
-) -> None:
+def test_the_error_of_a_command_is_one_line(terminal: Terminal, arguments: list[str], text: str) -> None:
     ended = terminal.run("train", *arguments)
     refused(ended, text)
     assert ended.out == ""
@@ -133,9 +131,7 @@ def test_an_environment_that_always_kills_its_actor_ends_the_run(terminal: Termi
     assert not list(create(terminal.root, "run").logs.iterdir())  # the name is free
 
 
-def test_a_port_in_use_is_named_and_no_run_directory_stays(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_in_use_is_named_and_no_run_directory_stays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         options = ("--scheduler", "hosts", "--bind", address, "--secret-file", str(tmp_path / "secret"))

@@ -125,8 +125,13 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
         name, separator, text = pair.partition("=")
         if not separator:
             raise ValueError(f"an option of an environment or algorithm is written NAME=VALUE; found {pair!r}")
-        try:
-            parsed[name] = json.loads(text)
-        except json.JSONDecodeError:
-            parsed[name] = text
+        parsed[name] = json_or_text(text)
     return parsed
+
+
+def json_or_text(text: str) -> Any:
+    """The value of a text that is valid JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
