@@ -1,7 +1,7 @@
-"""An algorithm of one's own: advantage actor-critic (A2C, Mnih et al. 2016), complete in one file.
+"""A custom algorithm: advantage actor-critic (A2C, Mnih et al. 2016), complete in one file.
 
-An algorithm is a config that makes two things for a pair of spaces: a policy, which decides in actors or policy
-workers, and a trainer, which learns. They share nothing but a flat vector of parameters.
+An algorithm is a config that builds a policy and a trainer for a pair of spaces. The policy decides in actors or policy
+workers, the trainer learns. They share only a flat vector of parameters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from srl.networks.parameters import FlatParameters
 
 @dataclass(frozen=True)
 class A2CConfig(AlgorithmConfig):
-    """Plain data: it travels to the workers as JSON and stands in the run's config.json."""
+    """Plain data: it is sent to the workers as JSON and stored in the run's config.json."""
 
     gamma: float = 0.99
     gae_lambda: float = 0.95
@@ -39,10 +39,10 @@ class A2CConfig(AlgorithmConfig):
 
     def check(self, observation: Space, action: Space) -> None:
         if not (isinstance(observation, Box) and len(observation.shape) == 1 and isinstance(action, Discrete)):
-            raise ValueError(f"A2C here wants a flat Box and a Discrete action; found {observation} and {action}")
+            raise ValueError(f"expected a Box [n] and a Discrete action; found {observation} and {action}")
 
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
-        """What `act` returns for one lane; it lies in the block beside the observation. We need the action only."""
+        """The arrays of one lane's decision, which are stored beside the observation. Here, only the action."""
         return {"action": array_spec(action)}
 
     def build_policy(self, observation: Space, action: Space, seed: int) -> A2CPolicy:
@@ -120,10 +120,10 @@ class A2CTrainer(Trainer):
             config.gamma,
             config.gae_lambda,
         )  # [T, B]
-        # Only rows in which a lane decided are learned from: the last observation of an episode has a row of its own.
+        # Learn only from rows with a decision: the last observation of an episode has its own row without one.
         acted = torch.from_numpy(batch.acting[:-1].copy())
         count = torch.tensor(float(batch.num_decisions))
-        self._ranks.add(count)  # over all data-parallel trainers; alone it changes nothing
+        self._ranks.add(count)  # over all data-parallel trainers; a single one changes nothing
         log_probs = logits[:-1][acted].log_softmax(1)  # [N, n]
         action = torch.from_numpy(np.asarray(batch.decision["action"])[:-1])[acted]  # [N]
         gain = torch.from_numpy(advantage)[acted]
@@ -140,14 +140,14 @@ class A2CTrainer(Trainer):
             return TrainResult(int(count), skipped=True)  # a NaN never reaches the weights
         self._flat.gradients.mul_(0.5 / norm.clamp(min=0.5))
         self._adam.step(self._flat.gradients, config.learning_rate * (1.0 - progress))
-        figures = {"policy_loss": policy_loss.item(), "value_loss": value_loss.item(), "entropy": entropy.item()}
-        return TrainResult(int(count), figures)
+        metrics = {"policy_loss": policy_loss.item(), "value_loss": value_loss.item(), "entropy": entropy.item()}
+        return TrainResult(int(count), metrics)
 
     def parameters(self) -> Array:
         return self._flat.values.numpy()
 
     def state(self) -> Mapping[str, Array]:
-        """`parameters` is what `srl.load` reads; with the rest a killed trainer goes on exactly where it was."""
+        """`srl.load` reads the `parameters`; with the rest, a killed trainer continues exactly where it was."""
         return {name: tensor.numpy() for name, tensor in self._adam.tensors().items()}
 
     def restore(self, state: Mapping[str, Array]) -> None:

@@ -1,4 +1,4 @@
-"""A network of one's own that remembers: a torch.nn.Module with a `state_size`, on a task that needs a memory."""
+"""A custom network with a memory, on a task that needs one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from srl.networks.network import Network
 
 
 class Recall(gymnasium.Env[Any, int]):  # type: ignore[misc]
-    """The first observation tells which action will be right at the end; in between there is nothing to see."""
+    """The first observation shows which action is right at the end; the observations in between show nothing."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -37,18 +37,18 @@ class Recall(gymnasium.Env[Any, int]):  # type: ignore[misc]
 
 
 class Leaky(Network):
-    """Traces of what was seen, each fading at a speed of its own, which is learned."""
+    """Traces of past observations; each fades at its own learned speed."""
 
     def __init__(self, num_features: int, num_actions: int, num_traces: int = 32) -> None:
         super().__init__()
-        self.state_size = num_traces  # this makes it a network with memory: forward gets and returns a state
+        self.state_size = num_traces  # with this, `forward` gets and returns a state
         self.write = nn.Linear(num_features, num_traces)
         self.fading = nn.Parameter(torch.linspace(-2.0, 4.0, num_traces))
         self.actor = nn.Linear(num_features + num_traces, num_actions)
         self.value = nn.Linear(num_features + num_traces, 1)
 
     def forward(self, observation: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One row of B lanes; the state is zero where an episode begins."""
+        """One step of B lanes; the state is zero where an episode starts."""
         keep = self.fading.sigmoid()
         state = keep * state + (1 - keep) * self.write(observation)
         features = torch.cat((observation, state), dim=1)
@@ -57,7 +57,7 @@ class Leaky(Network):
 
 def build(observation: Space, action: Space) -> nn.Module:
     if not (isinstance(observation, Box) and isinstance(action, Discrete)):
-        raise ValueError(f"this network wants a Box and a Discrete action; found {observation} and {action}")
+        raise ValueError(f"expected a Box and a Discrete action; found {observation} and {action}")
     return Leaky(observation.shape[0], action.n)
 
 
@@ -73,7 +73,7 @@ if __name__ == "__main__":  # worker processes import this file to find `build` 
     total = 0.0
     for episode in range(20):
         observation, _ = environment.reset(seed=episode)
-        policy.reset()  # a new episode: forget the last one
+        policy.reset()  # a new episode: reset the memory
         over = False
         while not over:
             observation, reward, over, _, _ = environment.step(policy.act(observation))

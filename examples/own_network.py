@@ -1,4 +1,4 @@
-"""A network of one's own for PPO: a torch.nn.Module, named by the function that makes it."""
+"""A custom network for PPO: a torch.nn.Module, named by the function that builds it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from srl.api.spaces import Box, Discrete, Space
 
 
 class Fourier(nn.Module):
-    """Sines and cosines of learned mixtures of the observation, under a linear actor and a small critic."""
+    """Sines and cosines of learned linear features, with a linear actor and a small critic on top."""
 
     def __init__(self, num_features: int, num_actions: int, num_waves: int = 64) -> None:
         super().__init__()
         self.waves = nn.Linear(num_features, num_waves)
         self.actor = nn.Linear(2 * num_waves, num_actions)
         self.critic = nn.Sequential(nn.Linear(2 * num_waves, 64), nn.Tanh(), nn.Linear(64, 1))
-        nn.init.orthogonal_(self.actor.weight, 0.01)  # begin with nearly equal odds for all actions
+        nn.init.orthogonal_(self.actor.weight, 0.01)  # start with nearly equal probabilities of all actions
 
     def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         phase = self.waves(observation)  # [B, waves]
@@ -28,9 +28,9 @@ class Fourier(nn.Module):
 
 
 def build(observation: Space, action: Space) -> nn.Module:
-    """Called by every worker that decides or learns; the seed of torch's generator is set before."""
+    """Build the network. Every worker that decides or learns calls it, after seeding torch's generator."""
     if not (isinstance(observation, Box) and isinstance(action, Discrete)):
-        raise ValueError(f"this network wants a Box and a Discrete action; found {observation} and {action}")
+        raise ValueError(f"expected a Box and a Discrete action; found {observation} and {action}")
     return Fourier(observation.shape[0], action.n)
 
 

@@ -51,7 +51,7 @@ def test_without_an_accelerator_auto_is_the_cpu(gpus: int) -> None:
 
 
 @pytest.mark.parametrize("gpus", [2], indirect=True)
-def test_auto_and_cuda_spread_the_ranks_and_a_number_does_not(gpus: int, apple: None) -> None:
+def test_auto_and_cuda_spread_the_ranks_over_devices_and_a_numbered_device_does_not(gpus: int, apple: None) -> None:
     assert present_devices() == ["cpu", "cuda:0", "cuda:1", "mps:0"]
     assert ranks_of("auto", 3) == ranks_of("cuda", 3) == ["cuda:0", "cuda:1", "cuda:0"]
     assert ranks_of("cuda:1", 3) == ["cuda:1"] * 3
@@ -67,7 +67,7 @@ def test_auto_takes_mps_where_there_is_no_cuda(gpus: int, apple: None) -> None:
 @pytest.mark.parametrize(
     ("gpus", "name"), [(2, "cuda:2"), (0, "cuda"), (2, "gpu"), (2, "meta"), (2, "")], indirect=["gpus"]
 )
-def test_a_device_that_is_not_there_is_refused_before_anything_is_launched(gpus: int, name: str) -> None:
+def test_a_missing_device_is_refused_before_anything_is_launched(gpus: int, name: str) -> None:
     there = "cpu, cuda:0, cuda:1 here" if gpus else "cpu here"
     with pytest.raises(ValueError, match=f"no device '{name}'; torch .* finds {there}"):
         PPOConfig(device=name).check(Box((4,)), Discrete(2))
@@ -84,7 +84,7 @@ def test_the_cpu_is_used_without_asking_for_accelerators(monkeypatch: pytest.Mon
     config.build_trainer(Box((4,)), Discrete(2), 0)
 
 
-def test_ranks_talk_by_nccl_only_if_each_has_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_use_nccl_only_if_each_has_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     first, second, cpu, mps = (torch.device(name) for name in ("cuda:0", "cuda:1", "cpu", "mps:0"))
     assert backend_for([first, second]) == "cpu:gloo,cuda:nccl"
@@ -105,7 +105,7 @@ def test_on_the_cpu_nothing_is_copied() -> None:
         assert np.shares_memory(trainer.state()[name], part), name
 
 
-def test_the_far_device_finds_what_an_accelerator_would_refuse() -> None:
+def test_the_simulated_device_refuses_what_an_accelerator_refuses() -> None:
     with far_device() as device:
         far, near = device.move(np.ones(3), torch.device("cpu")), torch.ones(3)
         for mistake in (
@@ -175,7 +175,7 @@ def test_a_trainer_moves_a_batch_once_and_learns_on_its_device(observation: Spac
     assert len(device.moved) == 3 * (len(observations) + 3 + config.epochs) + 4
 
 
-def test_a_trainer_that_gets_another_device_goes_on_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trainer_that_moves_to_another_device_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
     config = PPOConfig()
     stays, settles = (config.build_trainer(Box((4,)), Discrete(2), 0) for _ in range(2))
     batch = random_trajectory(config, Box((4,)), Discrete(2), stays, rows=9, lanes=8, seed=1)

@@ -43,7 +43,7 @@ class Loss(NamedTuple):
         return ppo_gradient(self.distribution, *outputs, self.minibatch, self.coefficients, self.weight)
 
     def reported(self) -> float:
-        """By the figures that a user sees."""
+        """Loss computed from the reported metrics."""
         c, sums = self.coefficients, ppo_metrics(self.gradient()[2], self.coefficients) * self.weight
         means = dict(zip(METRICS, sums.tolist(), strict=True))
         penalties = c.kl * means["approx_kl"] - c.entropy * means["entropy"]
@@ -100,7 +100,7 @@ def loss_of(config: ActorCriticConfig, observation: Space, action: Space) -> tup
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_the_gradient_of_every_loss_is_that_of_finite_differences(
+def test_the_gradient_of_every_loss_equals_finite_differences(
     kind: tuple[ActorCriticConfig, Space, Space], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network, loss = loss_of(*kind)

@@ -7,7 +7,7 @@ import torch
 from srl.algorithms.training.learner import FlatAdam
 
 
-def test_steps_are_those_of_torch() -> None:
+def test_adam_steps_equal_those_of_torch() -> None:
     start = torch.randn(1000, dtype=torch.float64)
     mine, theirs = start.clone(), start.clone().requires_grad_()
     adam = FlatAdam(mine, eps=1e-5)

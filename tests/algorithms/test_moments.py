@@ -34,7 +34,7 @@ def test_any_batches_give_the_moments_of_all_samples(dtype: type, offset: float)
     np.testing.assert_allclose(moments.deviation, deviation, rtol=1e-7)
 
 
-def test_a_window_forgets() -> None:
+def test_a_window_drops_old_samples() -> None:
     moments = Moments(1, window=1000)
     moments.fold(np.full((5000, 1), 7.0), Ranks())
     for _ in range(20):

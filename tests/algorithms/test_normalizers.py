@@ -40,7 +40,7 @@ def batches_of(config: PPOConfig, trainer: Trainer, number: int, space: Space = 
     return batches
 
 
-def test_numbers_are_normalized_but_pictures_flags_and_choices_are_not() -> None:
+def test_numbers_are_normalized_but_images_flags_and_choices_are_not() -> None:
     assert normalized_leaves(MIXED) == {"a": 3, "b/x": 4}
     assert normalized_leaves(Box((2, 3))) == {"": 6}
     assert normalized_leaves(ACTION) == {}
@@ -73,7 +73,7 @@ def acted_on(batches: list[Trajectory]) -> Array:
     return np.concatenate(rows).astype(np.float64)
 
 
-def test_statistics_are_those_of_all_observations_that_were_acted_on() -> None:
+def test_statistics_cover_all_observations_with_a_decision() -> None:
     trainer = BOTH.build_trainer(Box((4,)), ACTION, 0)
     batches = batches_of(BOTH, trainer, 3)
     for batch in batches:
@@ -97,7 +97,7 @@ def return_deviation(trainer: Trainer) -> float:
     return math.sqrt(squares / count + 1e-8)
 
 
-def test_parts_of_a_tree_have_statistics_of_their_own() -> None:
+def test_parts_of_a_tree_have_separate_statistics() -> None:
     config = PPOConfig(normalize_observation=True, epochs=1, num_minibatches=1)
     trainer = config.build_trainer(MIXED, ACTION, 0)
     batch = random_trajectory(config, MIXED, ACTION, trainer, rows=3, lanes=4, seed=0)
@@ -141,7 +141,7 @@ def test_a_number_that_is_not_finite_reaches_neither_weights_nor_statistics(wher
         assert trainer.state()[name].tobytes() == part.tobytes(), name
 
 
-def test_what_nobody_acted_on_is_not_counted() -> None:
+def test_observations_without_a_decision_are_not_counted() -> None:
     trainers = [BOTH.build_trainer(Box((4,)), ACTION, 0) for _ in range(2)]
     (batch,) = batches_of(BOTH, trainers[0], 1)
     trainers[0].step(batch, 0.0)
@@ -153,13 +153,13 @@ def test_what_nobody_acted_on_is_not_counted() -> None:
         assert trainers[1].state()[name].tobytes() == array.tobytes(), name
 
 
-def test_no_gradient_moves_statistics_and_the_optimizer_does_not_know_them() -> None:
+def test_neither_gradients_nor_the_optimizer_change_statistics() -> None:
     plain, trainer = (config.build_trainer(Box((4,)), ACTION, 0) for config in (PPOConfig(), BOTH))
     assert len(trainer.state()["exp_avg"]) == len(plain.parameters())
     assert len(trainer.parameters()) == len(plain.parameters()) + 4 + 4 + 1 + 1
 
 
-def test_acting_leaves_statistics_as_they_are() -> None:
+def test_acting_does_not_change_statistics() -> None:
     trainer = BOTH.build_trainer(Box((4,)), ACTION, 0)
     policy = BOTH.build_policy(Box((4,)), ACTION, 0)
     policy.load(trainer.parameters(), 0)
@@ -190,7 +190,7 @@ def hidden(observation, action): return Own(4)
 
 
 @pytest.mark.parametrize("kind", ["stacked", "shared", "own"])
-def test_popart_changes_the_scale_but_no_value(kind: str, tmp_path: Path) -> None:
+def test_popart_changes_the_scale_and_keeps_every_value(kind: str, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     network_option = f"{tmp_path}/own.py:build" if kind == "own" else ""
     space = Box((2, 36, 36), "uint8") if kind == "shared" else Box((4,))

@@ -46,7 +46,7 @@ def test_every_acting_row_comes_once_in_nearly_equal_parts(num_minibatches: int)
             np.testing.assert_array_equal(np.asarray(column), minibatch.action.numpy())
 
 
-def test_advantages_may_be_normalized_minibatch_by_minibatch() -> None:
+def test_advantages_can_be_normalized_per_minibatch() -> None:
     trajectory = numbered_trajectory(6, 5, np.ones((6, 5), bool))
     batch = batch_of(trajectory, PPOConfig(num_minibatches=3, normalize_advantage="minibatch"))
     for _, minibatch, _ in batch.minibatches(np.random.default_rng(0)):

@@ -115,7 +115,7 @@ def test_the_clip_stops_only_moves_that_would_profit(ratio: float, advantage: fl
 @pytest.mark.parametrize(
     ("ratio", "advantage", "moves"), [(2.9, -1.0, True), (3.1, -1.0, False), (0.1, 1.0, True), (3.1, 1.0, False)]
 )
-def test_the_dual_clip_ends_the_flight_from_bad_actions(ratio: float, advantage: float, moves: bool) -> None:
+def test_the_dual_clip_bounds_the_ratio_of_bad_actions(ratio: float, advantage: float, moves: bool) -> None:
     gradient, _, samples = one_sample(ratio, advantage, dual_clip=3.0)
     assert gradient == pytest.approx(-ratio * advantage * 0.5 if moves else 0.0, rel=1e-6)
     objective = policy_objective(samples.log_ratio, samples.advantage, BASE._replace(dual_clip=3.0))
@@ -123,7 +123,7 @@ def test_the_dual_clip_ends_the_flight_from_bad_actions(ratio: float, advantage:
     assert objective.item() == pytest.approx(bounded, rel=1e-6)
 
 
-def test_the_plain_policy_gradient_knows_no_ratio() -> None:
+def test_the_plain_policy_gradient_ignores_the_ratio() -> None:
     for ratio in (0.1, 1.0, 5.0):
         assert one_sample(ratio, 2.0, clip=None)[0] == pytest.approx(-1.0)
 

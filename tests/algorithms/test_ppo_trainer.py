@@ -196,7 +196,7 @@ def build(observation, action): return Fragile()
 """
 
 
-def test_an_update_that_breaks_off_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_interrupted_update_is_rolled_back(tmp_path: Path) -> None:
     """As when another rank dies in the middle of it: after the check of the network and two minibatches."""
     (tmp_path / "fragile.py").write_text(FRAGILE)
     config = PPOConfig(network=f"{tmp_path}/fragile.py:build")
@@ -235,7 +235,7 @@ def test_an_infinite_gradient_of_a_finite_loss_is_refused(tmp_path: Path) -> Non
     assert trainer.parameters().tobytes() == before.tobytes()
 
 
-def test_every_update_shuffles_anew() -> None:
+def test_every_update_shuffles_differently() -> None:
     config = PPOConfig(epochs=1)
     trainer, batch = make(config)
     start = {name: array.copy() for name, array in trainer.state().items()}

@@ -125,7 +125,7 @@ def test_a_large_divergence_ends_the_update_early() -> None:
     assert metrics["passes"] == pytest.approx((steps + 1) / 4, abs=0.02)
 
 
-def test_the_weight_of_the_divergence_follows_it() -> None:
+def test_the_weight_of_the_kl_penalty_adapts_to_the_divergence() -> None:
     weights = []
     for wanted in (1e-9, 1e9):
         config = PPOConfig(kl_coefficient=0.3, adapt_kl=wanted)
@@ -136,7 +136,7 @@ def test_the_weight_of_the_divergence_follows_it() -> None:
     assert weights == [pytest.approx(1.2), pytest.approx(0.075)]
 
 
-def test_it_is_the_divergence_at_the_end_of_an_update_that_counts() -> None:
+def test_the_kl_penalty_adapts_to_the_divergence_at_the_end_of_an_update() -> None:
     """Of a single gradient step the mean over the update is that before it: nothing."""
     config = PPOConfig(kl_coefficient=0.3, adapt_kl=1e-9, epochs=1, num_minibatches=1, learning_rate=0.01)
     trainer = config.build_trainer(OBSERVATION, ACTION, 0)

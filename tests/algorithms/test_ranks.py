@@ -93,7 +93,7 @@ def test_two_ranks_stay_bit_equal_over_500_updates_and_within_1e_5_of_one(tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("nsenter") is None, reason="namespaces need root")
-def test_so_do_two_ranks_on_two_hosts(tmp_path: Path) -> None:
+def test_two_ranks_on_two_hosts_stay_bit_equal(tmp_path: Path) -> None:
     with hosts(2) as two:
         stay_equal(tmp_path, [two.enter(rank) for rank in range(2)])
 
@@ -116,7 +116,7 @@ def stay_equal(tmp_path: Path, places: Sequence[Sequence[str]]) -> None:
     assert difference <= 1e-5
 
 
-def test_ranks_skip_together_and_go_on_with_few_rows(tmp_path: Path, whole: Trajectory) -> None:
+def test_ranks_skip_together_and_continue_with_few_rows(tmp_path: Path, whole: Trajectory) -> None:
     config = PPOConfig(epochs=2, num_minibatches=4)
     left, right = lanes_of(whole, slice(0, 12)), lanes_of(whole, slice(12, 24))
     poisoned = lanes_of(whole, slice(0, 12))

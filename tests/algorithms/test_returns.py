@@ -40,7 +40,7 @@ def test_three_steps_by_hand() -> None:
 
 
 def test_termination_drops_the_next_value_and_stops_the_sum() -> None:
-    # Row 1 terminates: delta = 2 - 8 = -6. Row 2 holds the last observation, and nobody acts there.
+    # Row 1 terminates: delta = 2 - 8 = -6. Row 2 holds the last observation, without a decision.
     found = advantages(REWARD, VALUE, terminated=flags(0, 1, 0, 0), acting=flags(1, 1, 0, 1))
     assert found == [1 - 6 / 4, -6, 0]
 
@@ -59,7 +59,7 @@ def test_the_sum_stops_before_a_step_that_never_happened() -> None:
     assert advantages(REWARD, VALUE, acting=flags(1, 0, 1, 1)) == [1, 0, 3]
 
 
-def test_what_nobody_acted_on_never_leaks() -> None:
+def test_rows_without_a_decision_have_no_effect() -> None:
     reward, value = REWARD.copy(), VALUE.copy()
     reward[2] = np.nan
     value[2] = np.nan
@@ -128,7 +128,7 @@ def random_case(rng: np.random.Generator, lanes: int = 3) -> Case:
     acting = rng.random((rows, lanes)) < 0.95
     acting[1:] &= ~(terminated | truncated)[:-1]
     numbers = rng.standard_normal((3, rows, lanes)).astype(np.float32)
-    # What nobody acted on is anything; its value may bootstrap.
+    # Rows without a decision hold arbitrary numbers; their values may bootstrap.
     numbers *= np.where(acting, 1.0, rng.choice([1.0, 1e6], lanes)).astype(np.float32)
     numbers[1] = np.clip(numbers[1], -9.0, 9.0)
     return Case(*numbers, terminated, truncated, acting)
@@ -202,7 +202,7 @@ def test_vtrace_by_hand() -> None:
     assert wide.target[0, 0] == 4 + 2 + 1.75
 
 
-def test_vtrace_of_data_that_is_not_old_is_gae() -> None:
+def test_vtrace_of_current_data_equals_gae() -> None:
     case = random_case(np.random.default_rng(5))
     options = {"gamma": 0.9, "gae_lambda": 0.8}
     traced = vtrace(case.reward, case.value, np.zeros_like(case.value), *case.ends, **options)
@@ -212,7 +212,7 @@ def test_vtrace_of_data_that_is_not_old_is_gae() -> None:
     np.testing.assert_array_equal(traced.weight, 1.0)
 
 
-def test_a_ratio_where_nobody_acted_never_leaks() -> None:
+def test_ratios_of_rows_without_a_decision_have_no_effect() -> None:
     log_ratio = np.zeros_like(VALUE)
     log_ratio[2] = np.nan
     traced = vtrace(REWARD, VALUE, log_ratio, flags(0, 1, 0, 0), NEVER, flags(1, 1, 0, 1), gamma=0.5)

@@ -18,7 +18,7 @@ from srl.api.spaces import Space
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_training_finds_the_log_prob_and_value_of_acting(kind: tuple[ActorCriticConfig, Space, Space]) -> None:
+def test_training_computes_the_log_prob_and_value_of_acting(kind: tuple[ActorCriticConfig, Space, Space]) -> None:
     """After an update, so that normalizers have statistics; sample by sample, as the loss sees them."""
     trainer = kind[0].build_trainer(*kind[1:], 3)
     assert isinstance(trainer, PPOTrainer)

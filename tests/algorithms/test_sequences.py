@@ -64,7 +64,7 @@ def own(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize(("length", "burn_in"), [(12, 0), (4, 0), (5, 0), (4, 3), (5, 20), (1, 1), (100, 0)])
 @pytest.mark.parametrize("kind", ["gru", "lstm", "separate", "own"])
-def test_log_probabilities_in_training_are_those_of_inference(own: str, kind: str, length: int, burn_in: int) -> None:
+def test_log_probabilities_in_training_equal_those_of_inference(own: str, kind: str, length: int, burn_in: int) -> None:
     options = {
         "gru": {"memory": "gru"},
         "lstm": {"memory": "lstm"},
@@ -122,7 +122,7 @@ def test_a_network_whose_state_has_the_wrong_size_is_named(own: str) -> None:
         PPOConfig(network=f"{own}:forgetful").check(Box((4,)), Discrete(3))
 
 
-def test_a_policy_without_a_state_begins_anew() -> None:
+def test_a_policy_without_a_state_starts_with_an_empty_memory() -> None:
     config = PPOConfig(memory="gru", memory_size=8)
     policy = config.build_policy(Box((4,)), Discrete(3), 0)
     observation, never = np.ones((2, 4), np.float32), np.zeros(2, bool)
@@ -156,7 +156,7 @@ def test_normalizers_and_corrections_work_with_a_memory(own: str, network: str, 
     np.testing.assert_allclose(mean, np.asarray(batch.observation)[:-1][batch.acting[:-1]].mean(0), atol=1e-6)
 
 
-def test_a_batch_is_evaluated_anew_lane_by_lane() -> None:
+def test_a_batch_is_reevaluated_lane_by_lane() -> None:
     config = PPOConfig(memory="lstm", memory_size=8)
     batch, parameters = played(config, Box((4,)), rows=6, lanes=5)
     network, distribution = config.build_network(Box((4,)), Discrete(3), 7)

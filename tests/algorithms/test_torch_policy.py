@@ -32,7 +32,7 @@ def zeros(observation: Space, rows: int) -> object:
 
 
 @pytest.mark.parametrize(("observation", "action"), PAIRS, ids=str)
-def test_a_decision_is_made_of_the_arrays_that_were_announced(observation: Space, action: Space) -> None:
+def test_a_decision_has_the_arrays_of_its_spec(observation: Space, action: Space) -> None:
     config = PPOConfig()
     assert isinstance(config, AlgorithmConfig)
     config.check(observation, action)
@@ -81,7 +81,7 @@ def test_training_recomputes_the_log_prob_and_value_of_acting(observation: Space
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 100.0), (-0.01, 0.01)])
-def test_a_fresh_policy_explores_between_the_bounds(low: float, high: float) -> None:
+def test_an_untrained_policy_explores_between_the_bounds(low: float, high: float) -> None:
     space = Box((1,), low=low, high=high)
     policy = PPOConfig(initial_std=0.5).build_policy(Box((4,)), space, 0)
     action = np.asarray(policy.act(np.zeros((4000, 4), np.float32), None, np.ones(4000, bool))["action"])
@@ -100,7 +100,7 @@ def test_draws_come_from_the_policys_own_seed() -> None:
     assert draw(1) != draw(2)
 
 
-def test_decisions_are_fresh_and_inputs_may_be_read_only_or_overwritten() -> None:
+def test_decisions_are_new_arrays_and_inputs_may_be_read_only_or_overwritten() -> None:
     policy = PPOConfig().build_policy(Box((4,)), Box((2,)), 0)
     observation = np.ones((8, 4), np.float32)
     observation.flags.writeable = False
@@ -125,7 +125,7 @@ def test_parameters_are_copied_and_their_number_is_checked() -> None:
     assert policy.version == 7
 
 
-def test_greedy_takes_the_likeliest_action() -> None:
+def test_greedy_takes_the_most_likely_action() -> None:
     policy = PPOConfig().build_policy(Box((4,)), Discrete(3), 0)
     observation = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
     greedy = policy.act(observation, None, np.ones(64, bool), greedy=True)
@@ -134,7 +134,7 @@ def test_greedy_takes_the_likeliest_action() -> None:
         assert (drawn["log_prob"] <= np.asarray(greedy["log_prob"]) + 1e-6).all()
 
 
-def test_a_policy_may_be_asked_by_several_threads_at_once() -> None:
+def test_several_threads_can_call_a_policy_at_once() -> None:
     policy = PPOConfig(hidden_sizes=(256, 256)).build_policy(Box((4,)), Discrete(2), 0)
     observations = [np.full((256, 4), number, np.float32) for number in range(2)]
     first = np.zeros(256, bool)

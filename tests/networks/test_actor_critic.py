@@ -27,7 +27,7 @@ def plain_forward(network: StackedActorCritic, features: Tensor) -> tuple[Tensor
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize(("hidden", "num_free"), [((5,), 0), ((6, 4), 2), ((3, 5, 4), 1)])
-def test_output_and_gradient_are_those_of_plain_networks(
+def test_output_and_gradient_equal_those_of_plain_networks(
     activation: str, hidden: tuple[int, ...], num_free: int
 ) -> None:
     network = StackedActorCritic(3, hidden, activation, 4, num_free).double()

@@ -33,7 +33,7 @@ def reference(space: Space, parameters: Tensor) -> list[torch.distributions.Dist
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_log_prob_and_entropy_are_those_of_torch(space: Space) -> None:
+def test_log_prob_and_entropy_equal_those_of_torch(space: Space) -> None:
     distribution = distribution_for(space)
     parameters = torch.randn(7, distribution.num_parameters, dtype=torch.float64)
     action = distribution.sample(parameters, torch.Generator().manual_seed(3))
@@ -96,7 +96,7 @@ def test_gaussian_draws_have_the_mean_and_deviation() -> None:
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_the_mode_is_the_likeliest_action(space: Space) -> None:
+def test_the_mode_is_the_most_likely_action(space: Space) -> None:
     distribution = distribution_for(space)
     parameters = torch.randn(50, distribution.num_parameters)
     best = distribution.log_prob(parameters, distribution.mode(parameters))
@@ -169,7 +169,7 @@ def test_a_composite_is_the_sum_of_its_parts() -> None:
     ],
     ids=["hybrid", "state", "scaled", "squashed", "both"],
 )
-def test_gradients_are_those_of_finite_differences(space: Space, options: NetworkOptions) -> None:
+def test_gradients_equal_finite_differences(space: Space, options: NetworkOptions) -> None:
     distribution = distribution_for(space, options)
     parameters = 2.0 * torch.rand(4, distribution.num_parameters, dtype=torch.float64) - 1.0
     action = distribution.sample(parameters, torch.Generator().manual_seed(2))
@@ -194,7 +194,7 @@ CENTER, HALF = torch.tensor([50.0, 0.01, 0.0, 0.0]).double(), torch.tensor([50.0
 
 @pytest.mark.parametrize("std", ["free", "state"])
 @pytest.mark.parametrize("nested", [False, True], ids=["box", "dict"])
-def test_a_gaussian_is_in_units_of_the_bounds(std: Literal["free", "state"], nested: bool) -> None:
+def test_a_gaussian_is_scaled_by_the_bounds(std: Literal["free", "state"], nested: bool) -> None:
     """An element that lacks a bound, and one between -1 and 1, are as they were."""
     space = Dict({"one": BOUNDED}) if nested else BOUNDED
     distribution = distribution_for(space, NetworkOptions(std=std))
@@ -216,11 +216,11 @@ def test_a_gaussian_is_in_units_of_the_bounds(std: Literal["free", "state"], nes
 
 
 @pytest.mark.parametrize("low", [-1.0, -math.inf, -3.4e38], ids=["unit", "unbounded", "as good as unbounded"])
-def test_bounds_of_one_and_none_cost_nothing(low: float) -> None:
+def test_bounds_of_one_and_missing_bounds_need_no_scaling(low: float) -> None:
     assert distribution_for(Box((3,), low=low, high=-low)) == DiagonalGaussian((3,))
 
 
-def test_deviations_of_a_state_have_limits_beyond_which_they_get_no_gradient() -> None:
+def test_state_dependent_deviations_get_no_gradient_beyond_their_limits() -> None:
     for box in ("clipped", "squashed"):
         options = NetworkOptions(std="state", box=box)
         distribution = distribution_for(Box((3,), low=-1.0, high=1.0), options)
@@ -237,7 +237,7 @@ def test_deviations_of_a_state_have_limits_beyond_which_they_get_no_gradient() -
         assert gradient.isfinite().all()
 
 
-def test_a_squashed_gaussian_is_torchs_transformed_one() -> None:
+def test_a_squashed_gaussian_equals_torchs_transformed_distribution() -> None:
     space = Box((2,), low=(-2.0, 0.0), high=(2.0, 1.0))
     distribution = distribution_for(space, NetworkOptions(box="squashed"))
     parameters = torch.randn(200, 4, dtype=torch.float64)
@@ -299,14 +299,14 @@ def test_forbidden_choices_are_never_drawn_and_have_no_gradient(space: Space) ->
     assert int(choices.sum()) == int((~allowed).sum())
 
 
-def test_a_masked_choice_has_the_entropy_of_what_is_left() -> None:
+def test_the_entropy_of_a_masked_choice_covers_the_allowed_choices() -> None:
     masked = Categorical(3).mask(torch.zeros(1, 3), torch.tensor([[True, False, True]]))
     evaluation = Categorical(3).evaluate(masked, torch.tensor([2]))
     assert evaluation.entropy.item() == pytest.approx(math.log(2.0))
     assert evaluation.log_prob.item() == pytest.approx(-math.log(2.0))
 
 
-def test_what_acting_kept_may_be_learned_with() -> None:
+def test_tensors_cached_while_acting_can_be_trained_with() -> None:
     distribution = distribution_for(Box((1,), low=0.0, high=7.0))
     with torch.inference_mode():
         distribution.mode(torch.zeros(1, 2))

@@ -49,7 +49,7 @@ def test_images_are_large_arrays_of_bytes(space: Box, image: bool) -> None:
         ((4, 96, 96, 3), "SHWC", 12, (96, 96)),
     ],
 )
-def test_channels_are_found_and_looked_at(
+def test_channels_are_found_and_encoded(
     shape: tuple[int, ...], order: str, channels: int, sides: tuple[int, int]
 ) -> None:
     space = Box(shape, "uint8")

@@ -78,7 +78,7 @@ def test_the_network_of_the_paper_has_its_number_of_parameters() -> None:
     assert network.state_size == PAPER.state_size == 2 * 2 * 256
 
 
-def test_what_is_not_seen_leaves_no_trace_in_the_actor_and_one_in_the_critic() -> None:
+def test_unseen_entities_affect_the_critic_but_not_the_actor() -> None:
     network, observation = built(SMALL), room()
     parameters, value = network(observation)
     changed = {**observation, "things": observation["things"].clone()}
@@ -90,7 +90,7 @@ def test_what_is_not_seen_leaves_no_trace_in_the_actor_and_one_in_the_critic() -
     assert (network(changed)[0][0] - parameters[0]).abs().max() > 1e-6
 
 
-def test_an_entity_that_is_not_there_leaves_no_trace_at_all() -> None:
+def test_an_entity_that_does_not_exist_has_no_effect() -> None:
     network, observation = built(SMALL), room()
     observation["there"][:, 3] = observation["seen"][:, 3] = 0
     wanted = network(observation)
@@ -109,14 +109,14 @@ def test_the_order_of_entities_does_not_matter() -> None:
         torch.testing.assert_close(found, wanted)
 
 
-def test_a_scan_that_turns_turns_its_features() -> None:
+def test_a_rotated_scan_rotates_its_features() -> None:
     encoder = ScanEncoder(6, 1)
     scan = torch.randn(2, 6)
     features = encoder(scan).reshape(2, 6, -1)
     torch.testing.assert_close(encoder(scan.roll(2, 1)).reshape(2, 6, -1), features.roll(2, 1))
 
 
-def test_attention_is_that_of_torch_and_so_are_its_gradients() -> None:
+def test_attention_and_its_gradients_equal_those_of_torch() -> None:
     torch.manual_seed(2)
     projected = torch.randn(3, 4, 24, dtype=torch.float64, requires_grad=True)
     bias = torch.zeros(3, 1, 4, dtype=torch.float64)
@@ -131,7 +131,7 @@ def test_attention_is_that_of_torch_and_so_are_its_gradients() -> None:
     torch.testing.assert_close(*gradients)
 
 
-def test_attention_decides_the_same_with_and_without_gradients() -> None:
+def test_attention_is_the_same_with_and_without_gradients() -> None:
     block = ResidualAttention(8, 2)
     entities, counts = torch.randn(3, 5, 8), torch.ones(3, 5)
     counts[:, 3:] = 0
@@ -140,7 +140,7 @@ def test_attention_decides_the_same_with_and_without_gradients() -> None:
         torch.testing.assert_close(block(entities, counts), learning)
 
 
-def test_an_embedding_is_one_layer_over_what_is_known_of_oneself_and_the_entity() -> None:
+def test_an_embedding_is_one_layer_over_the_agent_and_the_entity() -> None:
     encoder, observation = EntityEncoder(ROOM, SMALL, critic=True), room(1)
     known = torch.cat((encoder.scans[0](observation["around"]), observation["own"]), 1)
     weight = torch.cat((encoder.embed_own.weight[8:], encoder.embed[0]), 1)
@@ -155,7 +155,7 @@ GLOBAL = Dict({"own": Box((3,)), "state": Box((2,))})
 
 
 @pytest.mark.parametrize("options", [{}, {"memory": "gru"}, {"towers": "separate", "memory": "lstm"}], ids=str)
-def test_what_is_global_reaches_the_critic_and_never_the_actor(options: dict[str, Any]) -> None:
+def test_global_observations_affect_the_critic_but_not_the_actor(options: dict[str, Any]) -> None:
     network = built(NetworkOptions(global_keys=("state",), **options), GLOBAL)
     memory = [torch.zeros(2, network.state_size)] if "memory" in options else []
     own, outputs = torch.randn(2, 3), []
@@ -180,7 +180,7 @@ def test_what_is_global_reaches_the_critic_and_never_the_actor(options: dict[str
         ({"global_keys": ("state",), "towers": "shared"}, GLOBAL, "towers must not be `shared`"),
     ],
 )
-def test_options_that_do_not_go_with_the_observation_are_refused(
+def test_options_that_do_not_fit_the_observation_are_refused(
     options: dict[str, Any], observation: Space, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

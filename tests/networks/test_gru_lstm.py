@@ -18,7 +18,7 @@ def as_torch_orders(memory: Gru | Lstm, weight: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", [Gru, Lstm])
-def test_outputs_and_gradients_are_those_of_torch(kind: type[Gru] | type[Lstm]) -> None:
+def test_outputs_and_gradients_equal_those_of_torch(kind: type[Gru] | type[Lstm]) -> None:
     torch.manual_seed(0)
     ours = kind(F, H)
     theirs = (nn.GRU if kind is Gru else nn.LSTM)(F, H)
@@ -99,6 +99,6 @@ def test_a_sequence_with_resets_is_the_same_as_its_rows_one_by_one(kind: str, ro
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_where_an_episode_begins_the_memory_is_empty() -> None:
+def test_the_memory_is_empty_where_an_episode_starts() -> None:
     state = reset_state(torch.tensor([[1.0, float("nan")], [2.0, 3.0]]), torch.tensor([True, False]))
     assert state.tolist() == [[0.0, 0.0], [2.0, 3.0]]

@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_generator_al
 
 @pytest.mark.parametrize("options", [{}, {"std": "state"}, {"towers": "shared"}, {"memory": "gru", "std": "state"}])
 @pytest.mark.parametrize("box", ["clipped", "squashed"])
-def test_deviations_start_where_they_are_told_to(options: dict[str, Any], box: Literal["clipped", "squashed"]) -> None:
+def test_deviations_start_at_initial_std(options: dict[str, Any], box: Literal["clipped", "squashed"]) -> None:
     action = Dict({"aim": Box((2,), low=-1.0, high=1.0), "key": Discrete(3), "push": Box((1,), low=-1.0, high=1.0)})
     config = PPOConfig(initial_std=0.25, box=box, **options)
     network, distribution = config.build_network(Box((4,)), action, seed=0)
@@ -83,7 +83,7 @@ def test_deviations_start_positive(initial_std: float) -> None:
         PPOConfig(initial_std=initial_std)
 
 
-def test_deviations_of_a_state_start_within_their_limits() -> None:
+def test_state_dependent_deviations_start_within_their_limits() -> None:
     with pytest.raises(ValueError, match=r"between 0.0067 and 7.4.*found 0.001"):
         PPOConfig(std="state", initial_std=0.001)
 
@@ -99,7 +99,7 @@ def test_images_beside_vectors_share_one_body() -> None:
     assert value.shape == (3,)
 
 
-def test_an_own_network_is_found_by_its_file(own: str) -> None:
+def test_a_custom_network_is_found_by_its_file(own: str) -> None:
     config = PPOConfig(network=f"{own}:good")
     config.check(Box((4,)), Discrete(3))
     trainer, again = (config.build_trainer(Box((4,)), Discrete(3), seed=4) for _ in range(2))
@@ -117,7 +117,7 @@ def test_an_own_network_is_found_by_its_file(own: str) -> None:
         ("missing", r"has no 'missing'"),
     ],
 )
-def test_a_wrong_own_network_is_refused_before_anything_runs(own: str, function: str, message: str) -> None:
+def test_a_wrong_custom_network_is_refused_before_anything_runs(own: str, function: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PPOConfig(network=f"{own}:{function}").check(Box((4,)), Discrete(3))
 
