@@ -1,4 +1,4 @@
-"""Whole episodes with fixed policies: what evaluation, `srl eval` and `srl record` have in common."""
+"""Whole episodes with fixed policies, for evaluation, `srl eval` and `srl record`."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Played:
 
 
 class Player:
-    """Steps lanes of its own. Policies only decide here: nothing is recorded, no statistics are taken in.
+    """Plays episodes. Policies only decide: nothing is recorded, and no statistics are updated.
 
-    How many episodes a lane plays is settled before the first: taking the first ones to end would favor short ones.
+    The number of episodes of each lane is fixed at the start: taking the first episodes to end would favor short ones.
 
-    An episode of `max_steps` steps is cut off and counts as it stands. Its lane cannot begin another by itself, so it
-    waits: until its episode ends after all, or until all lanes that have episodes left wait, when every copy starts
-    anew.
+    An episode is truncated after `max_steps` steps and counts with its return until then. Its lane cannot start another
+    episode by itself. It waits until the episode ends after all, or until all lanes with episodes left wait; then every
+    copy is reset.
     """
 
     def __init__(
@@ -52,10 +52,9 @@ class Player:
         meter: Meter | None = None,
         max_steps: int | None = None,
     ) -> None:
-        """`patterns` says which agents play by which of the policies: pattern of their names -> policy. Without
-        `max_steps` episodes may last for ever."""
+        """`patterns` maps patterns of agents' names to policies. Without `max_steps`, episodes have no limit."""
         if max_steps is not None and max_steps < 1:
-            raise ValueError(f"max_steps, of an episode, must be at least 1, found {max_steps}")
+            raise ValueError(f"max_steps must be at least 1, found {max_steps}")
         self.lanes = lanes
         self._max_steps = math.inf if max_steps is None else max_steps
         self._greedy = greedy
@@ -65,57 +64,57 @@ class Player:
         self._policies = policies
         self._arrivals: tuple[Arrival, ...] = ()
         self._states: list[Tree | None] = []
-        self._books: list[_Book] = []
+        self._tallies: list[_LaneTally] = []
         self._seed = self._round = 0
 
     def begin(self, seed: int, episodes: int) -> None:
-        """Start every copy anew; the copies share the `episodes` as evenly as can be."""
+        """Reset every copy and divide the `episodes` among the copies as evenly as possible."""
         spec = self.lanes.spec
         shares = episodes // spec.num_copies + (np.arange(spec.num_copies) < episodes % spec.num_copies)
-        self._books = [_Book(np.tile(shares, len(team.agents)), self._max_steps) for team in spec.teams]
+        self._tallies = [_LaneTally(np.tile(shares, len(team.agents)), self._max_steps) for team in spec.teams]
         self._seed, self._round = seed, 0
         self._reset(seed)
 
     def _reset(self, seed: int) -> None:
         self._arrivals = self.lanes.reset(seed)
         self._states = [None] * len(self._arrivals)
-        for book in self._books:
-            book.start()
+        for tally in self._tallies:
+            tally.start()
 
     def play(self, seed: int, episodes: int) -> None:
-        """All of them, in a process that is the user's."""
+        """Play all episodes, in a process of the user."""
         self.begin(seed, episodes)
         with one_thread():
             while not self.done:
                 self.step()
 
     def step(self) -> None:
-        """One decision for every lane that acts."""
+        """Decide and step once in every lane that acts."""
         self._meter.enter(Phase.INFERENCE)
         actions = tuple(self._decide(team, arrival) for team, arrival in enumerate(self._arrivals))
         acted = [arrival.acting.copy() for arrival in self._arrivals]
         self._meter.enter(Phase.ENV)
         self._arrivals = self.lanes.step(actions)
         self._meter.enter(Phase.OTHER)
-        for book, arrival, who in zip(self._books, self._arrivals, acted, strict=True):
-            book.add(arrival, who)
-        if all(book.waits for book in self._books) and not self.done:
+        for tally, arrival, acted_lanes in zip(self._tallies, self._arrivals, acted, strict=True):
+            tally.add(arrival, acted_lanes)
+        if all(tally.waits for tally in self._tallies) and not self.done:
             self._round += 1
             self._reset(derive(self._seed, "round", self._round))
 
     @property
     def done(self) -> bool:
-        return all(book.full for book in self._books)
+        return all(tally.full for tally in self._tallies)
 
     def results(self) -> dict[str, Played]:
-        """Policy -> the episodes its agents have played so far."""
+        """Return the episodes of each policy's agents so far."""
         found: dict[str, Played] = {}
-        for team, book in enumerate(self._books):
-            found.setdefault(self._names[team], Played()).add(book.done)
+        for team, tally in enumerate(self._tallies):
+            found.setdefault(self._names[team], Played()).add(tally.done)
         return found
 
     def _decide(self, team: int, arrival: Arrival) -> Tree:
-        """Actions [L, ...]; lanes that do not act get zeros."""
+        """Return actions [L, ...]; lanes that do not act get zeros."""
         spec: TeamSpec = self.lanes.spec.teams[team]
         num_lanes = len(arrival.acting)
         acting = np.flatnonzero(arrival.acting)
@@ -127,7 +126,7 @@ class Player:
         state = None if memory is None else map_tree(lambda array: array[acting], memory)
         policy = self._policies[self._names[team]]
         decision = policy.act(observation, state, arrival.first[acting], greedy=self._greedy)
-        if "state" in decision:  # a recurrent policy's memory, kept by lane: not every lane acts at every step
+        if "state" in decision:  # memory of a recurrent policy, kept by lane because not every lane acts at every step
             if memory is None:
                 memory = self._states[team] = map_tree(
                     lambda array: np.zeros((num_lanes, *array.shape[1:]), array.dtype), decision["state"]
@@ -144,7 +143,7 @@ def _place(target: Tree, lanes: Array, values: Tree) -> None:
     map_tree(put, target, values)
 
 
-class _Book:
+class _LaneTally:
     """Counts each lane's episodes up to its share [L]."""
 
     def __init__(self, shares: Array, max_steps: float) -> None:
@@ -155,10 +154,10 @@ class _Book:
         self.start()
 
     def start(self) -> None:
-        """Every copy was started anew; what was under way is forgotten."""
+        """Forget running episodes, because every copy was reset."""
         count = len(self._shares)
         self._return, self._length = np.zeros((2, count))
-        self._steps = np.zeros(count, int)  # since the episode began or ended, also those at which others acted
+        self._steps = np.zeros(count, int)  # since the episode started or ended, also those at which other lanes acted
         self._ended, self._waits = np.zeros((2, count), bool)
 
     def add(self, arrival: Arrival, acted: Array) -> None:
@@ -169,7 +168,7 @@ class _Book:
             total = float(arrival.facts["return"][lane] if "return" in arrival.facts else self._return[lane])
             length = float(arrival.facts["length"][lane] if "length" in arrival.facts else self._length[lane])
             if np.isnan(total):
-                continue  # no whole episode: a lost life that counts as an end
+                continue  # not a whole episode: a lost life that counts as an end
             if not self._waits[lane]:
                 self._count(lane, total, length)
             self._return[lane] = self._length[lane] = self._steps[lane] = 0
@@ -181,12 +180,12 @@ class _Book:
         self._steps[begins] = 0
         self._ended[begins] = self._waits[begins] = False
         for lane in np.flatnonzero((self._steps >= self._max_steps) & ~self._waits):
-            if not self._ended[lane]:  # else it is dead, and the others play on without end
+            if not self._ended[lane]:  # else the lane is dead and the other agents continue without end
                 self.done.cut += self._count(lane, float(self._return[lane]), float(self._length[lane]))
             self._waits[lane] = True
 
     def _count(self, lane: np.intp, total: float, length: float) -> bool:
-        """Whether it still belongs to the lane's share."""
+        """Count an episode; True if it belongs to the lane's share."""
         counts = bool(self._played[lane] < self._shares[lane])
         if counts:
             self.done.returns.append(total)
@@ -200,5 +199,5 @@ class _Book:
 
     @property
     def waits(self) -> bool:
-        """Nothing more comes of these lanes, until they are started anew."""
+        """Whether these lanes complete no more episodes until they are reset."""
         return bool((self._waits | (self._played >= self._shares)).all())

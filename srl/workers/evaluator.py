@@ -1,4 +1,4 @@
-"""The evaluator: whole episodes with fixed versions while training goes on, at a small share of a core."""
+"""The evaluator: plays whole episodes with fixed versions during training, with a small share of a core."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from srl.workers.process import IDLE_SECONDS
 from srl.workers.roles import Role
 
 EVALUATING, EVALUATED = "evaluating", "evaluated"
-"""Tags in the parameter service: what is being played now, and what the last report was about."""
+"""Tags in the parameter service: the version being evaluated, and the version of the last report."""
 EVAL_RETURN, EVAL_EPISODES = "eval_return", "eval_episodes"
-"""Facts noted there beside every version that was evaluated: its mean return, and of how many episodes."""
+"""Facts noted there for every evaluated version: its mean return, and the number of episodes."""
 MAX_COPIES = 16
 MAX_TURN = 0.25
 
@@ -28,15 +28,15 @@ MAX_TURN = 0.25
 class EvaluatorConfig(WorkerConfig):
     environment: LanesConfig
     roles: tuple[Role, ...]
-    """Which agents play by which policy; their streams are not used."""
+    """Policies of the agents; the streams of the roles are not used."""
     every: int
     """Minimum number of versions of a learning policy between the beginnings of two evaluations."""
     episodes: int = 10
     share: float = 0.03
-    """Of one core. Kept by the evaluator itself: after each turn of work it rests until the share is right."""
+    """Share of one core. After each turn of work the evaluator pauses until it is back at this share."""
     greedy: bool = True
     max_steps: int | None = None
-    """Of an episode, which is then cut off: where none need end, evaluation would not either."""
+    """Maximum number of steps of an episode, which is then truncated: some environments have episodes without end."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
@@ -50,8 +50,8 @@ class EvaluatorConfig(WorkerConfig):
 
 
 class Evaluator:
-    """Its policies load parameters and decide. They see none of the training data and take in no statistics; its lanes
-    are its own. What is evaluated stays tagged, so that the best can be kept when the score is known."""
+    """Plays episodes in its own lanes, with policies that load parameters and decide, but never see training data or
+    update statistics. Evaluated versions stay tagged, so that the best can be kept when its score is known."""
 
     def __init__(self, config: EvaluatorConfig, context: Context) -> None:
         self._config = config
@@ -71,8 +71,8 @@ class Evaluator:
         # Policy -> version that starts the next evaluation. A frozen policy has no further versions to wait for.
         self._next = {policy: self._planned(policy) for policy in learning}
         self._count = 0
-        self._rested = 0.0
-        # So long that the rest after it is what an idle worker sleeps anyway.
+        self._paused_until = 0.0
+        # The pause after a turn is then as long as an idle worker sleeps anyway.
         rest = (1.0 - config.share) / config.share
         self._turn = min(MAX_TURN, IDLE_SECONDS / rest) if rest > 0 else MAX_TURN
 
@@ -83,8 +83,8 @@ class Evaluator:
         return max(scored) + self._config.every if scored else 0
 
     def poll(self) -> PollResult:
-        """A turn of some milliseconds, if we are rested."""
-        if time.monotonic() < self._rested or not (self._playing or self._begin()):
+        """Work for some milliseconds, unless it is time to pause."""
+        if time.monotonic() < self._paused_until or not (self._playing or self._begin()):
             return IDLE
         began, used = time.monotonic(), time.process_time()
         while not self._player.done and time.monotonic() - began < self._turn:
@@ -92,8 +92,8 @@ class Evaluator:
             self._context.meter.add(Counter.PROGRESS)
         if self._player.done:
             self._report()
-        used = time.process_time() - used  # of all threads, and not while others had the core
-        self._rested = time.monotonic() + used * (1.0 / self._config.share - 1.0)
+        used = time.process_time() - used  # CPU time of all threads, without the time of other processes
+        self._paused_until = time.monotonic() + used * (1.0 / self._config.share - 1.0)
         return WORKED
 
     def _begin(self) -> bool:

@@ -1,4 +1,4 @@
-"""The policy worker: answers requests for decisions in batches as large as what waits."""
+"""The policy worker: answers all waiting requests for decisions as one batch."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class PolicyWorkerConfig(WorkerConfig):
     action: Space
     requests: RequestStream
     in_flight: int = 1
-    """Batches under way at the same time. More than one helps where the answer takes long and computes elsewhere: a
-    busy or distant accelerator. Then the policy's `act` must allow calls from several threads."""
+    """Batches under way at the same time. More than one helps if answers take long and are computed elsewhere, as on a
+    busy or distant accelerator. The policy's `act` must then allow calls from several threads."""
 
     def ends(self) -> list[StreamEnd]:
         return [self.requests.end("target"), StreamEnd(self.policy, "parameters", "target")]
@@ -52,7 +52,7 @@ class PolicyWorker:
         self._config = config
         self._context = context
         self._meter = context.meter
-        # With batches under way, new parameters are loaded into the policy that is idle, and the two change places.
+        # With batches in flight, new parameters are loaded into the idle policy, and then the two swap places.
         self._policies = deque(self._build(index) for index in range(1 if config.in_flight == 1 else 2))
         self._parameters = context.parameters(config.policy)
         self._server = config.requests.server(context)
@@ -66,7 +66,7 @@ class PolicyWorker:
 
     def poll(self) -> PollResult:
         worked = self._answer_finished()
-        self._renew()
+        self._refresh()
         policy = self._policies[0]
         batch = self._server.poll(policy.version if len(self._running) < self._config.in_flight else None)
         if batch is not None:
@@ -77,8 +77,8 @@ class PolicyWorker:
             self._meter.set(Counter.VERSION, max(0, policy.version))
         return WORKED if worked else IDLE
 
-    def _renew(self) -> None:
-        """Load the newest parameters, but never under a batch that is under way."""
+    def _refresh(self) -> None:
+        """Load the newest parameters, but not into a policy that computes a batch."""
         idle = self._policies[-1]
         newest = self._parameters.version
         if newest > self._policies[0].version and all(running.policy is not idle for running in self._running):
@@ -106,7 +106,7 @@ class PolicyWorker:
 
     def state(self) -> State:
         if self._pool is not None:
-            raise NotResumable("with more than one batch in flight, decisions depend on the threads' order")
+            raise NotResumable("with more than one batch in flight, decisions depend on the order of threads")
         return {**under("policy", self._policies[0].state()), **under("server", self._server.state())}
 
     def restore(self, state: State) -> bool:

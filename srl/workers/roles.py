@@ -1,4 +1,4 @@
-"""Roles: which agents play by which policy, matched by patterns on the agents' names."""
+"""Roles: the policy of each agent, by patterns of the agents' names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from srl.streams.request import RequestStream
 
 @dataclass(frozen=True)
 class Role:
-    """Agents whose names match `agents` decide by `policy`."""
+    """Policy, algorithm and streams of the agents whose names match `agents`."""
 
     policy: str
     algorithm: AlgorithmConfig
@@ -23,11 +23,11 @@ class Role:
     action: Space
     samples: PushStream
     inference: RequestStream | None = None
-    """Where to ask for decisions; None: the actor holds the policy itself."""
+    """Stream to the policy workers; None: the policy runs inside the actor."""
     agents: str = "*"
     aligned: bool = True
     frozen: bool = False
-    """The policy does not learn: its lanes play and are not recorded."""
+    """Whether the policy does not learn; its lanes are then not recorded."""
 
     def ends(self) -> list[StreamEnd]:
         """Return the ends of streams that an actor with this role holds."""
@@ -40,7 +40,7 @@ class Role:
 
 
 def assign_teams(spec: LaneSpec, patterns: tuple[str, ...]) -> list[list[int]]:
-    """For each pattern the teams whose agents it covers. Every agent must be covered by exactly one."""
+    """Return the teams of each pattern. Every agent must match exactly one pattern."""
     teams: list[list[int]] = [[] for _ in patterns]
     for index, team in enumerate(spec.teams):
         found = [[p for p, pattern in enumerate(patterns) if fnmatchcase(agent, pattern)] for agent in team.agents]
@@ -67,6 +67,6 @@ def assign_teams(spec: LaneSpec, patterns: tuple[str, ...]) -> list[list[int]]:
             if (other.observation, other.action) != (first.observation, first.action):
                 raise ValueError(
                     f"{spec.environment}: agents {first.agents[0]!r} and {other.agents[0]!r} share role {pattern!r} "
-                    f"but not their spaces; give them roles of their own"
+                    f"but not their spaces; give each its own role"
                 )
     return teams

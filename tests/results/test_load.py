@@ -65,7 +65,7 @@ def test_episodes_that_do_not_end_are_truncated_and_reported(
     assert main(words) == 0
     assert "17 of the episodes did not end within 4 steps and were truncated" in capsys.readouterr().out
     assert main([*words[:-1], "0"]) == 2
-    assert "max_steps, of an episode, must be at least 1" in capsys.readouterr().err
+    assert "max_steps must be at least 1" in capsys.readouterr().err
     finite = untrained(tmp_path / "finite", "srl.testing.environments:tracer", {"length": 4})
     assert srl.evaluate(finite.path, episodes=3, max_steps=4).truncated == 0
 

@@ -46,6 +46,6 @@ def test_what_does_not_match_is_named(patterns: tuple[str, ...], message: str) -
 
 def test_agents_of_one_role_must_see_and_do_the_same() -> None:
     spec = LaneSpec("Mixed", 1, (team("one"), team("other", observation=LARGE)))
-    message = "agents 'one' and 'other' share role '*' but not their spaces; give them roles of their own"
+    message = "agents 'one' and 'other' share role '*' but not their spaces; give each its own role"
     with pytest.raises(ValueError, match=re.escape(message)):
         assign_teams(spec, ("*",))

@@ -1,4 +1,4 @@
-"""Counting episodes from full blocks: returns and lengths, over all lanes at once."""
+"""Statistics of episodes: returns and lengths, counted from full blocks over all lanes at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from srl.base.state import State
 from srl.base.tree import Array
 
 MAX_REPORTED = 200
-"""Episodes named in one report; beyond that a sample, evenly spread."""
+"""Maximum number of episodes in one report; of more, an evenly spaced sample is sent."""
 COUNTED = ("return", "length")
-"""Facts that have their own way; the others become means."""
+"""Facts that are reported for each episode; of the others, means are reported."""
 
 
 class EpisodeTally:
-    """Follows the lanes of one group. Works on whole blocks, so a step costs nothing."""
+    """Follows the lanes of one group. It works on whole blocks, so that a step costs nothing."""
 
     def __init__(self, num_lanes: int) -> None:
         self._return = np.zeros(num_lanes, np.float64)  # [L] of the running episodes
@@ -25,11 +25,11 @@ class EpisodeTally:
         self._lengths: list[Array] = []
         self._facts: dict[str, tuple[float, int]] = {}  # name -> sum and count
 
-    def count_block(self, reward: Array, acting: Array, ended: Array, cut: Array | None = None) -> None:
-        """Take in T steps: reward, acting, ended, all [T, L]. An episode that was `cut` is no whole one: left out."""
+    def count_block(self, reward: Array, acting: Array, ended: Array, failed: Array | None = None) -> None:
+        """Add T steps: reward, acting, ended, all [T, L]. Episodes whose environment `failed` are left out."""
         num_steps = len(reward)
-        ends = np.ascontiguousarray(ended.T).ravel()  # by lane, then by time, as all that follows
-        opens = np.empty(len(ends), bool)  # an episode begins or goes on here
+        ends = np.ascontiguousarray(ended.T).ravel()  # by lane, then by time, as everything below
+        opens = np.empty(len(ends), bool)  # an episode starts or continues here
         opens[1:] = ends[:-1]
         opens[::num_steps] = True
         begins = np.flatnonzero(opens)  # of the pieces of episodes in this block
@@ -37,19 +37,19 @@ class EpisodeTally:
         is_whole = ends[lasts]
         heads = np.flatnonzero(begins % num_steps == 0)  # [L]: each lane's first piece
         tails = np.append(heads[1:], len(begins)) - 1  # [L]: and its last
-        is_told = is_whole if cut is None else is_whole & ~cut.T.ravel()[lasts]
+        is_counted = is_whole if failed is None else is_whole & ~failed.T.ravel()[lasts]
         for running, values, kind, found in (
             (self._return, reward, np.float32, self._returns),
             (self._length, acting.view(np.uint8), np.int32, self._lengths),
         ):
             sums = np.add.reduceat(np.ascontiguousarray(values.T).ravel(), begins, dtype=kind).astype(np.float64)
             sums[heads] += running
-            found.append(sums[is_told])
+            found.append(sums[is_counted])
             running[...] = sums[tails]
             running[is_whole[tails]] = 0.0
 
     def count_step(self, lane: int, reward: float, ended: bool) -> None:
-        """Take in one decision of one lane (lanes with a time of their own)."""
+        """Add one decision of one lane (lanes that do not step together)."""
         self._return[lane] += reward
         self._length[lane] += 1
         if ended:
@@ -57,26 +57,26 @@ class EpisodeTally:
             self._return[lane] = self._length[lane] = 0.0
 
     def record(self, total: float, length: float) -> None:
-        """Take in an episode that somebody else counted."""
+        """Add an episode that the environment counted."""
         self._returns.append(np.array([total]))
         self._lengths.append(np.array([length]))
 
     def note(self, facts: Mapping[str, Array], ended: Array) -> None:
-        """Take in what an environment tells of the episodes that `ended` [L] beyond returns and lengths."""
+        """Add the facts of an environment about the episodes that `ended` [L], except returns and lengths."""
         for name, values in facts.items():
             if name not in COUNTED:
-                told = values[ended]
-                told = told[np.isfinite(told)]
+                known = values[ended]
+                known = known[np.isfinite(known)]
                 total, count = self._facts.get(name, (0.0, 0))
-                self._facts[name] = (total + float(told.sum()), count + len(told))
+                self._facts[name] = (total + float(known.sum()), count + len(known))
 
     def forget(self, lanes: Array) -> None:
-        """These lanes were restarted in the middle of an episode."""
+        """Discard the running episodes of lanes that were restarted."""
         self._return[lanes] = 0.0
         self._length[lanes] = 0.0
 
     def drain(self) -> tuple[int, list[float], list[float]]:
-        """Number, returns and lengths of the episodes since the last call."""
+        """Return number, returns and lengths of the episodes since the last call."""
         if not self._returns:
             return 0, [], []
         returns, lengths = np.concatenate(self._returns), np.concatenate(self._lengths)
@@ -87,14 +87,14 @@ class EpisodeTally:
         return count, returns[chosen].tolist(), lengths[chosen].tolist()
 
     def drain_facts(self) -> dict[str, tuple[float, int]]:
-        """Sum and count of each fact since the last call."""
+        """Return sum and count of each fact since the last call."""
         facts, self._facts = self._facts, {}
         return facts
 
     def state(self) -> State:
-        """Running episodes and those not yet told."""
-        told = {"returns": self._returns, "lengths": self._lengths}
-        ended = {name: np.concatenate([np.zeros(0), *found]) for name, found in told.items()}
+        """Return the running episodes and those not reported yet."""
+        unreported = {"returns": self._returns, "lengths": self._lengths}
+        ended = {name: np.concatenate([np.zeros(0), *found]) for name, found in unreported.items()}
         return {"return": self._return.copy(), "length": self._length.copy(), **ended}
 
     def restore(self, state: State) -> None:

@@ -1,4 +1,4 @@
-"""The actor: steps a ring of lane groups; while one group waits for its decisions, the others go on."""
+"""The actor: steps a ring of lane groups. While one group waits for its decisions, the others continue."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ SLICE_SECONDS = 0.01
 class ActorConfig(WorkerConfig):
     environment: LanesConfig
     spec: LaneSpec
-    """What one copy of the environment looks like."""
+    """Spec of one copy of the environment."""
     roles: tuple[Role, ...]
     copies: int
     """Environment copies in each group of the ring."""
     ring: int = 1
     max_env_failures: int = 10
-    """More broken environments than this within a minute end the run with the last one's report."""
+    """Failures of environments within a minute after which the run ends with the last report."""
 
     def sizes(self) -> dict[str, int]:
         return {"lanes": self.copies, "ring": self.ring}
@@ -53,7 +53,7 @@ class ActorConfig(WorkerConfig):
 
 
 def _num_blocks(role: Role, ring: int, num_lanes: int) -> tuple[int, int]:
-    """Blocks that are filled at the same time, and those that are written to without being recorded."""
+    """Return the number of blocks that are filled at the same time, and of scratch blocks."""
     if role.frozen:
         return 0, ring
     return (ring, 0) if role.aligned else (ring * num_lanes, ring * num_lanes)
@@ -71,8 +71,8 @@ class Actor:
         recorders: list[list[Recorder]] = [[] for _ in range(config.ring)]
         for role, members in zip(config.roles, teams, strict=True):
             counts = [spec.num_lanes(team) for team in members]
-            num_open, num_spare = _num_blocks(role, config.ring, sum(counts))
-            producer = role.samples.producer(context, num_open, num_spare)
+            num_open, num_scratch = _num_blocks(role, config.ring, sum(counts))
+            producer = role.samples.producer(context, num_open, num_scratch)
             self._producers.append(producer)
             self._clients.append(self._client(role, producer))
             kind = UnrecordedLanes if role.frozen else AlignedRecorder if role.aligned else UnalignedRecorder
@@ -89,7 +89,7 @@ class Actor:
                 self._clients,
                 self._meter,
                 context.seed,
-                SLICE_SECONDS if context.threads else math.inf,  # runs that must repeat know no clock
+                SLICE_SECONDS if context.threads else math.inf,  # reproducible runs must not depend on the clock
             )
             for slot in range(config.ring)
         ]
@@ -123,7 +123,7 @@ class Actor:
                 producer.poll()
             if not waiting:
                 for client in self._clients:
-                    client.poll()  # nothing is under way, but a server that is gone would ring for ever
+                    client.poll()  # a server that is gone would wake the worker again and again
         now = time.monotonic()
         if now - self._reported > REPORT_SECONDS:
             self._reported = now
@@ -131,7 +131,7 @@ class Actor:
         return WORKED if worked else IDLE
 
     def _collect(self) -> bool:
-        """Take in decisions; the groups that have all of theirs step."""
+        """Receive decisions. Groups that have all of theirs step."""
         worked = False
         for role, client in enumerate(self._clients):
             client.flush()
@@ -142,23 +142,23 @@ class Actor:
         return worked
 
     def _attempt(self, group: LaneGroup, action: Callable[[], bool | None]) -> bool:
-        """An environment that breaks costs its group's unfinished rows, not the run."""
+        """Run a step of a group. If its environment fails, rebuild it: this costs the unfinished rows, not the run."""
         try:
             result = action()
         except RunBroken:
             raise
         except Exception:
-            self._broken(traceback.format_exc())
+            self._count_failure(traceback.format_exc())
             self._meter.add(Counter.LANE_FAILURES)
             self._attempt(group, group.start)
             return True
         if group.reports:
             for report in group.reports:
-                self._broken(report)
+                self._count_failure(report)
             group.reports.clear()
         return result is True
 
-    def _broken(self, report: str) -> None:
+    def _count_failure(self, report: str) -> None:
         now = time.monotonic()
         self._failures.append(now)
         while self._failures and now - self._failures[0] > 60.0:
@@ -190,7 +190,7 @@ class Actor:
                 self._context.report(Episodes(count, returns, lengths, role.policy, means))
 
     def state(self) -> State:
-        """With every environment in the middle of its episode, and every block as far as it is filled."""
+        """Return the state with environments in the middle of their episodes and blocks that are partly filled."""
         if self._started < len(self._groups):
             raise NotYet("its environments are still being built")
         parts = {

@@ -1,4 +1,4 @@
-"""What every update was made from: the trainer's part of a journal that shows whether a run kept its promises."""
+"""The samples of every update: the trainer's part of a journal with which `srl chaos` checks a run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from srl.base.tree import Array
 from srl.workers.trainer.batches import Batch
 
 REPEATED = 16
-"""Entries that are repeated after a death: more than are ever on their way between a trainer and its controller."""
+"""Entries that a replacement repeats: more than are ever in transit between a trainer and its controller."""
 ROOM = FACTS_BYTES // 2
-"""Bytes that they may take of the facts of a commit: with thousands of actors fewer of them fit."""
+"""Bytes of a commit's facts that they may use: with thousands of actors fewer entries fit."""
 
 
 class UpdateJournal:
-    """An entry is reported once its update is published, and so committed. What a trainer or its host takes along when
-    it dies, reports on their way included, is in the facts of its commit: whoever goes on from there repeats them."""
+    """Reports an entry once its update is published, and so committed. Reports that are lost with a trainer or its host
+    are in the facts of its commit: the replacement, which continues from the commit, repeats them."""
 
     def __init__(self, policy: str, rank: int, report: Callable[[Message], None]) -> None:
         self._policy = policy
@@ -35,7 +35,7 @@ class UpdateJournal:
 
     @property
     def last(self) -> list[dict[str, Any]]:
-        """The last entries as plain data, for the facts of a commit; as many as there is room for."""
+        """The last entries as plain data for the facts of a commit, as many as fit."""
         fitting: deque[dict[str, Any]] = deque()
         room = ROOM
         for num_bytes, entry in reversed(self._packed):
@@ -64,13 +64,13 @@ class UpdateJournal:
         self._packed.append((len(msgspec.json.encode(plain)), plain))
 
     def report(self) -> None:
-        """The last one."""
+        """Report the last entry."""
         assert self._last is not None
         self._report(self._last)
 
 
 def packed(samples: Iterable[str]) -> list[str]:
-    """Labels of blocks, those of one producer in a row as one: `actors/0.0:7`, `actors/0.0:8` -> `actors/0.0:7-8`."""
+    """Join consecutive labels of one producer: `actors/0.0:7`, `actors/0.0:8` -> `actors/0.0:7-8`."""
     rows: dict[str, list[list[int]]] = {}
     for sample in samples:
         producer, _, number = sample.rpartition(":")

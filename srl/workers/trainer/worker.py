@@ -1,4 +1,4 @@
-"""The trainer worker: takes batches, learns, commits, publishes."""
+"""The trainer worker: takes batches, learns, commits and publishes."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class TrainerWorkerConfig(WorkerConfig):
     samples: PushStream
     target_steps: int
     seed: int
-    """Of the first parameters: the same for all ranks."""
+    """Seed of the initial parameters, the same for all ranks."""
     size: int = 1
-    """Data-parallel trainers of this policy."""
+    """Number of data-parallel trainers of this policy."""
     alone: bool = True
-    """No other policy learns in this run. Otherwise who has its steps goes on, at the end of its schedules, until the
-    others have theirs: they play with and against it."""
+    """Whether no other policy learns in this run. Otherwise a trainer that has its steps continues, at the end of its
+    schedules, until the others have theirs, because their policies play with and against it."""
     journal: bool = False
-    """Report what every update was made from: costs a digest of the parameters."""
+    """Whether to report the samples of every update, which costs a digest of the parameters."""
 
     def committed_policy(self) -> str:
         return self.policy
@@ -77,7 +77,8 @@ class TrainerWorkerConfig(WorkerConfig):
 
 
 class TrainerWorker:
-    """An update is *committed* before it is published: the state that makes it lies in memory that outlives us."""
+    """Learns from batches. An update is *committed* before it is published: the trainer's state is written to memory
+    that outlives this process, so that no published version can be lost."""
 
     def __init__(self, config: TrainerWorkerConfig, context: Context) -> None:
         self._config = config
@@ -111,7 +112,7 @@ class TrainerWorker:
             else DirectBatches(config.samples, context, self._version)
         )
         self._used: Batch | None = None
-        self._told = False
+        self._done_reported = False
         self._reported = 0.0
 
     def _resume(self) -> None:
@@ -123,11 +124,11 @@ class TrainerWorker:
             self._steps = int(facts["steps"])
             if self._journal is not None:
                 self._journal.resume(facts, self._trainer.parameters())
-        # Others may have seen later ones, if the state was lost while there was no controller: versions only grow.
+        # Versions only grow: actors may have used later ones, if a state was lost while there was no controller.
         self._version = max(self._version, self._parameters.version)
 
     def _agree(self, group: TrainerGroup) -> None:
-        """Rank 0 decides which update comes next: hosts may have kept states of different age."""
+        """Take the number of the next update from rank 0, because hosts may have kept states of different age."""
         if not isinstance(group.rendezvous, str):
             if self._rank == 0:
                 group.rendezvous.set(AGREED, f"{self._version} {self._steps}".encode())
@@ -141,7 +142,7 @@ class TrainerWorker:
         self._commits.write(self._version, self._trainer.state(), facts)
 
     def poll(self) -> PollResult:
-        if self._used is not None and not self._hand_back():
+        if self._used is not None and not self._return_batch():
             return WORKED  # rank 0 publishes within microseconds
         if self._done and self._finish():
             return FINISHED
@@ -156,9 +157,9 @@ class TrainerWorker:
         return self._steps >= self._config.target_steps
 
     def _finish(self) -> bool:
-        """Tell it once; True if there is nothing more to do."""
-        if not self._told:
-            self._told = True
+        """Report once that the steps are done; True if there is nothing more to do."""
+        if not self._done_reported:
+            self._done_reported = True
             self._context.report(Done(f"{self._steps:,} steps", self._config.policy))
         return self._config.alone
 
@@ -172,7 +173,7 @@ class TrainerWorker:
         self._version += 1
         meter.enter(Phase.PUBLISH)
         if result.skipped:
-            self._refused()
+            self._count_skipped()
         else:
             self._skipped = 0
         if self._journal is not None:
@@ -185,11 +186,11 @@ class TrainerWorker:
         if not meter.get(Counter.FIRST_UPDATE_NS):
             meter.set(Counter.FIRST_UPDATE_NS, time.time_ns())
         self._used = batch
-        self._hand_back()
+        self._return_batch()
         self._report(dict(result.metrics))
         meter.enter(Phase.OTHER)
 
-    def _refused(self) -> None:
+    def _count_skipped(self) -> None:
         self._skipped += 1
         self._meter.add(Counter.SKIPPED_UPDATES)
         self._context.report(Notice(f"update {self._version} had a loss or gradient that is not finite: skipped"))
@@ -200,8 +201,8 @@ class TrainerWorker:
                 "observations or rewards with `srl check-env`"
             )
 
-    def _hand_back(self) -> bool:
-        """Admit what this version allows, once everybody can see it."""
+    def _return_batch(self) -> bool:
+        """Return the batch and admit what this version allows, once the version is published to all workers."""
         assert self._used is not None
         if self._parameters.version < self._version:
             return False
@@ -234,7 +235,7 @@ class TrainerWorker:
             self._context.report(Figures(self._config.policy, figures))
 
     def state(self) -> State:
-        """What is not in the commit: the stream, the updates refused in a row, and what the trainer holds beside it."""
+        """Return what is not in the commit: the stream, the skipped updates in a row, and the trainer's other state."""
         if self._used is not None:
             raise NotYet("an update is not published yet")
         own = {"skipped": np.array(self._skipped), **under("uncommitted", self._trainer.uncommitted_state())}
