@@ -216,7 +216,7 @@ class Controller:
             if isinstance(message, Evaluated):
                 trainers = [s for s in self._all() if self._groups[s.place.group].config.committed_policy()]
                 self.gauges.note_progress([self._member(trainer) for trainer in trainers])
-            self.gauges.hear(message)
+            self.gauges.add_report(message)
         elif isinstance(message, UpdateRecord):
             self._on_update(message)
         elif isinstance(message, Register):

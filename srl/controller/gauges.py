@@ -91,7 +91,7 @@ class Gauges:
         self._update_maxima(place.group, meter)
         self._phases.pop(place.name, None)
 
-    def hear(self, message: Episodes | Evaluated | Figures) -> None:
+    def add_report(self, message: Episodes | Evaluated | Figures) -> None:
         """Take in figures that a worker reports."""
         policy = self.policies.get(message.policy)
         if isinstance(message, Episodes):

@@ -90,8 +90,8 @@ def test_a_run_without_workers_has_a_status(gauges: Gauges) -> None:
 
 
 def test_returns_are_means_over_the_last_hundred_episodes(gauges: Gauges) -> None:
-    gauges.hear(Episodes(1000, [0.0] * 50, [1.0] * 50))
-    gauges.hear(Episodes(100, [10.0] * 80, [5.0] * 80))
+    gauges.add_report(Episodes(1000, [0.0] * 50, [1.0] * 50))
+    gauges.add_report(Episodes(100, [10.0] * 80, [5.0] * 80))
     found = status(gauges)
     assert (found.episodes, found.return_mean, found.length_mean) == (1100, 8.0, 4.2)
 
@@ -101,7 +101,7 @@ def test_the_curve_stays_short_and_covers_the_run(gauges: Gauges) -> None:
     assert status(gauges).return_curve == []
     for number in range(5000):
         gauges.episodes.returns.clear()
-        gauges.hear(Episodes(1, [float(number)], [1.0]))
+        gauges.add_report(Episodes(1, [float(number)], [1.0]))
         gauges.extend_curves()
     curve = status(gauges).return_curve
     assert CURVE_POINTS / 2 <= len(curve) <= CURVE_POINTS
@@ -126,8 +126,8 @@ def test_streams_are_named_after_their_consumers(gauges: Gauges) -> None:
 def test_an_evaluation_has_the_step_of_its_version_and_the_best_is_remembered(gauges: Gauges) -> None:
     for version, learned in ((0, 0), (10, 1000), (20, 2000)):
         status(gauges, member("trainers", learned=learned, version=version))
-    gauges.hear(Evaluated("policy", 5, [10.0, 20.0], [1.0, 3.0]))
-    gauges.hear(Evaluated("policy", 20, [8.0], [4.0]))
+    gauges.add_report(Evaluated("policy", 5, [10.0, 20.0], [1.0, 3.0]))
+    gauges.add_report(Evaluated("policy", 20, [8.0], [4.0]))
     found = status(gauges).evaluation
     assert found is not None
     assert (found.count, found.step, found.return_mean, found.return_interval) == (2, 2000, 8.0, None)
@@ -135,20 +135,20 @@ def test_an_evaluation_has_the_step_of_its_version_and_the_best_is_remembered(ga
 
 
 def test_the_best_evaluation_survives_a_resume(gauges: Gauges) -> None:
-    gauges.hear(Evaluated("policy", 1, [9.0, 11.0], [5.0, 5.0]))
+    gauges.add_report(Evaluated("policy", 1, [9.0, 11.0], [5.0, 5.0]))
     resumed = new_gauges()
     resumed.restore(json.loads(json.dumps(gauges.state())))
-    resumed.hear(Evaluated("policy", 2, [3.0], [5.0]))
+    resumed.add_report(Evaluated("policy", 2, [3.0], [5.0]))
     found = status(resumed).evaluation
     assert found is not None
     assert (found.count, found.return_mean, found.best_return) == (2, 3.0, 10.0)
 
 
 def test_facts_about_episodes_become_running_means(gauges: Gauges) -> None:
-    gauges.hear(Episodes(1, [], [], "policy", {"seen": 1.0}))
-    gauges.hear(Episodes(50, [], [], "policy", {"seen": 0.0}))
+    gauges.add_report(Episodes(1, [], [], "policy", {"seen": 1.0}))
+    gauges.add_report(Episodes(50, [], [], "policy", {"seen": 0.0}))
     assert status(gauges).facts == {"seen": 0.5}
-    gauges.hear(Episodes(100, [], [], "policy", {"seen": 3.0}))
+    gauges.add_report(Episodes(100, [], [], "policy", {"seen": 3.0}))
     assert status(gauges).facts == {"seen": 3.0}
 
 
@@ -173,13 +173,13 @@ def two_policies() -> Gauges:
 
 def test_figures_of_several_policies_are_kept_apart() -> None:
     gauges = two_policies()
-    gauges.hear(Episodes(2, [1.0, 3.0], [5.0, 5.0], "hiders", {"moves": 1.0}))
-    gauges.hear(Episodes(1, [-8.0], [5.0], "seekers", {"moves": 2.0}))
-    gauges.hear(Figures("hiders", {"entropy": 0.1}))
-    gauges.hear(Figures("seekers", {"entropy": 0.2}))
-    gauges.hear(Figures("", {"greedy": 0.3}))
-    gauges.hear(Evaluated("hiders", 3, [4.0], [5.0]))
-    gauges.hear(Evaluated("seekers", 9, [-4.0], [5.0]))
+    gauges.add_report(Episodes(2, [1.0, 3.0], [5.0, 5.0], "hiders", {"moves": 1.0}))
+    gauges.add_report(Episodes(1, [-8.0], [5.0], "seekers", {"moves": 2.0}))
+    gauges.add_report(Figures("hiders", {"entropy": 0.1}))
+    gauges.add_report(Figures("seekers", {"entropy": 0.2}))
+    gauges.add_report(Figures("", {"greedy": 0.3}))
+    gauges.add_report(Evaluated("hiders", 3, [4.0], [5.0]))
+    gauges.add_report(Evaluated("seekers", 9, [-4.0], [5.0]))
     found = status(
         gauges,
         member("trainers-hiders", learned=10, version=4, lag_sum=10, lag_count=10, lag_max=2, posted=1),
@@ -209,8 +209,8 @@ def test_streams_of_several_policies_carry_the_name_of_their_policy() -> None:
 def test_the_figures_of_every_policy_survive_a_takeover() -> None:
     gauges = two_policies()
     trainer = member("trainers-hiders", learned=10, version=4, lag_max=2)
-    gauges.hear(Episodes(1, [1.0], [5.0], "hiders"))
-    gauges.hear(Evaluated("seekers", 9, [-4.0], [5.0]))
+    gauges.add_report(Episodes(1, [1.0], [5.0], "hiders"))
+    gauges.add_report(Evaluated("seekers", 9, [-4.0], [5.0]))
     gauges.forget(trainer.place, trainer.meter)
     successor = two_policies()
     successor.take_over(json.loads(json.dumps(gauges.totals())))
