@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ DEBUG = "SRL_DEBUG"
 TRACEBACK_HEAD = "Traceback (most recent call last):"
 MAX_LISTED = 20
 SRL_DIRECTORY = Path(__file__).parents[1]
-STANDARD_LIBRARY = Path(sysconfig.get_paths()["stdlib"])
+STANDARD_LIBRARY = Path(os.__file__).parent
 INSTALLED = ("site-packages", "dist-packages")
 
 
