@@ -1,4 +1,4 @@
-"""A world for workers and streams without a run around them: the parts are real, only the supervisor is missing."""
+"""Contexts for workers and streams without a run: all parts are real, only the controller is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from srl.workers.context import WorkerContext
 
 
 class SharedNames:
-    """Names that are seen at once by everybody who holds the same dictionary."""
+    """A name service in a dictionary that all contexts share."""
 
     def __init__(self, entries: dict[str, str]) -> None:
         self._entries = entries
@@ -33,8 +33,8 @@ class SharedNames:
 
 
 class World:
-    """What the workers of one run share. `directory` makes them meet over Unix sockets there, as processes do;
-    without one they meet in memory. Streams with `remote=True` go over TCP in both."""
+    """The shared services of the workers of one run. With a `directory` they connect over Unix sockets there, like
+    processes; without one they connect in memory. Streams with `remote=True` use TCP in both cases."""
 
     def __init__(self, directory: Path | None = None, policies: Iterable[str] = ("policy",)) -> None:
         self.names: dict[str, str] = {}
@@ -48,7 +48,7 @@ class World:
     def context(
         self, group: str, index: int = 0, incarnation: int = 0, *, seed: int = 0, threads: bool = False
     ) -> WorkerContext:
-        """The world as one worker sees it."""
+        """Return the context of one worker."""
         place = Place(group, index, incarnation)
 
         def report(message: Message) -> None:
@@ -71,7 +71,7 @@ class World:
         return context
 
     def reported(self, kind: type[Any]) -> list[Any]:
-        """All messages of a kind that workers sent to their controller."""
+        """Return all messages of a kind that workers sent to the controller."""
         return [message for _, message in self.reports if isinstance(message, kind)]
 
     def close(self) -> None:
@@ -81,14 +81,14 @@ class World:
             store.memory.close()
         for snapshot in self.commits.values():
             snapshot.memory.close()
-        # Mappings hold descriptors, too: let go of them here, not when the last reference to this world goes.
+        # Mappings hold descriptors, too: release them here, not with the last reference to this object.
         self._contexts.clear()
         self.stores.clear()
         self.commits.clear()
 
 
 def until(condition: Callable[[], Any], *polls: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Call all `polls` in turn until `condition` gives something true, and return that."""
+    """Call all `polls` in turn until `condition` returns a true value, and return that value."""
     deadline = time.monotonic() + seconds
     while True:
         if found := condition():

@@ -1,4 +1,4 @@
-"""Small environments with known answers, which tests name as `srl.testing.environments:tracer`."""
+"""Small environments with known answers, named as `srl.testing.environments:tracer`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SEED_MODULUS = 1_000_000  # observations are float32, which counts exactly up to
 
 
 class Tracer(gymnasium.Env[Array, int]):  # type: ignore[misc]
-    """Observation (seed % 1,000,000, episode, t), each counted from zero; the step that leads to `t` earns `t`.
+    """Observation (seed % 1,000,000, episode, t), each counted from zero; the step that leads to `t` has reward `t`.
 
-    Every episode has `length` steps, so its return is ``length * (length + 1) / 2``. A seed starts the count of
-    episodes anew; a reset without one keeps the last (-1 before any was given).
+    Every episode has `length` steps, so its return is ``length * (length + 1) / 2``. A seed restarts the count of
+    episodes; a reset without one keeps the last seed (-1 before the first).
     """
 
     def __init__(self, length: int = 5, truncate: bool = False, dtype: str = "float32") -> None:
@@ -60,11 +60,11 @@ class Tracer(gymnasium.Env[Array, int]):  # type: ignore[misc]
 
 
 class Faulty(Tracer):
-    """A tracer that breaks at step `after` (the reset is step 0) of every `every`-th episode of an instance.
+    """A tracer that fails at step `after` (the reset is step 0) of every `every`-th episode of an instance.
 
-    With ``every=1`` each instance breaks, so that replacing it does not help for long; with ``every=2`` the first
-    episode of each instance is healthy. With `once`, the path of a file that does not exist yet, only the first
-    instance to come there breaks, over all processes: it makes the file, and who finds it there stays healthy.
+    With ``every=1`` each instance fails, also the replacements; with ``every=2`` the first episode of each instance is
+    correct. With `once`, the path of a file that does not exist yet, only one instance in all processes fails: it
+    creates the file, and instances that find the file do not fail.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Faulty(Tracer):
 
 
 class Slow(Tracer):
-    """A tracer whose every step takes `seconds`."""
+    """A tracer whose steps take `seconds` each."""
 
     def __init__(self, seconds: float = 0.01, length: int = 5, truncate: bool = False) -> None:
         super().__init__(length, truncate)
@@ -143,7 +143,7 @@ class Slow(Tracer):
 
 
 class SlowSteps(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
-    """Any environment, in which every step takes `seconds` longer."""
+    """A wrapper that makes every step take `seconds` longer."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], seconds: float) -> None:
         super().__init__(env)
@@ -155,7 +155,7 @@ class SlowSteps(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
 
 
 class ConstantReward(Tracer):
-    """Every step earns 1, and episodes are truncated: all values are ``1 / (1 - discount)``."""
+    """Every step has reward 1, and episodes are truncated: all values are ``1 / (1 - discount)``."""
 
     def __init__(self, length: int = 5) -> None:
         super().__init__(length, truncate=True)
@@ -182,7 +182,7 @@ def slow(**kwargs: Any) -> Slow:
 
 
 def slow_cartpole(seconds: float = 0.001) -> SlowSteps:
-    """A task to learn that leaves the cores alone, for measurements on a machine that is not."""
+    """CartPole with sleeping steps: a task to learn that leaves the cores idle, for measurements on a busy machine."""
     return SlowSteps(gymnasium.make("CartPole-v1"), seconds)
 
 
@@ -191,7 +191,7 @@ def constant_reward(**kwargs: Any) -> ConstantReward:
 
 
 def turn_game(**kwargs: Any) -> TurnGame:
-    """Needs the extra `pettingzoo`, as does `dying_team`."""
+    """Return the game; it needs the extra `pettingzoo`, like `dying_team`."""
     from srl.testing.multiagent_environments import TurnGame
 
     return TurnGame(**kwargs)

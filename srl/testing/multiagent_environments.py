@@ -1,4 +1,4 @@
-"""Small PettingZoo environments with known answers; `srl.testing.environments` names them without importing this."""
+"""Small PettingZoo environments with known answers; `srl.testing.environments` imports them on demand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAULTS = ("raise", "raise_in_reset", "nan", "nan_reward", "shape")
 
 
 def _break(fault: str, t: int, observation: Array, reward: float) -> tuple[Array, float]:
-    """What the first agent receives when the fault comes."""
+    """Return what the first agent receives when the fault occurs."""
     match fault:
         case "nan":
             return np.full_like(observation, np.nan), reward
@@ -32,8 +32,8 @@ def _break(fault: str, t: int, observation: Array, reward: float) -> tuple[Array
 class DyingTeam(ParallelEnv[str, Array, int]):  # type: ignore[misc]
     """Agent i (`agent_0`, ...) ends at step ``deaths[i]``; the episode ends with the last of them.
 
-    Observation (seed % 1,000,000, episode, t, i); the step that leads to `t` earns ``t + 100 * i``. A `fault` (one of
-    `FAULTS`) comes at step `fault_after` of every episode.
+    Observation (seed % 1,000,000, episode, t, i); the step that leads to `t` has reward ``t + 100 * i``. A `fault` (one
+    of `FAULTS`) occurs at step `fault_after` of every episode.
     """
 
     metadata = {"name": "dying_team", "render_modes": []}
@@ -112,10 +112,10 @@ CHANGING = (
 
 
 class TurnBased(AECEnv[str, Any, int]):  # type: ignore[misc]
-    """A game in which one agent moves after the other."""
+    """A game in which the agents move one after the other."""
 
     def _begin(self) -> None:
-        """All agents are there and have not moved; the first one is to."""
+        """Reset all agents; the first one is to move."""
         self.agents = list(self.possible_agents)
         self.moves = dict.fromkeys(self.agents, 0)
         self.rewards = dict.fromkeys(self.agents, 0.0)
@@ -127,11 +127,11 @@ class TurnBased(AECEnv[str, Any, int]):  # type: ignore[misc]
 
 
 class TurnGame(TurnBased):
-    """Agents (`agent_0`, ...) move in turn, `length` moves in all; each move earns 1 for the mover, 10 for the others.
+    """Agents (`agent_0`, ...) take turns, `length` moves in all; a move gives reward 1 to the mover, 10 to the others.
 
     Observation (seed % 1,000,000, episode, moves made, i). Agent i ends early after its ``deaths[i]``-th own move
     (0: never). With `mask` observations are dictionaries with an `action_mask` that allows the single action
-    ``moves made % 2``; another raises. A `fault` (one of `FAULTS`) comes at move `fault_after` of every episode.
+    ``moves made % 2``; another raises. A `fault` (one of `FAULTS`) occurs at move `fault_after` of every episode.
     """
 
     metadata = {"name": "turn_game", "render_modes": []}
@@ -222,7 +222,7 @@ class TurnGame(TurnBased):
             setattr(self, name, value)
 
     def _after(self, mover: str) -> str:
-        """The next agent in turn that still lives, or the mover if none does."""
+        """Return the next agent in turn that is alive, or the mover if there is none."""
         order = self.possible_agents
         start = order.index(mover)
         for offset in range(1, len(order) + 1):

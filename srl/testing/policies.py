@@ -1,4 +1,4 @@
-"""A policy whose decisions one can check by hand."""
+"""A policy with decisions that can be verified by hand."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MEMORY_SPEC: dict[str, TreeSpec] = {**DECISION_SPEC, "state": ArraySpec((2,), "f
 class CountingPolicy(Policy):
     """Draws actions from its own generator; `value` is the sum of the lane's observation plus the first parameter.
 
-    With `memory` it remembers of each lane how many decisions its episode had, and the value of the last one.
+    With `memory` its state holds the number of decisions in the episode of each lane, and the last value.
     """
 
     def __init__(self, seed: int = 0, memory: bool = False) -> None:
         self.memory = memory
         self.parameters = np.zeros(1, np.float32)
         self.batches: list[int] = []
-        """Lanes in each call of `act`."""
+        """Number of lanes in each call of `act`."""
         self._generator = generator(seed, "counting")
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:

@@ -1,4 +1,4 @@
-"""The probes by which an algorithm is checked: environments with known answers, and what a wrong one gives away."""
+"""The probes that check an algorithm: environments with known answers, and the mistake that each one finds."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from srl.base.errors import nearest
 
 PLACE = "srl.testing.probe_environments"
 DISCOUNT = 0.9
-"""Of the probes: values spread fast enough to be learned in seconds."""
+"""Discount of the probes, small enough that values are learned in seconds."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A first observation of an episode, or one that says all there is to know, and its value."""
+    """An observation with a known value: the first of an episode, or one that contains the whole state."""
 
     title: str
     observation: tuple[float, ...]
     rewards: tuple[float, ...]
-    """Of this and the next steps, by the best actions."""
+    """Rewards of this and the next steps, with the best actions."""
     forever: bool = False
-    """The last of them is earned again and again."""
+    """Whether the last reward repeats forever."""
 
     def value(self, discount: float) -> float:
         earned = sum(reward * discount**t for t, reward in enumerate(self.rewards))
@@ -36,19 +36,19 @@ class Seen:
 class ProbeCase:
     name: str
     finds: str
-    """What an algorithm gets wrong that fails."""
+    """The mistake of an algorithm that fails."""
     environment: str
     values: tuple[Seen, ...] = ()
     best: float | None = None
-    """The return of an episode by the best actions."""
+    """The return of an episode with the best actions."""
     at_most: float | None = None
-    """The return that nobody can exceed who plays by the rules, chance included."""
+    """Upper bound of the return of a correct algorithm, including luck."""
     needs: Literal["nothing", "memory", "mask", "state", "game"] = "nothing"
-    """`state`: a critic that sees more than its actor, to whom the observation is hidden then."""
+    """`state`: a critic that sees more than its actor; the observation is hidden from the actor."""
     discounted: bool = False
     """Whether the answers depend on the discount."""
     gradient_steps: int = 300
-    """After which the answers should be right to 2 %, by a learning rate of `learning_rate` that falls to zero."""
+    """Number of steps to answers within 2 %, with a learning rate that decays from `learning_rate` to 0."""
     learning_rate: float = 3e-3
     env_args: Mapping[str, Any] = field(default_factory=dict)
 
@@ -84,27 +84,27 @@ CASES = (
     ),
     ProbeCase(
         "ending",
-        "termination taken for truncation: values that reach beyond an episode's end",
+        "termination taken for truncation: values beyond the end of an episode",
         f"{PLACE}:Endless",
         values=(Seen("value", (1.0,), (0.2,)),),
         env_args={"length": 1, "terminates": True},
     ),
     ProbeCase(
         "chosen",
-        "a policy that does not climb, or climbs the wrong way",
+        "a policy that does not improve, or gets worse",
         f"{PLACE}:ChosenReward",
         best=1.0,
     ),
     ProbeCase(
         "credited",
-        "advantages that do not reach the action that earned them",
+        "advantages that do not reach the action that caused the reward",
         f"{PLACE}:CreditedReward",
         best=1.0,
         gradient_steps=600,
     ),
     ProbeCase(
         "memory",
-        "a memory that is not carried from step to step, or not learned through",
+        "a memory that is not carried from step to step, or not trained through time",
         f"{PLACE}:Remembered",
         best=1.0,
         needs="memory",
@@ -112,7 +112,7 @@ CASES = (
     ),
     ProbeCase(
         "leak",
-        "a memory that goes on over an episode's end",
+        "a memory that is not reset at the end of an episode",
         f"{PLACE}:Leaking",
         at_most=0.6,
         needs="memory",
@@ -134,14 +134,14 @@ CASES = (
     ),
     ProbeCase(
         "peeking",
-        "an actor that sees what is meant for the critic alone",
+        "an actor that sees observations of the critic",
         f"{PLACE}:CreditedReward",
         at_most=0.25,
         needs="state",
     ),
     ProbeCase(
         "turns",
-        "rewards that come while others move, lanes with a time of their own",
+        "rewards that arrive while other agents move, lanes that are not aligned",
         f"pettingzoo:{PLACE}:turn_bonus",
         values=(Seen("value at first", (-1.0,), (1.0, 1.0)), Seen("value then", (1.0,), (1.0,))),
         best=2.0,
@@ -153,7 +153,7 @@ CASES = (
 
 
 def choose_cases(names: tuple[str, ...]) -> tuple[ProbeCase, ...]:
-    """The probes of these names, or all of them. ValueError for a name that there is not."""
+    """Return the probes with these names, or all of them; ValueError for an unknown name."""
     known = {case.name: case for case in CASES}
     for name in names:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Environments whose values and best actions are known: small enough that an algorithm learns them within seconds."""
+"""Environments with known values and best actions, small enough that an algorithm learns them in seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Step = tuple[Array, float, bool, bool, dict[str, Any]]
 
 
 class _Probe(gymnasium.Env[Array, int]):  # type: ignore[misc]
-    """Observations are a few numbers between -1 and 1; actions are 0 and 1."""
+    """A probe: observations are a few numbers between -1 and 1, actions are 0 and 1."""
 
     size = 1
 
@@ -35,70 +35,70 @@ class _Probe(gymnasium.Env[Array, int]):  # type: ignore[misc]
         return self.observe(), {}
 
     def observe(self) -> Array:
-        """Always the same, and not 0, of which a network's first layer makes nothing but its biases."""
+        """Return a constant that is not 0, because the first layer of a network maps 0 to its biases."""
         return np.ones(1, np.float32)
 
-    def give(self, reward: float, terminated: bool = False, truncated: bool = False) -> Step:
+    def result(self, reward: float, terminated: bool = False, truncated: bool = False) -> Step:
         return self.observe(), reward, terminated, truncated, {}
 
 
 class ConstantReward(_Probe):
-    """One step that earns 1: the value is 1."""
+    """One step with reward 1: the value is 1."""
 
     def step(self, action: int) -> Step:
-        return self.give(1.0, terminated=True)
+        return self.result(1.0, terminated=True)
 
 
 class SeenReward(_Probe):
-    """One step that earns what was seen, 1 or -1: so is the value."""
+    """One step whose reward is the observation, 1 or -1; so is the value."""
 
     def observe(self) -> Array:
         return np.array([self.cue], np.float32)
 
     def step(self, action: int) -> Step:
-        return self.give(self.cue, terminated=True)
+        return self.result(self.cue, terminated=True)
 
 
 class DelayedReward(_Probe):
-    """Two steps, seen as -1 and 1; the second earns 1: the values are the discount and 1."""
+    """Two steps, observed as -1 and 1; the second has reward 1: the values are the discount and 1."""
 
     def observe(self) -> Array:
         return np.array([-1.0 if self.t == 0 else 1.0], np.float32)
 
     def step(self, action: int) -> Step:
         self.t += 1
-        return self.give(float(self.t == 2), terminated=self.t == 2)
+        return self.result(float(self.t == 2), terminated=self.t == 2)
 
 
 class ChosenReward(_Probe):
-    """One step: action 1 earns 1, action 0 earns -1."""
+    """One step: action 1 has reward 1, action 0 has reward -1."""
 
     def step(self, action: int) -> Step:
-        return self.give(1.0 if action == 1 else -1.0, terminated=True)
+        return self.result(1.0 if action == 1 else -1.0, terminated=True)
 
 
 class CreditedReward(_Probe):
-    """The first of two actions must answer what was seen (1: action 1, -1: action 0); the second step pays for it."""
+    """The first action must match the observation (1: action 1, -1: action 0); the second step has the reward."""
 
     size = 2
 
     def __init__(self) -> None:
         super().__init__()
-        self.right = False
+        self.is_correct = False
 
     def observe(self) -> Array:
         return np.array([self.cue if self.t == 0 else 0.0, float(self.t > 0)], np.float32)
 
     def step(self, action: int) -> Step:
         if self.t == 0:
-            self.right = (action == 1) == (self.cue > 0)
+            self.is_correct = (action == 1) == (self.cue > 0)
         self.t += 1
-        earned = (1.0 if self.right else -1.0) if self.t == 2 else 0.0
-        return self.give(earned, terminated=self.t == 2)
+        reward = (1.0 if self.is_correct else -1.0) if self.t == 2 else 0.0
+        return self.result(reward, terminated=self.t == 2)
 
 
 class Endless(_Probe):
-    """Every step earns `reward` and looks the same; a time limit cuts episodes. The value: reward / (1 - discount)."""
+    """All steps look the same and have the same reward, until a time limit. The value: reward / (1 - discount)."""
 
     def __init__(self, length: int = 5, reward: float = 0.2, terminates: bool = False) -> None:
         super().__init__()
@@ -107,11 +107,11 @@ class Endless(_Probe):
     def step(self, action: int) -> Step:
         self.t += 1
         ended = self.t >= self.length
-        return self.give(self.reward, terminated=ended and self.terminates, truncated=ended and not self.terminates)
+        return self.result(self.reward, terminated=ended and self.terminates, truncated=ended and not self.terminates)
 
 
 class Remembered(_Probe):
-    """What was seen at first must be answered at the end, when it is no longer to be seen."""
+    """The last action must match the first observation, which is no longer visible."""
 
     size = 2
 
@@ -125,11 +125,11 @@ class Remembered(_Probe):
     def step(self, action: int) -> Step:
         self.t += 1
         last = self.t == self.length
-        return self.give(float(last and (action == 1) == (self.cue > 0)), terminated=last)
+        return self.result(float(last and (action == 1) == (self.cue > 0)), terminated=last)
 
 
 class Leaking(_Probe):
-    """Answer what the episode before showed: nobody can, unless memory leaks from one episode into the next."""
+    """The action must match the previous episode, which is only possible if memory leaks between episodes."""
 
     size = 1
 
@@ -146,12 +146,12 @@ class Leaking(_Probe):
 
     def step(self, action: int) -> Step:
         self.t += 1
-        answered = float(self.t == 1 and (action == 1) == (self.before > 0))
-        return self.give(answered, terminated=self.t == 2)
+        reward = float(self.t == 1 and (action == 1) == (self.before > 0))
+        return self.result(reward, terminated=self.t == 2)
 
 
 class Masked(gymnasium.Env[Any, int]):  # type: ignore[misc]
-    """Three actions, of which action 2 earns most and is forbidden (key `action_mask`): taking it earns -1 instead."""
+    """Three actions; the mask (key `action_mask`) forbids action 2, which has reward -1."""
 
     def __init__(self) -> None:
         seen = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -171,8 +171,8 @@ class Masked(gymnasium.Env[Any, int]):  # type: ignore[misc]
 
 
 class Stated(gymnasium.ObservationWrapper[Any, int, Any]):  # type: ignore[misc]
-    """A probe for critics that see more than their actors: its observation also stands in the parts `keys`, which are
-    theirs alone. `hidden`: only there, and actors see nothing but ones."""
+    """A probe for critics that see more than their actors: the observation is also under `keys`, for critics only.
+    With `hidden` it is only there, and actors see ones."""
 
     def __init__(self, probe: gymnasium.Env[Any, int], keys: Sequence[str], hidden: bool) -> None:
         super().__init__(probe)
@@ -189,12 +189,12 @@ class Stated(gymnasium.ObservationWrapper[Any, int, Any]):  # type: ignore[misc]
 
 
 def stated(probe: str, keys: Sequence[str], hidden: bool = False, **kwargs: Any) -> Stated:
-    """The probe of this name in this file."""
+    """Return the probe with this name in this file, with additional keys for the critic."""
     return Stated(globals()[probe](**kwargs), keys, hidden)
 
 
 def turn_bonus(**kwargs: Any) -> TurnBonus:
-    """Needs the extra `pettingzoo`."""
+    """Return the game; it needs the extra `pettingzoo`."""
     from srl.testing.probe_games import TurnBonus
 
     return TurnBonus(**kwargs)

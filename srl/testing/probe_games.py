@@ -1,4 +1,4 @@
-"""A game of two agents whose values are known; `srl.testing.probe_environments` names it without importing this."""
+"""A game of two agents with known values; `srl.testing.probe_environments` imports it on demand."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from srl.testing.multiagent_environments import TurnBased
 
 
 class TurnBonus(TurnBased):
-    """Two agents take turns, twice each. Action 1 earns its agent 1, which is paid while the other one moves.
+    """Two agents take turns, twice each. Action 1 gives its agent reward 1, delivered while the other agent moves.
 
-    Both see the number of their move as -1 or 1: the best actions are 1, the values 1 + discount and 1.
+    Both observe the number of their move as -1 or 1: the best action is 1, the values are 1 + discount and 1.
     """
 
     metadata = {"name": "turn_bonus", "is_parallelizable": False}

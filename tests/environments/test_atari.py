@@ -13,13 +13,13 @@ from srl.environments.registry import lanes_config
     ("name", "sticky"),
     [("ALE/Pong-v5", 0.25), ("Pong-v5", 0.25), ("PongNoFrameskip-v4", 0.0), ("ale_py:ALE/Pong-v5", 0.25)],
 )
-def test_every_id_of_a_game_gets_the_standard_preparation(name, sticky):
+def test_every_id_of_a_game_has_the_standard_preprocessing(name, sticky):
     config = lanes_config(name)
     assert isinstance(config, AtariConfig)
     assert (config.game, config.repeat_action_probability, config.frameskip) == ("pong", sticky, 4)
 
 
-def test_pictures_are_stacked_and_actions_are_the_games_own():
+def test_images_are_stacked_and_actions_are_those_of_the_game():
     lanes = lanes_config("ALE/Pong-v5").build(2)
     team = lanes.spec.teams[0]
     assert team.observation == Box((4, 84, 84), "uint8", 0.0, 255.0)
@@ -37,7 +37,7 @@ def test_an_unknown_option_is_refused_with_the_nearest():
         lanes_config("ALE/Pong-v5", frame_skip=4)
 
 
-def test_ram_is_served_by_the_plain_environment():
+def test_ram_observations_use_the_plain_environment():
     lanes = lanes_config("ALE/Pong-v5", obs_type="ram").build(1)
     assert lanes.spec.teams[0].observation.shape == (128,)
     lanes.close()
@@ -69,7 +69,7 @@ def test_clipped_rewards_come_with_the_true_score():
     assert all(summed <= score for summed, score, _ in clipped)
 
 
-def test_a_lost_life_ends_an_episode_but_the_game_goes_on():
+def test_a_lost_life_ends_an_episode_but_not_the_game():
     ends = play(10, episodic_life=True)
     scores = [score for _, score, _ in ends]
     assert [bool(np.isnan(score)) for score in scores] == [True, True, True, True, False] * 2  # five lives a game
@@ -79,7 +79,7 @@ def test_a_lost_life_ends_an_episode_but_the_game_goes_on():
         assert lengths == sorted(lengths)
 
 
-def test_a_game_without_lives_is_the_same_with_lives_that_end_episodes():
+def test_episodic_life_does_not_change_a_game_without_lives():
     def played(**options):
         lanes = lanes_config("PongNoFrameskip-v4", max_num_frames_per_episode=100, **options).build(2)
         arrivals = [lanes.reset(3)[0], *(lanes.step((np.array([i % 6, 2]),))[0] for i in range(40))]

@@ -10,13 +10,13 @@ import pytest
 from srl.environments.adapters.envpool import EnvPoolConfig, prepared
 
 
-def test_rewards_are_clipped_where_a_task_can() -> None:
+def test_rewards_are_clipped_if_the_task_has_the_option() -> None:
     assert prepared(SimpleNamespace(reward_clip=False, stack_num=4)) == {"reward_clip": True}
     assert prepared(SimpleNamespace(frame_skip=5)) == {}
 
 
 @pytest.mark.parametrize(("options", "reward"), [({}, 1.0), ({"reward_clip": False}, 10.0)])
-def test_atari_rewards_are_clipped_unless_told_otherwise(options: dict[str, bool], reward: float) -> None:
+def test_atari_rewards_are_clipped_by_default(options: dict[str, bool], reward: float) -> None:
     """A pellet of Ms. Pacman earns 10."""
     pytest.importorskip("envpool")
     lanes = EnvPoolConfig("MsPacman-v5", options).build(2)

@@ -18,7 +18,7 @@ def step(lanes: Lanes, action: int = 0) -> Arrival:
     return arrival
 
 
-def test_the_rows_of_an_episode_and_of_the_next_one_by_hand():
+def test_the_rows_of_an_episode_and_of_the_next_one_are_as_computed_by_hand():
     lanes = lanes_config(TRACER, length=2).build(1)
     (arrival,) = lanes.reset(0)
     rows = []
@@ -53,7 +53,7 @@ def test_copies_have_different_seeds_and_a_seed_repeats_them():
     assert not np.isin(lanes.reset(6)[0].observation[:, 0], seeds).any()
 
 
-def test_gymnasiums_wrappers_are_gone_and_the_time_limit_is_kept():
+def test_gymnasiums_wrappers_are_removed_and_the_time_limit_is_kept():
     lanes = lanes_config("Pendulum-v1", max_episode_steps=3).build(2)
     assert isinstance(lanes, GymnasiumLanes)
     assert [type(environment).__name__ for environment in lanes._bare] == ["PendulumEnv"] * 2
@@ -97,7 +97,7 @@ def test_box_actions_are_clipped_to_the_bounds_of_the_environment():
     assert arrival.observation["action"].dtype == np.float32
 
 
-def test_choices_are_counted_from_where_the_environment_counts():
+def test_choices_start_at_the_number_of_the_environment():
     lanes = lanes_config("support.tracers:echo_discrete").build(3)
     lanes.reset(0)
     (arrival,) = lanes.step((np.arange(3),))
@@ -106,7 +106,7 @@ def test_choices_are_counted_from_where_the_environment_counts():
     assert arrival.observation["pair"]["1"].tolist() == [[1, 0, 0, 1]] * 3
 
 
-def test_a_grid_of_choices_is_flat_to_us_and_a_grid_to_the_environment():
+def test_a_matrix_of_choices_is_flat_for_the_policy_and_a_matrix_for_the_environment():
     lanes = lanes_config("support.tracers:echo_grid").build(1)
     lanes.reset(0)
     assert lanes.spec.teams[0].action.nvec == (2, 3, 4, 5)
@@ -123,7 +123,7 @@ def test_a_grid_of_choices_is_flat_to_us_and_a_grid_to_the_environment():
         ("shape", r"shape \(4,\), its space says \(3,\)"),
     ],
 )
-def test_a_broken_environment_costs_its_own_lane(tmp_path, fault, said):
+def test_a_failure_of_an_environment_affects_only_its_lane(tmp_path, fault, said):
     once = str(tmp_path / "broke")
     lanes = lanes_config(FAULTY, fault=fault, after=2, once=once, length=4).build(3)
     seeds = lanes.reset(1)[0].observation[:, 0].copy()
@@ -154,13 +154,13 @@ def test_an_environment_that_raises_in_its_reset_is_replaced(tmp_path):
     assert arrival.observation[:, 2].tolist() == [0, 0]
 
 
-def test_a_replacement_that_breaks_too_ends_it_with_the_facts():
+def test_a_replacement_that_fails_raises_an_error_with_the_facts():
     lanes = lanes_config(FAULTY, fault="raise_in_reset").build(2)
     with pytest.raises(EnvironmentBroken, match=rf"{FAULTY}, copy 0, seed \d+.*its replacement failed, too"):
         lanes.reset(0)
 
 
-def test_an_environment_that_breaks_at_every_first_step_is_given_up():
+def test_an_environment_that_fails_at_every_first_step_raises():
     lanes = lanes_config(FAULTY, fault="raise", after=1).build(1)
     lanes.reset(0)
     for _ in range(MAX_FAILURES_IN_A_ROW - 1):
@@ -169,14 +169,14 @@ def test_an_environment_that_breaks_at_every_first_step_is_given_up():
         step(lanes)
 
 
-def test_an_environment_that_cannot_be_made_says_why():
+def test_an_environment_that_cannot_be_created_raises_with_the_reason():
     with pytest.raises(EnvironmentBroken, match=r"support.tracers:unmakeable could not be created.*no simulator here"):
         lanes_config(tracers.unmakeable).build(1)
     with pytest.raises(EnvironmentBroken, match="returned int, not a gymnasium"):
         lanes_config("support.tracers:not_an_environment").build(1)
 
 
-def test_nothing_leaks_over_an_episodes_end():
+def test_nothing_leaks_from_one_episode_into_the_next():
     lanes = lanes_config(TRACER, length=3).build(4)
     (arrival,) = lanes.reset(0)
     assert_consecutive(lanes, arrival, 40, lengths=3)

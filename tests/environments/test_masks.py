@@ -79,7 +79,7 @@ def narrowing_vector(num_envs: int, mode: str = "NEXT_STEP", **options: Any) -> 
 
 @pytest.mark.parametrize("function", ["narrowing", "narrowing_vector"])
 @pytest.mark.parametrize("where", ["info", "observation"])
-def test_masks_stand_beside_what_is_seen(function: str, where: str) -> None:
+def test_masks_are_added_to_the_observation(function: str, where: str) -> None:
     lanes = lanes_config(f"{HERE}:{function}", where=where).build(2)
     try:
         observation = lanes.spec.teams[0].observation
@@ -99,7 +99,7 @@ def test_masks_stand_beside_what_is_seen(function: str, where: str) -> None:
 
 @pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
 @pytest.mark.parametrize("where", ["info", "observation"])
-def test_masks_come_along_whatever_way_episodes_end(mode: str, where: str) -> None:
+def test_masks_are_kept_in_every_autoreset_mode(mode: str, where: str) -> None:
     """An action that is not allowed raises, also in the steps that nobody decides."""
     lanes = lanes_config(f"{HERE}:narrowing_vector", mode=mode, where=where, backwards=True).build(2)
     (arrival,) = lanes.reset(0)
@@ -137,7 +137,7 @@ def test_a_mask_may_have_another_name(function: str, where: str) -> None:
     lanes.close()
 
 
-def test_a_named_observation_gets_one_more_name() -> None:
+def test_a_dict_observation_gets_one_more_key() -> None:
     lanes = lanes_config(f"{HERE}:narrowing", named=True).build(1)
     mask = Box((4,), "uint8", 0.0, 1.0)
     assert lanes.spec.teams[0].observation == Dict({"time": Box((1,), "float32", 0.0, 9.0), "action_mask": mask})
@@ -161,13 +161,13 @@ def test_a_mask_that_forbids_everything_is_a_failure_that_names_lane_and_step(fu
     lanes.close()
 
 
-def test_an_environment_without_masks_stays_as_it_is() -> None:
+def test_an_environment_without_masks_is_unchanged() -> None:
     lanes = lanes_config("srl.testing.environments:tracer").build(1)
     assert isinstance(lanes.spec.teams[0].observation, Box)
     lanes.close()
 
 
-def test_taxi_is_masked_by_its_infos() -> None:
+def test_taxi_has_a_mask_in_its_infos() -> None:
     lanes = lanes_config("Taxi").build(3)
     assert lanes.spec.teams[0].observation.items["observation"] == Discrete(500)
     (arrival,) = lanes.reset(0)
@@ -179,7 +179,7 @@ GAMES = f"pettingzoo:{masked_games.__file__}"
 
 
 @pytest.mark.parametrize("game", ["TogetherInfos", "InTurnInfos"])
-def test_masks_in_the_infos_of_games_stand_beside_what_is_seen(game: str) -> None:
+def test_masks_in_the_infos_of_games_are_added_to_the_observation(game: str) -> None:
     """An action that is not allowed raises, so that failures would tell of a mask of another agent or step."""
     pytest.importorskip("pettingzoo")
     lanes = lanes_config(f"{GAMES}:{game}").build(2)
@@ -209,7 +209,7 @@ def test_masks_in_the_infos_of_games_stand_beside_what_is_seen(game: str) -> Non
     lanes.close()
 
 
-def test_a_game_that_forgets_its_mask_is_a_failure_that_names_the_agent() -> None:
+def test_a_game_without_an_expected_mask_fails_and_names_the_agent() -> None:
     pytest.importorskip("pettingzoo")
     lanes = lanes_config(f"{GAMES}:TogetherInfos", forgets=True).build(1)
     lanes.reset(0)
@@ -220,7 +220,7 @@ def test_a_game_that_forgets_its_mask_is_a_failure_that_names_the_agent() -> Non
 
 
 @pytest.mark.parametrize("game", ["TogetherInfos", "InTurnInfos"])
-def test_a_policy_is_trained_and_filmed_with_the_masks_of_a_games_infos(
+def test_a_policy_is_trained_and_recorded_with_masks_from_infos(
     tmp_path: Path, game: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("pettingzoo")

@@ -31,7 +31,7 @@ def read(environment: Any, observation: Any) -> list[str]:
         ("BabyAI-PutNextLocal-v0", []),
     ],
 )
-def test_a_mission_that_varies_is_told_word_by_word(name: str, unvaried: list[str]) -> None:
+def test_a_variable_mission_is_encoded_word_by_word(name: str, unvaried: list[str]) -> None:
     environment = make(name)
     missions = set()
     for seed in range(5):
@@ -44,13 +44,13 @@ def test_a_mission_that_varies_is_told_word_by_word(name: str, unvaried: list[st
     environment.close()
 
 
-def test_a_mission_that_is_always_the_same_takes_no_room() -> None:
+def test_a_constant_mission_is_not_encoded() -> None:
     environment = make("MiniGrid-DoorKey-5x5-v0")
     assert environment.observation_space.shape == (VIEW,)
     environment.close()
 
 
-def test_words_of_the_longest_sentence_of_babyai_have_their_place() -> None:
+def test_the_words_of_the_longest_mission_of_babyai_are_encoded() -> None:
     thing = "the red ball in front of you"
     pair = f"put {thing} next to {thing} and put {thing} next to {thing}"
     sentence = f"{pair} after you {pair}".split()

@@ -53,7 +53,7 @@ def assert_equal_to_gymnasium(name: str, steps: int, scale: float = 1.0, **kwarg
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))
-def test_equal_to_gymnasiums_own(name):
+def test_tasks_equal_those_of_gymnasium(name):
     ends = assert_equal_to_gymnasium(name, 220)
     falls = {"Hopper-v5", "Walker2d-v5", "InvertedPendulum-v5", "InvertedDoublePendulum-v5", "Humanoid-v5"}
     assert (ends > 0) == (name in falls) or name == "Ant-v5"
@@ -69,11 +69,11 @@ def test_equal_to_gymnasiums_own(name):
         ("Humanoid-v5", {"include_cinert_in_observation": False, "include_cvel_in_observation": False}),
     ],
 )
-def test_equal_to_gymnasiums_own_with_its_options(name, kwargs):
+def test_tasks_with_options_equal_those_of_gymnasium(name, kwargs):
     assert_equal_to_gymnasium(name, 60, **kwargs)
 
 
-def test_the_time_limit_truncates_and_the_next_episode_begins_elsewhere():
+def test_the_time_limit_truncates_and_the_next_episode_has_another_start():
     lanes = lanes_config("HalfCheetah-v5", max_episode_steps=3).build(4)
     (arrival,) = lanes.reset(0)
     start = arrival.observation.copy()
@@ -87,13 +87,13 @@ def test_the_time_limit_truncates_and_the_next_episode_begins_elsewhere():
     np.testing.assert_array_equal(arrival.observation, start)
 
 
-def test_options_that_only_gymnasium_knows_are_left_to_it():
+def test_options_of_gymnasium_only_use_its_environment():
     lanes = lanes_config("HalfCheetah-v5", camera_name="track").build(1)
     assert isinstance(lanes, GymnasiumLanes)
     lanes.close()
 
 
-def test_a_simulation_that_explodes_costs_its_own_lane():
+def test_an_unstable_simulation_affects_only_its_lane():
     lanes = lanes_config("HalfCheetah-v5").build(3)
     lanes.reset(0)
     action = np.zeros((3, 6), np.float32)
@@ -110,7 +110,7 @@ def test_a_simulation_that_explodes_costs_its_own_lane():
     assert lanes.step((action,))[0].failed is None
 
 
-def test_actions_are_clipped_before_they_are_paid_for():
+def test_actions_are_clipped_before_their_cost_is_computed():
     lanes = lanes_config("HalfCheetah-v5").build(2)
     lanes.reset(0)
     for data in lanes._datas:

@@ -36,6 +36,6 @@ assert mujoco.get_mjcb_time() is not None
 
 
 @pytest.mark.parametrize("whose", ["ours", "theirs"])
-def test_the_clock(whose: str) -> None:
+def test_stopping_the_clock_does_not_change_the_physics(whose: str) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT, whose], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

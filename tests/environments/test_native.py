@@ -16,7 +16,7 @@ from srl.environments.spaces import from_gymnasium
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_native_values_survive_the_way_to_arrays_and_back(name: str) -> None:
+def test_native_values_survive_the_conversion_to_arrays_and_back(name: str) -> None:
     native = SPACES[name]
     native.seed(0)
     action = from_data(to_data(from_gymnasium(native, "action")))
@@ -34,7 +34,7 @@ def _tree(value: Any) -> Any:
     return {key: _tree(item) for key, item in value.items()} if isinstance(value, dict) else np.asarray(value)
 
 
-def test_a_batch_is_told_from_a_single_observation_by_its_axes() -> None:
+def test_a_batch_is_recognized_by_its_axes() -> None:
     space = Box((3,))
     assert batch_axes(space, np.zeros(3)) == ()
     assert batch_axes(space, np.zeros((5, 3))) == (5,)

@@ -38,7 +38,7 @@ def rows(arrivals: tuple[Arrival, ...]) -> list[tuple]:
     return [row(arrival) for arrival in arrivals]
 
 
-def test_a_team_for_each_agent_and_a_lane_for_each_copy():
+def test_each_agent_is_a_team_and_each_copy_a_lane():
     spec = build(TEAM, num_copies=3).spec
     assert spec.environment == TEAM
     assert [(team.name, team.agents, team.aligned) for team in spec.teams] == [
@@ -50,7 +50,7 @@ def test_a_team_for_each_agent_and_a_lane_for_each_copy():
     assert spec.teams[0].action == Discrete(2)
 
 
-def test_agents_of_a_parallel_environment_rest_from_their_death_to_the_end_of_the_episode():
+def test_dead_agents_are_idle_until_the_end_of_the_episode():
     lanes = build(TEAM, deaths=(1, 3))
     assert rows(lanes.reset(0)) == [(0, 0, "af"), (0, 0, "af")]
     assert rows(step(lanes)) == [(1, 1, "e"), (1, 101, "a")]
@@ -77,7 +77,7 @@ def test_copies_and_episodes_have_different_seeds_that_repeat():
     assert np.array_equal(seeds(), seeds())
 
 
-def test_turns_pass_and_rewards_wait_for_the_next_turn():
+def test_rewards_are_delivered_at_the_next_turn():
     """Each move earns 1 for the mover, 10 for the other. Agent 1's first 10 come before it ever acted: a row later."""
     lanes = build(TURNS, length=3)
     assert not any(team.aligned for team in lanes.spec.teams)
@@ -88,7 +88,7 @@ def test_turns_pass_and_rewards_wait_for_the_next_turn():
     assert rows(step(lanes)) == [(0, 0, "af"), (1 + 2, 0, "")]
 
 
-def test_an_agent_that_dies_in_a_turn_game_leaves_its_turns_to_the_others():
+def test_a_dead_agent_in_a_turn_based_game_has_no_more_turns():
     lanes = build(TURNS, num_agents=3, length=6, deaths=(1, 0, 0))
     lanes.reset(0)
     assert rows(step(lanes)) == [(1, 1, "e"), (1, 0, "af"), (0, 0, "")]
@@ -96,7 +96,7 @@ def test_an_agent_that_dies_in_a_turn_game_leaves_its_turns_to_the_others():
     assert rows(step(lanes)) == [(1, 0, ""), (3, 10 + 1 + 10, "a"), (2, 0, "")]
 
 
-def test_one_lane_of_each_copy_acts():
+def test_one_lane_of_each_copy_acts_in_a_turn_based_game():
     lanes = build(TURNS, num_copies=4, num_agents=3, length=7)
     arrivals = lanes.reset(0)
     for _ in range(30):
@@ -135,7 +135,7 @@ def test_masks_are_kept_as_observations():
         ("shape", r"agent 'agent_0': observation has shape \(7,\)"),
     ],
 )
-def test_a_copy_that_breaks_is_replaced_and_its_lanes_are_marked(name: str, fault: str, message: str):
+def test_a_copy_that_fails_is_replaced_and_its_lanes_are_marked(name: str, fault: str, message: str):
     lanes = build(name, num_copies=2, fault=fault, fault_after=2)
     seeds = lanes.reset(3)[0].observation[:, 0].copy()
     step(lanes)
@@ -163,12 +163,12 @@ def test_the_report_names_the_agent_whose_turn_it_was():
 
 
 @pytest.mark.parametrize("name", [TEAM, TURNS])
-def test_an_environment_that_cannot_be_replaced_is_broken(name: str):
+def test_a_failed_replacement_raises(name: str):
     with pytest.raises(EnvironmentBroken, match=r"replacement failed, too(.|\n)*asked to break in reset"):
         build(name, fault="raise_in_reset").reset(0)
 
 
-def test_turns_can_be_forced_on_a_parallel_environment():
+def test_a_parallel_environment_can_be_made_turn_based():
     lanes = build(TEAM, turns=True)
     assert not any(team.aligned for team in lanes.spec.teams)
     assert rows(lanes.reset(0)) == [(0, 0, "af"), (0, 0, "")]
@@ -201,7 +201,7 @@ def with_fake_family(source: str) -> None:
         sys.modules.pop("pettingzoo.fake", None)
 
 
-def test_a_misspelled_name_is_answered_with_the_nearest():
+def test_a_misspelled_name_is_refused_with_the_nearest():
     with pytest.raises(ImportError, match=r"no 'classic.rps_v9'; did you mean 'classic.rps_v2'"):
         build("pettingzoo:classic.rps_v9")
     with pytest.raises(ImportError, match=r"no 'clasic.rps_v2'; did you mean 'classic'"):
@@ -213,7 +213,7 @@ def test_lanes_are_found_by_name():
     assert len(lanes.spec.teams) == 3
 
 
-def test_a_copy_that_always_breaks_at_once_is_broken():
+def test_a_copy_that_always_fails_at_its_first_step_raises():
     lanes = build(TEAM, fault="raise", fault_after=1)
     lanes.reset(0)
     for _ in range(19):
@@ -222,7 +222,7 @@ def test_a_copy_that_always_breaks_at_once_is_broken():
         step(lanes)
 
 
-def test_families_that_moved_are_found_or_say_what_installs_them():
+def test_families_that_moved_are_found_or_name_their_package():
     pytest.importorskip("pettingzoo", minversion="1.26")
     if importlib.util.find_spec("mpe2") is None:
         with pytest.raises(ImportError, match=r"needs mpe2.*pip install mpe2"):
@@ -239,7 +239,7 @@ def test_other_objects_are_refused():
 
 
 @pytest.mark.filterwarnings("ignore:The old environment creation API")  # PettingZoo's tests use it themselves
-def test_agents_must_be_known_beforehand():
+def test_possible_agents_are_required():
     with pytest.raises(ValueError, match="no `possible_agents`"):
         build("pettingzoo.test.example_envs.generated_agents_parallel_v0:parallel_env")
 

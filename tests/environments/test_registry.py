@@ -71,7 +71,7 @@ def test_the_best_adapter_is_chosen(name, kind):
 @pytest.mark.parametrize(
     "name", ["CartPole-v1", "Acrobot-v1", "HalfCheetah-v5", "ALE/Pong-v5", "support.tracers:next_step"]
 )
-def test_a_config_survives_the_way_through_json(name):
+def test_a_config_survives_the_conversion_to_json(name):
     if "Cheetah" in name or "ALE" in name:
         pytest.importorskip("mujoco")
         pytest.importorskip("ale_py")
@@ -145,12 +145,12 @@ def test_a_function_of_the_script_that_runs_is_named_by_its_path(tmp_path):
         ("support.tracers:number", "support.tracers:number is int, not a function"),
     ],
 )
-def test_wrong_names_are_told_with_the_nearest_right_one(name, said):
+def test_wrong_names_are_refused_with_the_nearest_valid_one(name, said):
     with pytest.raises(ValueError, match=said):
         lanes_config(name)
 
 
-def test_a_misspelled_option_of_a_registered_environment_is_told():
+def test_a_misspelled_option_of_a_registered_environment_is_refused():
     with pytest.raises(
         ValueError, match="CartPole-v1 has no option 'sutton_barto'; did you mean 'sutton_barto_reward'"
     ):

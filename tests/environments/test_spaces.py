@@ -22,7 +22,7 @@ from srl.environments.spaces import from_gymnasium
         (spaces.Dict(a=spaces.Dict(b=spaces.Discrete(2))), Dict({"a": Dict({"b": Discrete(2)})})),
     ],
 )
-def test_every_supported_observation_space_has_its_word(native, ours):
+def test_every_supported_observation_space_is_converted(native, ours):
     assert from_gymnasium(native, "observation") == ours
 
 
@@ -35,7 +35,7 @@ def test_integer_box_actions_are_real_numbers_to_a_policy_and_rounded_for_the_en
 
 
 @pytest.mark.parametrize("role", ["observation", "action"])
-def test_a_space_that_cannot_be_served_is_named_with_what_can(role):
+def test_an_unsupported_space_is_refused_with_the_supported_ones(role):
     with pytest.raises(ValueError, match=rf"{role} space Text.* supported are Box, Discrete, MultiDiscrete"):
         from_gymnasium(spaces.Text(3), role)
 

@@ -10,7 +10,7 @@ from srl.environments.registry import lanes_config
 
 
 @pytest.mark.parametrize("mode", ["next_step", "disabled", "chosen"])
-def test_nothing_is_lost_or_leaks_over_an_episodes_end(mode):
+def test_nothing_is_lost_or_leaks_at_the_end_of_an_episode(mode):
     lanes = lanes_config(f"support.tracers:{mode}").build(3)
     (arrival,) = lanes.reset(0)
     assert assert_consecutive(lanes, arrival, 40, lengths=3) == 30
@@ -20,14 +20,14 @@ def test_nothing_is_lost_or_leaks_over_an_episodes_end(mode):
 @pytest.mark.parametrize(
     ("mode", "steps", "begins_at"), [("NEXT_STEP", 30, 0), ("DISABLED", 30, 0), ("SAME_STEP", 39, 1)]
 )
-def test_ends_that_are_whole_numbers_are_ends(mode, steps, begins_at):
+def test_ends_may_be_integers(mode, steps, begins_at):
     lanes = lanes_config("support.tracers:whole_flags", mode=mode).build(3)
     (arrival,) = lanes.reset(0)
     assert assert_consecutive(lanes, arrival, 40, lengths=3, begins_at=begins_at) == steps
     lanes.close()
 
 
-def test_same_step_costs_the_first_step_of_each_later_episode_and_counts_it():
+def test_same_step_hides_the_first_step_of_each_later_episode_and_counts_it():
     lanes = lanes_config("support.tracers:same_step").build(3)
     (arrival,) = lanes.reset(0)
     assert (arrival.observation[:, 2] == 0).all()
@@ -68,7 +68,7 @@ def test_truncation_is_not_termination(mode):
     assert (arrival.observation[:, 2] == 3).all()
 
 
-def test_cartpole_is_the_native_vector_environment_and_its_arrays_are_handed_through():
+def test_cartpole_is_the_native_vector_environment_and_its_arrays_are_not_copied():
     lanes = lanes_config("CartPole-v1").build(64)
     assert isinstance(lanes, VectorLanes)
     (arrival,) = lanes.reset(1)
@@ -97,7 +97,7 @@ def test_the_time_limit_of_cartpole_is_a_truncation():
 @pytest.mark.parametrize(
     ("fault", "said"), [("raise", "the vector is broken"), ("nan", "lane 1: observation is not finite")]
 )
-def test_a_vector_environment_that_breaks_is_replaced_whole(fault, said):
+def test_a_vector_environment_that_fails_is_replaced_as_a_whole(fault, said):
     lanes = lanes_config("support.tracers:BreakingVector", fault=fault).build(3)
     lanes.reset(0)
     for _ in range(3):

@@ -13,7 +13,7 @@ TRACER = "srl.testing.environments:tracer"
 
 
 @pytest.mark.parametrize("truncate", [False, True])
-def test_rewards_add_up_and_an_episode_ends_in_the_middle_of_a_decision(truncate: bool) -> None:
+def test_rewards_are_summed_and_an_episode_may_end_within_a_decision(truncate: bool) -> None:
     lanes = lanes_config(TRACER, length=5, truncate=truncate).with_action_repeat(3).build(2)
     lanes.reset(0)
     rows = []
@@ -47,14 +47,14 @@ def test_a_time_limit_counts_steps_and_not_decisions(config: GymnasiumConfig) ->
     lanes.close()
 
 
-def test_environments_that_are_not_run_one_by_one_are_refused() -> None:
+def test_environments_that_cannot_repeat_actions_are_refused() -> None:
     with pytest.raises(ValueError, match="CartPole-v1 does not run as one"):
         lanes_config("CartPole-v1").with_action_repeat(2)
     with pytest.raises(ValueError, match="action_repeat must be at least 1, found 0"):
         srl.train("Pendulum-v1", action_repeat=0)
 
 
-def test_a_run_remembers_it(tmp_path) -> None:
+def test_a_run_keeps_its_action_repeat(tmp_path) -> None:
     run = srl.train(TRACER, env_args={"length": 6}, action_repeat=3, scheduler="inline", steps=64, root=tmp_path)
     assert run.status.length_mean == 2
     assert run.status.return_mean == 21

@@ -152,7 +152,7 @@ def test_a_violation_of_the_contract_is_found(spoil: Callable[[Arrival, int], No
     assert all(finding.severity == "error" for finding in findings)
 
 
-def test_healthy_lanes_have_no_findings_and_are_closed_twice():
+def test_correct_lanes_have_no_findings_and_are_closed_twice():
     clock = Clock()
     assert check_lanes(clock) == []
     assert clock.closed == 2

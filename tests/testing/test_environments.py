@@ -19,7 +19,7 @@ def episode(environment: gymnasium.Env, seed: int | None = None) -> list[tuple]:
     return rows
 
 
-def test_a_tracer_tells_seed_episode_and_time_and_earns_the_time():
+def test_a_tracer_shows_seed_episode_and_time_and_its_reward_is_the_time():
     tracer = environments.tracer(length=2)
     assert episode(tracer, seed=7) == [
         ([7, 0, 0], 0.0, False, False),
@@ -46,7 +46,7 @@ def test_constant_reward_is_truncated():
     assert [row[1:] for row in rows[1:]] == [(1.0, False, False)] * 2 + [(1.0, False, True)]
 
 
-def test_a_fault_comes_at_its_step_of_its_episode():
+def test_a_fault_occurs_at_its_step_of_its_episode():
     faulty = environments.faulty(fault="raise", after=2, every=2)
     episode(faulty)
     with pytest.raises(RuntimeError, match="step 2 of episode 1"):
@@ -71,7 +71,7 @@ def test_faults_that_return_nonsense():
     assert second_step("dtype")[0].dtype == np.float64
 
 
-def test_a_fault_with_a_flag_file_comes_once(tmp_path: Path):
+def test_a_fault_with_a_flag_file_occurs_once(tmp_path: Path):
     flag = str(tmp_path / "flag")
     with pytest.raises(RuntimeError):
         episode(environments.faulty(once=flag))
@@ -116,7 +116,7 @@ def test_a_dying_team_dies_at_known_times():
     assert team.agents == []
 
 
-def test_a_turn_game_pays_all_for_every_move():
+def test_every_move_of_a_turn_game_rewards_all_agents():
     pytest.importorskip("pettingzoo")
     game = environments.turn_game(length=3)
     game.reset(seed=5)

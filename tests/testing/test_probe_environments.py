@@ -20,7 +20,7 @@ def play(environment: Any, *actions: int, seed: int | None = 0) -> list[tuple[li
     return story
 
 
-def test_rewards_come_when_the_docstrings_say() -> None:
+def test_rewards_are_as_documented() -> None:
     assert play(probes.ConstantReward(), 0)[-1] == ([1.0], 1.0, True, False)
     (seen, *_), (_, reward, ended, _) = play(probes.SeenReward(), 0)
     assert ([reward], ended) == (seen, True)
@@ -32,19 +32,19 @@ def test_rewards_come_when_the_docstrings_say() -> None:
     assert [play(probes.ChosenReward(), action)[-1][1] for action in (0, 1)] == [-1.0, 1.0]
 
 
-def test_credit_goes_to_the_first_action_only() -> None:
+def test_only_the_first_action_is_rewarded() -> None:
     cue = play(probes.CreditedReward())[0][0][0]
     right = int(cue > 0)
     assert [row[1] for row in play(probes.CreditedReward(), right, 0)] == [0.0, 0.0, 1.0]
     assert [row[1] for row in play(probes.CreditedReward(), 1 - right, 1)] == [0.0, 0.0, -1.0]
 
 
-def test_endless_is_cut_by_a_time_limit_or_ends() -> None:
+def test_endless_is_truncated_or_terminated() -> None:
     assert play(probes.Endless(length=2), 0, 0)[-1] == ([1.0], 0.2, False, True)
     assert play(probes.Endless(length=2, terminates=True), 0, 0)[-1] == ([1.0], 0.2, True, False)
 
 
-def test_what_is_to_be_remembered_is_not_to_be_seen_at_the_end() -> None:
+def test_the_cue_to_remember_is_hidden_at_the_end() -> None:
     story = play(probes.Remembered(), 0, 0, 0)
     cue = story[0][0][0]
     assert abs(cue) == 1.0
@@ -54,7 +54,7 @@ def test_what_is_to_be_remembered_is_not_to_be_seen_at_the_end() -> None:
     assert play(probes.Remembered(), 0, 0, 1 - right)[-1][1:3] == (0.0, True)
 
 
-def test_the_leak_pays_for_what_the_episode_before_showed() -> None:
+def test_the_leak_rewards_the_cue_of_the_previous_episode() -> None:
     environment = probes.Leaking()
     shown = play(environment, 0)[1][0][0]
     observation, _ = environment.reset()
@@ -70,7 +70,7 @@ def test_the_masked_action_is_the_worst() -> None:
     assert [environment.step(action)[1] for action in range(3)] == [0.0, 1.0, -1.0]
 
 
-def test_turns_pay_each_mover_for_its_own_action() -> None:
+def test_each_agent_is_rewarded_for_its_own_action() -> None:
     pytest.importorskip("pettingzoo")
     game = probes.turn_bonus()
     game.reset(seed=0)

@@ -24,7 +24,7 @@ def test_ids_lead_to_games_with_their_options():
     lanes.close()
 
 
-def test_wrong_names_and_options_come_with_the_nearest_right_one():
+def test_wrong_names_and_options_are_refused_with_the_nearest_valid_one():
     with pytest.raises(ValueError, match="no game hide-and-seek/quadrent; did you mean 'quadrant'"):
         lanes_config("hide-and-seek/quadrent")
     with pytest.raises(ValueError, match="hide-and-seek/full has no option 'num_box'; did you mean 'num_boxes'"):
@@ -33,7 +33,7 @@ def test_wrong_names_and_options_come_with_the_nearest_right_one():
         lanes_config("hide-and-seek/full", horizon=0)
 
 
-def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch):
+def test_a_missing_package_of_the_game_is_named_with_its_command(monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mujoco" else found(name))
     with pytest.raises(ImportError, match=r"hide-and-seek/full needs mujoco, .*pip install \"srl\[hide-and-seek\]\""):
@@ -42,7 +42,7 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch)
         parallel_env("full")
 
 
-def test_without_pettingzoo_its_doors_name_the_extra(monkeypatch):
+def test_without_pettingzoo_its_environments_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
     monkeypatch.delitem(sys.modules, "srl.environments.hide_and_seek.pettingzoo_env", raising=False)
     for make in (parallel_env, hide_and_seek.env):
@@ -119,7 +119,7 @@ def test_wrong_actions_are_refused():
     game.close()
 
 
-def test_the_turn_based_form_exists():
+def test_the_game_has_a_turn_based_version():
     game = hide_and_seek.env("quadrant", horizon=3)
     game.reset(seed=0)
     assert game.agent_selection == "hider_0"
@@ -158,7 +158,7 @@ def test_a_map_shows_every_game(variant):
     game.close()
 
 
-def test_lanes_give_pictures_too():
+def test_lanes_render_frames():
     lanes = lanes_config("hide-and-seek/full", image_size=100).build(1)
     lanes.reset(0)
     assert lanes.render().shape == (100, 100, 3)
@@ -167,7 +167,7 @@ def test_lanes_give_pictures_too():
         lanes_config("hide-and-seek/full", image_size=10).build(1)
 
 
-def test_without_a_render_mode_there_is_no_picture():
+def test_without_a_render_mode_there_is_no_frame():
     game = parallel_env("quadrant")
     game.reset(seed=0)
     assert game.render() is None
@@ -178,7 +178,7 @@ def test_without_a_render_mode_there_is_no_picture():
         Renderer("mapp")
 
 
-def test_looking_changes_nothing():
+def test_rendering_does_not_change_the_game():
     ends = []
     for looks in (False, True):
         game = parallel_env("quadrant", "rgb_array", image_size=64)
@@ -192,7 +192,7 @@ def test_looking_changes_nothing():
     np.testing.assert_array_equal(ends[0], ends[1])
 
 
-def test_the_camera_sees_the_world_where_the_machine_can_draw():
+def test_the_camera_renders_the_world():
     game = parallel_env("quadrant")
     game.reset(seed=0)
     camera = Camera(96)

@@ -47,7 +47,7 @@ def test_the_same_seed_and_actions_give_the_same_rollout_however_many_copies_the
     assert any(not np.array_equal(a, b) for a, b in zip(once, rollout(1, 8), strict=True))
 
 
-def test_an_episode_ends_by_truncation_and_tells_its_facts():
+def test_an_episode_is_truncated_and_has_facts():
     lanes = build("quadrant", 3, horizon=10)
     lanes.reset(0)
     players = RandomPlayers(lanes.game, 0)
@@ -67,7 +67,7 @@ def test_an_episode_ends_by_truncation_and_tells_its_facts():
     lanes.close()
 
 
-def test_every_agent_has_lanes_of_its_own_hiders_first():
+def test_every_agent_has_its_own_lanes_hiders_first():
     lanes = build("quadrant", 3)
     assert [team.agents for team in lanes.spec.teams] == [("hider_0",), ("hider_1",), ("seeker_0",), ("seeker_1",)]
     q = lanes.game.worlds.q
@@ -93,7 +93,7 @@ def test_team_sizes_may_be_drawn_for_each_episode():
     lanes.close()
 
 
-def test_a_world_that_comes_apart_costs_its_own_lanes_only():
+def test_an_unstable_world_affects_only_its_lanes():
     lanes = build("quadrant", 3)
     lanes.reset(0)
     players = RandomPlayers(lanes.game, 0)
@@ -149,7 +149,7 @@ def test_nothing_flies_away_or_leaves_a_walled_floor(players):
         ("larger", {"num_hiders": 2, "num_seekers": 2, "horizon": 240}, 20),
     ],
 )
-def test_two_hundred_episodes_of_busy_play_stay_together(variant, options, episodes):
+def test_two_hundred_episodes_of_busy_play_are_stable(variant, options, episodes):
     horizon = options.get("horizon", VARIANTS[variant].horizon)
     fastest, finished, outside = soak(variant, 20, (horizon + 1) * episodes // 20, BusyPlayers, **options)
     assert finished == episodes

@@ -51,7 +51,7 @@ def overlaps(one, other):
 
 
 @pytest.mark.parametrize("which", ["quadrants", "fulls"])
-def test_nothing_stands_in_anything_else(which, request):
+def test_entities_do_not_overlap(which, request):
     for layout in request.getfixturevalue(which):
         things = footprints(layout)
         walls = layout.walls[:, :4] @ np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-1, 0, 1, 0], [0, -1, 0, 1]])
@@ -61,7 +61,7 @@ def test_nothing_stands_in_anything_else(which, request):
         assert (things[:, 2:] <= 6.0).all()
 
 
-def test_quadrants_have_their_walls_and_doors_where_they_belong(quadrants):
+def test_quadrants_have_the_specified_walls_and_doors(quadrants):
     num_inner = np.array([len(layout.walls) - 4 for layout in quadrants])
     vertical, horizontal = np.zeros(NUM, bool), np.zeros(NUM, bool)
     gaps = []
@@ -100,7 +100,7 @@ def test_door_offsets_of_the_quadrant_are_uniform():
     assert counts.max() < 1.4 * NUM / 13
 
 
-def test_who_starts_where_in_the_quadrant(quadrants):
+def test_agents_of_the_quadrant_have_the_specified_starts(quadrants):
     def in_quadrant(points):
         return (points[..., 0] >= 3.0) & (points[..., 1] < 3.0)
 
@@ -157,7 +157,7 @@ def test_random_walls_leave_rooms_of_more_than_six_cells_and_never_cross():
             assert one.length > 6
 
 
-def test_every_inner_wall_has_one_door_of_seventy_centimetres_between_its_junctions():
+def test_every_inner_wall_has_one_door_of_seventy_centimeters_between_its_junctions():
     draws = RandomDraws(np.random.default_rng(4))
     options = dataclasses.replace(VARIANTS["full"], num_rooms=2, random_rooms=False)
     for _ in range(200):
@@ -167,7 +167,7 @@ def test_every_inner_wall_has_one_door_of_seventy_centimetres_between_its_juncti
         assert cells in (28, 27)  # 30 less a door of 2; a part of a single cell is dropped
 
 
-def test_a_wall_knows_where_others_meet_it():
+def test_a_wall_records_the_positions_at_which_others_meet_it():
     wall = Wall(True, 10, 0, 29)
     wall.meet(Wall(False, 12, 10, 29))
     wall.meet(Wall(False, 20, 0, 10))
@@ -220,14 +220,14 @@ def test_the_other_scenarios_can_be_played_too(scenario):
             assert (layout.boxes[:, 1] < corner[1]).all()
 
 
-def test_food_lies_together_in_the_middle():
+def test_food_is_clustered_in_the_middle():
     for layout in worlds("food", 60):
         assert len(layout.food) == 4
         assert np.abs(layout.food[0] - 3).max() < 0.9
         assert np.ptp(layout.food, axis=0).max() < 1.0
 
 
-def test_food_may_lie_together_anywhere():
+def test_food_may_be_clustered_anywhere():
     first = np.array([layout.food[0] for layout in worlds("food", 120, food_centered=False)])
     assert first.min() < 1.2
     assert first.max() > 4.8
@@ -295,10 +295,10 @@ def test_wrong_options_are_refused_with_what_is_allowed(changes, message):
 
 
 @pytest.mark.parametrize("option", [field.name for field in dataclasses.fields(GameOptions)])
-def test_no_option_takes_whatever_it_is_given(option):
+def test_every_option_checks_its_value(option):
     with pytest.raises(ValueError, match=f"^{option} "):
         GameOptions(**{option: {"what": "is this"}})
 
 
-def test_counts_may_come_as_lists():
+def test_counts_may_be_lists():
     assert GameOptions(num_hiders=[1, 3]).num_hiders == (1, 3)

@@ -48,7 +48,7 @@ def test_every_game_has_a_row_for_each_kind_of_entity():
     assert shapes("hide-and-seek/blueprint")["construction_site_obs"] == (4, 15)
 
 
-def test_what_an_agent_is_told_about_itself_and_the_others():
+def test_observations_of_an_agent_and_of_the_others():
     stage = Stage([(1, 1), (2, 1)], [(3, 1), (4, 1)], yaws=[0.1, 0.2, 0.3, 0.4], preparing=True)
     arrays = stage.game.observation.arrays
     np.testing.assert_allclose(arrays["observation_self"][1, 0], [1.85, 0.85, 0, 0.2, 0, 0, 0, 0, 1, 0], atol=1e-6)
@@ -62,7 +62,7 @@ def test_what_an_agent_is_told_about_itself_and_the_others():
     assert arrays["observation_self"][:, 0, 9] == pytest.approx(np.full(4, 1 / 96))
 
 
-def test_preparation_is_over_one_step_after_the_last_one():
+def test_preparation_ends_one_step_after_its_last_step():
     stage = Stage([(1, 1)], [(3, 1)], preparing=True, horizon=80)
     told = []
     for _ in range(34):
@@ -73,7 +73,7 @@ def test_preparation_is_over_one_step_after_the_last_one():
     assert told[32] == told[33] == 1
 
 
-def test_what_an_agent_is_told_about_a_box():
+def test_observations_of_a_box():
     stage = Stage([(3, 3), (1, 1)], [(5, 5)], boxes=[(4.025, 3)], kinds=[LONG_X], yaws=[RIGHT, LEFT, LEFT])
     assert stage.sees(0, 3)
     stage.step(LOCK)
@@ -87,7 +87,7 @@ def test_what_an_agent_is_told_about_a_box():
     assert not stage.game.observation.arrays["box_obs"][:, 0, 0, 12:].any()
 
 
-def test_what_is_not_seen_is_told_all_the_same_and_masked():
+def test_unseen_entities_are_in_the_observation_and_masked():
     stage = Stage([(3, 3)], [(2, 3)], boxes=[(4, 3)], ramps=[(3, 5)], yaws=[RIGHT, RIGHT])
     arrays = stage.game.observation.arrays
     assert arrays["mask_aa_obs"][:, 0].tolist() == [[0], [1]]

@@ -11,7 +11,7 @@ from srl.environments.hide_and_seek.variants import VARIANTS
 PUSH_X = (10, 5, 5, 0, 0)
 
 
-def test_full_force_leads_to_8_metres_per_second_with_a_time_constant_of_a_tenth():
+def test_full_force_leads_to_8_meters_per_second_with_a_time_constant_of_a_tenth():
     stage = Stage([(-5, 3)])
     speeds = []
     for _ in range(8):
@@ -24,13 +24,13 @@ def test_full_force_leads_to_8_metres_per_second_with_a_time_constant_of_a_tenth
     assert stage.place(0)[0] - before[0] == pytest.approx(0.6, rel=0.02)
 
 
-def test_the_first_step_from_rest_covers_18_centimetres():
+def test_the_first_step_from_rest_covers_18_centimeters():
     stage = Stage([(3, 3)])
     stage.step(PUSH_X)
     assert stage.center(0)[0] - 3 == pytest.approx(0.18, abs=0.02)
 
 
-def test_forces_act_along_the_axes_of_the_world_whatever_way_an_agent_looks():
+def test_forces_act_along_the_axes_of_the_world():
     for yaw in (UP, DOWN, LEFT, -2.0):
         stage = Stage([(3, 3)], yaws=[yaw])
         stage.steps(4, PUSH_X)
@@ -100,7 +100,7 @@ def test_an_agent_surfs_on_a_box_that_it_holds():
     assert abs(stage.center(1)[0] - stage.center(0)[0]) < 0.2
 
 
-def test_agents_who_rest_sleep_and_wake_when_their_controls_change():
+def test_agents_at_rest_sleep_and_wake_when_their_controls_change():
     moves = [STILL] * 6 + [PUSH_X] * 4 + [STILL] * 20 + [(0, 5, 5, 0, 0)] * 4
     ends = []
     for sleep in (True, False):
@@ -115,7 +115,7 @@ def test_agents_who_rest_sleep_and_wake_when_their_controls_change():
     np.testing.assert_allclose(ends[0], ends[1], atol=1e-3)
 
 
-def test_an_agent_who_leans_against_a_wall_may_sleep_and_still_leaves_it():
+def test_an_agent_that_sleeps_at_a_wall_can_leave_it():
     stage = Stage([(3, 3)], walls=[(3.3, 3, 0.05, 1.0, 0.25)])
     stage.steps(30, PUSH_X)
     assert stage.game.worlds.simulation(0)[1].ntree_awake == 0

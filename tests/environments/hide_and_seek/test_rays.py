@@ -72,7 +72,7 @@ def test_the_kernel_agrees_with_mujoco_on_a_hundred_thousand_rays(variant, optio
     assert count > (5_000 if variant == "shelter" else 25_000)
 
 
-def test_walls_block_sight_and_a_low_wall_does_not_block_one_who_stands_high():
+def test_walls_block_sight_but_a_low_wall_does_not_block_a_high_agent():
     wall = (3.0, 3.0, 0.05, 1.0, 0.25)
     stage = Stage([(2, 3)], [(4, 3)], walls=[wall], yaws=[RIGHT, LEFT])
     assert not stage.sees(0, 1)

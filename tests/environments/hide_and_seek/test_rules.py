@@ -8,14 +8,14 @@ PULL, LOCK = (5, 5, 5, 1, 0), (5, 5, 5, 0, 1)
 # Grabbing
 
 
-def test_one_grabs_what_one_sees_within_a_quarter_of_a_meter():
+def test_agents_grab_objects_that_they_see_within_a_quarter_of_a_meter():
     for gap, held in ((0.24, 0), (0.26, -1)):
         stage = Stage([(3, 3)], boxes=[(3 + 0.25 + gap, 3)], yaws=[RIGHT])
         stage.step(PULL)
         assert stage.held == [held]
 
 
-def test_what_is_not_seen_cannot_be_grabbed():
+def test_unseen_objects_cannot_be_grabbed():
     stage = Stage([(3, 3)], boxes=[(3.45, 3)], yaws=[LEFT])
     stage.step(PULL)
     assert stage.held == [-1]
@@ -56,7 +56,7 @@ def test_several_agents_may_hold_one_object_and_a_locked_one_too():
     assert stage.locked == [True]
 
 
-def test_a_hold_keeps_the_pose_with_which_it_began():
+def test_a_hold_keeps_its_initial_pose():
     stage = Stage([(3, 3)], boxes=[(3.45, 3)], yaws=[RIGHT])
     stage.step(PULL)
     stage.steps(5, (5, 10, 5, 1, 0))
@@ -67,7 +67,7 @@ def test_a_hold_keeps_the_pose_with_which_it_began():
 # Locking
 
 
-def test_a_lock_stays_when_nobody_is_near():
+def test_a_lock_stays_without_an_agent_near():
     stage = Stage([(3, 3)], boxes=[(3.45, 3)], yaws=[RIGHT])
     stage.step(LOCK)
     assert stage.locked == [True]
@@ -104,7 +104,7 @@ def test_only_the_team_of_the_owner_can_unlock():
     assert stage.locked == [True]
 
 
-def test_a_team_mate_who_does_not_press_prevents_and_opens_a_lock():
+def test_a_teammate_that_does_not_press_prevents_and_opens_a_lock():
     stage = Stage([(3, 3), (3.9, 3)], boxes=[(3.45, 3)], yaws=[RIGHT, LEFT])
     stage.step(LOCK, STILL)
     assert stage.locked == [False]
@@ -114,7 +114,7 @@ def test_a_team_mate_who_does_not_press_prevents_and_opens_a_lock():
     assert stage.locked == [False]
 
 
-def test_hiders_have_a_veto_on_what_nobody_has_locked_yet():
+def test_hiders_have_a_veto_on_objects_that_were_never_locked():
     stage = Stage([(3, 3)], [(3.9, 3)], boxes=[(3.45, 3)], yaws=[RIGHT, LEFT])
     stage.step(STILL, LOCK)
     assert stage.locked == [False]
@@ -123,7 +123,7 @@ def test_hiders_have_a_veto_on_what_nobody_has_locked_yet():
     assert stage.locked == [True]
 
 
-def test_the_owner_is_drawn_from_those_who_press():
+def test_the_owner_is_drawn_from_the_agents_that_press():
     owners = set()
     for seed in range(20):
         stage = Stage([(3, 3), (3.9, 3)], boxes=[(3.45, 3)], yaws=[RIGHT, LEFT])
@@ -144,7 +144,7 @@ def test_ramps_are_locked_where_the_options_say_so(lockable):
 # Preparation and reward
 
 
-def test_seekers_stand_still_and_nobody_earns_in_the_first_forty_percent():
+def test_seekers_cannot_move_and_rewards_are_zero_in_the_first_forty_percent():
     stage = Stage([(1, 1)], [(3, 3)], boxes=[(3.45, 3)], yaws=[0, RIGHT], preparing=True, horizon=10)
     for step in range(4):
         reward = stage.step(STILL, (0, 5, 5, 1, 1))
@@ -174,27 +174,27 @@ def test_rewards_when_one_seeker_sees_one_hider(kind, expected):
     assert stage.step().tolist() == expected
 
 
-def test_hiders_earn_when_unseen_though_they_see():
+def test_hiders_are_rewarded_when_unseen_even_if_they_see():
     stage = Stage([(3, 3)], [(2, 3)], yaws=[LEFT, LEFT])
     assert stage.sees(0, 1)
     assert stage.step().tolist() == [1, -1]
 
 
-def test_who_leaves_the_bounds_gets_minus_ten_instead():
+def test_an_agent_out_of_bounds_gets_minus_ten_instead():
     stage = Stage([(12.1, 3)], [(2, 3)])
     assert stage.step().tolist() == [-10, -1]
     stage = Stage([(12.1, 3)], [(2, 3)], scale=1.5)
     assert stage.step().tolist() == [1, -1]
 
 
-def test_an_object_out_of_bounds_costs_everybody_where_the_options_say_so():
+def test_an_object_out_of_bounds_is_a_penalty_for_all_with_that_option():
     bounds = (0.1, 0.1, 5.9, 5.9)
     for punished, expected in ((True, [-10, -10]), (False, [1, -1])):
         stage = Stage([(3, 3)], [(2, 1)], boxes=[(6, 3)], bounds=bounds, penalize_objects_out=punished)
         assert stage.step().tolist() == expected
 
 
-def test_penalties_are_silent_in_preparation():
+def test_there_are_no_penalties_in_preparation():
     stage = Stage([(12.1, 3)], [(2, 3)], preparing=True)
     assert stage.step().tolist() == [0, 0]
 
@@ -216,11 +216,11 @@ def test_a_hider_eats_what_it_sees_within_half_a_meter():
     assert eat(preparing=True).step().tolist() == [0, 0]
 
 
-def test_who_eats_out_of_bounds_earns_its_food_beside_the_penalty():
+def test_an_agent_that_eats_out_of_bounds_gets_food_and_penalty():
     assert eat(bounds=(0.0, 0.0, 2.9, 2.9)).step().tolist() == [-9, -1]
 
 
-def test_who_was_seen_eats_nothing_unless_the_options_allow_it():
+def test_a_seen_hider_eats_nothing_unless_an_option_allows_it():
     seen = {"seekers": [(2, 3)], "yaws": [RIGHT, RIGHT]}
     assert eat(**seen).step().tolist() == [-1, 1]
     assert eat(**seen, eat_when_caught=True).step().tolist() == [0, 1]
@@ -236,7 +236,7 @@ def test_bites_are_shared_by_the_team_and_the_last_one_is_split():
     assert stage.step().tolist() == [1.5, 1.5, -1]  # the mean over the team
 
 
-def test_food_comes_back_after_a_while():
+def test_food_respawns():
     stage = eat(food_health=1, food_respawn=5)
     stage.step()
     health = []

@@ -14,7 +14,7 @@ def facts(stage):
     return {name: float(values[0]) for name, values in stage.game.facts().items()}
 
 
-def test_movement_and_locks_are_told_for_preparation_and_for_the_whole():
+def test_movement_and_locks_are_reported_for_preparation_and_for_the_episode():
     stage = Stage(
         [(3, 3)], [(1, 1)], boxes=[(3.45, 3), (5, 5)], ramps=[(5, 1)], yaws=[RIGHT, LEFT], preparing=True, horizon=20
     )
@@ -43,7 +43,7 @@ def test_returns_and_how_often_hiders_are_seen():
     assert (facts(stage)["seen_share"], facts(stage)["never_seen"]) == (0, 1)
 
 
-def test_surfing_and_standing_high_are_noticed():
+def test_surfing_and_high_agents_are_counted():
     stage = Stage([(1, 1)], [(3, 3)], boxes=[(3, 3)], yaws=[0, -np.pi / 4 + DOWN])
     stage.put(1, height=0.5)
     stage.steps(4, STILL, PULL)
@@ -59,7 +59,7 @@ def test_surfing_and_standing_high_are_noticed():
     assert facts(stage)["surf_share"] == facts(stage)["seeker_high_share"] == 0
 
 
-def test_running_after_a_hider_and_keeping_it_in_sight_is_noticed():
+def test_chasing_and_keeping_a_hider_in_sight_is_counted():
     stage = Stage([(5, 3)], [(1, 3)], yaws=[LEFT, RIGHT])
     stage.steps(6, STILL, (10, 5, 5, 0, 0))  # to the right, where it looks
     found = facts(stage)
@@ -97,7 +97,7 @@ def calm_but_for(**changes):
         (None, {"never_seen": 1, "seen_share": 0.8, "approach_speed": 1.0, "longest_sight_share": 0.4}),
     ],
 )
-def test_an_episode_shows_the_stage_that_its_statistics_mean(stage, changes):
+def test_stages_follow_from_the_statistics_of_an_episode(stage, changes):
     found = stages(calm_but_for(**changes), VARIANTS["full"])
     assert [name for name, shows in found.items() if shows] == ([f"stage_{stage}"] if stage else [])
     assert list(found) == [f"stage_{name}" for name in STAGES]

@@ -5,7 +5,7 @@ from support.hide_and_seek_scenes import LEFT, RIGHT, STILL, Stage
 LOCK = (5, 5, 5, 0, 1)
 
 
-def test_locking_pays_five_and_the_way_that_was_left_and_unlocking_takes_them_back():
+def test_locking_is_rewarded_with_five_and_the_remaining_distance_and_unlocking_takes_them_back():
     stage = Stage([(3, 3)], boxes=[(3.45, 3)], yaws=[RIGHT], variant="lock-and-return")
     # It is locked before the agent moves away: the remaining 0.45 m are paid, and it stands at its start.
     assert stage.step(LOCK)[0] == pytest.approx(5 + 0.5 * 0.45 + 1, abs=1e-3)
@@ -13,7 +13,7 @@ def test_locking_pays_five_and_the_way_that_was_left_and_unlocking_takes_them_ba
     assert stage.step(STILL)[0] == pytest.approx(-5 - 0.5 * 0.45, abs=1e-3)
 
 
-def test_coming_nearer_to_the_box_pays_half_a_point_for_a_meter():
+def test_approaching_the_box_is_rewarded_with_half_a_point_per_meter():
     stage = Stage([(3, 3)], boxes=[(5, 3)], yaws=[LEFT], variant="lock-and-return")
     before = stage.center(0)[0]
     reward = stage.step((10, 5, 5, 0, 0))[0]
@@ -21,7 +21,7 @@ def test_coming_nearer_to_the_box_pays_half_a_point_for_a_meter():
     assert reward > 0.05
 
 
-def test_with_the_box_locked_the_way_home_counts():
+def test_after_locking_the_distance_to_the_start_counts():
     stage = Stage([(3, 3)], boxes=[(3.45, 3)], yaws=[RIGHT], variant="lock-and-return")
     stage.step(LOCK)
     stage.steps(3, (0, 5, 5, 0, 1))
@@ -32,7 +32,7 @@ def test_with_the_box_locked_the_way_home_counts():
     assert reward == pytest.approx(-0.5 * (farther - away), abs=1e-6)
 
 
-def test_boxes_are_locked_in_their_order_only():
+def test_boxes_can_only_be_locked_in_order():
     boxes = [(3.48, 2.97), (2.97, 3.48), (1, 1), (5, 5)]
     stage = Stage([(3, 3)], boxes=boxes, ramps=[(1, 3), (5, 1), (1, 5)], yaws=[RIGHT + 0.8], variant="sequential-lock")
     first, second = 4, 5  # entities: the agent, three ramps, boxes
@@ -45,7 +45,7 @@ def test_boxes_are_locked_in_their_order_only():
     assert reward == pytest.approx(5 + 0.5 * 0.48, abs=5e-3)
 
 
-def test_a_blueprint_is_done_when_a_cube_stands_on_every_site():
+def test_a_blueprint_is_complete_with_a_cube_on_every_site():
     stage = Stage([(1, 1)], boxes=[(3, 3), (5, 5)], sites=[(3.05, 3)], variant="blueprint", num_sites=1)
     reward = stage.step()
     assert bool(stage.terminated[0])
