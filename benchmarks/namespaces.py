@@ -41,7 +41,7 @@ class TwoHosts:
 
     def cable(self, state: str) -> None:
         """Unplug the second host (down) or plug it in again (up)."""
-        self.hosts.cable(1, state)
+        self.hosts.set_link(1, state)
 
 
 @contextmanager
