@@ -145,7 +145,7 @@ class ProcessScheduler(Scheduler):
         if child is None:
             return
         child.killed = True
-        _kill_group(child.pid)
+        _kill_process_group(child.pid)
 
     def signal(self, place: Place, number: int) -> None:
         pid = self.pid(place)
@@ -219,7 +219,7 @@ class ProcessScheduler(Scheduler):
         if self._zygote.returncode > 0:
             reason += f"; the end of its log:\n{end_of_log(self._logs / 'zygote.log')}"
         for child in list(self._children.values()):
-            _kill_group(child.pid)
+            _kill_process_group(child.pid)
             self._remove(child, reason, clean=False)
         self._start_zygote()
 
@@ -257,15 +257,15 @@ class ProcessScheduler(Scheduler):
             return
         self._poller.unregister(self._channel)
         self._channel.close()
-        _kill_group(self._zygote.pid)  # the kernel kills its workers
+        _kill_process_group(self._zygote.pid)  # the kernel kills its workers
         for child in self._children.values():
-            _kill_group(child.pid)
+            _kill_process_group(child.pid)
             child.control.close()
         self._children.clear()
         self._zygote.wait()
 
 
-def _kill_group(leader: int) -> None:
+def _kill_process_group(leader: int) -> None:
     """Kill a process and those that it started."""
     if leader:
         with contextlib.suppress(ProcessLookupError):
