@@ -1,1 +1,1 @@
-"""Where workers run: in one thread, in processes, on a cluster."""
+"""Schedulers: run workers in one thread, in processes of one machine, or on several hosts."""

@@ -1,1 +1,1 @@
-"""Engines: what starts agents on hosts (manually, Slurm, Ray)."""
+"""Engines: start the agents of a run on its hosts (manually, with Slurm, with Ray)."""

@@ -13,6 +13,8 @@ MESSAGE_BYTES = 1 << 20
 PRELOAD = (
     "torch",
     "srl.algorithms.ppo.trainer",
+    "srl.algorithms.torch_policy",
+    "srl.networks.build",
     "srl.workers.actor.worker",
     "srl.workers.trainer.worker",
     "srl.workers.policy",
