@@ -58,7 +58,7 @@ def test_a_job_is_scaled_restarted_after_a_power_failure_and_stopped(terminal: T
     )
     again = terminal.run("resume", "run", *root)
     assert again.code == 2
-    assert "going on as a job" in again.err
+    assert "running as a job" in again.err
 
     stopped = terminal.run("stop", "run", *root)
     assert (stopped.code, stopped.out) == (0, "run has stopped\n"), stopped.text
@@ -89,7 +89,7 @@ def test_a_requeued_job_continues_from_its_checkpoint(terminal: Terminal, engine
     assert terminal.run("stop", "run", *root).code == 0
     wait_for(lambda: (run / "cluster" / "outcome.json").exists(), "the end of the job")
     assert not (run / "cluster" / "secret").exists()
-    assert "SIGTERM: the run goes on from its checkpoint" in (run / "logs" / "slurm.log").read_text()
+    assert "SIGTERM: the run resumes from its checkpoint" in (run / "logs" / "slurm.log").read_text()
 
 
 def test_train_on_slurm_waits_for_the_end_of_the_job(terminal: Terminal, engine: Path) -> None:
