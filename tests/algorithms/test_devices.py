@@ -89,7 +89,7 @@ def test_ranks_use_nccl_only_if_each_has_a_gpu(monkeypatch: pytest.MonkeyPatch) 
     first, second, cpu, mps = (torch.device(name) for name in ("cuda:0", "cuda:1", "cpu", "mps:0"))
     assert backend_for([first, second]) == "cpu:gloo,cuda:nccl"
     assert backend_for([first, second, first]) == backend_for([cpu, cpu]) == "gloo"
-    assert backend_for([mps]) == "gloo"  # alone: never used
+    assert backend_for([mps]) == "gloo"  # a single rank never uses it
     with pytest.raises(ValueError, match="data-parallel trainers must be on cpu or cuda; found mps:0, mps:0"):
         backend_for([mps, mps])
 
@@ -182,7 +182,7 @@ def test_a_trainer_that_moves_to_another_device_keeps_its_state(monkeypatch: pyt
     for trainer in (stays, settles):
         trainer.step(batch, 0.0)
     settled = []
-    # Another name of the CPU, and so another device as far as a trainer can tell.
+    # Another name of the CPU, which a trainer takes for another device.
     monkeypatch.setattr(learner, "resolve_device", lambda name, rank=0: torch.device("cpu", 0))
     monkeypatch.setattr(learner, "place", lambda network, device: settled.append(device) or network)
     settles.join(TrainerGroup(0, 1, ""))

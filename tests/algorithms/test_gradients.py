@@ -104,7 +104,7 @@ def test_the_gradient_of_every_loss_equals_finite_differences(
     kind: tuple[ActorCriticConfig, Space, Space], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network, loss = loss_of(*kind)
-    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)  # encoders make float32 of what they are given
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)  # encoders convert to float32
     generator, step = torch.Generator().manual_seed(0), 1e-5
     with torch.no_grad():
         for weight in network.parameters():  # no ratio, value or unit stays exactly where it was

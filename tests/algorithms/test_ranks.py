@@ -23,7 +23,7 @@ from srl.api.trainer import TrainerGroup, Trajectory
 from srl.base.tree import Array
 
 OBSERVATION, ACTION = Box((4,)), Discrete(3)
-# One minibatch: which samples share one is then the same for one trainer and for two.
+# One minibatch, so that it has the same samples with one trainer and with two.
 CONFIG = PPOConfig(
     epochs=3,
     num_minibatches=1,
@@ -78,7 +78,7 @@ def test_two_ranks_learn_as_one_with_the_whole_batch(tmp_path: Path, whole: Traj
         alone.step(whole, 0.0)
     assert np.abs(alone.parameters() - start).max() > 1e-2
     np.testing.assert_allclose(states[0]["parameters"], alone.parameters(), atol=1e-5)
-    # The statistics are those of all data, whoever saw it.
+    # The statistics cover the data of all ranks.
     seen = np.tile(np.asarray(whole.observation, np.float64)[:-1][whole.acting[:-1]], (3, 1))
     _, mean, squares = states[0]["observation_moments"]
     np.testing.assert_allclose(mean, seen.mean(0), atol=1e-12)

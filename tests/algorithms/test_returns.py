@@ -76,7 +76,7 @@ def test_a_constant_reward_that_is_only_ever_truncated_is_worth_r_over_one_minus
     value = np.full((rows, 1), worth, np.float32)
     found = generalized_advantages(reward, value, none, truncated, acting, gamma, 0.95)
     np.testing.assert_allclose(found, 0.0, atol=1e-5)
-    # From any other value the target moves towards it, and by iterating arrives.
+    # From any other value, iterated targets converge to it.
     value = np.zeros((rows, 1), np.float32)
     for _ in range(200):
         target = generalized_advantages(reward, value, none, truncated, acting, gamma, 0.95) + value[:-1]

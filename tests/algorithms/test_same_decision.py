@@ -31,7 +31,7 @@ def test_training_computes_the_log_prob_and_value_of_acting(kind: tuple[ActorCri
         outputs = learner.network_pass.forward(observation)
         log_ratio = ppo_gradient(distribution, *outputs, minibatch, coefficients, weight)[2].log_ratio
         np.testing.assert_allclose(log_ratio.numpy(), 0.0, atol=1e-5)
-    # The bootstrap row too, by the way that corrections for old data take.
+    # The bootstrap row, too, as corrections for old data evaluate it.
     current = evaluate_current(learner.network_pass, distribution, batch, CPU, num_parts=2)
     np.testing.assert_allclose(current.log_prob, batch.decision["log_prob"], rtol=0, atol=1e-5)
     np.testing.assert_allclose(current.value, batch.decision["value"], rtol=1e-5, atol=1e-5)

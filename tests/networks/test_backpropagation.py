@@ -28,8 +28,8 @@ def test_the_stacked_pass_gives_the_gradient_of_autograd(
     network, flat = make(hidden, activation, num_free)
     fast, plain = build_pass(network, flat.gradients), AutogradPass(network, flat.gradients)
     assert isinstance(fast, StackedPass)
-    flat.gradients.fill_(torch.nan)  # whoever does not write a gradient is found out
-    for rows in (7, 7, 3, 9):  # buffers are reused, cut and grown
+    flat.gradients.fill_(torch.nan)  # gradients that are not written stay NaN
+    for rows in (7, 7, 3, 9):  # buffers are reused, sliced and enlarged
         observation = {"a": torch.randn(rows, 3), "b": torch.randint(0, 2, (rows,))}
         outer = torch.randn(rows, 4), torch.randn(rows)
         outputs = [tensor.clone() for tensor in fast.forward(observation)]

@@ -274,7 +274,7 @@ def test_forbidden_choices_are_never_drawn_and_have_no_gradient(space: Space) ->
     sizes = choice_sizes(space)
     allowed = torch.rand(2000, sum(sizes), generator=generator) < 0.5
     starts = np.cumsum([0, *sizes])
-    for start, end in pairwise(starts):  # something must be left of each choice
+    for start, end in pairwise(starts):  # at least one alternative of each choice is allowed
         allowed[~allowed[:, start:end].any(1), start] = True
     masked = distribution.mask(parameters, allowed)
     action = distribution.sample(masked, generator)
@@ -290,7 +290,7 @@ def test_forbidden_choices_are_never_drawn_and_have_no_gradient(space: Space) ->
     gradient = distribution.gradient(evaluation, torch.randn(2000), -0.01)
     assert gradient.isfinite().all()
     assert evaluation.log_prob.isfinite().all()
-    # What the forbidden logits are makes no difference at all, so their gradient is exactly zero.
+    # The forbidden logits have no effect, so their gradient is exactly zero.
     other = distribution.mask(parameters.clone(), allowed)
     choices = torch.zeros(2000, distribution.num_parameters, dtype=torch.bool)
     moved = other == -1e9

@@ -82,7 +82,7 @@ def test_unseen_entities_affect_the_critic_but_not_the_actor() -> None:
     network, observation = built(SMALL), room()
     parameters, value = network(observation)
     changed = {**observation, "things": observation["things"].clone()}
-    changed["things"][0, 1] += 5.0  # not seen, but there
+    changed["things"][0, 1] += 5.0  # exists, but is not seen
     other, other_value = network(changed)
     torch.testing.assert_close(other, parameters)
     assert (other_value[0] - value[0]).abs() > 1e-6

@@ -70,7 +70,7 @@ def test_deviations_start_at_initial_std(options: dict[str, Any], box: Literal["
     network, distribution = config.build_network(Box((4,)), action, seed=0)
     state = [torch.zeros(1, config.state_size)] if config.memory != "none" else []
     parameters, *_ = network(torch.zeros(1, 4), *state)
-    # The network's own come part by part (2 + 2 of aim, 3 of key, 1 + 1 of push), those that are free at the end.
+    # The network's own come part by part (2 + 2 of aim, 3 of key, 1 + 1 of push), the free ones last.
     log_stds = [2, 3, 8] if config.std == "state" else [6, 7, 8]
     wanted = torch.zeros(1, distribution.num_parameters)
     wanted[0, log_stds] = math.log(0.25)

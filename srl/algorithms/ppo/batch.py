@@ -12,12 +12,14 @@ from torch import Tensor
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppo.estimates import Estimates
-from srl.algorithms.ppo.loss import Minibatch
+from srl.algorithms.ppo.loss import Coefficients, Minibatch, Samples, ppo_gradient
 from srl.algorithms.ppo.sequences import Chunks, action_rows
 from srl.algorithms.training.devices import move
+from srl.algorithms.training.learner import Learner
 from srl.algorithms.training.ranks import Ranks
 from srl.api.trainer import Trajectory
 from srl.base.tree import Array, map_tree
+from srl.networks.distributions.distribution import Distribution
 
 
 class PPOBatch:
@@ -146,3 +148,24 @@ def _normalized(numbers: Array, mean: float, deviation: float) -> Array:
 def _merge_time(array: Array) -> Array:
     """[T+1, B, ...] -> [T*B, ...], without the last row; a view if the array is contiguous."""
     return array[:-1].reshape(-1, *array.shape[2:])
+
+
+def learn_minibatch(
+    learner: Learner,
+    distribution: Distribution,
+    observation: Any,
+    minibatch: Minibatch,
+    coefficients: Coefficients,
+    weight: float,
+) -> Samples:
+    """Write the gradient of one minibatch into the flat gradient of the learner."""
+    if len(minibatch.advantage) == 0:
+        # Fewer rows than minibatches: other ranks have rows, and wait for this rank's gradient.
+        learner.flat.gradients.zero_()
+        return Samples(*[minibatch.advantage] * 4)
+    parameters, value = learner.network_pass.forward(observation)
+    parameters_gradient, value_gradient, samples = ppo_gradient(
+        distribution, parameters, value, minibatch, coefficients, weight
+    )
+    learner.network_pass.backward(parameters_gradient, value_gradient)
+    return samples

@@ -60,7 +60,7 @@ class PPOConfig(ActorCriticConfig):
     weighted by the ratio between the two policies, at most `rho_clip`. `vtrace` also corrects the returns (Espeholt et
     al. 2018)."""
     rho_clip: float = 1.0
-    """Largest weight of a corrected sample. With V-trace it decides between which policies the value function lies."""
+    """Largest weight of a corrected sample. With V-trace it determines the policy whose values are learned."""
     c_clip: float = 1.0
     """Largest factor with which V-trace passes a temporal difference on to the step before: decides how fast values
     spread."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 
 from srl.algorithms.ppg import PPGConfig
-from srl.algorithms.ppo.batch import PPOBatch
+from srl.algorithms.ppo.batch import PPOBatch, learn_minibatch
 from srl.algorithms.ppo.estimates import Estimates, evaluate_current
-from srl.algorithms.ppo.loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
+from srl.algorithms.ppo.loss import METRICS, Coefficients, Samples, ppo_metrics
 from srl.algorithms.training.devices import fetch
 from srl.algorithms.training.learner import Learner
 from srl.algorithms.training.ranks import NotFiniteError
@@ -85,7 +84,9 @@ class AuxiliaryPhase:
                 seen = []  # the metrics are of the last pass
                 for i in order.permutation(len(batches)):
                     for observation, minibatch, weight in batches[i].minibatches(shuffle):
-                        seen += self._accumulate(learner, observation, minibatch, coefficients, weight)
+                        seen.append(
+                            learn_minibatch(learner, self._distribution, observation, minibatch, coefficients, weight)
+                        )
                         learner.descend(learning_rate)
         finally:
             self._network.detach_value(True)
@@ -98,19 +99,6 @@ class AuxiliaryPhase:
         )
         estimates = Estimates(fresh.log_prob[:-1], fresh.value[:-1], np.zeros_like(target), target)
         return PPOBatch(batch, estimates, self._config, learner.ranks, learner.device)
-
-    def _accumulate(
-        self, learner: Learner, observation: Any, minibatch: Minibatch, coefficients: Coefficients, weight: float
-    ) -> list[Samples]:
-        if len(minibatch.advantage) == 0:
-            learner.flat.gradients.zero_()  # other ranks have rows, and wait for this rank's gradient
-            return []
-        parameters, value = learner.network_pass.forward(observation)
-        parameters_gradient, value_gradient, samples = ppo_gradient(
-            self._distribution, parameters, value, minibatch, coefficients, weight
-        )
-        learner.network_pass.backward(parameters_gradient, value_gradient)
-        return [samples]
 
     def _metrics(
         self, seen: list[Samples], coefficients: Coefficients, learner: Learner, num_samples: int, deviation: float

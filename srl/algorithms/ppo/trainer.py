@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
 
 from srl.algorithms.actor_critic import scheduled
-from srl.algorithms.ppo.batch import PPOBatch
+from srl.algorithms.ppo.batch import PPOBatch, learn_minibatch
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppo.estimates import estimate, evaluate_current
-from srl.algorithms.ppo.loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
+from srl.algorithms.ppo.loss import METRICS, Coefficients, Samples, ppo_metrics
 from srl.algorithms.ppo.ppg_phase import AuxiliaryPhase
 from srl.algorithms.training.devices import fetch
 from srl.algorithms.training.learner import Learner
@@ -126,7 +125,7 @@ class PPOTrainer(Trainer):
         grad_norms: list[float] = []
         passes = (samples.minibatches(shuffle) for _ in range(self._config.epochs))
         for observation, minibatch, weight in chain.from_iterable(passes):
-            seen.append(self._accumulate(observation, minibatch, coefficients, weight))
+            seen.append(learn_minibatch(learner, self._distribution, observation, minibatch, coefficients, weight))
             num_seen += 1.0 / weight
             if target_kl is not None and self._divergence(seen[-1], weight) > KL_MARGIN * target_kl:
                 break
@@ -148,20 +147,6 @@ class PPOTrainer(Trainer):
 
     def _shuffle_key(self) -> list[int]:
         return [int(self._counters[0]), self._learner.ranks.rank]
-
-    def _accumulate(self, observation: Any, minibatch: Minibatch, coefficients: Coefficients, weight: float) -> Samples:
-        """Write the gradient of one minibatch into the flat gradient."""
-        network_pass = self._learner.network_pass
-        if len(minibatch.advantage) == 0:
-            # Fewer rows than minibatches: other ranks have rows, and wait for this rank's gradient.
-            self._learner.flat.gradients.zero_()
-            return Samples(*[minibatch.advantage] * 4)
-        parameters, value = network_pass.forward(observation)
-        parameters_gradient, value_gradient, samples = ppo_gradient(
-            self._distribution, parameters, value, minibatch, coefficients, weight
-        )
-        network_pass.backward(parameters_gradient, value_gradient)
-        return samples
 
     def _divergence(self, samples: Samples, weight: float) -> float:
         """Estimate of KL(old, new) of a minibatch, over all ranks."""
