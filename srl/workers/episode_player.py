@@ -25,7 +25,7 @@ class Played:
     returns: list[float] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
     cut: int = 0
-    """Those of them that were cut off at the limit of steps; their returns are what was earned until then."""
+    """Number of episodes that were truncated at the limit of steps, with the return until then."""
 
     def add(self, other: Played) -> None:
         self.returns += other.returns

@@ -16,7 +16,7 @@ from srl.testing.contexts import until
 
 
 def met(producer: Producer, *consumers: Consumer) -> None:
-    """Wait until all of them take part."""
+    """Wait until all consumers have joined."""
     until(
         lambda: sum(link.terms is not None for link in producer._links.values()) == len(consumers),
         producer.poll,
@@ -27,7 +27,7 @@ def met(producer: Producer, *consumers: Consumer) -> None:
 def with_tap(
     stage: Stage, num_open: int = 1, tap: dict[str, Any] | None = None, **options: Any
 ) -> tuple[PushStream, Producer, Consumer, Consumer]:
-    """A producer, a trainer, and a logger of its own kind beside it, who know each other."""
+    """Return a stream, a producer, a trainer and a logger with a tap, all connected."""
     stream = stage.stream(route="broadcast", **options)
     producer, trainer = stage.producer(stream, num_open=num_open), stage.consumer(stream)
     logger = stage.consumer(stream.tap(**(tap or {})), group="loggers")
@@ -40,7 +40,7 @@ def numbers(blocks: list[PostedBlock]) -> list[float]:
 
 
 def used_by(consumer: Consumer, update: int, *producers: Producer) -> list[float]:
-    """The numbers of its next blocks, which it takes and gives back."""
+    """Take and release the next blocks of a consumer, and return their numbers."""
     taken = taken_by(consumer, update, *producers)
     found = numbers(taken)
     consumer.release(taken)
@@ -62,7 +62,7 @@ def test_every_group_gets_every_block(stage: Stage) -> None:
     assert seen == list(range(8))
 
 
-def test_on_a_host_all_see_the_same_memory(stage: Stage) -> None:
+def test_on_a_host_all_consumers_see_the_same_memory(stage: Stage) -> None:
     _, producer, trainer, logger = with_tap(stage)
     send_block(producer, trainer, 1, 0, logger)
     (mine,), (theirs,) = taken_by(trainer, 0, producer), taken_by(logger, 0, producer)
@@ -90,7 +90,7 @@ def test_the_workers_of_a_group_share_its_blocks(stage: Stage) -> None:
     assert numbers(taken_by(logger, 0, producer)) == [0, 1, 2, 3]
 
 
-def test_a_block_is_free_again_when_everybody_has_given_it_back(stage: Stage) -> None:
+def test_a_block_is_free_when_all_consumers_have_released_it(stage: Stage) -> None:
     _, producer, trainer, logger = with_tap(stage, capacity=2)
     for number in range(4):  # one that is open, one for the trainer, two for the tap
         send_block(producer, trainer, number, 0, logger)
@@ -118,7 +118,7 @@ def test_a_tap_that_drops_keeps_the_newest(stage: Stage) -> None:
     assert logger.status().dropped == 8
 
 
-def test_nobody_waits_for_a_tap_that_drops_even_if_it_hangs(stage: Stage) -> None:
+def test_producers_do_not_wait_for_a_tap_that_drops_even_if_it_hangs(stage: Stage) -> None:
     rules = {"capacity": 1, "full": "drop_oldest"}
     _, producer, trainer, logger = with_tap(stage, 4, capacity=2, batch_blocks=2, max_lag=0, tap=rules)
     until(lambda: len(producer._links["push/samples/loggers/0"].grants) > 3, producer.poll, logger.poll)
@@ -155,7 +155,7 @@ def test_without_lag_a_batch_is_made_by_each_version_whatever_a_tap_does(stage: 
 
 
 def test_the_strictest_bound_holds(stage: Stage) -> None:
-    """Two groups learn from the same blocks, each with a bound of its own; one has learned more than the other."""
+    """Two groups learn from the same blocks, each with its own bound; one is ahead of the other."""
     _, producer, first, second = with_tap(stage, max_lag=0, tap={"max_lag": 1})
     send_block(producer, first, 0, 0, second)
     first.release(taken_by(first, 0, producer))
@@ -169,7 +169,7 @@ def test_the_strictest_bound_holds(stage: Stage) -> None:
     assert opened_by(producer, first, second).min_version == 1
 
 
-def test_who_joins_late_gets_what_comes_after(stage: Stage) -> None:
+def test_a_late_consumer_gets_the_blocks_that_are_started_after_it_joined(stage: Stage) -> None:
     stream = stage.stream(route="broadcast")
     producer, trainer = stage.producer(stream, num_open=2), stage.consumer(stream)
     send_block(producer, trainer, 0)
@@ -185,7 +185,7 @@ def test_who_joins_late_gets_what_comes_after(stage: Stage) -> None:
     assert numbers(taken_by(trainer, 2, producer)) == [2]
 
 
-def test_nobody_waits_for_who_is_registered_and_has_not_said_anything(stage: Stage) -> None:
+def test_producers_do_not_wait_for_a_consumer_that_has_not_sent_its_terms(stage: Stage) -> None:
     stream = stage.stream(route="broadcast")
     producer, trainer = stage.producer(stream), stage.consumer(stream)
     logger = stage.consumer(stream.tap(), group="loggers")  # starts, and does not poll yet
@@ -196,7 +196,7 @@ def test_nobody_waits_for_who_is_registered_and_has_not_said_anything(stage: Sta
 
 
 @pytest.mark.parametrize("dies", ["trainer", "logger"])
-def test_what_somebody_held_who_dies_is_free_and_the_others_go_on(stage: Stage, dies: str) -> None:
+def test_the_blocks_of_a_dead_consumer_are_free_and_the_others_continue(stage: Stage, dies: str) -> None:
     stream, producer, trainer, logger = with_tap(stage, num_open=2, capacity=2)
     dying, staying = (trainer, logger) if dies == "trainer" else (logger, trainer)
     send_block(producer, trainer, 0, 0, logger)
@@ -221,7 +221,7 @@ def test_what_somebody_held_who_dies_is_free_and_the_others_go_on(stage: Stage, 
     assert numbers(taken_by(heir, 0, producer)) == numbers(taken_by(staying, 0, producer)) == [8]
 
 
-def test_a_block_that_nobody_wants_any_more_is_given_back(stage: Stage) -> None:
+def test_a_block_without_remaining_consumers_is_given_back(stage: Stage) -> None:
     _, producer, trainer, logger = with_tap(stage)
     opened = opened_by(producer, trainer, logger)
     num_free = len(producer._free)
@@ -233,12 +233,12 @@ def test_a_block_that_nobody_wants_any_more_is_given_back(stage: Stage) -> None:
     assert len(producer._free) == num_free + 1
 
 
-def test_somebody_who_is_gone_when_a_block_is_posted_does_not_free_it_for_others(stage: Stage) -> None:
+def test_a_consumer_that_is_gone_does_not_free_a_block_of_others(stage: Stage) -> None:
     _, producer, trainer, logger = with_tap(stage)
     opened = opened_by(producer, trainer, logger)
     index = opened.block.index
     fill(opened, 3)
-    trainer.close()  # and nobody has told the producer
+    trainer.close()  # the producer does not know it yet
     producer.post(opened)
     assert index not in producer._free
     (posted,) = taken_by(logger, 0, producer)
@@ -253,7 +253,7 @@ def test_a_discarded_block_gives_all_its_admissions_back(stage: Stage) -> None:
     assert numbers(taken_by(trainer, 0, producer)) == numbers(taken_by(logger, 0, producer)) == [7]
 
 
-def test_an_exact_resume_knows_who_takes_part_and_who_has_what(inproc: Stage, tmp_path: Path) -> None:
+def test_an_exact_resume_restores_the_members_of_a_broadcast_and_their_blocks(inproc: Stage, tmp_path: Path) -> None:
     _, producer, trainer, logger = with_tap(inproc, num_open=2)
     send_block(producer, trainer, 1, 0, logger)
     opened = opened_by(producer, trainer, logger)
@@ -277,7 +277,7 @@ def test_an_exact_resume_knows_who_takes_part_and_who_has_what(inproc: Stage, tm
     again.close()
 
 
-def test_a_tap_that_cannot_work_is_refused_with_what_is_missing(inproc: Stage) -> None:
+def test_a_tap_that_does_not_fit_is_refused_with_the_missing_capacity(inproc: Stage) -> None:
     with pytest.raises(ValueError, match="only a broadcast has taps; set route='broadcast'"):
         inproc.stream().tap()
     with pytest.raises(ValueError, match="takes 3 at once and lets 1 wait needs a capacity of 4; the stream has 2"):

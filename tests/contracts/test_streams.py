@@ -20,7 +20,7 @@ from srl.testing.contexts import until
 TRAINER = "push/samples/trainers/0"
 
 
-def test_both_ends_keep_the_protocols(stage: Stage) -> None:
+def test_both_ends_implement_the_contract(stage: Stage) -> None:
     stream = stage.stream()
     assert isinstance(stage.producer(stream), PushProducer)
     assert isinstance(stage.consumer(stream), PushConsumer)
@@ -42,7 +42,7 @@ def test_a_block_arrives_with_everything_that_was_written(stage: Stage) -> None:
         np.testing.assert_array_equal(posted.block.arrays[path], array)
 
 
-def test_on_a_host_only_the_index_travels(stage: Stage) -> None:
+def test_on_a_host_only_the_index_is_sent(stage: Stage) -> None:
     stream = stage.stream()
     producer, consumer = stage.producer(stream), stage.consumer(stream)
     send_block(producer, consumer, 1)
@@ -51,7 +51,7 @@ def test_on_a_host_only_the_index_travels(stage: Stage) -> None:
     assert (posted.block.arrays["reward"] == 42).all() == (not stage.remote)
 
 
-def test_blocks_come_in_the_order_of_their_admission(stage: Stage) -> None:
+def test_blocks_are_taken_in_the_order_of_their_admission(stage: Stage) -> None:
     stream = stage.stream(batch_blocks=3)
     producer, consumer = stage.producer(stream, num_open=3), stage.consumer(stream)
     blocks = [opened_by(producer, consumer) for _ in range(3)]
@@ -66,7 +66,7 @@ def test_blocks_come_in_the_order_of_their_admission(stage: Stage) -> None:
 
 
 def overtaken(stage: Stage) -> tuple[Producer, Consumer, OpenBlock]:
-    """Update 1 could begin, but for a block that was admitted for it and is late: update 2 may not use it any more."""
+    """Prepare a complete batch for update 1 while a block admitted for it is late, which update 2 may not use."""
     stream = stage.stream(batch_blocks=2, max_lag=1)
     producer, consumer = stage.producer(stream, num_open=3), stage.consumer(stream)
     for number in range(2):
@@ -80,7 +80,7 @@ def overtaken(stage: Stage) -> tuple[Producer, Consumer, OpenBlock]:
     return producer, consumer, late
 
 
-def test_who_was_overtaken_is_waited_for(stage: Stage) -> None:
+def test_a_complete_batch_waits_for_a_producer_that_was_overtaken(stage: Stage) -> None:
     producer, consumer, late = overtaken(stage)
     assert consumer.take(1) is None
     fill(late, 2)
@@ -89,7 +89,7 @@ def test_who_was_overtaken_is_waited_for(stage: Stage) -> None:
     assert [posted.ticket for posted in taken_by(consumer, 1, producer)] == [2, 3]
 
 
-def test_who_hangs_is_not_waited_for_long(stage: Stage) -> None:
+def test_a_complete_batch_does_not_wait_long_for_a_producer_that_hangs(stage: Stage) -> None:
     producer, consumer, late = overtaken(stage)
     assert not consumer.waits_for_late_block
     assert consumer.take(1) is None
@@ -106,7 +106,7 @@ def test_who_hangs_is_not_waited_for_long(stage: Stage) -> None:
     assert consumer.status().dropped == 1
 
 
-def test_producers_pause_when_too_much_waits_and_go_on_when_it_is_given_back(stage: Stage) -> None:
+def test_producers_pause_when_too_many_blocks_wait(stage: Stage) -> None:
     stream = stage.stream(capacity=2)
     producer, consumer = stage.producer(stream), stage.consumer(stream)
     for number in range(3):  # one that is open, two that may wait
@@ -155,7 +155,7 @@ def test_drop_oldest_keeps_the_newest_blocks(stage: Stage) -> None:
     assert (status.posted, status.consumed, status.dropped) == (10, 2, 8)
 
 
-def test_drop_oldest_hands_out_nothing_beyond_the_bound(stage: Stage) -> None:
+def test_drop_oldest_respects_the_staleness_bound(stage: Stage) -> None:
     stream = stage.stream(capacity=4, full="drop_oldest", max_lag=1)
     producer, consumer = stage.producer(stream, num_open=4), stage.consumer(stream)
     for version in (0, 3, 4):
@@ -185,7 +185,7 @@ def test_without_lag_a_batch_is_made_by_each_version_and_none_while_an_update_ru
         consumer.advance(version + 1)
 
 
-def test_a_block_that_has_become_too_old_is_thrown_away_and_admitted_anew(stage: Stage) -> None:
+def test_a_stale_block_is_dropped_and_another_one_admitted(stage: Stage) -> None:
     stream = stage.stream(max_lag=0)
     producer, consumer = stage.producer(stream), stage.consumer(stream)
     send_block(producer, consumer, 1, version=0)
@@ -199,7 +199,7 @@ def test_a_block_that_has_become_too_old_is_thrown_away_and_admitted_anew(stage:
     assert taken_by(consumer, 1, producer)[0].oldest_version == 1
 
 
-def test_a_declined_admission_goes_to_somebody_else(stage: Stage) -> None:
+def test_a_declined_admission_goes_to_another_producer(stage: Stage) -> None:
     stream = stage.stream(max_lag=0)
     first, consumer = stage.producer(stream, 0), stage.consumer(stream)
     opened = opened_by(first, consumer)
@@ -211,7 +211,7 @@ def test_a_declined_admission_goes_to_somebody_else(stage: Stage) -> None:
     assert taken_by(consumer, 0, first, second)[0].producer == "actors/1"
 
 
-def test_giving_a_block_back_twice_is_an_error(stage: Stage) -> None:
+def test_discarding_a_block_twice_is_an_error(stage: Stage) -> None:
     stream = stage.stream()
     producer, consumer = stage.producer(stream), stage.consumer(stream)
     opened = opened_by(producer, consumer)
@@ -265,7 +265,7 @@ def test_two_producers_serve_two_consumers_without_lag_and_without_deadlock(stag
     assert min(posted) >= 4 * batch_blocks  # both do their share
 
 
-def test_the_blocks_of_a_dead_producer_stay_good_and_its_admissions_come_back(stage: Stage) -> None:
+def test_the_blocks_of_a_dead_producer_stay_valid_and_its_admissions_come_back(stage: Stage) -> None:
     stream = stage.stream(batch_blocks=2, max_lag=0)
     dying, consumer = stage.producer(stream, 0, num_open=2), stage.consumer(stream)
     send_block(dying, consumer, 7)
@@ -279,10 +279,10 @@ def test_the_blocks_of_a_dead_producer_stay_good_and_its_admissions_come_back(st
         ("actors/0", 7),
         ("actors/1", 8),
     ]
-    consumer.release(taken)  # nobody is there to take the first one back
+    consumer.release(taken)  # the producer of the first one is gone
 
 
-def test_a_producer_goes_on_with_the_consumer_that_replaces_a_dead_one(stage: Stage) -> None:
+def test_a_producer_continues_with_the_replacement_of_a_dead_consumer(stage: Stage) -> None:
     stream = stage.stream(batch_blocks=1, max_lag=None, capacity=1)
     producer, consumer = stage.producer(stream), stage.consumer(stream)
     send_block(producer, consumer, 1)
@@ -290,9 +290,9 @@ def test_a_producer_goes_on_with_the_consumer_that_replaces_a_dead_one(stage: St
     consumer.close()
     until(lambda: not opened.alive, producer.poll)
     assert producer.num_lost == 1
-    producer.poll()  # the dead one's name is still registered: nobody is there, and that is no error
+    producer.poll()  # the name of the dead consumer is still registered, which is no error
     fill(opened, 2)
-    producer.post(opened)  # nobody to hand it to: the block is free again
+    producer.post(opened)  # no consumer is left: the block is free again
     replacement = stage.consumer(stream, incarnation=1)
     for number in range(5):  # more than there are blocks: none was lost for good
         send_block(producer, replacement, 10 + number)
@@ -301,7 +301,7 @@ def test_a_producer_goes_on_with_the_consumer_that_replaces_a_dead_one(stage: St
         replacement.release([posted])
 
 
-def test_what_was_posted_twice_or_never_admitted_ends_the_connection_and_nothing_else(stage: Stage) -> None:
+def test_a_block_posted_twice_or_never_admitted_closes_only_its_connection(stage: Stage) -> None:
     stream = stage.stream(batch_blocks=2, max_lag=0)
     rogue, consumer = stage.producer(stream, 0), stage.consumer(stream)
     opened = opened_by(rogue, consumer)
@@ -339,7 +339,7 @@ def test_a_block_of_another_shape_is_refused_and_its_admission_comes_back(stage:
     assert len(taken_by(consumer, 0, honest)) == 2
 
 
-def test_a_block_given_back_that_was_never_posted_ends_the_connection(stage: Stage) -> None:
+def test_the_release_of_a_block_that_was_never_posted_closes_the_connection(stage: Stage) -> None:
     stream = stage.stream()
     producer, consumer = stage.producer(stream), stage.consumer(stream)
     opened = opened_by(producer, consumer)
@@ -348,7 +348,7 @@ def test_a_block_given_back_that_was_never_posted_ends_the_connection(stage: Sta
     until(lambda: not opened.alive, producer.poll)
 
 
-def test_a_producer_that_leaves_while_blocks_are_dropped_is_no_error(stage: Stage) -> None:
+def test_a_producer_may_leave_while_its_blocks_are_dropped(stage: Stage) -> None:
     stream = stage.stream(capacity=1, full="drop_oldest")
     leaving, staying = stage.producer(stream, 0, num_open=2), stage.producer(stream, 1, num_open=4)
     consumer = stage.consumer(stream)
@@ -374,7 +374,7 @@ def test_messages_for_the_other_end_do_no_harm(stage: Stage) -> None:
 
 def test_admissions_that_cannot_be_used_do_not_block_others(stage: Stage) -> None:
     """Two actors play two roles and need an admission from both trainers. One got all of the first trainer's, the
-    other all of the second's: they must not wait for each other for ever."""
+    other all of the second's: they must not wait for each other forever."""
     streams = [PushStream(name, SPEC, 2, max_lag=0, remote=stage.remote) for name in ("first", "second")]
     consumers = [stage.consumer(stream) for stream in streams]
     actors = [[stage.producer(stream, index) for stream in streams] for index in range(2)]

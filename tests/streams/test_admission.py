@@ -1,4 +1,4 @@
-"""The staleness bound, kept by admission: literal cases and random interleavings."""
+"""Admission keeps the staleness bound: single cases and random interleavings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_without_a_bound_everything_is_admitted() -> None:
     assert not admission.stale(oldest_version=0, update=10**9)
 
 
-def test_who_never_pauses_still_knows_what_is_too_old() -> None:
+def test_a_stream_without_pauses_still_finds_stale_blocks() -> None:
     admission = Admission(batch_blocks=1, max_lag=1, pauses=False)
     assert [admission.grant() for _ in range(5)] == [(i, 0) for i in range(5)]
     assert not admission.stale(oldest_version=2, update=3)
@@ -52,7 +52,7 @@ def test_who_never_pauses_still_knows_what_is_too_old() -> None:
 
 
 @pytest.mark.parametrize("how", ["returned", "dropped"])
-def test_what_came_back_is_admitted_anew(how: str) -> None:
+def test_a_ticket_that_came_back_is_granted_again(how: str) -> None:
     admission = Admission(batch_blocks=2, max_lag=0)
     (first, _), (second, _) = grants(admission)
     assert admission.arrived(first)
@@ -64,7 +64,7 @@ def test_what_came_back_is_admitted_anew(how: str) -> None:
     assert grants(admission) == []
 
 
-def test_a_ticket_counts_once_and_strangers_not_at_all() -> None:
+def test_a_ticket_counts_once_and_unknown_tickets_do_not_count() -> None:
     admission = Admission(batch_blocks=2, max_lag=0)
     ticket, _ = grants(admission)[0]
     assert admission.arrived(ticket)
@@ -82,8 +82,8 @@ def test_admission_continues_after_the_version_it_is_given() -> None:
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), batch_blocks=st.integers(1, 4), max_lag=st.integers(0, 3), start=st.integers(0, 2))
 def test_no_interleaving_breaks_the_bound(data: Any, batch_blocks: int, max_lag: int, start: int) -> None:
-    """Blocks are decided in by any version from `oldest` to the newest, arrive in any order, get lost, come back; a
-    batch is the queue's oldest tickets, after what is stale was thrown away."""
+    """Any version from `oldest` to the newest decides in a block. Blocks arrive in any order, get lost and come back. A
+    batch takes the oldest tickets of the queue, after stale blocks were dropped."""
     admission = Admission(batch_blocks, max_lag, version=start)
     filling: list[tuple[int, int]] = []
     queue: list[tuple[int, int]] = []

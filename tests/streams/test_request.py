@@ -1,4 +1,4 @@
-"""The request stream: who answers, with what, and into which cells."""
+"""The request stream: batches, answers, and the cells they are written to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def decide(policy: CountingPolicy, batch: RequestBatch) -> Answer:
 
 
 def observe(memory: BlockMemory) -> None:
-    """Every lane of every row of every block sees something else: 100 * block + 10 * row + lane, three times."""
+    """Give every lane of every row of every block another observation: 100 * block + 10 * row + lane, three times."""
     for block in memory.blocks:
         for row in range(memory.spec.rows):
             for lane in range(memory.spec.lanes):
@@ -41,7 +41,7 @@ def observe(memory: BlockMemory) -> None:
 
 
 def ask(client: Client, server: Server, tag: int, cells: Sequence[Cell], min_version: int = 0) -> None:
-    """Post, and let the request arrive at its server without being answered."""
+    """Post a request and let it arrive at its server, which does not answer it yet."""
     assert client.post(tag, cells, min_version) is False
     client.flush()
     wanted = len(server._waiting) + 1
@@ -56,13 +56,13 @@ def answers(client: Client, *servers: Server) -> list[int]:
     return until(client.poll, poll)
 
 
-def test_both_ends_keep_the_protocols(stage: Stage) -> None:
+def test_both_ends_implement_the_contract(stage: Stage) -> None:
     stream = stage.requests()
     assert isinstance(stage.client(stream, stage.memory()), RequestClient)
     assert isinstance(stage.server(stream), RequestServer)
 
 
-def test_decisions_and_versions_land_beside_their_observations_and_nowhere_else(stage: Stage) -> None:
+def test_decisions_and_versions_are_written_beside_their_observations_only(stage: Stage) -> None:
     stream, memory = stage.requests(), stage.memory()
     client, server = stage.client(stream, memory), stage.server(stream)
     observe(memory)
@@ -124,7 +124,7 @@ def test_inline_host_and_tcp_give_the_same_decisions(tmp_path: Path) -> None:
             np.testing.assert_array_equal(found, array)
 
 
-def test_what_waits_becomes_one_batch(stage: Stage) -> None:
+def test_all_waiting_requests_become_one_batch(stage: Stage) -> None:
     stream = stage.requests()
     server = stage.server(stream)
     memories = [stage.memory() for _ in range(3)]
@@ -146,7 +146,7 @@ def test_what_waits_becomes_one_batch(stage: Stage) -> None:
     assert (meter.get(Counter.BATCHES), meter.get(Counter.BATCHED_LANES)) == (1, 6)
 
 
-def test_a_bound_on_the_batch_is_kept_and_the_rest_comes_next(stage: Stage) -> None:
+def test_requests_beyond_the_maximum_batch_are_answered_next(stage: Stage) -> None:
     stream, memory = stage.requests(max_batch=4), stage.memory(8)
     client, server = stage.client(stream, memory), stage.server(stream)
     for tag, blocks in enumerate(([0], [1, 2], [3], [4, 5, 6])):
@@ -155,10 +155,10 @@ def test_a_bound_on_the_batch_is_kept_and_the_rest_comes_next(stage: Stage) -> N
     while (batch := server.poll(0)) is not None:
         tags.append([request.tag for request in batch.requests])  # type: ignore[attr-defined]
         server.reply(batch, decide(loaded(), batch))
-    assert tags == [[0, 2], [1], [3]]  # a request is never cut; one that is too large comes alone
+    assert tags == [[0, 2], [1], [3]]  # a request is never split; one that is too large is a batch by itself
 
 
-def test_requests_wait_for_the_version_that_may_answer_them(stage: Stage) -> None:
+def test_requests_wait_for_the_version_they_need(stage: Stage) -> None:
     stream, memory = stage.requests(), stage.memory()
     client, server = stage.client(stream, memory), stage.server(stream)
     ask(client, server, 0, [Cell(memory.blocks[0], 0)], min_version=2)
@@ -177,7 +177,7 @@ def test_requests_wait_for_the_version_that_may_answer_them(stage: Stage) -> Non
     assert [int(block.arrays["version"][0, 0]) for block in memory.blocks[:2]] == [2, 1]
 
 
-def test_requests_go_to_the_server_with_the_fewest_open(stage: Stage) -> None:
+def test_requests_go_to_the_server_with_the_fewest_pending(stage: Stage) -> None:
     stream, memory = stage.requests(), stage.memory()
     servers = [stage.server(stream, index) for index in range(2)]
     client = stage.client(stream, memory)
@@ -213,7 +213,7 @@ def test_the_requests_of_a_dead_server_are_answered_by_another(stage: Stage) -> 
     np.testing.assert_array_equal(memory.blocks[1].arrays["version"][0], [4, 4])
 
 
-def test_a_client_that_leaves_takes_its_requests_along(stage: Stage) -> None:
+def test_the_requests_of_a_client_that_left_are_dropped(stage: Stage) -> None:
     stream, memory = stage.requests(), stage.memory()
     server = stage.server(stream)
     leaving, staying = stage.client(stream, memory, 0), stage.client(stream, stage.memory(), 1)
@@ -239,7 +239,7 @@ def test_a_client_that_leaves_takes_its_requests_along(stage: Stage) -> None:
     ],
     ids=["nothing", "uneven", "no such block", "no such row", "negative", "a reply"],
 )
-def test_a_request_that_makes_no_sense_ends_its_connection_only(stage: Stage, message: Request | Reply) -> None:
+def test_an_invalid_request_closes_only_its_connection(stage: Stage, message: Request | Reply) -> None:
     stream, memory = stage.requests(), stage.memory()
     server, client = stage.server(stream), stage.client(stream, memory)
     rogue = stage.client(stream, memory, 1)
@@ -251,7 +251,7 @@ def test_a_request_that_makes_no_sense_ends_its_connection_only(stage: Stage, me
     assert server.poll(0) is not None
 
 
-def test_an_answer_that_was_not_asked_for_ends_the_connection_only(stage: Stage) -> None:
+def test_an_unrequested_answer_closes_only_its_connection(stage: Stage) -> None:
     stream, memory = stage.requests(), stage.memory()
     server, client = stage.server(stream), stage.client(stream, memory)
     ask(client, server, 0, [Cell(memory.blocks[0], 0)])
@@ -335,7 +335,7 @@ def test_a_policy_stays_as_it_is_while_nothing_is_published(inproc: Stage) -> No
     store.memory.close()
 
 
-def test_a_policy_gets_back_what_it_remembers_of_every_lane(stage: Stage) -> None:
+def test_a_policy_gets_the_memory_of_every_lane_back(stage: Stage) -> None:
     spec = BlockSpec(2, 2, ArraySpec((3,), "float32"), MEMORY_SPEC)
     stream, memory = stage.requests(spec), stage.memory(spec=spec)
     client, server = stage.client(stream, memory), stage.server(stream)

@@ -1,4 +1,4 @@
-"""Who gets the next block: literal cases, without any channel."""
+"""Routes: the consumers of the next block, without channels."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def test_broadcast_goes_to_one_of_every_group() -> None:
     assert names(broadcast(links)) == ["trainers/1", "loggers/0"]
 
 
-def test_a_group_that_is_waited_for_and_has_not_admitted_holds_all() -> None:
+def test_a_broadcast_waits_for_every_group_that_must_admit() -> None:
     assert broadcast([link("trainers/0", 5), link("loggers/0")]) == []
 
 
-def test_who_would_rather_miss_blocks_and_who_has_not_joined_hold_nobody() -> None:
+def test_a_broadcast_does_not_wait_for_groups_that_drop_or_have_not_joined() -> None:
     links = [link("trainers/0", 5), link("loggers/0", terms=DROPS), link("others/0", 1, terms=None)]
     assert names(broadcast(links)) == ["trainers/0"]
     assert broadcast([]) == broadcast([link("loggers/0", terms=DROPS)]) == []
 
 
-def test_only_who_drops_can_be_full() -> None:
+def test_only_consumers_that_drop_can_be_full() -> None:
     for terms, full in ((WAITED_FOR, False), (DROPS, True), (None, False)):
         one = link("loggers/0", terms=terms)
         one.posted |= {3, 4}

@@ -1,4 +1,4 @@
-"""Actors that are played by hand."""
+"""Actors whose polls the tests call themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recording lanes that keep the same time: every stored transition is a true one, or flagged."""
+"""Recording lanes that step together: every stored transition is consecutive or marked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CARRIED = ("observation", "decision/action", "decision/value", "acting", "first"
 
 
 def check_tracer(rows: dict[str, Any], length: int, truncate: bool) -> None:
-    """Row by row: (seed, episode, t) goes on, or the episode has ended and the next one begins."""
+    """Check row by row that (seed, episode, t) continues, or that the episode has ended and the next one starts."""
     seed, episode, t = rows["observation"].T
     for i in range(len(t) - 1):
         assert seed[i + 1] == seed[i]
@@ -41,7 +41,7 @@ def check_tracer(rows: dict[str, Any], length: int, truncate: bool) -> None:
 
 
 def check_joints(blocks: list[Rows]) -> None:
-    """The last row of a block is the first of the next one."""
+    """Check that the last row of a block is the first row of the next."""
     for before, after in itertools.pairwise(blocks):
         for path in CARRIED:
             np.testing.assert_array_equal(before[path][-1], after[path][0])
@@ -62,7 +62,7 @@ def test_every_transition_is_consecutive_or_an_end(
     assert blocks[0]["first"][0].all()
 
 
-def test_every_decision_stands_beside_its_observation(rig: Callable[..., ActorRig]) -> None:
+def test_every_decision_is_in_the_row_of_its_observation(rig: Callable[..., ActorRig]) -> None:
     one = rig(TRACER, copies=3, ring=2)
     one.publish(0)
     for block in one.blocks(6):
@@ -70,7 +70,7 @@ def test_every_decision_stands_beside_its_observation(rig: Callable[..., ActorRi
         assert (block["version"] == 0).all()
 
 
-def test_the_groups_of_a_ring_have_blocks_and_seeds_of_their_own(rig: Callable[..., ActorRig]) -> None:
+def test_the_groups_of_a_ring_have_different_blocks_and_seeds(rig: Callable[..., ActorRig]) -> None:
     one = rig(TRACER, copies=1, ring=3, horizon=2)
     one.publish(0)
     blocks = one.blocks(9)
@@ -83,7 +83,7 @@ def test_the_groups_of_a_ring_have_blocks_and_seeds_of_their_own(rig: Callable[.
         check_joints(own)
 
 
-def test_the_last_decision_is_taken_over_if_it_is_new_enough(rig: Callable[..., ActorRig]) -> None:
+def test_the_last_decision_starts_the_next_block_if_it_is_new_enough(rig: Callable[..., ActorRig]) -> None:
     one = rig(TRACER, horizon=3, max_lag=1)
     one.publish(0)
     first, second = one.blocks(2)
@@ -94,7 +94,7 @@ def test_the_last_decision_is_taken_over_if_it_is_new_enough(rig: Callable[..., 
 
 
 @pytest.mark.parametrize("max_lag", [0, 2])
-def test_rows_filled_in_a_loop_are_those_filled_one_by_one(rig: Callable[..., ActorRig], max_lag: int) -> None:
+def test_the_fast_loop_records_the_same_rows_as_single_steps(rig: Callable[..., ActorRig], max_lag: int) -> None:
     found = []
     for in_loop in (True, False):
         one = rig(TRACER, copies=2, horizon=7, length=5, max_lag=max_lag)
@@ -108,7 +108,7 @@ def test_rows_filled_in_a_loop_are_those_filled_one_by_one(rig: Callable[..., Ac
             np.testing.assert_array_equal(array, slow[path], path)
 
 
-def test_the_last_decision_is_asked_anew_if_the_bound_demands_it(rig: Callable[..., ActorRig]) -> None:
+def test_the_last_row_is_decided_again_if_the_bound_requires_it(rig: Callable[..., ActorRig]) -> None:
     one = rig(TRACER, horizon=3, max_lag=0, length=100)
     for version in range(3):
         one.publish(version)
@@ -160,7 +160,7 @@ def test_a_dead_trainer_costs_the_block_but_no_episode(
 
 
 @pytest.mark.parametrize("fault", ["raise", "nan", "shape"])
-def test_a_lane_whose_environment_broke_is_cut_on_both_sides(rig: Callable[..., ActorRig], fault: str) -> None:
+def test_a_lane_whose_environment_failed_is_truncated_on_both_sides(rig: Callable[..., ActorRig], fault: str) -> None:
     one = rig(FAULTY, copies=2, horizon=6, length=5, after=3, every=2, fault=fault, max_env_failures=100)
     one.publish(0)
     blocks = one.blocks(6)
@@ -192,7 +192,7 @@ def test_a_lane_whose_environment_broke_is_cut_on_both_sides(rig: Callable[..., 
     assert set(lengths) == {5.0}
 
 
-def test_the_dead_do_not_act_in_the_rows_that_they_share_with_the_living(rig: Callable[..., ActorRig]) -> None:
+def test_dead_agents_do_not_act_in_the_rows_that_they_share_with_others(rig: Callable[..., ActorRig]) -> None:
     pytest.importorskip("pettingzoo")
     one = rig("srl.testing.environments:dying_team", copies=2, horizon=5)  # two steps, or four, then a new episode
     one.publish(0)
@@ -211,7 +211,7 @@ def test_the_dead_do_not_act_in_the_rows_that_they_share_with_the_living(rig: Ca
     assert set(zip(returns, lengths, strict=True)) == {(3.0, 2.0), (410.0, 4.0)}
 
 
-def test_an_environment_that_breaks_as_a_whole_is_built_anew(rig: Callable[..., ActorRig]) -> None:
+def test_an_environment_that_fails_as_a_whole_is_rebuilt(rig: Callable[..., ActorRig]) -> None:
     one = rig(TRACER, copies=1, horizon=4, length=3)
     one.publish(0)
     one.blocks(1)
@@ -235,7 +235,7 @@ def test_an_environment_that_breaks_as_a_whole_is_built_anew(rig: Callable[..., 
     assert any("the simulator is gone" in str(message) for _, message in one.stage.world.reports)
 
 
-def test_episodes_are_reported_by_role(rig: Callable[..., ActorRig]) -> None:
+def test_episodes_are_reported_by_policy(rig: Callable[..., ActorRig]) -> None:
     one = rig(TRACER, copies=2, horizon=4, length=3)
     one.publish(0)
     one.blocks(4)
@@ -257,7 +257,7 @@ def test_decisions_are_counted_once(rig: Callable[..., ActorRig]) -> None:
     assert one.actor._meter.get(Counter.DECISIONS) <= (posted + 3) * 8
 
 
-def test_what_a_policy_remembers_goes_from_row_to_row_and_from_block_to_block(rig: Callable[..., ActorRig]) -> None:
+def test_the_memory_of_a_policy_is_copied_from_row_to_row_and_from_block_to_block(rig: Callable[..., ActorRig]) -> None:
     actor = rig(TRACER, copies=2, horizon=4, length=3, memory=True)
     actor.publish(0)
     blocks = actor.blocks(4)
@@ -272,7 +272,7 @@ def test_what_a_policy_remembers_goes_from_row_to_row_and_from_block_to_block(ri
         np.testing.assert_array_equal(rows["state"][1:, 1], rows["decision/value"][:-1])
 
 
-def test_a_row_that_is_decided_anew_has_the_memory_it_had(rig: Callable[..., ActorRig]) -> None:
+def test_a_row_that_is_decided_again_keeps_its_memory(rig: Callable[..., ActorRig]) -> None:
     actor = rig(TRACER, copies=2, horizon=4, length=7, memory=True, max_lag=0)
     actor.publish(0)
     (before,) = actor.blocks(1)

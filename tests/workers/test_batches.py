@@ -1,4 +1,4 @@
-"""Gathering batches, when asked or in a thread: the same batches, and no thread left."""
+"""Sources of batches: both give the same batches, and no thread is left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def taken(source: BatchSource, produce: Any) -> Batch:
 
 
 def run(stage: Stage, kind: type[DirectBatches] | type[PrefetchedBatches], max_lag: int | None) -> list[dict[str, Any]]:
-    """Six batches of two blocks, numbered in the order of their admission; copies of some of their arrays."""
+    """Return copies of six batches of two blocks, numbered in the order of their admission."""
     stream = stage.stream(batch_blocks=2, max_lag=max_lag)
     source = kind(stream, stage.world.context("trainers"), 3)
     producer = stage.producer(stream, num_open=2)
@@ -56,7 +56,7 @@ def run(stage: Stage, kind: type[DirectBatches] | type[PrefetchedBatches], max_l
 
 
 @pytest.mark.parametrize("max_lag", [0, 1])
-def test_both_ways_give_the_same_batches(host: Stage, max_lag: int) -> None:
+def test_both_sources_return_the_same_batches(host: Stage, max_lag: int) -> None:
     direct = run(host, DirectBatches, max_lag)
     host.world.names.clear()
     prefetched = run(host, PrefetchedBatches, max_lag)
@@ -68,7 +68,7 @@ def test_both_ways_give_the_same_batches(host: Stage, max_lag: int) -> None:
         assert one["observation"].shape == (3, 4, 3)
 
 
-def test_a_prefetched_batch_is_not_overwritten_while_it_is_out(host: Stage) -> None:
+def test_a_prefetched_batch_is_not_overwritten_while_it_is_in_use(host: Stage) -> None:
     stream = host.stream(batch_blocks=1, max_lag=None)
     source = PrefetchedBatches(stream, host.world.context("trainers"), 0)
     producer = host.producer(stream)
@@ -97,7 +97,7 @@ def test_a_prefetched_batch_is_not_overwritten_while_it_is_out(host: Stage) -> N
         source.close()
 
 
-def test_an_error_in_the_thread_comes_out_in_poll(host: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_poll_raises_an_error_of_the_thread(host: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: BatchMemory, blocks: Any) -> Any:
         raise ArithmeticError("no such block")
 
@@ -139,9 +139,7 @@ def test_a_batch_is_gathered_with_every_key(inproc: Stage) -> None:
     assert trajectory.num_decisions == 8
 
 
-def test_a_complete_batch_does_not_wait_for_who_hangs_until_somebody_rings(
-    host: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_complete_batch_does_not_wait_for_a_producer_that_hangs(host: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "IDLE_SECONDS", 3600.0)
     stream = host.stream(batch_blocks=2, max_lag=1)
     source = PrefetchedBatches(stream, host.world.context("trainers"), 0)

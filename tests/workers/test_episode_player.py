@@ -1,4 +1,4 @@
-"""Whole episodes: how many, whose, and what does not count."""
+"""The episode player: shares of lanes, limits, and ends that do not count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from srl.workers.episode_player import Player
 
 
 class Countdown(Lanes):
-    """Lane i plays episodes of i + 1 steps with reward 1 each; every third end of lane 0 is but a lost life."""
+    """Lane i plays episodes of i + 1 steps with reward 1 each; every third end of lane 0 is only a lost life."""
 
     def __init__(self, num_copies: int, lives: bool = False) -> None:
         self.spec = LaneSpec("countdown", num_copies, (TeamSpec("agent", ("agent",), Box((1,)), Discrete(3)),))
@@ -48,7 +48,7 @@ class Countdown(Lanes):
 
 
 class Remembering:
-    """Counts, for each lane, the decisions since its episode began, in its state; acts by that count."""
+    """Counts the decisions of each lane since the start of its episode in its state, and acts by that count."""
 
     version = 0
 
@@ -86,7 +86,7 @@ def test_lanes_that_do_not_act_get_zeros() -> None:
     assert [actions.tolist() for actions in lanes.actions] == [[0, 0], [0, 1], [0, 0]]
 
 
-def test_a_lost_life_is_no_episode() -> None:
+def test_a_lost_life_does_not_count_as_an_episode() -> None:
     player = Player(Countdown(1, lives=True), {"policy": Remembering()}, {"*": "policy"})
     player.begin(0, 2)
     while not player.done:
@@ -94,7 +94,7 @@ def test_a_lost_life_is_no_episode() -> None:
     assert player.results()["policy"].returns == [100.0, 100.0]
 
 
-def test_an_episode_is_cut_at_the_limit_and_its_lane_goes_on_when_it_has_ended() -> None:
+def test_an_episode_is_truncated_at_the_limit_and_its_lane_continues_after_its_end() -> None:
     lanes = Countdown(3)
     player = Player(lanes, {"policy": Remembering()}, {"*": "policy"}, max_steps=2)
     player.play(seed=0, episodes=7)
@@ -104,14 +104,14 @@ def test_an_episode_is_cut_at_the_limit_and_its_lane_goes_on_when_it_has_ended()
     assert len(lanes.actions) == 6, "the second cut is two steps into the second episode of the third lane"
 
 
-def test_a_game_that_is_cut_has_all_its_lives() -> None:
-    """It loses a life at each odd step, for a reward of 1, and goes on with the next one at each even step."""
+def test_a_truncated_game_includes_all_its_lives() -> None:
+    """The game loses a life at each odd step, with a reward of 1, and continues with the next at each even step."""
     player = Player(Countdown(1, lives=True), {"policy": Remembering()}, {"*": "policy"}, max_steps=4)
     player.play(seed=0, episodes=1)
     assert player.results()["policy"].returns == [2.0]
 
 
-def test_where_no_episode_ends_all_copies_start_anew_until_everyone_has_played_its_share() -> None:
+def test_all_copies_are_reset_until_every_lane_has_its_share_if_no_episode_ends() -> None:
     """One agent dies at its second step, the other never does."""
     lanes = lanes_config("pettingzoo:srl.testing.multiagent_environments:DyingTeam", deaths=(2, 10**6)).build(2)
     player = Player(lanes, {"policy": CountingPolicy()}, {"*": "policy"}, max_steps=3)

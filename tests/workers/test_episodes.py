@@ -1,4 +1,4 @@
-"""Returns and lengths of episodes, against a loop that one can follow."""
+"""Returns and lengths of episodes, compared with a simple loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_an_episode_over_two_blocks() -> None:
     assert tally.drain() == (0, [], [])
 
 
-def test_an_episode_that_was_cut_is_left_out() -> None:
+def test_an_episode_whose_environment_failed_is_left_out() -> None:
     tally = EpisodeTally(num_lanes=1)
     column = np.array([[1], [1], [1], [1], [1]], np.float32)
     ended = np.array([[0], [1], [1], [0], [1]], bool)
@@ -45,7 +45,7 @@ def test_steps_of_single_lanes_and_episodes_counted_elsewhere() -> None:
     assert tally.drain() == (3, [4.0, 99.0, 1.0], [2.0, 7.0, 1.0])
 
 
-def test_of_many_episodes_a_sample_is_named_and_all_are_counted() -> None:
+def test_a_report_samples_many_episodes_and_counts_all() -> None:
     tally = EpisodeTally(num_lanes=1)
     for number in range(1000):
         tally.record(float(number), 1.0)
@@ -58,7 +58,7 @@ def test_of_many_episodes_a_sample_is_named_and_all_are_counted() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), num_steps=st.integers(1, 6), num_lanes=st.integers(1, 4))
-def test_blocks_give_what_a_slow_loop_gives(data: Any, num_steps: int, num_lanes: int) -> None:
+def test_counting_blocks_equals_counting_steps(data: Any, num_steps: int, num_lanes: int) -> None:
     tally = EpisodeTally(num_lanes)
     total = [0.0] * num_lanes
     length = [0] * num_lanes

@@ -1,4 +1,4 @@
-"""The evaluator: what it plays when, what it tells, and how little of a core it takes."""
+"""The evaluator: its schedule, its reports, and its share of a core."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def publish(world: World, version: int) -> None:
     world.stores["policy"].push(version, np.array([version], np.float32))
 
 
-def test_it_plays_the_newest_version_and_then_one_that_is_so_much_newer(world: World) -> None:
+def test_evaluations_start_at_the_newest_version_and_keep_their_distance(world: World) -> None:
     worker = evaluator(world, every=3)
     assert not worker.poll().worked  # nothing was published
     publish(world, 5)
@@ -69,7 +69,7 @@ def test_it_plays_the_newest_version_and_then_one_that_is_so_much_newer(world: W
     worker.close()
 
 
-def test_what_was_evaluated_is_kept_until_the_next_is_done(world: World) -> None:
+def test_an_evaluated_version_is_kept_until_the_next_evaluation_is_done(world: World) -> None:
     worker = evaluator(world)
     publish(world, 1)
     until(lambda: world.reported(Evaluated), worker.poll)
@@ -80,7 +80,7 @@ def test_what_was_evaluated_is_kept_until_the_next_is_done(world: World) -> None
     worker.close()
 
 
-def test_the_score_of_a_version_is_noted_and_a_replacement_goes_on_from_there(world: World) -> None:
+def test_a_replacement_continues_from_the_noted_scores(world: World) -> None:
     worker = evaluator(world, every=3)
     publish(world, 5)
     until(lambda: world.reported(Evaluated), worker.poll)
@@ -97,7 +97,7 @@ def test_the_score_of_a_version_is_noted_and_a_replacement_goes_on_from_there(wo
     replacement.close()
 
 
-def test_an_evaluation_comes_to_an_end_where_episodes_do_not(world: World) -> None:
+def test_an_evaluation_ends_even_if_episodes_do_not(world: World) -> None:
     endless = lanes_config("srl.testing.environments:tracer", length=10**6)
     worker = evaluator(world, max_steps=4, environment=endless)
     publish(world, 1)
@@ -107,7 +107,7 @@ def test_an_evaluation_comes_to_an_end_where_episodes_do_not(world: World) -> No
     worker.close()
 
 
-def test_it_rests_as_its_share_demands(world: World) -> None:
+def test_the_evaluator_keeps_its_share_of_a_core(world: World) -> None:
     worker = evaluator(world, episodes=1000, share=0.05)
     publish(world, 1)
     used, began, turns = time.process_time(), time.monotonic(), 0
@@ -120,6 +120,6 @@ def test_it_rests_as_its_share_demands(world: World) -> None:
     worker.close()
 
 
-def test_a_share_that_is_none_is_refused() -> None:
+def test_an_invalid_share_is_refused() -> None:
     with pytest.raises(ValueError, match="share of a core"):
         EvaluatorConfig(lanes_config("CartPole-v1"), (), 1, share=0.0)

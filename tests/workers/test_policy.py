@@ -1,4 +1,4 @@
-"""The policy worker: batches of what waits, several under way, parameters renewed between them."""
+"""The policy worker: batches of waiting requests, several in flight, and new parameters between them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BARRIERS: dict[str, threading.Barrier] = {}
 
 
 class BarrierPolicy(CountingPolicy):
-    """Decides only when as many batches are under way as the barrier wants."""
+    """Decides only when as many batches are in flight as the barrier expects."""
 
     def __init__(self, barrier: str) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def test_requests_are_answered_with_the_newest_parameters(served: Any) -> None:
     assert (meter.get(Counter.VERSION), meter.get(Counter.BATCHES), meter.get(Counter.BATCHED_LANES)) == (5, 3, 6)
 
 
-def test_batches_under_way_are_answered_concurrently(served: Any) -> None:
+def test_batches_in_flight_are_computed_concurrently(served: Any) -> None:
     """The barrier opens only when two batches compute at the same time."""
     stage, start = served
     BARRIERS["two"] = threading.Barrier(2)
@@ -105,8 +105,8 @@ def test_batches_under_way_are_answered_concurrently(served: Any) -> None:
     assert sorted(answered) == [0, 1, 2, 3]
 
 
-def test_parameters_do_not_change_under_a_batch_that_is_under_way(served: Any) -> None:
-    """The barrier lets the first batch end only when the second, with newer parameters, is under way as well."""
+def test_parameters_do_not_change_during_a_batch(served: Any) -> None:
+    """The barrier lets the first batch end only when the second, with newer parameters, is in flight as well."""
     stage, start = served
     BARRIERS["late"] = threading.Barrier(2)
     worker, client = start(BarrierConfig(barrier="late"), in_flight=2)
@@ -130,7 +130,7 @@ def test_parameters_do_not_change_under_a_batch_that_is_under_way(served: Any) -
     assert block.arrays["decision/value"][:2, 0].tolist() == [1.0, 2.0]
 
 
-def test_an_error_of_the_policy_comes_out_in_poll(served: Any) -> None:
+def test_poll_raises_an_error_of_the_policy(served: Any) -> None:
     stage, start = served
     BARRIERS["broken"] = threading.Barrier(2)
     BARRIERS["broken"].abort()
@@ -142,7 +142,7 @@ def test_an_error_of_the_policy_comes_out_in_poll(served: Any) -> None:
         until(lambda: False, worker.poll, client.poll)
 
 
-def test_a_batch_is_work(served: Any) -> None:
+def test_a_poll_with_a_batch_reports_work(served: Any) -> None:
     stage, start = served
     worker, client = start(CountingConfig())
     stage.world.stores["policy"].push(0, np.zeros(1, np.float32))

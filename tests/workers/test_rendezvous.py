@@ -1,4 +1,4 @@
-"""The rendezvous of trainers on several servers."""
+"""The rendezvous of trainers on several hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which agents play by which policy; what is wrong is named."""
+"""Roles: the policy of each agent, and errors that name the agent."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_every_team_goes_to_the_role_that_covers_it() -> None:
         (("hider*", "seeker*", "ghost*"), "role 'ghost*' matches no agent; agents are ['hider_0', 'hider_1'"),
     ],
 )
-def test_what_does_not_match_is_named(patterns: tuple[str, ...], message: str) -> None:
+def test_agents_without_a_matching_role_are_named(patterns: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         assign_teams(SPEC, patterns)
 
 
-def test_agents_of_one_role_must_see_and_do_the_same() -> None:
+def test_agents_of_one_role_must_have_the_same_spaces() -> None:
     spec = LaneSpec("Mixed", 1, (team("one"), team("other", observation=LARGE)))
     message = "agents 'one' and 'other' share role '*' but not their spaces; give each its own role"
     with pytest.raises(ValueError, match=re.escape(message)):

@@ -1,4 +1,4 @@
-"""The trainer worker: commits before it publishes, goes on where it was, gives up on numbers that are not finite."""
+"""The trainer worker: commits before it publishes, continues from its commit, stops if values are not finite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from srl.workers.trainer.worker import TrainerWorker, TrainerWorkerConfig
 
 
 class Training:
-    """A trainer and a producer that fills whatever is admitted; a block holds four decisions."""
+    """A trainer, and a producer that fills every admitted block; a block holds four decisions."""
 
     def __init__(self, stage: Stage, **options: Any) -> None:
         self.stage = stage
@@ -59,7 +59,7 @@ class Training:
         until(lambda: self.stage.world.stores["policy"].version >= version, self.poll)
 
     def kill(self) -> None:
-        """As the kernel does: nothing is said, the sockets close."""
+        """Close the sockets without a message, as the kernel does."""
         assert self.worker is not None
         self.worker.close()
         self.worker = None
@@ -107,7 +107,7 @@ def test_every_update_is_committed_and_published(inproc: Stage, training: Callab
 
 
 def test_an_update_is_committed_before_it_is_published(inproc: Stage, training: Callable[..., Training]) -> None:
-    """Whoever is killed between the two has lost nothing, and nobody decided by a version that is not kept."""
+    """A trainer killed between the two loses nothing, and no decision was made by a version that is not kept."""
     one = training()
     one.start()
     store, commits = inproc.world.stores["policy"], inproc.world.commits["policy"]
@@ -123,7 +123,7 @@ def test_an_update_is_committed_before_it_is_published(inproc: Stage, training: 
     assert seen == [(version, version, version - 1) for version in range(1, 5)]
 
 
-def test_who_is_killed_between_commit_and_publication_publishes_when_he_is_back(
+def test_a_trainer_killed_between_commit_and_publication_publishes_after_its_restart(
     inproc: Stage, training: Callable[..., Training]
 ) -> None:
     one = training()
@@ -150,7 +150,7 @@ def test_who_is_killed_between_commit_and_publication_publishes_when_he_is_back(
 
 
 @pytest.mark.parametrize("threads", [False, True])
-def test_a_new_incarnation_goes_on_where_the_last_one_was(host: Stage, threads: bool) -> None:
+def test_a_new_incarnation_continues_from_the_last_commit(host: Stage, threads: bool) -> None:
     one = Training(host, threads=threads, target_steps=64)
     versions = []
     for incarnation in range(3):
@@ -173,7 +173,7 @@ def test_a_new_incarnation_goes_on_where_the_last_one_was(host: Stage, threads: 
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_versions_grow_although_states_were_lost(
+def test_versions_grow_even_if_a_state_was_lost(
     inproc: Stage, training: Callable[..., Training], committed: bool
 ) -> None:
     if committed:

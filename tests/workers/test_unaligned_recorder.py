@@ -1,4 +1,4 @@
-"""Lanes with a time of their own: agents that take turns or die early. Their blocks hold their own steps only."""
+"""Recording lanes that do not step together: agents that take turns or die early."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def check_block(block: Rows, episodes: dict[int, list[tuple[int, int, bool, bool
 @pytest.mark.parametrize("truncate", [False, True])
 @pytest.mark.parametrize(("env", "episodes"), [(TURN_GAME, TURNS), (DYING_TEAM, DEATHS)], ids=["turns", "deaths"])
 @pytest.mark.parametrize("horizon", [1, 3, 5])
-def test_rewards_and_ends_stand_in_the_rows_that_earned_them(
+def test_rewards_and_ends_are_in_the_rows_of_their_actions(
     rig: Callable[..., ActorRig], env: str, episodes: Any, horizon: int, truncate: bool
 ) -> None:
     one = rig(env, copies=2, horizon=horizon, truncate=truncate, aligned=False)
@@ -75,7 +75,7 @@ def test_rewards_and_ends_stand_in_the_rows_that_earned_them(
     assert {int(block["observation"][0, 0, 3]) for block in blocks} == {0, 1}
 
 
-def test_a_block_follows_the_one_before_if_it_was_admitted_in_time(rig: Callable[..., ActorRig]) -> None:
+def test_a_block_continues_the_one_before_if_it_was_admitted_in_time(rig: Callable[..., ActorRig]) -> None:
     one = rig(TURN_GAME, copies=1, horizon=2)
     one.publish(0)
     own = [block for block in one.blocks(30) if block["observation"][0, 0, 3] == 0]
@@ -97,7 +97,7 @@ def test_episodes_count_every_reward(rig: Callable[..., ActorRig]) -> None:
     assert set(zip(returns, lengths, strict=True)) == {(23.0, 3.0), (32.0, 2.0)}
 
 
-def test_without_admission_play_goes_on_unrecorded(rig: Callable[..., ActorRig]) -> None:
+def test_lanes_continue_unrecorded_without_admission(rig: Callable[..., ActorRig]) -> None:
     one = rig(DYING_TEAM, copies=1, horizon=2, max_lag=0, aligned=False)
     one.publish(0)
     one.play(200)
@@ -122,7 +122,7 @@ def arrival(number: int) -> Arrival:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_block_begins_with_the_last_decision_only_if_that_is_new_enough(inproc: Stage, version: int) -> None:
+def test_a_block_starts_with_the_last_decision_only_if_that_is_new_enough(inproc: Stage, version: int) -> None:
     stream = inproc.stream(BlockSpec(1, 1, ArraySpec((3,), "float32"), DECISION_SPEC), max_lag=0)
     producer, consumer = inproc.producer(stream, num_scratch=1), inproc.consumer(stream)
     recorder = UnalignedRecorder(producer, [1], Meter.unshared())
@@ -146,7 +146,7 @@ def test_a_block_begins_with_the_last_decision_only_if_that_is_new_enough(inproc
         assert opened.block.arrays["version"][0, 0] == 1
 
 
-def test_a_game_that_broke_leaves_nothing_in_the_blocks(rig: Callable[..., ActorRig]) -> None:
+def test_a_failed_game_leaves_nothing_in_the_blocks(rig: Callable[..., ActorRig]) -> None:
     one = rig(DYING_TEAM, copies=1, horizon=1, aligned=False, fault="raise", fault_after=3, max_env_failures=10**6)
     one.publish(0)
     blocks = one.blocks(20)
@@ -191,8 +191,8 @@ def test_roles_record_their_own_agents(rig: Callable[..., ActorRig]) -> None:
 
 
 @pytest.mark.parametrize("game", [TURN_GAME, DYING_TEAM])
-def test_every_lane_has_a_memory_of_its_own_episodes(rig: Callable[..., ActorRig], game: str) -> None:
-    """Decisions are counted from the first of an episode, recorded or not, over the joints of blocks."""
+def test_every_lane_has_its_own_memory(rig: Callable[..., ActorRig], game: str) -> None:
+    """The count of decisions continues through an episode, recorded or not, and across blocks."""
     actor = rig(game, copies=2, horizon=3, memory=True, aligned=False)
     actor.publish(0)
     for block in actor.blocks(12):

@@ -1,4 +1,4 @@
-"""What a trainer takes along when it dies is told by whoever goes on from its commit."""
+"""Reports that are lost with a trainer are repeated by the trainer that continues from its commit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from srl.base.snapshot import Snapshot
 from srl.workers.trainer.update_log import REPEATED, UpdateJournal, digest_of
 
 
-def test_reports_that_died_on_their_way_are_repeated_from_the_facts_of_the_commit() -> None:
+def test_lost_reports_are_repeated_from_the_facts_of_the_commit() -> None:
     parameters = np.zeros(3, np.float32)
-    dying = UpdateJournal("policy", 0, lambda message: None)  # nobody hears it
+    dying = UpdateJournal("policy", 0, lambda message: None)  # its reports are lost
     dying.resume({}, parameters)
     made = []
     for update in range(1, REPEATED + 3):
@@ -33,7 +33,7 @@ def test_reports_that_died_on_their_way_are_repeated_from_the_facts_of_the_commi
     assert other == []
 
 
-def test_a_batch_of_thousands_of_blocks_fits_into_a_commit_and_comes_out_of_it_whole() -> None:
+def test_the_labels_of_thousands_of_blocks_fit_into_a_commit() -> None:
     parameters = np.zeros(3, np.float32)
     journal = UpdateJournal("policy", 0, lambda message: None)
     journal.resume({}, parameters)

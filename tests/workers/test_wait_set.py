@@ -27,14 +27,14 @@ def seconds_of(wait_set: WaitSet, timeout: float) -> float:
 
 
 def exhaust(action: Callable[[], object]) -> None:
-    """Until it would have to wait."""
+    """Repeat an action until it would block."""
     with contextlib.suppress(BlockingIOError):
         while True:
             action()
 
 
 def settle(wait_set: WaitSet) -> None:
-    """An endpoint that is new may ring once."""
+    """Wait until nothing wakes the worker: a new endpoint may do so once."""
     while seconds_of(wait_set, 0.05) < 0.05:
         pass
 
