@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
@@ -54,8 +56,7 @@ class Help:
     or the name of a recipe."""
 
     def run(self) -> int:
-        print(topic_help(self.topic))
-        return 0
+        return Printed(topic_help(self.topic)).run()
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,10 @@ class Printed:
     text: str
 
     def run(self) -> int:
-        print(self.text)
+        try:
+            print(self.text, flush=True)
+        except BrokenPipeError:  # `srl help ppo | head` has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 

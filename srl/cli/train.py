@@ -143,8 +143,6 @@ class Resume:
     """Run by its path, its name, a unique beginning of its name, or `latest`; or the directory of a sweep."""
     root: Path = flag("DIR", ROOT)
     """Directory of all runs."""
-    env_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
-    """Option of the environment; can be given several times."""
     algo_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
     """Option of your own algorithm, the same as --algo.NAME VALUE."""
     keywords: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
@@ -155,7 +153,7 @@ class Resume:
         from srl.experiments.session.train import resume, watched
         from srl.storage.run_directory import find, find_group
 
-        changes = with_pairs(self.keywords, self.env_arg, self.algo_arg)
+        changes = with_pairs(self.keywords, (), self.algo_arg)
         if (group := find_group(self.run_name, self.root)) is not None:
             if changes:
                 raise ValueError(f"{self.run_name} is a sweep, which continues with its options; leave options out")

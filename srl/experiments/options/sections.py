@@ -42,7 +42,7 @@ class RunOptions:
     """Environment steps per decision; their rewards are added up. For plain Gymnasium environments in which noise that
     changes at every step gets nowhere. `steps`, `horizon` and `gamma` count decisions."""
     sinks: tuple[str, ...] = ("tensorboard",)
-    """Destinations of metrics beside metrics.jsonl: `tensorboard`, `wandb`, `mlflow`, or your own function as
+    """Destinations of metrics besides metrics.jsonl: `tensorboard`, `wandb`, `mlflow`, or your own function as
     `package.module:function`. W&B and MLflow are configured by their own environment variables."""
     graph: str = ""
     """Function that changes the graph of workers, as `package.module:function` or `path/file.py:function`. It receives
