@@ -29,7 +29,7 @@ def test_the_rows_of_an_episode_and_of_the_next_one_are_as_computed_by_hand():
     assert rows == [
         (0, 0, 0, False, True, True),
         (0, 1, 1, False, True, False),
-        (0, 2, 2, True, False, False),  # the last observation has a row of its own, on which nobody acts
+        (0, 2, 2, True, False, False),  # the last observation has its own row, without an action
         (1, 0, 0, False, True, True),
         (1, 1, 1, False, True, False),
     ]

@@ -100,7 +100,7 @@ def test_masks_are_added_to_the_observation(function: str, where: str) -> None:
 @pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
 @pytest.mark.parametrize("where", ["info", "observation"])
 def test_masks_are_kept_in_every_autoreset_mode(mode: str, where: str) -> None:
-    """An action that is not allowed raises, also in the steps that nobody decides."""
+    """A forbidden action raises, also in steps that the policy does not decide."""
     lanes = lanes_config(f"{HERE}:narrowing_vector", mode=mode, where=where, backwards=True).build(2)
     (arrival,) = lanes.reset(0)
     ends = 0
@@ -229,7 +229,7 @@ def test_a_policy_is_trained_and_recorded_with_masks_from_infos(
     run = srl.train(f"{GAMES}:{game}", **sizes)
     assert run.status.lane_failures == 0
     assert run.status.episodes > 0
-    film = tmp_path / "film.gif"
-    assert main(["record", str(run.path), "--out", str(film), "--episodes", "1"]) == 0
+    video = tmp_path / "video.gif"
+    assert main(["record", str(run.path), "--out", str(video), "--episodes", "1"]) == 0
     assert "7 frames" in capsys.readouterr().out
-    assert imageio.imread(film, index=0).shape[:2] == (16, 24)
+    assert imageio.imread(video, index=0).shape[:2] == (16, 24)

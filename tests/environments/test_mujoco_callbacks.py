@@ -1,4 +1,4 @@
-"""MuJoCo without its clock: the physics is the same, and a clock of somebody else stays."""
+"""MuJoCo without its clock: the physics is the same, and a clock that is already set stays."""
 
 from __future__ import annotations
 

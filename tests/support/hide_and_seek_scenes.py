@@ -85,7 +85,7 @@ class Stage:
         self.game.describe()
 
     def step(self, *actions: Sequence[int]) -> np.ndarray:
-        """One step; the agents' rewards. Who is not mentioned stands still."""
+        """Take one step and return the rewards of the agents. Agents that are not mentioned do not act."""
         chosen = np.array([*actions, *[STILL] * (self.game.worlds.num_agents - len(actions))])
         failures = self.game.step(chosen[None], MOVES, self.draws)
         assert failures == {}
