@@ -1,5 +1,5 @@
-"""What a trainer descends is the gradient of the loss it reports: every algorithm, head and network against finite
-differences in double precision, from the batch to the weights."""
+"""A trainer's gradient is that of the loss it reports: every algorithm, head and network against finite differences in
+double precision, from the batch to the weights."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def in_double(network: nn.Module) -> Tensor:
 
 
 def loss_of(config: ActorCriticConfig, observation: Space, action: Space) -> tuple[nn.Module, Loss]:
-    """The trainer makes one update, so that its statistics are true and the batch is old; then its network and that
-    batch go to double precision."""
+    """The network and the loss on one batch, in double precision. One update before sets the statistics and makes the
+    batch old."""
     trainer = config.build_trainer(observation, action, 0)
     assert isinstance(trainer, PPOTrainer)
     batch = random_trajectory(config, observation, action, trainer, rows=9, lanes=6, seed=1)
