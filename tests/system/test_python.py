@@ -46,7 +46,7 @@ def test_the_error_for_a_script_without_a_guard_says_to_add_one(terminal: Termin
 
 
 def test_a_lambda_is_refused() -> None:
-    with pytest.raises(ValueError, match="top of a module"):
+    with pytest.raises(ValueError, match="top level of a module"):
         srl.train(lambda: None, steps=10)
 
 
