@@ -21,7 +21,7 @@ def test_nothing_is_lost_or_leaks_at_the_end_of_an_episode(mode):
     ("mode", "steps", "begins_at"), [("NEXT_STEP", 30, 0), ("DISABLED", 30, 0), ("SAME_STEP", 39, 1)]
 )
 def test_ends_may_be_integers(mode, steps, begins_at):
-    lanes = lanes_config("support.tracers:whole_flags", mode=mode).build(3)
+    lanes = lanes_config("support.tracers:integer_flags", mode=mode).build(3)
     (arrival,) = lanes.reset(0)
     assert assert_consecutive(lanes, arrival, 40, lengths=3, begins_at=begins_at) == steps
     lanes.close()

@@ -1,4 +1,4 @@
-"""Games whose masks stand in infos: an action that is not allowed raises. Agents draw themselves if asked to."""
+"""Games with action masks in their infos; a forbidden action raises. They can render frames."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TogetherInfos(ParallelEnv):
 
 
 class InTurnInfos(AECEnv):
-    """Two agents in turn; only the info of the one whose turn it is says what is allowed: `t % 4`."""
+    """Two agents take turns; only the info of the acting agent has a mask, which allows `t % 4`."""
 
     metadata = {"name": "in_turn_infos", "render_modes": ["rgb_array"]}
 

@@ -15,8 +15,8 @@ LENGTH = 6
 
 
 class Pursuit(ParallelEnv[str, Array, int]):  # type: ignore[misc]
-    """`chaser_0`, `chaser_1` and `runner_0` step left, stay or step right. A chaser earns 1 for each step on the
-    runner's place, and the runner loses as much. Chasers see all places, the runner its own and the time; `LENGTH`
+    """`chaser_0`, `chaser_1` and `runner_0` step left, stay or step right. A chaser gets reward 1 for each step on the
+    runner's place, and the runner gets the negative. Chasers see all places, the runner its own and the time; `LENGTH`
     steps, then truncation."""
 
     metadata = {"name": "pursuit", "render_modes": []}

@@ -1,4 +1,4 @@
-"""An actor and the far end of its streams in one thread, for tests that look at every row that was recorded."""
+"""An actor and the consumers of its streams in one thread, for tests that check every recorded row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rows = Mapping[str, Array]  # path -> [T+1, L, ...]
 
 
 class ActorRig:
-    """`roles` maps patterns of agents to policies. Every policy decides by a `CountingPolicy` inside the actor."""
+    """An actor with its consumers. `roles` maps patterns of agents to policies; each is a `CountingPolicy` in the actor."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class ActorRig:
         self.updates = dict.fromkeys(self.streams, 0)
 
     def publish(self, version: int, policy: str = "policy") -> None:
-        """The first parameter is the version, so every decision's value tells who made it."""
+        """Publish parameters; the first one is the version, so that the value of a decision identifies it."""
         self.stage.world.stores[policy].push(version, np.array([version], np.float32))
 
     def blocks(self, count: int, policy: str = "policy") -> list[Rows]:
-        """Play until the consumer took `count` more blocks; copies of their arrays."""
+        """Step until the consumer has taken `count` more blocks, and return copies of their arrays."""
         found: list[Rows] = []
         while len(found) < count:
             consumer = self.consumers[policy]
@@ -98,12 +98,12 @@ class ActorRig:
         return self.consumers[policy]
 
     def replace_consumer(self, policy: str = "policy") -> None:
-        """The trainer dies, and another one takes its place."""
+        """Replace the consumer by one with the next incarnation, as after the death of a trainer."""
         self.consumers[policy].close()
         self.consumers[policy] = self.stage.consumer(self.streams[policy], incarnation=1)
 
     def episodes(self, role: int = 0) -> tuple[int, list[float], list[float]]:
-        """Number, returns and lengths of all episodes since the last call."""
+        """Return the number, returns and lengths of all episodes since the last call."""
         count = 0
         returns: list[float] = []
         lengths: list[float] = []
@@ -118,5 +118,5 @@ class ActorRig:
 
 
 def one_lane(blocks: Sequence[Rows], lane: int = 0) -> dict[str, Array]:
-    """The rows of one lane over consecutive blocks, without those that only bootstrap: path -> [T * blocks, ...]"""
+    """Return the rows of one lane over consecutive blocks, without bootstrap rows: path -> [T * blocks, ...]."""
     return {path: np.concatenate([block[path][:-1, lane] for block in blocks]) for path in blocks[0]}

@@ -1,4 +1,4 @@
-"""Both ends of streams in one thread, over any transport: for tests that play producers and consumers by hand."""
+"""Both ends of streams in one thread, over any transport, for tests that act as producers and consumers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from srl.testing.contexts import World, until
 from srl.testing.policies import DECISION_SPEC
 
 SPEC = BlockSpec(2, 2, ArraySpec((3,), "float32"), DECISION_SPEC)
-"""Two steps of two lanes."""
+"""Spec of a block with two steps of two lanes."""
 
 
 class Stage:
-    """Makes the ends of streams in a world of its own and closes them all. `directory` is for Unix sockets."""
+    """Creates the ends of streams in its own `World` and closes them all. `directory` holds Unix sockets."""
 
     def __init__(self, kind: Literal["inproc", "host", "tcp"], directory: Path) -> None:
         self.remote = kind == "tcp"
@@ -67,7 +67,7 @@ class Stage:
 
 
 def fill(opened: OpenBlock, number: int, version: int = 0) -> None:
-    """Every element of the block becomes `number`, as decided by `version`."""
+    """Set every element of the block to `number`, with decisions of `version`."""
     for path, array in opened.block.arrays.items():
         array[...] = version if path == "version" else number
 
@@ -84,7 +84,7 @@ def taken_by(consumer: Consumer, update: int, *producers: Producer) -> list[Post
 
 
 def settle(*ends: Producer | Consumer) -> None:
-    """Let everything arrive that is under way: rounds until nothing has happened for a while."""
+    """Poll for some rounds, so that all messages in transit arrive."""
     for _ in range(30):
         for end in ends:
             end.poll()

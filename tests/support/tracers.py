@@ -25,24 +25,24 @@ def disabled(num_envs: int, length: int = 3, truncate: bool = False) -> SyncVect
 
 
 def chosen(num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP) -> SyncVectorEnv:
-    """Offers the mode, as Gymnasium's own and ALE's vector environments do."""
+    """Return a vector environment with an option for the mode, like those of Gymnasium and ALE."""
     return SyncVectorEnv([lambda: Tracer(3)] * num_envs, autoreset_mode=autoreset_mode)
 
 
-class WholeFlags(SyncVectorEnv):
-    """Says with 0 and 1 whether episodes ended."""
+class IntegerFlags(SyncVectorEnv):
+    """A vector environment whose ends of episodes are 0 and 1."""
 
     def step(self, actions: Any) -> Any:
         observation, reward, terminated, truncated, info = super().step(actions)
         return observation, reward, terminated.astype(np.int8), truncated.astype(np.int64), info
 
 
-def whole_flags(num_envs: int, mode: str) -> SyncVectorEnv:
-    return WholeFlags([lambda: Tracer(3)] * num_envs, autoreset_mode=AutoresetMode[mode])
+def integer_flags(num_envs: int, mode: str) -> SyncVectorEnv:
+    return IntegerFlags([lambda: Tracer(3)] * num_envs, autoreset_mode=AutoresetMode[mode])
 
 
 class BreakingVector(SyncVectorEnv):
-    """Raises, or gives NaN in lane 1, at its fourth step."""
+    """A vector environment that raises, or returns NaN in lane 1, at its fourth step."""
 
     def __init__(self, num_envs: int, fault: str = "raise") -> None:
         super().__init__([lambda: Tracer(3)] * num_envs)
@@ -59,7 +59,7 @@ class BreakingVector(SyncVectorEnv):
 
 
 class Echo(gymnasium.Env):
-    """Observes, under several keys, the action that it was given."""
+    """An environment whose observation contains the last action, under several keys."""
 
     def __init__(self, action_space: spaces.Space) -> None:
         self.action_space = action_space
