@@ -26,7 +26,7 @@ Rows = Mapping[str, Array]  # path -> [T+1, L, ...]
 
 
 class ActorRig:
-    """An actor with its consumers. `roles` maps patterns of agents to policies; each is a `CountingPolicy` in the actor."""
+    """An actor with its consumers. `roles` maps patterns of agents to policies, each a `CountingPolicy`."""
 
     def __init__(
         self,
