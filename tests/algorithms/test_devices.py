@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from srl.algorithms.training.devices import fetch, move, present_devices, resolv
 from srl.algorithms.training.ranks import backend_for
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, array_spec
 from srl.api.trainer import TrainerGroup
-from srl.base.tree import Array, leaves, map_tree
+from srl.base.tree import Array, Tree, leaves, map_tree
 
 IMAGE = Box((4, 36, 36), "uint8")
 PAIRS: list[tuple[Space, Space]] = [
@@ -123,7 +125,7 @@ def test_the_simulated_device_refuses_what_an_accelerator_refuses() -> None:
         assert (far * 2.0 + torch.ones(3, device=far.device)).data.shape == (3,)
 
 
-def zeros(observation: Space, rows: int) -> object:
+def zeros(observation: Space, rows: int) -> Tree:
     return map_tree(lambda spec: spec.empty(rows), array_spec(observation))
 
 
@@ -181,10 +183,15 @@ def test_a_trainer_that_moves_to_another_device_keeps_its_state(monkeypatch: pyt
     batch = random_trajectory(config, Box((4,)), Discrete(2), stays, rows=9, lanes=8, seed=1)
     for trainer in (stays, settles):
         trainer.step(batch, 0.0)
-    settled = []
+    settled: list[torch.device] = []
+
+    def place(network: Any, device: torch.device) -> Any:
+        settled.append(device)
+        return network
+
     # Another name of the CPU, which a trainer takes for another device.
     monkeypatch.setattr(learner, "resolve_device", lambda name, rank=0: torch.device("cpu", 0))
-    monkeypatch.setattr(learner, "place", lambda network, device: settled.append(device) or network)
+    monkeypatch.setattr(learner, "place", place)
     settles.join(TrainerGroup(0, 1, ""))
     assert settled == [torch.device("cpu", 0)]
     for _ in range(2):

@@ -92,7 +92,7 @@ def loss_of(config: ActorCriticConfig, observation: Space, action: Space) -> tup
         build_pass(network, gradients),
         distribution,
         seen,
-        Minibatch(*(None if part is None else double(part) for part in minibatch)),
+        Minibatch._make(None if part is None else double(part) for part in minibatch),
         coefficients,
         weight,
     )

@@ -7,6 +7,7 @@ import pytest
 
 from srl.algorithms.training.moments import Moments
 from srl.algorithms.training.ranks import NotFiniteError, Ranks
+from srl.base.tree import Array
 
 
 def test_three_numbers_by_hand() -> None:
@@ -23,7 +24,7 @@ def test_three_numbers_by_hand() -> None:
 @pytest.mark.parametrize("offset", [0.0, 1e4, -1e6])
 def test_any_batches_give_the_moments_of_all_samples(dtype: type, offset: float) -> None:
     rng = np.random.default_rng(0)
-    samples = (rng.standard_normal((30_000, 5)) * [1e-2, 1.0, 10.0, 1e3, 0.0] + offset).astype(dtype)
+    samples: Array = (rng.standard_normal((30_000, 5)) * [1e-2, 1.0, 10.0, 1e3, 0.0] + offset).astype(dtype)
     moments = Moments(5)
     for part in np.split(samples, [1, 1, 500, 17_000]):  # one is empty, one longer than a chunk
         moments.fold(part, Ranks())

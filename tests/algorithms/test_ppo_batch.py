@@ -11,13 +11,14 @@ from srl.algorithms.ppo.estimates import estimate
 from srl.algorithms.training.devices import CPU
 from srl.algorithms.training.ranks import Ranks
 from srl.api.trainer import Trajectory
+from srl.base.tree import Tree
 
 
 def numbered_trajectory(rows: int, lanes: int, acting: np.ndarray) -> Trajectory:
     """The observation, the action and the log-probability of a row are its own number."""
     number = np.arange(rows * lanes, dtype=np.float32).reshape(rows, lanes)
     none = np.zeros((rows, lanes), bool)
-    decision = {"action": number.astype(np.int64), "log_prob": -number, "value": np.zeros_like(number)}
+    decision: dict[str, Tree] = {"action": number.astype(np.int64), "log_prob": -number, "value": np.zeros_like(number)}
     return Trajectory(number[..., None], decision, number, ~none, none, acting, none, none.astype(np.int32))
 
 

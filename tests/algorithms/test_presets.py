@@ -100,7 +100,7 @@ def test_a_correction_weights_old_samples_and_takes_ratios_relative_to_the_curre
     current = Reevaluation(old + np.log(np.float32(0.25)), np.zeros_like(old))
     current.log_prob[0] = old[0] + np.log(np.float32(4.0))
     for correction in ("clip", "vtrace"):
-        config = PPOConfig(correction=correction, rho_clip=2.0)  # type: ignore[arg-type]
+        config = PPOConfig(correction=correction, rho_clip=2.0)
         estimates = estimate(batch, config, current)
         assert estimates.weight is not None
         acting = batch.acting[1:-1]

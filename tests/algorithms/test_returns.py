@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -131,7 +131,8 @@ def random_case(rng: np.random.Generator, lanes: int = 3) -> Case:
     # Rows without a decision hold arbitrary numbers; their values may bootstrap.
     numbers *= np.where(acting, 1.0, rng.choice([1.0, 1e6], lanes)).astype(np.float32)
     numbers[1] = np.clip(numbers[1], -9.0, 9.0)
-    return Case(*numbers, terminated, truncated, acting)
+    reward, value, log_ratio = numbers
+    return Case(reward, value, log_ratio, terminated, truncated, acting)
 
 
 def assert_close(found: Array, wanted: Array) -> None:
@@ -204,7 +205,7 @@ def test_vtrace_by_hand() -> None:
 
 def test_vtrace_of_current_data_equals_gae() -> None:
     case = random_case(np.random.default_rng(5))
-    options = {"gamma": 0.9, "gae_lambda": 0.8}
+    options: dict[str, Any] = {"gamma": 0.9, "gae_lambda": 0.8}
     traced = vtrace(case.reward, case.value, np.zeros_like(case.value), *case.ends, **options)
     advantage = generalized_advantages(case.reward, case.value, *case.ends, **options)
     np.testing.assert_array_equal(traced.advantage, advantage)

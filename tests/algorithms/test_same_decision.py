@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.algorithm_kinds import KINDS
 from support.trajectories import random_trajectory
+from support.trees import leaf
 
 from srl.algorithms.actor_critic import ActorCriticConfig
 from srl.algorithms.ppo.batch import PPOBatch
@@ -33,5 +34,5 @@ def test_training_computes_the_log_prob_and_value_of_acting(kind: tuple[ActorCri
         np.testing.assert_allclose(log_ratio.numpy(), 0.0, atol=1e-5)
     # The bootstrap row, too, as corrections for old data evaluate it.
     current = evaluate_current(learner.network_pass, distribution, batch, CPU, num_parts=2)
-    np.testing.assert_allclose(current.log_prob, batch.decision["log_prob"], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(current.value, batch.decision["value"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(current.log_prob, leaf(batch.decision, "log_prob"), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(current.value, leaf(batch.decision, "value"), rtol=1e-5, atol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def own(tmp_path: Path) -> str:
 @pytest.mark.parametrize(("length", "burn_in"), [(12, 0), (4, 0), (5, 0), (4, 3), (5, 20), (1, 1), (100, 0)])
 @pytest.mark.parametrize("kind", ["gru", "lstm", "separate", "own"])
 def test_log_probabilities_in_training_equal_those_of_inference(own: str, kind: str, length: int, burn_in: int) -> None:
-    options = {
+    options: dict[str, dict[str, Any]] = {
         "gru": {"memory": "gru"},
         "lstm": {"memory": "lstm"},
         "separate": {"memory": "gru", "towers": "separate"},
@@ -134,7 +135,7 @@ def test_a_policy_without_a_state_starts_with_an_empty_memory() -> None:
 
 @pytest.mark.parametrize("correction", ["none", "vtrace"])
 @pytest.mark.parametrize("network", ["gru", "own"])
-def test_normalizers_and_corrections_work_with_a_memory(own: str, network: str, correction: str) -> None:
+def test_normalizers_and_corrections_work_with_a_memory(own: str, network: str, correction: Any) -> None:
     config = PPOConfig(
         memory="gru" if network == "gru" else "none",
         network=f"{own}:build" if network == "own" else "",

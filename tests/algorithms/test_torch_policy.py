@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from support.trajectories import random_trajectory
+from support.trees import leaf
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, array_spec
-from srl.base.tree import ArraySpec, leaves, map_tree
+from srl.base.tree import ArraySpec, Tree, leaves, map_tree
 from srl.networks.build import build_network, distribution_for
 from srl.networks.options import NetworkOptions
 from srl.networks.parameters import FlatParameters
@@ -27,7 +28,7 @@ PAIRS: list[tuple[Space, Space]] = [
 ]
 
 
-def zeros(observation: Space, rows: int) -> object:
+def zeros(observation: Space, rows: int) -> Tree:
     return map_tree(lambda spec: spec.empty(rows), array_spec(observation))
 
 
@@ -71,8 +72,8 @@ def test_training_recomputes_the_log_prob_and_value_of_acting(observation: Space
     parameters, value = network(merged)
     actions = torch.from_numpy(batch.decision["action"])
     log_prob = distribution.evaluate(parameters, actions.reshape(72, *actions.shape[2:])).log_prob
-    np.testing.assert_allclose(log_prob.detach(), batch.decision["log_prob"].reshape(-1), atol=1e-5)
-    np.testing.assert_allclose(value.detach(), batch.decision["value"].reshape(-1), atol=1e-5)
+    np.testing.assert_allclose(log_prob.detach(), leaf(batch.decision, "log_prob").reshape(-1), atol=1e-5)
+    np.testing.assert_allclose(value.detach(), leaf(batch.decision, "value").reshape(-1), atol=1e-5)
     # The same through the trainer: before its first step nothing has moved, so there is no divergence.
     once = PPOConfig(epochs=1, num_minibatches=1).build_trainer(observation, action, 3)
     metrics = once.step(batch, 0.0).metrics
@@ -131,18 +132,18 @@ def test_greedy_takes_the_most_likely_action() -> None:
     greedy = policy.act(observation, None, np.ones(64, bool), greedy=True)
     for _ in range(10):
         drawn = policy.act(observation, None, np.ones(64, bool))
-        assert (drawn["log_prob"] <= np.asarray(greedy["log_prob"]) + 1e-6).all()
+        assert (leaf(drawn, "log_prob") <= np.asarray(greedy["log_prob"]) + 1e-6).all()
 
 
 def test_several_threads_can_call_a_policy_at_once() -> None:
     policy = PPOConfig(hidden_sizes=(256, 256)).build_policy(Box((4,)), Discrete(2), 0)
     observations = [np.full((256, 4), number, np.float32) for number in range(2)]
     first = np.zeros(256, bool)
-    alone = [policy.act(observation, None, first)["value"] for observation in observations]
+    alone = [leaf(policy.act(observation, None, first), "value") for observation in observations]
 
     def ask(number: int) -> int:
         return sum(
-            not np.array_equal(policy.act(observations[number], None, first)["value"], alone[number])
+            not np.array_equal(leaf(policy.act(observations[number], None, first), "value"), alone[number])
             for _ in range(100)
         )
 

@@ -56,7 +56,7 @@ class Forgetful:
 class NoBootstrap(PPOConfig):
     """A trainer that treats truncation as termination."""
 
-    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Any:
         return Altered(super().build_trainer(observation, action, seed), _terminated)
 
 
@@ -68,7 +68,7 @@ def _terminated(batch: Trajectory) -> Trajectory:
 class LateReward(PPOConfig):
     """A trainer whose rewards are shifted by one row."""
 
-    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Any:
         return Altered(
             super().build_trainer(observation, action, seed),
             lambda batch: replace(batch, reward=np.roll(batch.reward, 1, axis=0)),
@@ -79,10 +79,10 @@ class LateReward(PPOConfig):
 class NeverFirst(PPOConfig):
     """A policy and a trainer that keep the memory beyond the end of an episode."""
 
-    def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
+    def build_policy(self, observation: Space, action: Space, seed: int) -> Any:
         return Forgetful(super().build_policy(observation, action, seed))
 
-    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Any:
         return Altered(
             super().build_trainer(observation, action, seed),
             lambda batch: replace(batch, first=np.zeros_like(batch.first)),
@@ -196,11 +196,11 @@ class Peeking(MAPPOConfig):
 class Blind(MAPPOConfig):
     """A critic that does not read the state."""
 
-    def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
+    def build_trainer(self, observation: Space, action: Space, seed: int) -> Any:
         return Altered(
             super().build_trainer(observation, action, seed),
             lambda batch: replace(
-                batch, observation={**batch.observation, "state": np.zeros_like(batch.observation["state"])}
+                batch, observation=dict(batch.observation, state=np.zeros_like(batch.observation["state"]))
             ),
         )
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,7 +132,7 @@ class LinearTrainer(Trainer):
         return vector.astype(np.float64) if self._fault == "float64 parameters" else vector
 
     def state(self) -> Mapping[str, Array]:
-        state = {"parameters": self._weights.reshape(-1), "momentum": self._momentum}
+        state: dict[str, Array] = {"parameters": self._weights.reshape(-1), "momentum": self._momentum}
         if self._fault == "no parameters in the state":
             del state["parameters"]
         if self._fault == "forgets its momentum":
@@ -194,7 +195,7 @@ def test_a_correct_algorithm_without_optional_methods_gets_only_a_hint() -> None
 def test_exceptions_and_other_classes_are_findings() -> None:
     (finding,) = check_algorithm(LinearConfig(), Discrete(2), ACTION)
     assert "expected Box and Discrete" in finding.found
-    (finding,) = check_algorithm(object(), OBSERVATION, ACTION)  # type: ignore[arg-type]
+    (finding,) = check_algorithm(object(), OBSERVATION, ACTION)
     assert "inherits from srl.api.algorithm.AlgorithmConfig" in finding.expected
 
 
@@ -239,7 +240,7 @@ def test_presets_describe_themselves_by_their_options() -> None:
 
 
 def test_an_algorithm_with_the_abstract_methods_only_trains_and_evaluates(tmp_path: Path) -> None:
-    options = {"steps": 200, "lanes": 4, "horizon": 8, "scheduler": "inline", "sinks": ()}
+    options: dict[str, Any] = {"steps": 200, "lanes": 4, "horizon": 8, "scheduler": "inline", "sinks": ()}
     run = srl.train("CartPole-v1", algo=LinearConfig(), root=tmp_path, **options)
     assert run.status.steps >= 200
     assert srl.evaluate(run.path, episodes=2).mean > 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +267,7 @@ def test_an_exact_resume_restores_the_members_of_a_broadcast_and_their_blocks(in
     )
     until(lambda: heir.restore(saved[0]))
     for consumer, state in zip(heirs, saved[1:], strict=True):
-        until(lambda consumer=consumer, state=state: consumer.restore(state))
+        until(partial(consumer.restore, state))
     restored = heir.open_blocks().get(opened.block.index)
     assert restored is not None
     assert restored.tickets == opened.tickets

@@ -17,12 +17,13 @@ from srl.base.tree import leaves
 from srl.environments.adapters.wrappers import RepeatAction
 from srl.environments.random_actions import some_actions
 from srl.environments.registry import lanes_config
+from srl.testing.contexts import World
 from srl.testing.env_checks.findings import report
 from srl.testing.env_checks.lanes import check_lanes
 
 TESTING = "srl.testing.environments"
 HERE = str(Path(__file__))
-ADAPTERS = {
+ADAPTERS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "gymnasium": (f"{TESTING}:tracer", {"length": 3}, None),
     "gymnasium truncated": (f"{TESTING}:constant_reward", {"length": 3}, None),
     "gymnasium registered": ("Acrobot-v1", {}, None),
@@ -55,11 +56,10 @@ def record(lanes: Lanes, seed: int, steps: int = 25) -> list[np.ndarray]:
     """Everything that the acting lanes saw and earned under random actions."""
     rng = np.random.default_rng(0)
     arrivals = lanes.reset(seed)
-    seen = []
+    seen: list[np.ndarray] = []
     for _ in range(steps):
         for arrival in arrivals:
-            leaves = arrival.observation.values() if isinstance(arrival.observation, dict) else [arrival.observation]
-            seen += [leaf[arrival.acting] for leaf in leaves]
+            seen += [leaf[arrival.acting] for _, leaf in leaves(arrival.observation)]
             seen += [arrival.reward.copy(), arrival.terminated | arrival.truncated, arrival.acting.copy()]
         arrivals = lanes.step(some_actions(lanes.spec, rng, arrivals))
     return seen
@@ -88,7 +88,7 @@ def test_runs_with_one_seed_are_equal(config: LanesConfig):
     assert all(np.array_equal(one, other) for one, other in zip(*runs, strict=True))
 
 
-RESUMABLE = {
+RESUMABLE: dict[str, dict[str, Any]] = {
     "CartPole-v1": {},
     "Pendulum-v1": {},
     "Acrobot-v1": {},
@@ -153,7 +153,7 @@ class Unsaved(gymnasium.Env):
 
 
 class UnableToSave(Unsaved):
-    def save_state(self) -> dict[str, np.ndarray]:
+    def save_state(self) -> dict[str, Any]:
         return {"broken": 1 / 0}
 
     def restore_state(self, state: Any) -> None: ...
@@ -233,10 +233,12 @@ def test_minimal_lanes_cannot_be_recorded_or_resumed_and_say_so() -> None:
 
 
 def test_a_minimal_config_has_defaults_for_everything_else() -> None:
-    config = MinimalConfig()
+    config, world = MinimalConfig(), World()
     spec = config.build(1).spec
+    bound = config.bind(world.context("actors", 0))
+    world.close()
     assert config.environment_name() == "MinimalConfig"
-    for same in (config.with_mask_key("legal"), config.with_global_state(), config.with_spec(spec), config.bind(None)):
+    for same in (config.with_mask_key("legal"), config.with_global_state(), config.with_spec(spec), bound):
         assert same is config
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -245,18 +246,20 @@ def test_two_producers_serve_two_consumers_without_lag_and_without_deadlock(stag
     current: list[OpenBlock | None] = [None, None]
 
     def play() -> None:
-        for end in (*producers, *consumers):
-            end.poll()
+        for producer in producers:
+            producer.poll()
+        for consumer in consumers:
+            consumer.poll()
         for index, producer in enumerate(producers):
-            if current[index] is not None:
-                fill(current[index], index, current[index].min_version)
-                producer.post(current[index])
+            if (block := current[index]) is not None:
+                fill(block, index, block.min_version)
+                producer.post(block)
                 posted[index] += 1
             current[index] = producer.open()
 
     for update in range(6):
         for consumer in consumers:
-            taken = until(lambda consumer=consumer, update=update: consumer.take(update), play)
+            taken = until(partial(consumer.take, update), play)
             assert {block.oldest_version for block in taken} == {update}
             consumer.release(taken)
         for consumer in consumers:
@@ -378,12 +381,12 @@ def test_admissions_that_cannot_be_used_do_not_block_others(stage: Stage) -> Non
     streams = [PushStream(name, SPEC, 2, max_lag=0, remote=stage.remote) for name in ("first", "second")]
     consumers = [stage.consumer(stream) for stream in streams]
     actors = [[stage.producer(stream, index) for stream in streams] for index in range(2)]
-    for role in range(2):
-        until(
-            lambda role=role: len(consumers[role]._admission.granted) == 2,
-            actors[role][role].poll,
-            consumers[role].poll,
-        )
+
+    def has_granted_all(consumer: Consumer) -> bool:
+        return len(consumer._admission.granted) == 2
+
+    for role, consumer in enumerate(consumers):
+        until(partial(has_granted_all, consumer), actors[role][role].poll, consumer.poll)
     holds: list[list[OpenBlock | None]] = [[None, None], [None, None]]
 
     def play() -> None:
@@ -394,15 +397,16 @@ def test_admissions_that_cannot_be_used_do_not_block_others(stage: Stage) -> Non
                 producer.poll()
                 if held[role] is None and (role == 0 or held[0] is not None):
                     held[role] = producer.open()
-            if None not in held:
-                for role, producer in enumerate(producers):
-                    fill(held[role], role, held[role].min_version)
-                    producer.post(held[role])
+            blocks = [block for block in held if block is not None]
+            if len(blocks) == len(held):
+                for role, (producer, block) in enumerate(zip(producers, blocks, strict=True)):
+                    fill(block, role, block.min_version)
+                    producer.post(block)
                     held[role] = None
 
     for update in range(3):
         for consumer in consumers:
-            taken = until(lambda consumer=consumer, update=update: consumer.take(update), play)
+            taken = until(partial(consumer.take, update), play)
             consumer.release(taken)
             consumer.advance(update + 1)
 

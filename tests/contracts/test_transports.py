@@ -44,7 +44,7 @@ class Pair:
     opened: list[Channel] = field(default_factory=list)
 
     def connect(self, messages: object = Count | Text) -> tuple[Channel, Channel]:
-        near = self.transport.connect(self.listener.address, messages)  # type: ignore[arg-type]
+        near = self.transport.connect(self.listener.address, messages)
         self.opened.append(near)
 
         def accepted() -> Channel | None:
@@ -101,7 +101,7 @@ def transport(request: pytest.FixtureRequest, tmp_path: Path) -> Transport:
 
 @pytest.fixture
 def pair(transport: Transport) -> Iterator[Pair]:
-    opened = Pair(transport, transport.listen("trainer/0", Count | Text))  # type: ignore[arg-type]
+    opened = Pair(transport, transport.listen("trainer/0", Count | Text))
     yield opened
     opened.close()
     gc.collect()
@@ -189,7 +189,7 @@ def test_messages_beyond_the_kernel_buffers_wait_in_order(pair: Pair) -> None:
 
 
 def test_messages_sent_before_the_other_side_accepts_are_kept(pair: Pair) -> None:
-    near = pair.transport.connect(pair.listener.address, Count | Text)  # type: ignore[arg-type]
+    near = pair.transport.connect(pair.listener.address, Count | Text)
     pair.opened.append(near)
     for number in range(10):
         near.send(Count(number))
@@ -294,7 +294,7 @@ def test_an_accepted_channel_outlives_its_listener(pair: Pair) -> None:
 
 def test_a_name_is_free_again_when_its_listener_closes(pair: Pair) -> None:
     pair.listener.close()
-    pair.listener = pair.transport.listen("trainer/0", Count | Text)  # type: ignore[arg-type]
+    pair.listener = pair.transport.listen("trainer/0", Count | Text)
     near, far = pair.connect()
     near.send(Count(1))
     assert get(far)[0] == Count(1)

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_a_config_without_build_cannot_be_made() -> None:
 
 @pytest.mark.parametrize("scheduler", ["inline", "processes"])
 def test_a_run_has_the_workers_of_a_minimal_config(scheduler: str, tmp_path: Path) -> None:
-    options = {"steps": 600, "actors": 1, "lanes": 2, "horizon": 8}
+    options: dict[str, Any] = {"steps": 600, "actors": 1, "lanes": 2, "horizon": 8}
     run = srl.train("CartPole-v1", root=tmp_path, graph=with_greeters, scheduler=scheduler, **options)
     assert any("hello from greeters/1" in message for message in run.status.messages)
 

@@ -4,18 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import tracers
+from support.tracers import assert_consecutive, step
 
-from srl.api.lanes import Arrival, Lanes
 from srl.environments.adapters.gymnasium import GymnasiumLanes
 from srl.environments.copies import MAX_FAILURES_IN_A_ROW, EnvironmentBroken
 from srl.environments.registry import lanes_config
 
 TRACER, FAULTY = "srl.testing.environments:tracer", "srl.testing.environments:faulty"
-
-
-def step(lanes: Lanes, action: int = 0) -> Arrival:
-    (arrival,) = lanes.step((np.full(lanes.spec.num_copies, action),))
-    return arrival
 
 
 def test_the_rows_of_an_episode_and_of_the_next_one_are_as_computed_by_hand():
@@ -180,30 +175,3 @@ def test_nothing_leaks_from_one_episode_into_the_next():
     lanes = lanes_config(TRACER, length=3).build(4)
     (arrival,) = lanes.reset(0)
     assert_consecutive(lanes, arrival, 40, lengths=3)
-
-
-def assert_consecutive(lanes: Lanes, arrival: Arrival, steps: int, lengths: int, begins_at: int = 0) -> int:
-    """Every pair of rows of a lane is one real transition of one episode, or is flagged; returns the episodes seen."""
-    num_first = 0
-    for _ in range(steps):
-        before, acting = arrival.observation.copy(), arrival.acting.copy()
-        arrival = step(lanes)
-        for lane in range(lanes.spec.num_copies):
-            seed, episode, t = before[lane]
-            now = arrival.observation[lane].tolist()
-            if acting[lane]:
-                assert now == [seed, episode, t + 1]
-                assert arrival.reward[lane] == t + 1
-                assert not arrival.first[lane]
-                assert arrival.terminated[lane] == (t + 1 == lengths)
-                assert arrival.acting[lane] == (t + 1 != lengths)
-            else:
-                assert t == lengths
-                assert now[0] == seed
-                assert now[1] > episode
-                assert now[2] == begins_at
-                assert arrival.first[lane]
-                assert arrival.acting[lane]
-                assert arrival.reward[lane] == 0
-                num_first += 1
-    return num_first

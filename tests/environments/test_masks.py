@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from support import masked_games
+from support.trees import leaf
 
 import srl
 from srl.algorithms.ppo.config import PPOConfig
@@ -88,11 +89,11 @@ def test_masks_are_added_to_the_observation(function: str, where: str) -> None:
         (arrival,) = lanes.reset(0)
         for t in range(9):
             tree = arrival.observation
-            step = t % 5
-            np.testing.assert_array_equal(tree["observation"][:, 0], [step, step])
-            np.testing.assert_array_equal(tree["action_mask"].sum(1), [step < 4] * 2)
+            mask, step = leaf(tree, "action_mask"), t % 5
+            np.testing.assert_array_equal(leaf(tree, "observation")[:, 0], [step, step])
+            np.testing.assert_array_equal(mask.sum(1), [step < 4] * 2)
             assert arrival.failed is None
-            (arrival,) = lanes.step((np.argmax(tree["action_mask"], axis=1),))
+            (arrival,) = lanes.step((np.argmax(mask, axis=1),))
     finally:
         lanes.close()
 
@@ -107,7 +108,7 @@ def test_masks_are_kept_in_every_autoreset_mode(mode: str, where: str) -> None:
     for _ in range(17):
         assert arrival.failed is None, arrival.failures
         tree = arrival.observation
-        time, mask = tree["observation"][:, 0], tree["action_mask"]
+        time, mask = leaf(tree, "observation")[:, 0], leaf(tree, "action_mask")
         assert mask.dtype == (np.uint8 if where == "info" else np.int8)
         np.testing.assert_array_equal(mask.argmax(1)[arrival.acting], 3 - time[arrival.acting])
         ends += int(arrival.terminated.sum())
@@ -123,7 +124,9 @@ def test_a_mask_may_have_another_name(function: str, where: str) -> None:
     options = make_options(algorithm=PPOConfig(mask_key="legal"), env_args=arguments, scheduler="inline")
     prepared = prepare(f"{HERE}:{function}", options, ())
     lanes = prepared.environment.build(2)
-    assert set(lanes.spec.teams[0].observation.items) == {"observation", "legal"}
+    space = lanes.spec.teams[0].observation
+    assert isinstance(space, Dict)
+    assert set(space.items) == {"observation", "legal"}
     generator = np.random.default_rng(0)
     arrivals = lanes.reset(0)
     for _ in range(12):
@@ -141,7 +144,7 @@ def test_a_dict_observation_gets_one_more_key() -> None:
     lanes = lanes_config(f"{HERE}:narrowing", named=True).build(1)
     mask = Box((4,), "uint8", 0.0, 1.0)
     assert lanes.spec.teams[0].observation == Dict({"time": Box((1,), "float32", 0.0, 9.0), "action_mask": mask})
-    assert lanes.reset(0)[0].observation["action_mask"].tolist() == [[1, 0, 0, 0]]
+    assert leaf(lanes.reset(0)[0].observation, "action_mask").tolist() == [[1, 0, 0, 0]]
     lanes.close()
 
 
@@ -169,9 +172,11 @@ def test_an_environment_without_masks_is_unchanged() -> None:
 
 def test_taxi_has_a_mask_in_its_infos() -> None:
     lanes = lanes_config("Taxi").build(3)
-    assert lanes.spec.teams[0].observation.items["observation"] == Discrete(500)
+    space = lanes.spec.teams[0].observation
+    assert isinstance(space, Dict)
+    assert space.items["observation"] == Discrete(500)
     (arrival,) = lanes.reset(0)
-    assert arrival.observation["action_mask"].any(1).all()
+    assert leaf(arrival.observation, "action_mask").any(1).all()
     lanes.close()
 
 
@@ -225,7 +230,14 @@ def test_a_policy_is_trained_and_recorded_with_masks_from_infos(
 ) -> None:
     pytest.importorskip("pettingzoo")
     imageio = pytest.importorskip("imageio.v3")
-    sizes = {"lanes": 2, "horizon": 4, "steps": 64, "scheduler": "inline", "root": tmp_path, "name": "run"}
+    sizes: dict[str, Any] = {
+        "lanes": 2,
+        "horizon": 4,
+        "steps": 64,
+        "scheduler": "inline",
+        "root": tmp_path,
+        "name": "run",
+    }
     run = srl.train(f"{GAMES}:{game}", **sizes)
     assert run.status.lane_failures == 0
     assert run.status.episodes > 0

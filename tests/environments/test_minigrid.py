@@ -19,7 +19,7 @@ VIEW = 49 * sum(CODES) + DIRECTIONS
 def read(environment: Any, observation: Any) -> list[str]:
     """The words that are told, in their order."""
     known = {number: pair for pair, number in words_of(environment.unwrapped.observation_space["mission"]).items()}
-    return [word for _, word in sorted(known[i] for i in np.flatnonzero(observation[VIEW:]))]
+    return [word for _, word in sorted(known[int(i)] for i in np.flatnonzero(observation[VIEW:]))]
 
 
 @pytest.mark.parametrize(

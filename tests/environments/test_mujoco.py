@@ -3,6 +3,7 @@ import os
 import gymnasium
 import numpy as np
 import pytest
+from support.trees import leaf
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -35,13 +36,13 @@ def assert_equal_to_gymnasium(name: str, steps: int, scale: float = 1.0, **kwarg
         if arrival.first[1]:
             mujoco.mj_resetData(bare.model, bare.data)
             bare.set_state(data.qpos.copy(), data.qvel.copy())
-            np.testing.assert_allclose(arrival.observation[1], bare._get_obs(), rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(leaf(arrival.observation)[1], bare._get_obs(), rtol=1e-6, atol=1e-6)
             assert arrival.reward[1] == 0
         acted = arrival.acting[1]
         (arrival,) = lanes.step((action,))
         if acted:
             observation, reward, terminated, _, _ = bare.step(action[1])
-            np.testing.assert_allclose(arrival.observation[1], observation, rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(leaf(arrival.observation)[1], observation, rtol=1e-6, atol=1e-6)
             np.testing.assert_allclose(arrival.reward[1], reward, rtol=1e-6, atol=1e-6)
             assert arrival.terminated[1] == terminated
             ends += terminated

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from support.trees import leaf
 
 from srl.api.lanes import Arrival, Lanes
 from srl.api.spaces import Box, Dict, Discrete
@@ -28,7 +29,7 @@ def step(lanes: Lanes, action: int = 0) -> tuple[Arrival, ...]:
 
 def row(arrival: Arrival, lane: int = 0) -> tuple:
     """(time, reward, marks), the marks being letters for what is true."""
-    observation = arrival.observation["observation"] if isinstance(arrival.observation, dict) else arrival.observation
+    observation = leaf(arrival.observation, *(["observation"] if isinstance(arrival.observation, dict) else []))
     marks = {"a": arrival.acting, "f": arrival.first, "e": arrival.terminated, "u": arrival.truncated}
     letters = "".join(letter for letter, flags in marks.items() if flags[lane])
     return int(observation[lane, 2]), float(arrival.reward[lane]), letters
@@ -69,9 +70,9 @@ def test_truncation_stays_truncation():
 def test_copies_and_episodes_have_different_seeds_that_repeat():
     def seeds() -> np.ndarray:
         lanes = build(TEAM, num_copies=3, deaths=(1, 1))
-        first = lanes.reset(7)[0].observation[:, 0].copy()
+        first = leaf(lanes.reset(7)[0].observation)[:, 0].copy()
         step(lanes)
-        return np.concatenate([first, step(lanes)[0].observation[:, 0]])
+        return np.concatenate([first, leaf(step(lanes)[0].observation)[:, 0]])
 
     assert len(set(seeds().tolist())) == 6
     assert np.array_equal(seeds(), seeds())
@@ -137,12 +138,12 @@ def test_masks_are_kept_as_observations():
 )
 def test_a_copy_that_fails_is_replaced_and_its_lanes_are_marked(name: str, fault: str, message: str):
     lanes = build(name, num_copies=2, fault=fault, fault_after=2)
-    seeds = lanes.reset(3)[0].observation[:, 0].copy()
+    seeds = leaf(lanes.reset(3)[0].observation)[:, 0].copy()
     step(lanes)
     arrivals = step(lanes)
     assert all(arrival.failed is not None and arrival.failed.all() for arrival in arrivals)
     assert row(arrivals[0]) == (0, 0, "af")
-    assert (arrivals[0].observation[:, 0] != seeds).all()
+    assert (leaf(arrivals[0].observation)[:, 0] != seeds).all()
     reports = arrivals[0].failures
     assert len(reports) == 2
     assert arrivals[1].failures == ()

@@ -1,7 +1,7 @@
 import gymnasium
 import numpy as np
 import pytest
-from test_gymnasium import assert_consecutive, step
+from support.tracers import assert_consecutive, step
 
 from srl.environments.adapters.autoreset import MAX_UNSEEN_EPISODES
 from srl.environments.adapters.vector import VectorLanes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.trees import leaf
 
 import srl
 from srl.environments.adapters.gymnasium import GymnasiumConfig
@@ -20,7 +21,7 @@ def test_rewards_are_summed_and_an_episode_may_end_within_a_decision(truncate: b
     for _ in range(5):
         (arrival,) = lanes.step((np.zeros(2, np.int64),))
         ended = arrival.truncated if truncate else arrival.terminated
-        _, episode, t = arrival.observation[1].tolist()
+        _, episode, t = leaf(arrival.observation)[1].tolist()
         rows.append((episode, t, float(arrival.reward[1]), bool(ended[1]), bool(arrival.acting[1])))
     lanes.close()
     assert rows == [

@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 import pytest
+from support.trained_runs import latest_checkpoint
 
 import srl
 from srl.api.status import EvaluationStatus
@@ -44,7 +45,7 @@ def test_the_best_parameters_are_kept_and_training_is_unchanged(tmp_path: Path) 
     assert list(arrays) == ["policy/parameters"]
     result = srl.evaluate(run.path, episodes=2, checkpoint="best")
     assert result.checkpoint == path
-    last = [checkpoints.read(checkpoints.latest(r.path / "checkpoints"))[0] for r in (plain, run)]  # type: ignore[arg-type]
+    last = [latest_checkpoint(r.path)[0] for r in (plain, run)]
     assert np.array_equal(last[0]["policy/parameters"], last[1]["policy/parameters"])
     resumed = srl.resume(run.path, steps=14_000)
     assert checkpoints.read(checkpoints.latest(path.parent))[1]["score"] >= facts["score"]  # type: ignore[arg-type]

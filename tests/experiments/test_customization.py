@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,7 @@ def test_a_stream_that_no_worker_has_is_refused() -> None:
 
 @pytest.mark.parametrize("graph", [with_counter, with_the_newest_only])
 def test_a_run_with_another_stream_reaches_its_steps(tmp_path: Path, graph: object) -> None:
-    sizes = {"lanes": 4, "horizon": 8, "ring": 1, "actors": 1, "batch": 64}
+    sizes: dict[str, Any] = {"lanes": 4, "horizon": 8, "ring": 1, "actors": 1, "batch": 64}
     run = srl.train(
         "CartPole-v1", graph=graph, scheduler="inline", steps=640, root=tmp_path, recipe="none", sinks=(), **sizes
     )

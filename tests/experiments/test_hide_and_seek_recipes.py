@@ -12,6 +12,7 @@ import pytest
 import srl
 from srl.base.config import from_data
 from srl.base.process import num_cores
+from srl.base.tree import lane_of
 from srl.cli.main import main
 from srl.environments.registry import lanes_config
 from srl.experiments.options.keywords import make_options
@@ -44,7 +45,7 @@ def test_the_quadrant_trains_and_its_policy_acts_and_is_recorded(tmp_path: Path)
         "popart",
     )
     lanes = lanes_config("hide-and-seek/quadrant").build(1)
-    observation = {key: array[0] for key, array in lanes.reset(0)[0].observation.items()}
+    observation = lane_of(lanes.reset(0)[0].observation, 0)
     lanes.close()
     policy = srl.load(tmp_path / "run")
     assert np.shape(policy.act(observation)) == (5,)

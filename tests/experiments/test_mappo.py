@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from support import PURSUIT
+from support.trees import leaf
 
 import srl
-from srl.api.spaces import Dict
+from srl.api.spaces import Box, Dict
 from srl.cli.main import main
 from srl.environments.pettingzoo.config import PettingZooConfig
 from srl.experiments.graph.preparation import prepare
@@ -19,7 +20,7 @@ from srl.experiments.options.keywords import make_options
 DYING = "pettingzoo:srl.testing.multiagent_environments:DyingTeam"
 TURNS = "pettingzoo:srl.testing.multiagent_environments:TurnGame"
 TICTACTOE = "pettingzoo:classic.tictactoe_v3"
-QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 20, "recipe": "none"}
+QUICK: dict[str, Any] = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 20, "recipe": "none"}
 
 
 @pytest.mark.parametrize("algo", ["ippo", "mappo"])
@@ -45,7 +46,9 @@ def test_the_state_does_not_contain_masks() -> None:
     space = lanes.spec.teams[0].observation
     assert isinstance(space, Dict)
     assert set(space.items) == {"observation", "action_mask", "state"}
-    assert space.items["state"].shape == (2 * 3 * 3 * 2,)
+    state = space.items["state"]
+    assert isinstance(state, Box)
+    assert state.shape == (2 * 3 * 3 * 2,)
     lanes.close()
 
 
@@ -56,8 +59,9 @@ def test_dead_agents_are_zeros_in_the_state() -> None:
     actions = tuple(np.zeros(1, np.int64) for _ in range(2))
     lanes.step(actions)
     arrivals = lanes.step(actions)
-    np.testing.assert_array_equal(arrivals[1].observation["state"][0, :4], 0.0)
-    np.testing.assert_array_equal(arrivals[1].observation["state"][0, 4:], arrivals[1].observation["observation"][0])
+    state, own = (leaf(arrivals[1].observation, key)[0] for key in ("state", "observation"))
+    np.testing.assert_array_equal(state[:4], 0.0)
+    np.testing.assert_array_equal(state[4:], own)
     lanes.close()
 
 
@@ -72,8 +76,10 @@ def test_a_policy_of_mappo_acts_without_the_state(tmp_path: Path) -> None:
 
 
 def test_ippo_does_not_receive_the_state() -> None:
-    assert "state" not in prepare(PURSUIT, make_options(algo="ippo"), ()).environment.kwargs
-    assert prepare(PURSUIT, make_options(algo="mappo"), ()).environment.kwargs["state"] is True
+    for algo, asked in (("ippo", False), ("mappo", True)):
+        environment = prepare(PURSUIT, make_options(algo=algo), ()).environment
+        assert isinstance(environment, PettingZooConfig)
+        assert environment.kwargs.get("state", False) is asked
 
 
 def test_the_error_of_mappo_names_the_missing_state(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,12 +12,15 @@ import gymnasium
 import numpy as np
 import pytest
 from support import PURSUIT
+from support.trees import leaf
 
 import srl
 from srl.api.lanes import LaneSpec, TeamSpec
 from srl.api.spaces import Box, Dict, Discrete
 from srl.base.config import from_data
 from srl.cli.main import main, parse
+from srl.environments.adapters.atari import AtariConfig
+from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.registry import lanes_config
 from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.graph.preparation import PreparedRun, prepare
@@ -27,15 +30,16 @@ from srl.experiments.options.keywords import make_options, merged
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.recipes.apply import apply, recipe_for
 from srl.experiments.recipes.table import RECIPES
+from srl.workers.trainer.worker import TrainerWorkerConfig
 
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
 WITH_ATARI = pytest.mark.skipif(importlib.util.find_spec("ale_py") is None, reason="ale_py is not installed")
 WITH_BOX2D = pytest.mark.skipif(importlib.util.find_spec("Box2D") is None, reason="Box2D is not installed")
 WITH_MPE = pytest.mark.skipif(importlib.util.find_spec("mpe2") is None, reason="mpe2 is not installed")
-QUICK = {"scheduler": "inline", "steps": 1, "sinks": ()}
+QUICK: dict[str, Any] = {"scheduler": "inline", "steps": 1, "sinks": ()}
 
 
-class Continuous(gymnasium.Env[Any, Any]):  # type: ignore[misc]
+class Continuous(gymnasium.Env[Any, Any]):
     """An environment that no recipe knows by name."""
 
     def __init__(self) -> None:
@@ -61,6 +65,17 @@ class Camera(Continuous):
 
 def prepared(environment: Any, **options: Any) -> PreparedRun:
     return prepare(environment, *merged(TrainOptions(), options))
+
+
+def gymnasium_config(environment: str, **options: Any) -> GymnasiumConfig:
+    config = prepared(environment, **options).environment
+    assert isinstance(config, GymnasiumConfig)
+    return config
+
+
+def ppo_of(options: TrainOptions) -> srl.PPOConfig:
+    assert isinstance(options.algorithm, srl.PPOConfig)
+    return options.algorithm
 
 
 def saved_options(run: Path) -> TrainOptions:
@@ -141,8 +156,8 @@ def test_every_recipe_sets_options_that_exist_for_every_algorithm() -> None:
 
 
 def test_a_recipe_may_set_the_action_repeat() -> None:
-    assert prepared("MountainCarContinuous-v0").environment.action_repeat == 8
-    assert prepared("MountainCarContinuous-v0", action_repeat=1).environment.action_repeat == 1
+    assert gymnasium_config("MountainCarContinuous-v0").action_repeat == 8
+    assert gymnasium_config("MountainCarContinuous-v0", action_repeat=1).action_repeat == 1
     native = prepared("CartPole-v1", recipe="mountain-car-continuous")  # whose copies are stepped together
     assert native.options.run.action_repeat == 1
     assert "action_repeat" not in native.recipe
@@ -165,33 +180,37 @@ def test_the_batch_does_not_depend_on_the_number_of_cores(
     for cores in (2, 16):
         monkeypatch.setattr("srl.experiments.graph.standard.num_cores", lambda cores=cores: cores)
         groups = {group.name: group for group in prepared(environment, **options).experiment.groups}
-        found[cores] = groups["trainers"].config.samples.batch
+        trainer = groups["trainers"].config
+        assert isinstance(trainer, TrainerWorkerConfig)
+        found[cores] = trainer.samples.batch
         assert groups["actors"].count >= options.get("actors", cores - 1)
     assert found == {2: batch, 16: batch}
 
 
 def test_numbers_next_to_images_and_returns_are_normalized(tmp_path: Path) -> None:
-    sizes = {"lanes": 1, "horizon": 8, "batch": 8}
+    sizes: dict[str, Any] = {"lanes": 1, "horizon": 8, "batch": 8}
     run = srl.train(Camera, ppo={"num_minibatches": 1, "epochs": 1}, root=tmp_path, name="run", **sizes, **QUICK)
-    ppo = saved_options(run.path).algorithm
+    ppo = ppo_of(saved_options(run.path))
     assert (ppo.normalize_observation, ppo.normalize_return, ppo.entropy_coefficient) == (True, "running", 0.0)
     assert srl.load(run.path).act(gymnasium.spaces.Dict(Camera().observation_space).sample()).shape == (1,)
 
 
 def test_an_environment_whose_episodes_may_never_end_gets_a_limit_of_steps() -> None:
     """CliffWalking ends only at its goal, which a policy that avoids the cliff never reaches."""
-    assert prepared("CliffWalking-v1").environment.max_episode_steps == 200
-    given = prepared("CliffWalking-v1", env_args={"max_episode_steps": 50}).environment
+    assert gymnasium_config("CliffWalking-v1").max_episode_steps == 200
+    given = gymnasium_config("CliffWalking-v1", env_args={"max_episode_steps": 50})
     assert (given.max_episode_steps, given.kwargs) == (None, {"max_episode_steps": 50})
 
 
 @WITH_ATARI
 def test_a_recipe_may_set_options_of_the_environment_and_reports_them() -> None:
     found = prepared("BreakoutNoFrameskip-v4")
+    assert isinstance(found.environment, AtariConfig)
     assert found.environment.episodic_life
     assert found.options.run.env_args == {"episodic_life": True}, "saved in config.json"
     assert "episodic_life True" in found.recipe
     given = prepared("BreakoutNoFrameskip-v4", env_args={"episodic_life": False})
+    assert isinstance(given.environment, AtariConfig)
     assert not given.environment.episodic_life
     assert "episodic_life" not in given.recipe
     assert prepared("ALE/Breakout-v5", env_args={"obs_type": "ram"}).options.run.env_args == {"obs_type": "ram"}
@@ -216,20 +235,17 @@ def test_a_run_prints_its_recipe_and_flags_win(tmp_path: Path, capsys: pytest.Ca
         16,
         32,
     )
-    assert (options.algorithm.epochs, options.algorithm.num_minibatches, options.algorithm.learning_rate) == (
-        1,
-        8,
-        6e-4,
-    )
-    assert (options.algorithm.normalize_observation, options.algorithm.normalize_return) == (False, "running")
+    ppo = ppo_of(options)
+    assert (ppo.epochs, ppo.num_minibatches, ppo.learning_rate) == (1, 8, 6e-4)
+    assert (ppo.normalize_observation, ppo.normalize_return) == (False, "running")
 
 
 def test_a_given_value_that_equals_the_default_wins_too() -> None:
     """The recipe must not replace a value that the user asked for, even if it is the default."""
     command = parse(["train", "Pendulum-v1", "--ppo.gamma", "0.99"])
-    assert prepared(command.env, **command.keywords).options.algorithm.gamma == 0.99
-    assert prepared("Pendulum-v1").options.algorithm.gamma == 0.9
-    assert prepared("Pendulum-v1", ppo={"gamma": 0.99}).options.algorithm.gamma == 0.99
+    assert ppo_of(prepared(command.env, **command.keywords).options).gamma == 0.99
+    assert ppo_of(prepared("Pendulum-v1").options).gamma == 0.9
+    assert ppo_of(prepared("Pendulum-v1", ppo={"gamma": 0.99}).options).gamma == 0.99
 
 
 def test_a_whole_config_from_python_stays_unchanged(tmp_path: Path) -> None:
@@ -293,8 +309,8 @@ def test_minigrid_is_readable_and_has_its_recipe() -> None:
     found = prepared("minigrid:MiniGrid-Empty-5x5-v0")
     assert found.options.run.recipe == "minigrid"
     lanes = found.environment.build(2)
-    arrival = lanes.reset(0)[0]
+    observation = leaf(lanes.reset(0)[0].observation)
     lanes.close()
-    assert arrival.observation.shape == (2, 49 * 21 + 4)
-    assert arrival.observation.sum(axis=1).tolist() == [49 * 3 + 1] * 2, "one kind, color and state for each cell"
+    assert observation.shape == (2, 49 * 21 + 4)
+    assert observation.sum(axis=1).tolist() == [49 * 3 + 1] * 2, "one kind, color and state for each cell"
     assert prepared("MiniGrid-Empty-5x5-v0").environment == found.environment, "its ids are known without the module"

@@ -81,7 +81,7 @@ def follow(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, states: list[Any]
         state = states.pop(0) if states else ("CANCELLED", "None")
         if isinstance(state, Exception):
             raise state
-        return state  # type: ignore[no-any-return]
+        return state
 
     monkeypatch.setattr(slurm, "job_state", job_state)
     with pytest.raises(RunFailed) as failed:

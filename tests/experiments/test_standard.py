@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -41,7 +42,8 @@ def test_trainers_and_policy_workers_use_the_device_and_actors_the_cpu(
                 assert group.config.algorithm == ppo
                 seen.setdefault(inference, set()).add(group.name)
         # `srl.load` builds this, also on a machine without an accelerator.
-        assert from_data(experiment.description["policy"]["algorithm"]) == PPOConfig(device="cpu", gamma=0.5)
+        description: Any = experiment.description["policy"]
+        assert from_data(description["algorithm"]) == PPOConfig(device="cpu", gamma=0.5)
     assert seen == {"inline": {"actors", "trainers"}, "host": {"actors", "trainers", "policies"}}
 
 

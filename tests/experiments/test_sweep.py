@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_a_sweep_trains_every_seed_and_reports_mean_and_interval(
     assert seeds == [4, 7]
     if cores == 1:
         figure = srl.plot(tmp_path / "mine")
-        assert "2 seeds" in figure.axes[0].lines[0].get_label()
+        assert "2 seeds" in str(figure.axes[0].lines[0].get_label())
 
 
 def test_a_run_that_fails_is_named_and_ends_the_others(tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ def test_an_interrupted_sweep_is_resumed(tmp_path: Path, monkeypatch: pytest.Mon
         if status.run == "mine-1" and status.state == "running":
             raise KeyboardInterrupt
 
-    options = {"steps": 256, "lanes": 4, "horizon": 16, "scheduler": "inline"}
+    options: dict[str, Any] = {"steps": 256, "lanes": 4, "horizon": 16, "scheduler": "inline"}
     done = srl.sweep("CartPole-v1", 3, root=tmp_path, name="mine", on_status=interrupt, **options)
     assert {seed: status.state for seed, status in done.statuses.items()} == {0: "finished", 1: "stopped"}
     assert not done.complete

@@ -135,7 +135,7 @@ def test_a_composite_is_the_sum_of_its_parts() -> None:
     action = distribution.sample(parameters, torch.Generator().manual_seed(0))
     assert action["key"]["two"].shape == (6, 2)
     # aim's means, the logits of one and two, push's mean; then the deviations of aim and push
-    pieces = {
+    pieces: dict[tuple[str, ...], tuple[Space, Tensor]] = {
         ("aim",): (Box((2,)), torch.cat((parameters[:, :2], parameters[:, 10:12]), 1)),
         ("key", "one"): (Discrete(3), parameters[:, 2:5]),
         ("key", "two"): (MultiDiscrete((2, 2)), parameters[:, 5:9]),

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from support import PURSUIT
+from support.trees import leaf
 
 import srl
-from srl.api.policy import Decision
+from srl.api.policy import Decision, Policy
 from srl.base.tree import Array, Tree
 from srl.cli.main import main
 from srl.environments.registry import lanes_config
@@ -21,10 +22,18 @@ from srl.storage.checkpoints import checkpoints
 
 TURNS = "pettingzoo:srl.testing.multiagent_environments:TurnGame"
 TICTACTOE = "pettingzoo:classic.tictactoe_v3"
-QUICK = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "algo": "ippo", "steps": 40, "recipe": "none"}
+QUICK: dict[str, Any] = {
+    "scheduler": "inline",
+    "sinks": (),
+    "lanes": 2,
+    "horizon": 4,
+    "algo": "ippo",
+    "steps": 40,
+    "recipe": "none",
+}
 
 
-class Fixed:
+class Fixed(Policy):
     """An opponent that counts its moves and always takes the same action."""
 
     version = 0
@@ -36,7 +45,7 @@ class Fixed:
         self.greedy: set[bool] = set()
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
-        count = np.zeros((len(first), 1), np.float32) if state is None else np.where(first[:, None], 0.0, state)
+        count = np.zeros((len(first), 1), np.float32) if state is None else np.where(first[:, None], 0.0, leaf(state))
         self.moves += [int(value) for value in count[:, 0]]
         self.seen += [float(row[3]) for row in np.asarray(observation)]
         self.greedy.add(greedy)
@@ -86,7 +95,8 @@ def test_players_of_a_match_alternate_seats_and_are_both_greedy_or_neither() -> 
     """The second player makes two of five moves and wins by its rewards."""
     one, other = Fixed(0), Fixed()
     for greedy in (False, True):
-        one.greedy.clear(), other.greedy.clear()
+        one.greedy.clear()
+        other.greedy.clear()
         points, truncated = match(lanes_config(TURNS, length=5), one, other, 32, greedy, seed=0)
         assert truncated == 0
         assert len(points) >= 32
@@ -136,7 +146,11 @@ def test_self_play_needs_agents_with_the_same_spaces(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("memory", ["none", "gru"])
 @pytest.mark.parametrize("how", ["uniform", "prioritized"])
 def test_a_run_plays_against_its_past_versions(how: str, memory: str, tmp_path: Path) -> None:
-    options = {"ippo": {"epochs": 1, "memory": memory, "memory_size": 4}, "self_play_every": 1, "self_play_share": 1.0}
+    options: dict[str, Any] = {
+        "ippo": {"epochs": 1, "memory": memory, "memory_size": 4},
+        "self_play_every": 1,
+        "self_play_share": 1.0,
+    }
     run = srl.train(TICTACTOE, root=tmp_path, name="run", self_play=how, **{**QUICK, **options, "steps": 120})
     assert "points_against_others" in run.status.facts
     assert srl.evaluate(run.path, episodes=2).returns, "both seats by the same policy"
@@ -158,7 +172,7 @@ def test_a_resumed_run_loads_its_opponents_again(tmp_path: Path) -> None:
 def test_a_run_that_is_resumed_over_hosts_loads_its_opponents_there(tmp_path: Path) -> None:
     options = {**QUICK, "ippo": {"epochs": 1}, "self_play_versions": 3, "checkpoint_seconds": 0.0, "steps": 200}
     run = srl.train(TICTACTOE, root=tmp_path, name="run", self_play="uniform", keep_last=1, **options)
-    hosts = {"scheduler": "hosts", "actors": 1, "secret_file": str(tmp_path / "secret")}
+    hosts: dict[str, Any] = {"scheduler": "hosts", "actors": 1, "secret_file": str(tmp_path / "secret")}
     kept = len(checkpoints(run.path / "checkpoints"))
     again = srl.resume(run.path, steps=1000, self_play_share=1.0, self_play_every=10_000, **hosts)
     assert f"{min(3, kept - 1)} past versions of 'policy' were restored as opponents" in again.status.messages

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from support import varied
 from support.trained_runs import untrained
+from support.trees import leaf
 
 import srl
 from srl.algorithms.ppo.config import PPOConfig
@@ -124,7 +125,7 @@ def test_all_kinds_of_policies_act_the_same_after_export(
         if state:
             state = {"state": found["next_state"], "first": np.zeros(rows, bool)}
         if spaces.get("masked"):
-            forbidden = observation["action_mask"] == 0
+            forbidden = leaf(observation, "action_mask") == 0
             logits = found["parameters"][:, : forbidden.shape[1]]
             assert forbidden.any()
             assert (logits[forbidden] < -1e8).all()
@@ -142,9 +143,8 @@ def test_actions_of_a_box_are_within_its_bounds(tmp_path: Path) -> None:
     policy = srl.load(run.path)
     action = policy.act(np.ones((50, 3), np.float32), greedy=False)
     assert np.abs(action["where"]).max() <= 0.1
-    assert (
-        np.abs(policy.policy.act(np.ones((50, 3), np.float32), None, np.ones(50, bool))["action"]["where"]).max() > 0.1
-    )
+    decision = policy.policy.act(np.ones((50, 3), np.float32), None, np.ones(50, bool))
+    assert np.abs(leaf(decision, "action", "where")).max() > 0.1
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import srl
@@ -33,7 +34,7 @@ def test_a_sweep_is_one_curve_with_its_interval(sweep: Path) -> None:
     (axes,) = figure.axes
     (line,) = axes.lines
     assert line.get_label() == "CartPole-v1 · ppo (3 seeds)"
-    assert line.get_ydata()[-1] == pytest.approx(381.0)
+    assert np.asarray(line.get_ydata())[-1] == pytest.approx(381.0)
     assert len(axes.collections) == 1  # the band
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("steps", "episode return", "CartPole-v1")
     labeled = srl.plot(f"a={sweep}/sweep-0", f"b={sweep}/sweep-1", x="time")

@@ -34,7 +34,7 @@ def test_an_agent_on_ray_that_lost_the_controller_joins_again_and_ends_with_the_
     listener = TcpTransport(bytes(32), AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
     address = listener.address.removeprefix("tcp:")
     fleet = Fleet(AgentSettings("run", bytes(32)), ["policy"], listener)
-    joined = []
+    joined: list[str] = []
 
     def controller() -> None:
         deadline = time.monotonic() + PATIENCE

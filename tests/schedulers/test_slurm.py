@@ -176,7 +176,8 @@ def test_the_step_of_a_lost_node_does_not_delay_the_end(tmp_path: Path, monkeypa
     monkeypatch.setattr(slurm, "CLOSE_SECONDS", 0.0)
     engine = SlurmEngine([Node("n0", 1, "", None)], tmp_path, tmp_path / "secret")
     engine.start("127.0.0.1:1", b"")
-    group = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the step to start"))
+    pid = tmp_path / "pid"
+    group = int(wait_for(lambda: pid.read_text() if pid.exists() else None, "the step to start"))
     engine.close()
     left = [process for process in psutil.process_iter() if _in_group(process.pid, group)]
     wait_for(lambda: not any(process.is_running() for process in left), "the end of the step")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_the_best_and_one_per_number_of_steps_are_kept_too(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("options", "text"), [({"last": 0}, "keep_last=0"), ({"every": -1}, "keep_every=-1")])
-def test_invalid_retention_is_refused(options: dict[str, int], text: str) -> None:
+def test_invalid_retention_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         Retention(**options)
 

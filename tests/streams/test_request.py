@@ -73,11 +73,11 @@ def test_decisions_and_versions_are_written_beside_their_observations_only(stage
     np.testing.assert_array_equal(batch.observation[""][:, 0], [210, 211, 20, 21])
     server.reply(batch, decide(loaded(version=3, parameter=0.5), batch))
     assert answers(client, server) == [5]
-    for block, row, values in ((2, 1, [630.5, 633.5]), (0, 2, [60.5, 63.5])):
-        np.testing.assert_array_equal(memory.blocks[block].arrays["decision/value"][row], values)
-        np.testing.assert_array_equal(memory.blocks[block].arrays["version"][row], [3, 3])
+    for index, row, values in ((2, 1, [630.5, 633.5]), (0, 2, [60.5, 63.5])):
+        np.testing.assert_array_equal(memory.blocks[index].arrays["decision/value"][row], values)
+        np.testing.assert_array_equal(memory.blocks[index].arrays["version"][row], [3, 3])
         for path in ("decision/action", "decision/value", "version"):
-            before[block][path][row] = memory.blocks[block].arrays[path][row]
+            before[index][path][row] = memory.blocks[index].arrays[path][row]
     for block in memory.blocks:
         for path, array in block.arrays.items():
             np.testing.assert_array_equal(array, before[block.index][path])

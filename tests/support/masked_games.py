@@ -88,7 +88,7 @@ class InTurnInfos(AECEnv):
 
     def _give_turn(self) -> None:
         self.agent_selection = self.possible_agents[self.t % 2]
-        self.infos = {agent: {} for agent in self.agents}
+        self.infos: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
         self.infos[self.agent_selection] = {"action_mask": np.eye(NUM_CHOICES, dtype=np.int8)[self.t % NUM_CHOICES]}
 
     def step(self, action: Any) -> None:

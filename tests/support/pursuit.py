@@ -14,7 +14,7 @@ from srl.base.tree import Array
 LENGTH = 6
 
 
-class Pursuit(ParallelEnv[str, Array, int]):  # type: ignore[misc]
+class Pursuit(ParallelEnv[str, Array, int]):
     """`chaser_0`, `chaser_1` and `runner_0` step left, stay or step right. A chaser gets reward 1 for each step on the
     runner's place, and the runner gets the negative. Chasers see all places, the runner its own and the time; `LENGTH`
     steps, then truncation."""

@@ -141,7 +141,7 @@ class Command:
         try:
             out, err = self.process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.process.args} has not ended within {PATIENCE} s: {self.statuses()}") from None
+            raise AssertionError(f"{self.process.args!r} is not over after {PATIENCE} s: {self.statuses()}") from None
         return Ended(self.process.returncode, out, err)
 
     def signal(self, number: int) -> None:

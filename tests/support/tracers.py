@@ -1,4 +1,4 @@
-"""Vector environments and factories for the tests of this folder; each is named as `support.tracers:function`."""
+"""Vector environments and factories, each named as `support.tracers:function`, and a check of their rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from srl.api.lanes import Arrival, Lanes
 from srl.testing.environments import Tracer
+from support.trees import leaf
 
 
 def next_step(num_envs: int, length: int = 3, truncate: bool = False) -> SyncVectorEnv:
@@ -106,3 +108,35 @@ def unmakeable() -> gymnasium.Env:
 
 
 number = 3
+
+
+def step(lanes: Lanes, action: int = 0) -> Arrival:
+    (arrival,) = lanes.step((np.full(lanes.spec.num_copies, action),))
+    return arrival
+
+
+def assert_consecutive(lanes: Lanes, arrival: Arrival, steps: int, lengths: int, begins_at: int = 0) -> int:
+    """Every pair of rows of a lane is one real transition of one episode, or is flagged; returns the episodes seen."""
+    num_first = 0
+    for _ in range(steps):
+        before, acting = leaf(arrival.observation).copy(), arrival.acting.copy()
+        arrival = step(lanes)
+        for lane in range(lanes.spec.num_copies):
+            seed, episode, t = before[lane]
+            now = leaf(arrival.observation)[lane].tolist()
+            if acting[lane]:
+                assert now == [seed, episode, t + 1]
+                assert arrival.reward[lane] == t + 1
+                assert not arrival.first[lane]
+                assert arrival.terminated[lane] == (t + 1 == lengths)
+                assert arrival.acting[lane] == (t + 1 != lengths)
+            else:
+                assert t == lengths
+                assert now[0] == seed
+                assert now[1] > episode
+                assert now[2] == begins_at
+                assert arrival.first[lane]
+                assert arrival.acting[lane]
+                assert arrival.reward[lane] == 0
+                num_first += 1
+    return num_first

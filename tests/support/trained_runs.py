@@ -9,11 +9,20 @@ import numpy as np
 
 from srl.api.spaces import Space
 from srl.base.config import to_data
+from srl.base.tree import Array
 from srl.environments.registry import lanes_config
 from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
 from srl.storage import checkpoints
 from srl.storage.run_directory import RunDirectory, create
+
+
+def latest_checkpoint(run: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the arrays and the facts of the newest checkpoint of a run."""
+    newest = checkpoints.latest(run / "checkpoints")
+    assert newest is not None, f"{run} has no checkpoint"
+    arrays, facts = checkpoints.read(newest)
+    return dict(arrays), facts
 
 
 def untrained(root: Path, env: str, env_args: dict[str, Any] | None = None, **options: Any) -> RunDirectory:

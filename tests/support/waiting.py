@@ -14,7 +14,7 @@ LOOK_SECONDS = 0.02
 Found = TypeVar("Found")
 
 
-def wait_for(condition: Callable[[], Found], what: str | Callable[[], str]) -> Found:
+def wait_for(condition: Callable[[], Found | None], what: str | Callable[[], str]) -> Found:
     """Wait until the condition returns a true value, and return that; fail after PATIENCE seconds."""
     deadline = time.monotonic() + PATIENCE
     while not (found := condition()):

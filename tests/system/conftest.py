@@ -17,7 +17,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     try:
         yield terminal
         for command in terminal.commands:
-            assert command.process.poll() is not None, f"{command.process.args} was not ended by the test"
+            assert command.process.poll() is not None, f"{command.process.args!r} was not ended by the test"
         wait_until_gone(terminal.processes)
         wait_until_gone(terminal.leftovers)
         left = [path for path in set(Path("/dev/shm").iterdir()) - segments if "srl" in path.name]

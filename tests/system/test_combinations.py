@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support import faulty_environments
 from support.terminals import Terminal
+from support.trained_runs import latest_checkpoint
 
 import srl
 from srl.storage import checkpoints
@@ -54,7 +55,7 @@ def test_a_game_in_processes_trains_a_policy_for_each_role(terminal: Terminal) -
     pytest.importorskip("pettingzoo")
     roles = ("--roles", *roles_of("turn_game"), "--inference", "host")
     trained(terminal, f"{GAMES}:turn_game", *roles, "--lanes", "8", "--horizon", "16", steps=2000)
-    _, facts = checkpoints.read(checkpoints.latest(terminal.root / "run" / "checkpoints"))
+    _, facts = latest_checkpoint(terminal.root / "run")
     assert set(facts["policies"]) == {"first", "second"}
     assert terminal.run("eval", "run", "--episodes", "4", "--root", str(terminal.root)).code == 0
 
@@ -78,9 +79,9 @@ def trained_here(root: Path, environment: str, steps: int, **options: Any) -> sr
 
 def test_inline_runs_repeat_bit_for_bit(tmp_path: Path) -> None:
     one, two, other = (
-        checkpoints.read(
-            checkpoints.latest(trained_here(tmp_path, "CartPole-v1", 5000, seed=seed, name=name).path / "checkpoints")
-        )[0]["policy/parameters"]
+        latest_checkpoint(trained_here(tmp_path, "CartPole-v1", 5000, seed=seed, name=name).path)[0][
+            "policy/parameters"
+        ]
         for name, seed in (("one", 3), ("two", 3), ("other", 4))
     )
     assert (one == two).all()

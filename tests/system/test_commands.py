@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.terminals import GENTLE, Terminal, wait_for, worker
+from support.trained_runs import latest_checkpoint
 
 from srl.cli.main import main
 from srl.storage import checkpoints
@@ -97,7 +98,9 @@ def test_a_run_is_resumed_killed_resumed_again_and_evaluated(
     command.signal(9)
     command.end()
     assert measured(terminal) == sorted(measured(terminal))
-    saved = checkpoints.step_of(checkpoints.last_good(folder))
+    good = checkpoints.last_good(folder)
+    assert good is not None
+    saved = checkpoints.step_of(good)
     assert saved > first["steps"]
 
     ended = terminal.run("resume", "run", "--steps", str(saved + 20_000), "--root", root)
@@ -107,7 +110,7 @@ def test_a_run_is_resumed_killed_resumed_again_and_evaluated(
     assert last["version"] > first["version"]
     assert last["first_steps"] == saved
     assert 0.0 < last["seconds_to_first_update"] <= last["elapsed"]
-    _, facts = checkpoints.read(checkpoints.latest(folder))
+    _, facts = latest_checkpoint(terminal.root / "run")
     assert facts["policies"]["policy"]["version"] == last["version"]
 
     assert main(["eval", "run", "--episodes", "10", "--json", "--root", root]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -71,7 +72,7 @@ def environments(tmp_path: Path) -> str:
     return str(path)
 
 
-def trained(env: str, root: Path, steps: int, **options: object) -> srl.Run:
+def trained(env: str, root: Path, steps: int, **options: Any) -> srl.Run:
     run = srl.train(env, steps=steps, root=root, scheduler="inline", lanes=16, **options)
     assert run.state == "finished", run.reason
     assert run.status.lane_failures == 0, run.status.messages
@@ -110,7 +111,7 @@ def test_a_loaded_policy_keeps_its_memory_between_steps(environments: str, tmp_p
     assert run.status.return_mean is not None
     assert run.status.return_mean > 0.9
     policy = srl.load(run.path)
-    namespace: dict[str, object] = {}
+    namespace: dict[str, Any] = {}
     exec(ENVIRONMENTS, namespace)
     environment: gymnasium.Env = namespace["Recall"]()
     total = 0.0

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.terminals import Terminal, wait_for
+from support.trained_runs import latest_checkpoint
 
 import srl
 from srl.cli.main import main
@@ -25,9 +26,7 @@ GAMES = "pettingzoo:srl.testing.environments"
 
 
 def state_of(path: Path) -> dict[str, np.ndarray]:
-    newest = checkpoints.latest(path / "checkpoints")
-    assert newest is not None
-    return dict(checkpoints.read(newest)[0])
+    return latest_checkpoint(path)[0]
 
 
 def assert_equal_bits(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
@@ -84,7 +83,8 @@ def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(
     options |= {"root": tmp_path, "sinks": ()}
     algo = options.get("algo", "ppo")
     learning = {"epochs": 1, "num_minibatches": 1, "learning_rate_schedule": "constant", "hidden_sizes": (8,)}
-    known = {field.name for field in fields(build_algorithm(algo))}
+    config: Any = build_algorithm(algo)
+    known = {field.name for field in fields(config)}
     learning = {name: value for name, value in learning.items() if name in known}
     options = {"checkpoint_seconds": 1.0, **options, algo: {**learning, **options.get(algo, {})}}
     whole = srl.train(environment, name="whole", steps=230 * batch, **options)
@@ -97,7 +97,18 @@ def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(
 
 @pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint_exactly(terminal: Terminal) -> None:
-    options = ("--scheduler", "inline", "--steps", "40000", "--lanes", "8", "--horizon", "16", "--seed", "5")
+    options: tuple[str, ...] = (
+        "--scheduler",
+        "inline",
+        "--steps",
+        "40000",
+        "--lanes",
+        "8",
+        "--horizon",
+        "16",
+        "--seed",
+        "5",
+    )
     options += ("--ppo.epochs", "1", "--ppo.num-minibatches", "1")
     assert terminal.train("CartPole-v1", *options, name="whole").end().code == 0
     command = terminal.train("CartPole-v1", *options, "--checkpoint-seconds", "0.1", name="killed")
@@ -238,7 +249,7 @@ def test_a_foreign_or_damaged_checkpoint_is_an_error_and_nothing_is_overwritten(
 
 def test_a_checkpoint_of_another_environment_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     run = small(tmp_path)
-    sizes = {"steps": 256, "lanes": 4, "horizon": 8, "recipe": "none"}
+    sizes: dict[str, Any] = {"steps": 256, "lanes": 4, "horizon": 8, "recipe": "none"}
     other = srl.train("Pendulum-v1", scheduler="inline", root=tmp_path, sinks=(), **sizes)
     folder = run.path / "checkpoints"
     shutil.rmtree(folder)

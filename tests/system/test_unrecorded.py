@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.trained_runs import latest_checkpoint
 
 import srl
 from srl.algorithms.ppo.config import PPOConfig
@@ -20,7 +21,6 @@ from srl.algorithms.ppo.trainer import PPOTrainer
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer, TrainResult, Trajectory
 from srl.base.tree import Array
-from srl.storage import checkpoints
 from srl.testing.algorithms import CountingConfig, CountingTrainer
 
 LENGTH = 5
@@ -115,9 +115,7 @@ def test_unaligned_lanes_record_their_decisions_once_and_in_order(tmp_path: Path
 
 def last_checkpoint(run: srl.Run) -> Mapping[str, Array]:
     assert run.state == "finished"
-    newest = checkpoints.latest(run.path / "checkpoints")
-    assert newest is not None
-    return checkpoints.read(newest)[0]
+    return latest_checkpoint(run.path)[0]
 
 
 @pytest.mark.parametrize("fault", ["nan", "nan_reward"])
@@ -145,9 +143,9 @@ def test_a_nan_during_a_run_never_reaches_the_weights(tmp_path: Path, fault: str
 def test_without_lag_processes_learn_the_same_as_one_thread(tmp_path: Path, inference: str) -> None:
     """Actor, policy worker and trainer in separate processes end with the same bits as workers that take turns in one
     thread, after the same number of updates. With a lag they do not."""
-    sizes = {"steps": 1500, "lanes": 8, "horizon": 16, "actors": 1, "ring": 1}
+    sizes: dict[str, Any] = {"steps": 1500, "lanes": 8, "horizon": 16, "actors": 1, "ring": 1}
     here = {"scheduler": "inline", "inference": "inline" if inference == "inline" else "host"}
-    variants = {
+    variants: dict[str, dict[str, Any]] = {
         "synchronous": {**here, "max_lag": 0},
         "processes": {"inference": inference, "max_lag": 0},
         "lagging": {**here, "max_lag": 1},

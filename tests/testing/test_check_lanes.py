@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from support.trees import leaf
 
 from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
 from srl.api.spaces import Box, Discrete
@@ -51,7 +52,7 @@ def wrong_shape(arrival: Arrival, time: int) -> None:
 
 
 def wrong_dtype(arrival: Arrival, time: int) -> None:
-    arrival.observation = arrival.observation.astype(np.float64)
+    arrival.observation = leaf(arrival.observation).astype(np.float64)
 
 
 def wrong_keys(arrival: Arrival, time: int) -> None:

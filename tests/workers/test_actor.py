@@ -12,7 +12,12 @@ def test_an_actor_without_admission_still_notices_that_a_policy_worker_is_gone(
     made = rig("srl.testing.environments:tracer", max_lag=0)
     made.publish(0)
     made.play(50)  # one batch is full and not used: no more is admitted
-    heard = []
-    monkeypatch.setattr(made.actor._clients[0], "poll", lambda: heard.append(True) or [])
+    heard: list[bool] = []
+
+    def poll() -> list[int]:
+        heard.append(True)
+        return []
+
+    monkeypatch.setattr(made.actor._clients[0], "poll", poll)
     made.play(3)
     assert len(heard) == 3

@@ -12,7 +12,10 @@ from support.rigs import ActorRig, Rows, one_lane
 
 from srl.api.control import Episodes
 from srl.base.meter import Counter
+from srl.streams.request_client import InlineClient
+from srl.testing.policies import CountingPolicy
 from srl.workers.actor import lane_group
+from srl.workers.actor.aligned_recorder import AlignedRecorder
 
 TRACER = "srl.testing.environments:tracer"
 FAULTY = "srl.testing.environments:faulty"
@@ -89,7 +92,10 @@ def test_the_last_decision_starts_the_next_block_if_it_is_new_enough(rig: Callab
     first, second = one.blocks(2)
     check_joints([first, second])
     assert (second["version"][0] == 0).all()
-    policy = one.actor._clients[0]._policy
+    client = one.actor._clients[0]
+    assert isinstance(client, InlineClient)
+    policy = client._policy
+    assert isinstance(policy, CountingPolicy)
     assert len(policy.batches) <= 1 + 3 * len(one.actor._groups) * 3  # one decision for each row, none asked twice
 
 
@@ -141,10 +147,12 @@ def test_a_dead_trainer_costs_the_block_but_no_episode(
     one = rig(TRACER, copies=1, horizon=8, length=3)
     one.publish(0)
     one.blocks(1)
-    while one.actor._groups[0].recorders[0].row != 5:
+    recorder = one.actor._groups[0].recorders[0]
+    assert isinstance(recorder, AlignedRecorder)
+    while recorder.row != 5:
         one.play(1)
     one.episodes()
-    before = one.actor._groups[0].recorders[0]._arrays["observation"][5, 0].copy()
+    before = recorder._arrays["observation"][5, 0].copy()
     one.replace_consumer()
     one.updates["policy"] = 0
     if noticed == "at once":

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
+from srl.api.policy import Policy
 from srl.api.spaces import Box, Discrete
 from srl.environments.registry import lanes_config
 from srl.testing.policies import CountingPolicy
@@ -47,7 +48,7 @@ class Countdown(Lanes):
     def close(self) -> None: ...
 
 
-class Remembering:
+class Remembering(Policy):
     """Counts the decisions of each lane since the start of its episode in its state, and acts by that count."""
 
     version = 0

@@ -24,7 +24,7 @@ class Training:
     def __init__(self, stage: Stage, **options: Any) -> None:
         self.stage = stage
         self.threads = options.pop("threads", False)
-        options = {"skip": (), "target_steps": 1000, "max_lag": 0, "size": 1} | options
+        options = dict({"skip": (), "target_steps": 1000, "max_lag": 0, "size": 1}, **options)
         self.stream = stage.stream(batch_blocks=2, max_lag=options["max_lag"])
         self.config = TrainerWorkerConfig(
             "policy",
