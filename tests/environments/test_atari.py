@@ -1,6 +1,10 @@
 import gymnasium
 import numpy as np
 import pytest
+from support.trees import leaf
+
+from srl.api.spaces import array_spec
+from srl.base.tree import ArraySpec
 
 pytest.importorskip("ale_py")
 
@@ -25,10 +29,10 @@ def test_images_are_stacked_and_actions_are_those_of_the_game():
     assert team.observation == Box((4, 84, 84), "uint8", 0.0, 255.0)
     assert team.action == Discrete(6)
     (arrival,) = lanes.reset(0)
-    assert arrival.observation.shape == (2, 4, 84, 84)
-    earlier = arrival.observation.copy()
+    assert leaf(arrival.observation).shape == (2, 4, 84, 84)
+    earlier = leaf(arrival.observation).copy()
     (arrival,) = lanes.step((np.zeros(2, np.int64),))
-    np.testing.assert_array_equal(arrival.observation[:, 2], earlier[:, 3])  # the newest frame is last
+    np.testing.assert_array_equal(leaf(arrival.observation)[:, 2], earlier[:, 3])  # the newest frame is last
     lanes.close()
 
 
@@ -39,7 +43,7 @@ def test_an_unknown_option_is_refused_with_the_nearest():
 
 def test_ram_observations_use_the_plain_environment():
     lanes = lanes_config("ALE/Pong-v5", obs_type="ram").build(1)
-    assert lanes.spec.teams[0].observation.shape == (128,)
+    assert array_spec(lanes.spec.teams[0].observation) == ArraySpec((128,), "uint8")
     lanes.close()
 
 

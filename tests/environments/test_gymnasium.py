@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from support import tracers
 from support.tracers import assert_consecutive, step
+from support.trees import leaf
 
-from srl.environments.adapters.gymnasium import GymnasiumLanes
+from srl.api.spaces import MultiDiscrete
+from srl.environments.adapters.gymnasium import GymnasiumConfig, GymnasiumLanes
 from srl.environments.copies import MAX_FAILURES_IN_A_ROW, EnvironmentBroken
 from srl.environments.registry import lanes_config
 
@@ -18,7 +20,7 @@ def test_the_rows_of_an_episode_and_of_the_next_one_are_as_computed_by_hand():
     (arrival,) = lanes.reset(0)
     rows = []
     for _ in range(5):
-        episode, t = arrival.observation[0, 1:].tolist()
+        episode, t = leaf(arrival.observation)[0, 1:].tolist()
         rows.append((episode, t, arrival.reward[0], arrival.terminated[0], arrival.acting[0], arrival.first[0]))
         arrival = step(lanes)
     assert rows == [
@@ -42,10 +44,10 @@ def test_truncation_is_not_termination():
 
 def test_copies_have_different_seeds_and_a_seed_repeats_them():
     lanes = lanes_config(TRACER).build(8)
-    seeds = lanes.reset(5)[0].observation[:, 0].copy()
+    seeds = leaf(lanes.reset(5)[0].observation)[:, 0].copy()
     assert len(set(seeds.tolist())) == 8
-    assert (lanes.reset(5)[0].observation[:, 0] == seeds).all()
-    assert not np.isin(lanes.reset(6)[0].observation[:, 0], seeds).any()
+    assert (leaf(lanes.reset(5)[0].observation)[:, 0] == seeds).all()
+    assert not np.isin(leaf(lanes.reset(6)[0].observation)[:, 0], seeds).any()
 
 
 def test_gymnasiums_wrappers_are_removed_and_the_time_limit_is_kept():
@@ -73,10 +75,11 @@ def test_observations_are_those_of_the_bare_environment():
 
     bare = gymnasium.make("Acrobot-v1", disable_env_checker=True)
     lanes = lanes_config("Acrobot-v1").build(2)
+    assert isinstance(lanes, GymnasiumLanes)
     (arrival,) = lanes.reset(3)
     expected, _ = bare.reset(seed=lanes._seed[1])
     for index in range(50):
-        np.testing.assert_array_equal(arrival.observation[1], expected)
+        np.testing.assert_array_equal(leaf(arrival.observation)[1], expected)
         arrival = step(lanes, index % 3)
         expected, reward, *_ = bare.step(index % 3)
         assert arrival.reward[1] == reward
@@ -88,25 +91,25 @@ def test_box_actions_are_clipped_to_the_bounds_of_the_environment():
     lanes = lanes_config("support.tracers:echo_box").build(2)
     lanes.reset(0)
     (arrival,) = lanes.step((np.array([[-9.0, -9.0], [0.5, 9.0]], np.float32),))
-    assert arrival.observation["action"].tolist() == [[-1.0, 0.0], [0.5, 2.0]]
-    assert arrival.observation["action"].dtype == np.float32
+    assert leaf(arrival.observation, "action").tolist() == [[-1.0, 0.0], [0.5, 2.0]]
+    assert leaf(arrival.observation, "action").dtype == np.float32
 
 
 def test_choices_start_at_the_number_of_the_environment():
     lanes = lanes_config("support.tracers:echo_discrete").build(3)
     lanes.reset(0)
     (arrival,) = lanes.step((np.arange(3),))
-    assert arrival.observation["action"].tolist() == [[-1], [0], [1]]
-    assert arrival.observation["pair"]["0"].tolist() == [4, 4, 4]  # 7, counted from 3
-    assert arrival.observation["pair"]["1"].tolist() == [[1, 0, 0, 1]] * 3
+    assert leaf(arrival.observation, "action").tolist() == [[-1], [0], [1]]
+    assert leaf(arrival.observation, "pair", "0").tolist() == [4, 4, 4]  # 7, counted from 3
+    assert leaf(arrival.observation, "pair", "1").tolist() == [[1, 0, 0, 1]] * 3
 
 
 def test_a_matrix_of_choices_is_flat_for_the_policy_and_a_matrix_for_the_environment():
     lanes = lanes_config("support.tracers:echo_grid").build(1)
     lanes.reset(0)
-    assert lanes.spec.teams[0].action.nvec == (2, 3, 4, 5)
+    assert lanes.spec.teams[0].action == MultiDiscrete((2, 3, 4, 5), native_shape=(2, 2))
     (arrival,) = lanes.step((np.array([[1, 2, 3, 4]]),))
-    assert arrival.observation["action"].tolist() == [[1, 2, 3, 4]]
+    assert leaf(arrival.observation, "action").tolist() == [[1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize(
@@ -121,32 +124,34 @@ def test_a_matrix_of_choices_is_flat_for_the_policy_and_a_matrix_for_the_environ
 def test_a_failure_of_an_environment_affects_only_its_lane(tmp_path, fault, said):
     once = str(tmp_path / "broke")
     lanes = lanes_config(FAULTY, fault=fault, after=2, once=once, length=4).build(3)
-    seeds = lanes.reset(1)[0].observation[:, 0].copy()
+    assert isinstance(lanes, GymnasiumLanes)
+    seeds = leaf(lanes.reset(1)[0].observation)[:, 0].copy()
     first_seed = lanes._seed[0]
     step(lanes)
     arrival = step(lanes)  # the first copy to come to step 2 breaks
-    assert arrival.failed.tolist() == [True, False, False]
+    assert leaf(arrival.failed).tolist() == [True, False, False]
     (report,) = arrival.failures
     for fact in (FAULTY, "copy 0", f"seed {first_seed},", "episode 0", "step 2"):
         assert fact in report
     assert re.search(said, report)
-    assert arrival.observation[:, 2].tolist() == [0, 2, 2]
-    assert arrival.observation[0, 0] not in seeds
+    assert leaf(arrival.observation)[:, 2].tolist() == [0, 2, 2]
+    assert leaf(arrival.observation)[0, 0] not in seeds
     assert arrival.reward.tolist() == [0, 2, 2]
     assert arrival.first.tolist() == [True, False, False]
     assert arrival.acting.all()
     arrival = step(lanes)
     assert arrival.failed is None
-    assert arrival.observation[:, 2].tolist() == [1, 3, 3]
+    assert leaf(arrival.observation)[:, 2].tolist() == [1, 3, 3]
     assert [bool(mark) for mark in step(lanes).terminated] == [False, True, True]
 
 
 def test_an_environment_that_raises_in_its_reset_is_replaced(tmp_path):
     config = lanes_config(FAULTY, fault="raise_in_reset", once=str(tmp_path / "broke"))
+    assert isinstance(config, GymnasiumConfig)
     lanes = replace(config, info_mask=False).build(2)  # no copy of it has been reset to look for masks
     (arrival,) = lanes.reset(0)
-    assert arrival.failed.tolist() == [True, False]
-    assert arrival.observation[:, 2].tolist() == [0, 0]
+    assert leaf(arrival.failed).tolist() == [True, False]
+    assert leaf(arrival.observation)[:, 2].tolist() == [0, 0]
 
 
 def test_a_replacement_that_fails_raises_an_error_with_the_facts():

@@ -101,8 +101,8 @@ def test_one_lane_of_each_copy_acts_in_a_turn_based_game():
     lanes = build(TURNS, num_copies=4, num_agents=3, length=7)
     arrivals = lanes.reset(0)
     for _ in range(30):
-        acting = sum(arrival.acting.astype(int) for arrival in arrivals)
-        ended = sum((arrival.terminated | arrival.truncated).astype(int) for arrival in arrivals)
+        acting = np.sum([arrival.acting for arrival in arrivals], axis=0)
+        ended = np.sum([arrival.terminated | arrival.truncated for arrival in arrivals], axis=0)
         assert ((acting == 1) | (ended == 3)).all()
         arrivals = step(lanes)
 
@@ -121,7 +121,9 @@ def test_masks_are_kept_as_observations():
     assert sorted(space.items) == ["action_mask", "observation"]
     arrivals = lanes.reset(0)
     for _ in range(12):
-        actions = tuple(arrival.observation["action_mask"].argmax(axis=1) for arrival in arrivals)  # [L, 2] -> [L]
+        actions = tuple(
+            leaf(arrival.observation, "action_mask").argmax(axis=1) for arrival in arrivals
+        )  # [L, 2] -> [L]
         arrivals = lanes.step(actions)
         assert arrivals[0].failed is None
 

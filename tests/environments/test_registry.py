@@ -4,12 +4,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from support import tracers
+from support.trees import leaf
 
+from srl.api.spaces import Discrete
 from srl.base.object_names import name_of
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.adapters.vector import VectorConfig
@@ -75,16 +78,16 @@ def test_a_config_survives_the_conversion_to_json(name):
     if "Cheetah" in name or "ALE" in name:
         pytest.importorskip("mujoco")
         pytest.importorskip("ale_py")
-    config = lanes_config(name)
+    config: Any = lanes_config(name)
     again = type(config)(**json.loads(json.dumps(dataclasses.asdict(config))))
     assert again == config
     lanes = again.build(2)
-    assert lanes.reset(0)[0].observation.shape[0] == 2
+    assert leaf(lanes.reset(0)[0].observation).shape[0] == 2
     lanes.close()
 
 
 def test_functions_are_named_where_workers_find_them():
-    assert lanes_config(tracers.echo_box).name == "support.tracers:echo_box"
+    assert lanes_config(tracers.echo_box).environment_name() == "support.tracers:echo_box"
     assert lanes_config(several, length=3) == LanesFunctionConfig("test_registry:several", {"length": 3})
     assert lanes_config(several).build(3).spec.num_copies == 3
 
@@ -115,10 +118,10 @@ def test_a_file_is_found_by_its_path_and_imported_once(tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     config = lanes_config("own.py:make", size=5)
-    assert config.name == f"{tmp_path}/own.py:make"
+    assert config.environment_name() == f"{tmp_path}/own.py:make"
     monkeypatch.chdir("/")
     lanes = config.build(2)
-    assert lanes.reset(0)[0].observation.tolist() == [[0, 0], [0, 0]]
+    assert leaf(lanes.reset(0)[0].observation).tolist() == [[0, 0], [0, 0]]
     assert lanes.step((np.zeros(2, np.int64),))[0].reward.tolist() == [1, 1]
     with pytest.raises(ValueError, match="has no option 'sise'; did you mean 'size'"):
         lanes_config(f"{tmp_path}/own.py:make", sise=5)
@@ -178,11 +181,13 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
 def test_the_example_of_the_guide_runs():
     path = Path(__file__).parents[2] / "examples/own_environment.py"
     lanes = lanes_config(f"{path}:make").build(4)
+    action = lanes.spec.teams[0].action
+    assert isinstance(action, Discrete)
     (arrival,) = lanes.reset(0)
     ended = np.zeros(4, bool)
     random = np.random.default_rng(0)
     for _ in range(300):
-        (arrival,) = lanes.step((random.integers(0, lanes.spec.teams[0].action.n, 4),))
+        (arrival,) = lanes.step((random.integers(0, action.n, 4),))
         assert not arrival.failures
         ended |= ~arrival.acting
     assert ended.all()

@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
+from support.trees import leaf
 
-from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete
+from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, array_spec
+from srl.base.tree import ArraySpec
 from srl.environments.native import action_decoder, lane_decoder, observation_encoder, observation_leaves
 from srl.environments.spaces import from_gymnasium
 
@@ -28,7 +30,7 @@ def test_every_supported_observation_space_is_converted(native, ours):
 
 def test_integer_box_actions_are_real_numbers_to_a_policy_and_rounded_for_the_environment():
     space = spaces.Box(0, 10, (2,), np.int32)
-    assert from_gymnasium(space, "action").dtype == "float32"
+    assert array_spec(from_gymnasium(space, "action")) == ArraySpec((2,), "float32")
     decoded = action_decoder(from_gymnasium(space, "action"))(np.array([[3.6, 12.0]], np.float32))
     assert decoded.dtype == np.int32
     assert decoded.tolist() == [[4, 10]]
@@ -77,10 +79,10 @@ def test_single_and_batched_observations_become_the_same_arrays():
     encode = observation_encoder(ours)
     together = encode(batch, 5)
     third = encode({"z": batch["z"][3], "a": (batch["a"][0][3], batch["a"][1][3])})
-    assert together["z"][3] == third["z"] == batch["z"][3] - 2
-    assert (together["a"]["0"][3] == third["a"]["0"]).all()
-    assert (together["a"]["1"][3] == third["a"]["1"]).all()
-    assert [leaf.path for leaf in observation_leaves(ours)] == ["a/0", "a/1", "z"]
+    assert leaf(together, "z")[3] == third["z"] == batch["z"][3] - 2
+    assert (leaf(together, "a", "0")[3] == leaf(third, "a", "0")).all()
+    assert (leaf(together, "a", "1")[3] == leaf(third, "a", "1")).all()
+    assert [part.path for part in observation_leaves(ours)] == ["a/0", "a/1", "z"]
 
 
 def test_an_array_that_fits_is_not_copied():

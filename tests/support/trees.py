@@ -9,7 +9,7 @@ import numpy as np
 from srl.base.tree import Array, Tree
 
 
-def leaf(tree: Tree, *keys: str) -> Array:
+def leaf(tree: Tree | None, *keys: str) -> Array:
     """Return the array under these keys; fail if there is none."""
     for key in keys:
         assert isinstance(tree, Mapping), f"{key!r} in an array"

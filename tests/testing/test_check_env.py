@@ -179,7 +179,7 @@ class Remembering(Walk):
 
 
 class NoSeed(Walk):
-    def reset(self):
+    def reset(self):  # type: ignore[override]
         return super().reset()
 
 

@@ -173,7 +173,7 @@ def test_different_first_observations_with_the_same_seed_are_a_warning():
         def reset(self, seed: int) -> tuple[Arrival, ...]:
             self.resets += 1
             (arrival,) = super().reset(seed)
-            arrival.observation += self.resets
+            leaf(arrival.observation)[:] += self.resets
             return (arrival,)
 
     (finding,) = check_lanes(Drifting(), steps=10)

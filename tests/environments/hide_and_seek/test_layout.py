@@ -1,4 +1,5 @@
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -296,9 +297,11 @@ def test_wrong_options_are_refused_with_what_is_allowed(changes, message):
 
 @pytest.mark.parametrize("option", [field.name for field in dataclasses.fields(GameOptions)])
 def test_every_option_checks_its_value(option):
+    wrong: dict[str, Any] = {option: {"what": "is this"}}
     with pytest.raises(ValueError, match=f"^{option} "):
-        GameOptions(**{option: {"what": "is this"}})
+        GameOptions(**wrong)
 
 
 def test_counts_may_be_lists():
-    assert GameOptions(num_hiders=[1, 3]).num_hiders == (1, 3)
+    from_json: Any = [1, 3]
+    assert GameOptions(num_hiders=from_json).num_hiders == (1, 3)

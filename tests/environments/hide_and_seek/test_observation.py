@@ -2,6 +2,9 @@ import numpy as np
 import pytest
 from support.hide_and_seek_scenes import LEFT, RIGHT, STILL, Stage
 
+from srl.api.spaces import array_spec
+from srl.base.tree import leaves
+from srl.environments.hide_and_seek.lanes import HideAndSeekLanes
 from srl.environments.hide_and_seek.physics.layout import LONG_X
 from srl.environments.registry import lanes_config
 
@@ -10,7 +13,7 @@ LOCK = (5, 5, 5, 0, 1)
 
 def shapes(name, **options):
     lanes = lanes_config(name, **options).build(1)
-    found = {key: item.shape for key, item in lanes.spec.teams[0].observation.items.items()}
+    found = {key: spec.shape for key, spec in leaves(array_spec(lanes.spec.teams[0].observation))}
     lanes.close()
     return found
 
@@ -99,6 +102,7 @@ def test_unseen_entities_are_in_the_observation_and_masked():
 
 def test_absent_boxes_and_agents_are_rows_of_zeros():
     lanes = lanes_config("hide-and-seek/reproduce", num_boxes=[1, 2], num_elongated=0).build(40)
+    assert isinstance(lanes, HideAndSeekLanes)
     arrivals = lanes.reset(0)
     worlds, arrays = lanes.game.worlds, lanes.game.observation.arrays
     boxes = arrays["mask_ab_obs_spoof"][0].astype(bool)

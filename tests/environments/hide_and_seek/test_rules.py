@@ -169,8 +169,7 @@ def test_the_preparation_of_240_steps_is_96_and_of_80_is_32():
     ],
 )
 def test_rewards_when_one_seeker_sees_one_hider(kind, expected):
-    agents = {"hiders": [(3, 3), (1, 1)], "seekers": [(2, 3), (5, 5)]}
-    stage = Stage(**agents, yaws=[LEFT, LEFT, RIGHT, RIGHT], reward=kind)
+    stage = Stage([(3, 3), (1, 1)], [(2, 3), (5, 5)], yaws=[LEFT, LEFT, RIGHT, RIGHT], reward=kind)
     assert stage.step().tolist() == expected
 
 
