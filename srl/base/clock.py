@@ -1,4 +1,4 @@
-"""Clocks: the system's, one that tests advance, and elapsed time that ignores pauses of this process."""
+"""Clocks: the system clock, a manual clock for tests, and elapsed time that ignores pauses of this process."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class ManualClock:
 
 @dataclass
 class ObservedTime:
-    """Time between checks, with long gaps shortened. A gap of more than `max_gap` means that this process itself was
-    paused (the machine slept, all processes were frozen). Others must not be blamed for that time."""
+    """Time between checks. A gap longer than `max_gap` counts as `max_gap`. A longer gap means that this process itself
+    was paused (the machine slept, all processes were frozen), so other processes must not be blamed for that time."""
 
     last: float = 0.0
     """Time of the last check."""

@@ -2,7 +2,7 @@
 
 A dataclass becomes `{"type": NAME, "fields": {...}}`, where NAME is a short name of :mod:`srl.base.object_names` or
 `package.module:Class`. A value that JSON cannot express becomes `{"type": "tuple" | "path" | "float" | "dict",
-"value": ...}`, unless the type hint of its field already says what it is. Nothing is ever unpickled.
+"value": ...}`, unless the type hint of its field already determines its type. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def to_data(config: Any) -> Any:
 
 
 def from_data(data: Any) -> Any:
-    """Rebuild what :func:`to_data` converted. Imports the modules of the classes that the data names."""
+    """Rebuild a config that :func:`to_data` converted, importing the modules of the classes that it names."""
     return _decode(data, Any, "config")
 
 
@@ -61,7 +61,7 @@ def _encode(value: Any, hint: Any, place: str) -> Any:
     if isinstance(value, Mapping):
         wrong = next((key for key in value if not isinstance(key, str)), None)
         if wrong is not None:
-            raise TypeError(f"{place}: keys of a dictionary must be strings, not {wrong!r}")
+            raise TypeError(f"{place}: dictionary keys must be strings, found {wrong!r}")
         inner = _value_hint(hint)
         encoded = {key: _encode(item, inner, f"{place}[{key!r}]") for key, item in value.items()}
         return _tagged("dict", encoded, "type" not in encoded)
@@ -102,7 +102,7 @@ def _decode_tagged(kind: Any, value: Any, hint: Any, place: str) -> Any:
     if kind == "dict" and isinstance(value, dict):
         inner = _value_hint(hint)
         return {key: _decode(item, inner, f"{place}[{key!r}]") for key, item in value.items()}
-    raise ValueError(f"{place}: {value!r} is not a {kind!r}; known types are float, path, tuple and dict")
+    raise ValueError(f"{place}: cannot read {value!r} as type {kind!r}; valid types are float, path, tuple and dict")
 
 
 def _decode_dataclass(name: str, data: dict[str, Any], place: str) -> Any:
@@ -125,7 +125,7 @@ def _decode_dataclass(name: str, data: dict[str, Any], place: str) -> Any:
 
 
 def _tagged(kind: str, plain: Any, obvious: bool) -> Any:
-    """Return `plain` with a tag of its type, or alone where the reader knows the type anyway."""
+    """Return `plain` with its type, or without it if the reader knows the type from the field's hint."""
     return plain if obvious else {"type": kind, "value": plain}
 
 

@@ -39,13 +39,13 @@ def _fold(name: str) -> str:
 
 
 def last_line(text: str, otherwise: str, limit: int | None = 300) -> str:
-    """Return the last line of a traceback or log, which says what happened; `otherwise` if the text is empty."""
+    """Return the last line of a traceback or log, which describes the error; `otherwise` if the text is empty."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return lines[-1][:limit] if lines else otherwise
 
 
 def in_one_line(report: str) -> str:
-    """Join the first line of a report (its subject) and the last one (what happened)."""
+    """Join the first line of a report (its subject) and the last one (the error)."""
     lines = [line for line in report.strip().splitlines() if line.strip()]
     first = lines[0].removesuffix(TRACEBACK_HEAD).strip() if lines else ""
     return " ".join([first, *(lines[-1:] if len(lines) > 1 else [])]).strip()[:300]
@@ -81,10 +81,10 @@ def full_traceback(error: BaseException) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """Return the traceback from the first frame outside of SRL; empty if SRL itself reports the error.
+    """Return the traceback from the first frame outside of SRL, or an empty string if SRL itself reports the error.
 
-    If SRL wraps an error of the user's code (`raise ... from`), the wrapped one counts, unless the message of the outer
-    one already contains a traceback.
+    If SRL raised its error from an error in the user's code (`raise ... from`), return the traceback of the latter,
+    unless SRL's message already contains a traceback.
     """
     if TRACEBACK_HEAD in str(error):
         return ""

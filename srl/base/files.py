@@ -24,7 +24,7 @@ REMEDIES = {
 
 
 def explain_os_error(error: OSError) -> str:
-    """Return what went wrong and what to do about it."""
+    """Describe a disk error and how to fix it."""
     return REMEDIES.get(error.errno or 0, error.strerror or str(error))
 
 
@@ -63,7 +63,7 @@ def write_whole(path: Path, content: bytes, sync: bool = False) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make created, renamed and removed names inside a directory survive a power failure."""
+    """Flush a directory to disk, so that files created, renamed or removed in it stay so after a power failure."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

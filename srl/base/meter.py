@@ -12,14 +12,14 @@ from srl.base.tree import Array
 
 PAGE_BYTES = 1024
 WORDS = 40
-"""Numbers of a page that are in use."""
+"""Number of 64-bit words used on a page."""
 _PHASE = 8
 PHASE_START = 9
 """Index of the time at which the current phase was entered."""
 
 
 class Phase(IntEnum):
-    """Kinds of work. Hang detection depends on the phase: a worker may wait forever, but not step forever."""
+    """Kinds of work. Hang detection depends on the phase: a worker may wait for any time, but a step must end."""
 
     BOOT = 0
     WAITING = 1
@@ -35,14 +35,14 @@ class Counter(IntEnum):
 
     PROGRESS = 16
     DECISIONS = 17
-    """Decisions made by the lanes of an actor."""
+    """Actions that the lanes of an actor have taken."""
     VERSION = 18
     LAG_SUM = 19
     LAG_COUNT = 20
     LAG_MAX = 21
-    """Lag of the decisions that a trainer learned from, in versions: sum, number and maximum."""
+    """Lag (in versions) of the samples that a trainer learned from: sum, number and maximum."""
     QUEUED = 22
-    """Fill level of a trainer's stream, in thousandths; its blocks are counted by the next three."""
+    """Fill level of a trainer's stream, in thousandths. The next three counters count its blocks."""
     POSTED = 23
     CONSUMED = 24
     DROPPED = 25
@@ -51,30 +51,30 @@ class Counter(IntEnum):
     """Batches of a policy worker, and the lanes in them."""
     LANE_FAILURES = 28
     UNRECORDED = 29
-    """Decisions made while no block was open, which no trainer sees."""
+    """Actions taken while no block was open; trainers never see them."""
     SKIPPED_UPDATES = 30
     FIRST_UPDATE_NS = 31
     LEARNED = 32
-    """Decisions that a trainer learned from."""
+    """Samples that a trainer learned from."""
     BROKEN_CONNECTIONS = 33
     """TCP connections that the worker broke on purpose, for `srl chaos`."""
 
 
 class Meter:
-    """One page of a run's meter table. A write is a store into shared memory: cheap enough for every step."""
+    """One page of a run's meter table. A write is a store to shared memory, cheap enough for every step."""
 
     def __init__(self, page: memoryview) -> None:
         self._page = page
-        # Copies of what the page holds: reading the page costs more, and only the worker itself enters phases.
+        # Copies of the page's values: reading the page costs more, and only the worker itself changes its phase.
         self._phase, self._start = page[_PHASE], page[PHASE_START]
 
     @classmethod
     def unshared(cls) -> Meter:
-        """Create a meter in memory of this process only."""
+        """Create a meter in this process's private memory."""
         return cls(memoryview(bytearray(PAGE_BYTES)).cast("q"))
 
     def enter(self, phase: Phase) -> None:
-        """Count the worker's time for `phase` from now on."""
+        """Enter a phase: from now on, the worker's time counts toward `phase`."""
         now = monotonic_ns()
         page = self._page
         page[self._phase] += now - self._start
@@ -94,7 +94,7 @@ class Meter:
         return Phase(self._page[_PHASE])
 
     def phase_start(self) -> int:
-        """Time at which the phase was entered. While this changes, the worker is alive, even if it only waits."""
+        """Time at which the current phase was entered. A worker whose stamp changes is alive, even if it only waits."""
         return self._page[PHASE_START]
 
     def seconds(self) -> dict[Phase, float]:

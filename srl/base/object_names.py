@@ -1,6 +1,6 @@
-"""Names of classes and functions: short names of SRL's own parts, `package.module:name` and `path/file.py:name`.
+"""Names of classes and functions: short names of SRL's own components, `package.module:name` and `path/file.py:name`.
 
-Saved runs, checkpoints and worker processes refer to SRL's own parts by the short names in PARTS and never by a module
+Saved runs, checkpoints and worker processes refer to these components by the short names in PARTS and never by a module
 path of this package, so that classes can move without breaking a saved run. Move or rename a class freely and change
 its path here; never change or reuse a short name.
 """
@@ -79,7 +79,7 @@ NAMES = {path: name for name, path in PARTS.items()}
 
 
 def part_name(kind: type) -> str:
-    """Return the name under which data refers to `kind`. Raises ValueError for a class that has none."""
+    """Return the name of a class in configs and messages. Raises ValueError for a class that has none."""
     path = name_of(kind)
     if not path.startswith("srl."):
         return path
@@ -93,19 +93,19 @@ def load_part(name: str) -> Any:
     if name in PARTS:
         return load_object(PARTS[name])
     if ":" not in name:
-        raise ValueError(f"SRL has no part named {name!r}{nearest(name, PARTS)}")
+        raise ValueError(f"no SRL component is named {name!r}{nearest(name, PARTS)}")
     return load_object(name)
 
 
 def load_object(name: str) -> Any:
     """Import and return the object called `package.module:name` or `path/file.py:name`.
 
-    A file is imported once per process, under a name made of its path, so that the classes inside keep their identity
-    and :func:`name_of` can name them.
+    A file is imported once per process, under a module name derived from its path, so that each of its classes exists
+    once and :func:`name_of` works for them.
     """
     source, separator, attribute = name.rpartition(":")
     if not separator or not source or not attribute:
-        raise ValueError(f"{name!r} names no object; write 'package.module:name' or 'path/file.py:name'")
+        raise ValueError(f"{name!r} does not name an object; write 'package.module:name' or 'path/file.py:name'")
     module = _load_file(source) if source.endswith(".py") else _load_module(source)
     found: Any = module
     for part in attribute.split("."):
@@ -181,7 +181,7 @@ def _load_file(source: str) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{path} cannot be imported as Python")
+        raise ValueError(f"{path} is not an importable Python file")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # as for a script, so that it can import its neighbors
     module = importlib.util.module_from_spec(spec)

@@ -1,8 +1,8 @@
-"""This process: requests to stop, which are not lost, the death of its parent, and its cores.
+"""The current process: recorded stop requests, the death of its parent, and the cores that it may use.
 
-Python answers Ctrl-C with a KeyboardInterrupt wherever the program happens to be, and some of these places swallow it:
-callbacks of the import system and of the garbage collector, destructors, a library's bare `except`. Code that can be
-interrupted while it loads and prepares therefore also records the request, and checks the record before it continues.
+On Ctrl-C, Python raises KeyboardInterrupt at an arbitrary point of the program. Some code swallows it: callbacks of the
+import system and of the garbage collector, destructors, a library's bare `except`. The signal is therefore also
+recorded, and code that loads or prepares a run checks the record before it continues.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def recorded_stop_requests() -> Iterator[None]:
         yield  # only the main thread can handle signals
         return
     present = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    # Ignored signals stay ignored. None means a handler that Python did not install; it stays, too.
+    # Ignored signals stay ignored. None means a handler that Python did not install; it is kept, too.
     before = {number: handler for number, handler in present.items() if handler not in (signal.SIG_IGN, None)}
     for number in before:
         signal.signal(number, _record)

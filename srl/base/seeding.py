@@ -1,4 +1,4 @@
-"""Random numbers: independent seeds derived from the one that the user gives, and the state of generators."""
+"""Random numbers: independent seeds derived from the user's seed, and the state of generators."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def restore_generator(generator: np.random.Generator, state: Array) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Replace arrays in the state of a bit generator by lists, which its setter accepts, too."""
+    """Replace arrays in a bit generator's state by lists, which its setter also accepts."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

@@ -1,4 +1,4 @@
-"""Memory that processes of a host share. It has no name and no file, and is freed with its last process."""
+"""Memory shared by processes of a host. It has no name and no file, and is freed when the last of them ends."""
 
 from __future__ import annotations
 

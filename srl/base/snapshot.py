@@ -15,14 +15,14 @@ from srl.base.tree import Array
 HEADER_BYTES = 1 << 17
 LAYOUT_OFFSET = 1 << 12
 FACTS_BYTES = 1 << 18
-"""Largest size of the facts of a state; pages that are not written take no memory."""
+"""Maximum size of a state's metadata (`facts`); pages that are never written take no memory."""
 _MAGIC = 0x53524C534E4150
 _READY, _SLOT_BYTES, _LAYOUT_BYTES, _ACTIVE = 0, 1, 2, 3
 _SLOTS = 16  # for each slot: sequence number (odd during a write) and version
 
 
 class Snapshot:
-    """States of one layout, each with a version and facts, in `num_slots` slots of shared memory.
+    """States with the same arrays, each with a version and metadata (`facts`), in `num_slots` slots of shared memory.
 
     A write goes to an inactive slot and becomes visible by a single store, so a writer that is killed in the middle
     leaves the previous state intact.
@@ -65,7 +65,7 @@ class Snapshot:
         _check_layout(arrays, layout)
         text = msgspec.json.encode(dict(facts))
         if len(text) > FACTS_BYTES - 8:
-            raise ValueError(f"the facts of a state take {len(text)} bytes; the limit is {FACTS_BYTES - 8}")
+            raise ValueError(f"the metadata of a state takes {len(text)} bytes; the limit is {FACTS_BYTES - 8}")
         header = self._header
         active = int(header[_ACTIVE]) - 1
         free = [slot for slot in range(self.num_slots) if slot != active and slot not in keep]
@@ -86,7 +86,8 @@ class Snapshot:
         return slot
 
     def read(self, slot: int | None = None) -> tuple[int, dict[str, Array], dict[str, Any]] | None:
-        """Return a copy of the newest state (or of `slot`): version, arrays, facts. None before the first write."""
+        """Return a copy of the newest state (or of the one in `slot`): version, arrays, metadata. None before the first
+        write."""
         while True:
             header = self._header
             if not header[_ACTIVE]:

@@ -14,7 +14,7 @@ State: TypeAlias = Mapping[str, Array]
 
 
 class NotResumable(RuntimeError):
-    """An object cannot be saved as arrays, or a saved state does not fit it; the message says which and why."""
+    """An object cannot be saved as arrays, or a saved state does not fit it. The message gives the reason."""
 
 
 class NotYet(NotResumable):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 Z = 1.959963984540054
-"""95 % of a normal distribution are within this many deviations of its mean."""
+"""Number of standard deviations around the mean that contain 95 % of a normal distribution."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,9 @@ class Mean:
 
 
 def t_quantile(freedom: int) -> float:
-    """Return the two-sided 95 % quantile of Student's t, which is far above the normal's 1.96 for few values.
-
-    It is exact for one and two degrees of freedom. Above, it is the Cornish-Fisher expansion around the normal quantile
-    (Abramowitz & Stegun 26.7.5), with an error of 0.003 at three degrees and less beyond.
+    """Return the two-sided 95 % quantile of Student's t distribution, which for few values is far above the 1.96 of the
+    normal distribution. It is exact for one and two degrees of freedom. For more, it is the Cornish-Fisher expansion
+    around the normal quantile (Abramowitz & Stegun 26.7.5), with an error of 0.003 at three degrees and less beyond.
     """
     if freedom < 1:
         return math.inf

@@ -44,7 +44,7 @@ class _Descriptor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """Positions of the arrays of a frame behind its header."""
+    """Positions of a frame's arrays, which follow its header."""
 
     header: msgspec.Raw
     """Encoded descriptors of the arrays."""
@@ -56,11 +56,9 @@ class _Layout(msgspec.Struct, frozen=True):
 
 
 class Codec:
-    """Encoder and decoder of one kind of channel. `messages` is a Struct type or a union of tagged ones; all other
-    types are refused.
-
-    Successive messages of a stream usually carry arrays of the same shapes, so the codec computes and checks their
-    layout once and caches it.
+    """Encoder and decoder of the messages of one kind of channel. `messages` is a Struct type or a union of tagged
+    ones; all other types are refused. Successive messages of a stream usually carry arrays of the same shapes, so the
+    codec caches each layout that it has computed and checked.
     """
 
     def __init__(self, messages: Any, max_bytes: int = MAX_BYTES) -> None:
@@ -79,7 +77,9 @@ class Codec:
         """Return the frame as buffers to be sent in order. Those of contiguous arrays are views, not copies."""
         if type(message) not in self.types:
             names = sorted(kind.__name__ for kind in self.types)
-            raise TypeError(f"this channel carries {', '.join(names)}; found {type(message).__name__}")
+            raise TypeError(
+                f"cannot use message {type(message).__name__} on this channel, which carries {', '.join(names)}"
+            )
         frame = bytearray(PREFIX.size)
         if not arrays:
             self._encoder.encode_into((message, ()), frame, PREFIX.size)
@@ -112,11 +112,11 @@ class Codec:
     def _write_prefix(self, frame: bytearray, num_header_bytes: int, num_payload_bytes: int) -> None:
         if num_header_bytes > MAX_HEADER_BYTES:
             raise ValueError(
-                f"a message may have {MAX_HEADER_BYTES} bytes besides its arrays, found {num_header_bytes}"
+                f"message too large: {num_header_bytes} bytes without its arrays, limit {MAX_HEADER_BYTES}"
             )
         if len(frame) + num_payload_bytes > self.max_bytes:
             raise ValueError(
-                f"a frame has at most {self.max_bytes} bytes, found {len(frame) + num_payload_bytes}; send it in parts"
+                f"frame too large: {len(frame) + num_payload_bytes} bytes, limit {self.max_bytes}; send it in parts"
             )
         PREFIX.pack_into(frame, 0, MAGIC, VERSION, 0, num_header_bytes, num_payload_bytes)
 
@@ -126,10 +126,13 @@ class Codec:
         if size < PREFIX.size:
             raise DecodeError(f"a frame has at least {PREFIX.size} bytes, found {size}")
         if size > self.max_bytes:
-            raise DecodeError(f"a frame has at most {self.max_bytes} bytes, found {size}")
+            raise DecodeError(f"frame too large: {size} bytes, limit {self.max_bytes}")
         magic, version, flags, num_header_bytes, num_payload_bytes = PREFIX.unpack_from(frame)
         if magic != MAGIC or version != VERSION or flags:
-            raise DecodeError(f"expected a frame of format {VERSION}, found {magic!r} {version} with flags {flags}")
+            raise DecodeError(
+                f"unsupported frame: expected format version {VERSION}, "
+                f"found magic {magic!r}, version {version}, flags {flags}"
+            )
         end = PREFIX.size + num_header_bytes
         if num_header_bytes > MAX_HEADER_BYTES or end > size:
             raise DecodeError(f"the frame of {size} bytes announces a header of {num_header_bytes}")
@@ -185,7 +188,7 @@ _Key = TypeVar("_Key", bytes, tuple[Any, ...])
 
 
 def _cache(layouts: dict[_Key, _Layout], key: _Key, layout: _Layout) -> None:
-    """Cache a layout. The cache is bounded, so that shapes that change with every message do not take memory."""
+    """Cache a layout. The cache is bounded, so that shapes that change with every message do not fill the memory."""
     if len(layout.header) <= MAX_CACHED_HEADER_BYTES:
         if len(layouts) >= MAX_CACHED_LAYOUTS:
             layouts.clear()

@@ -1,4 +1,4 @@
-"""Tables of endpoints: the controller's table of all workers, and the copy of it that each worker holds."""
+"""Tables of endpoints: the controller's table, and the copy of it that each worker holds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NameTable:
 
 
 class NameView:
-    """A worker's copy: registrations go to the controller, lookups use the last table that the controller sent."""
+    """A worker's copy of the table: registrations go to the controller, lookups use the last table that it sent."""
 
     def __init__(self, register: Callable[[str, str], None]) -> None:
         self._register = register

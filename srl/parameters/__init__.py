@@ -1,1 +1,1 @@
-"""Parameters of policies, by version: one copy per host."""
+"""Versioned policy parameters: one copy per host."""

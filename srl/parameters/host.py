@@ -43,7 +43,7 @@ class HostParameterStore:
 
     def push(self, version: int, parameters: Array, tags: tuple[str, ...] = ()) -> None:
         if version <= self.version:
-            raise ValueError(f"version {version} is not newer than {self.version}; versions only grow")
+            raise ValueError(f"version {version} is not newer than {self.version}; versions must increase")
         with self._edit() as index:
             pinned = frozenset(slot for slot, _ in index["tags"].values())
             slot = self._snapshot.write(version, {"parameters": parameters}, {}, keep=pinned)
@@ -64,7 +64,7 @@ class HostParameterStore:
         while True:
             tags = self._index()["tags"]
             if tag not in tags:
-                raise KeyError(f"no version is tagged {tag!r}; tags are {sorted(tags)}")
+                raise KeyError(f"no version has the tag {tag!r}; existing tags: {sorted(tags)}")
             slot, version = tags[tag]
             if version <= newer_than:
                 return None
@@ -80,12 +80,12 @@ class HostParameterStore:
         with self._edit() as index:
             if source != "latest":
                 if source not in index["tags"]:
-                    raise KeyError(f"no version is tagged {source!r}; tags are {sorted(index['tags'])}")
+                    raise KeyError(f"no version has the tag {source!r}; existing tags: {sorted(index['tags'])}")
                 self._pin(index, name, *index["tags"][source])
                 return
             newest = self._snapshot.active_slot
             if newest is None:
-                raise KeyError("nothing was published yet, so there is nothing to tag")
+                raise KeyError("cannot set a tag: no version was published yet")
             self._pin(index, name, newest, self.version)
 
     def note(self, version: int, facts: Mapping[str, float]) -> None:
@@ -103,7 +103,7 @@ class HostParameterStore:
         if name == "latest":
             raise ValueError("'latest' cannot be set: it is always the newest version")
         if name not in index["tags"] and len(index["tags"]) >= MAX_TAGS:
-            raise ValueError(f"a store has at most {MAX_TAGS} tags; there are {sorted(index['tags'])}")
+            raise ValueError(f"a store has at most {MAX_TAGS} tags; existing tags: {sorted(index['tags'])}")
         index["tags"][name] = (slot, version)
 
     def _index(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class HostParameterStore:
 
     @contextmanager
     def _edit(self) -> Iterator[dict[str, Any]]:
-        """Lock the index, and write the changes that are made to it within the context."""
+        """Lock the index, and save the changes made to it when the context ends."""
         with self._locked(fcntl.LOCK_EX):
             index = self._read_index()
             before = msgspec.json.encode(index)
@@ -123,7 +123,7 @@ class HostParameterStore:
             valid, pages = self._pages()
             other = 1 - int(valid[0])
             if len(text) > len(pages[other]) - 8:
-                raise ValueError("the notes about versions do not fit into the index")
+                raise ValueError("too many notes on parameter versions: the shared-memory index is full")
             pages[other][8 : 8 + len(text)] = np.frombuffer(text, np.uint8)
             pages[other][:8].view("int64")[0] = len(text)
             valid[0] = other

@@ -49,7 +49,7 @@ class _Receiver:
 
 @dataclass
 class _Source:
-    """The host from which this one receives the versions of a policy."""
+    """The host that sends the versions of a policy to this one."""
 
     address: str
     channel: Channel | None = None
@@ -130,7 +130,7 @@ class ParameterRelay:
         while (received := receiver.channel.receive()) is not None:
             message = received[0]
             if not isinstance(message, (Subscribe, Received)) or message.policy not in self._stores:
-                raise ChannelClosed(f"{receiver.channel.peer} asked for the parameters of an unknown policy")
+                raise ChannelClosed(f"{receiver.channel.peer} requested the parameters of an unknown policy")
             receiver.has[message.policy] = message.version
             receiver.under_way.discard(message.policy)
             self._send(receiver, message.policy)

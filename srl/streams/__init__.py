@@ -1,1 +1,1 @@
-"""Edges of the graph: push streams for samples, request streams for inference."""
+"""Streams between workers: push streams for samples, request streams for inference."""

@@ -1,4 +1,5 @@
-"""Admission: the consumer decides when a block may be started, so that no data is produced only to be dropped."""
+"""Admission: consumers allow each block before it is started, so that producers wait instead of producing data that
+would be too old."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from typing import Any
 class Admission:
     """Tickets for blocks. The block with the n-th ticket will be used by update ``n // batch_blocks``.
 
-    It is admitted once the policy is at most `max_lag` versions older than the version which that update will find.
-    With ``max_lag=0``, each version makes exactly one batch, and nothing is produced during an update.
-    ``max_lag=None`` admits everything; then only memory bounds the producers.
+    It is admitted once the current policy version is at most `max_lag` behind that update. With ``max_lag=0``, each
+    version produces exactly one batch, and nothing is produced during an update. ``max_lag=None`` admits everything;
+    then producers wait only if their memory is full.
     """
 
     batch_blocks: int
@@ -20,20 +21,21 @@ class Admission:
     pauses: bool = True
     """False: producers never wait for a version; a block that is too old when it would be used is dropped instead."""
     version: int = 0
-    """Updates done; the version that policies decide with."""
+    """Number of updates done, which is the policy version that actors use."""
     used: int = field(init=False)
-    """Blocks used by updates (counted in whole batches, so that it may start anywhere)."""
+    """Blocks used by updates, as a multiple of a batch. A resumed run starts above 0."""
     queued: int = 0
     """Blocks that have arrived and are not used yet."""
     granted: dict[int, int] = field(default_factory=dict)
-    """Tickets of blocks that are being filled, and the oldest version that may decide in each."""
+    """Tickets of blocks that are being filled -> oldest version that may choose their actions."""
     _next_ticket: int = 0
 
     def __post_init__(self) -> None:
         self.used = self.version * self.batch_blocks
 
     def grant(self) -> tuple[int, int] | None:
-        """Return a ticket and the oldest version that may decide in its block, or None: wait for the next update."""
+        """Return a ticket and the oldest version that may choose actions in its block, or None: wait for the next
+        update."""
         position = self.used + self.queued + len(self.granted)
         oldest = 0
         if self.max_lag is not None and self.pauses:
@@ -47,7 +49,7 @@ class Admission:
         return ticket, oldest
 
     def arrived(self, ticket: int) -> bool:
-        """Count the block of a ticket. False if the ticket is unknown."""
+        """Count the block of a ticket as arrived. Return False if the ticket is unknown."""
         if ticket not in self.granted:
             return False
         del self.granted[ticket]
@@ -59,7 +61,7 @@ class Admission:
         self.granted.pop(ticket, None)
 
     def dropped(self) -> None:
-        """Discount a block that had arrived and is dropped."""
+        """Remove a dropped block from the count of blocks that have arrived."""
         self.queued -= 1
 
     def consumed(self, num_blocks: int) -> None:
@@ -67,7 +69,7 @@ class Admission:
         self.used += num_blocks
 
     def stale(self, oldest_version: int, update: int) -> bool:
-        """Whether using a block in update number `update` would break the bound."""
+        """Return whether a block would be too old for update number `update`."""
         return self.max_lag is not None and update - oldest_version > self.max_lag
 
     def endangered(self, update: int) -> int:

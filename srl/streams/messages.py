@@ -1,4 +1,4 @@
-"""Messages between the two ends of streams."""
+"""Messages between the two endpoints of a stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from srl.api.transport import Message
 
 
 class AttachProducer(Message, frozen=True):
-    """First message of a producer; its memory comes with it, if the channel shares memory."""
+    """First message of a producer. It carries the producer's memory, if the channel shares memory."""
 
     producer: str
     num_blocks: int
@@ -17,7 +17,7 @@ class AttachProducer(Message, frozen=True):
 
 class Terms(Message, frozen=True):
     """First message of a consumer of a broadcast. With `waited_for`, producers wait for its admissions; otherwise it
-    misses blocks while it holds `room` of them."""
+    gets no further blocks while it holds `room` of them."""
 
     waited_for: bool
     room: int
@@ -30,14 +30,14 @@ class Want(Message, frozen=True):
 
 
 class Grant(Message, frozen=True):
-    """A consumer admits one block; versions older than `min_version` may not decide in it."""
+    """A consumer admits one block. Its actions must come from policy version `min_version` or newer."""
 
     ticket: int
     min_version: int
 
 
 class Post(Message, frozen=True):
-    """A producer has filled a block. Over TCP the block's arrays come with it."""
+    """A producer has filled a block. Over TCP, the message carries the block's arrays."""
 
     block: int
     ticket: int
@@ -45,13 +45,13 @@ class Post(Message, frozen=True):
 
 
 class Decline(Message, frozen=True):
-    """A producer gives an admission back unused."""
+    """A producer returns an unused admission."""
 
     ticket: int
 
 
 class Release(Message, frozen=True):
-    """A consumer gives a block back."""
+    """A consumer returns a block to its producer."""
 
     block: int
 
@@ -60,15 +60,15 @@ PushMessage = Union[AttachProducer, Terms, Want, Grant, Post, Decline, Release]
 
 
 class AttachClient(Message, frozen=True):
-    """First message of a client; the memory of its blocks comes with it, if the channel shares memory."""
+    """First message of a client. It carries the memory of its blocks, if the channel shares memory."""
 
     client: str
     num_blocks: int
 
 
 class Request(Message, frozen=True):
-    """A client asks for decisions in these rows of these blocks. Over TCP the observations of all cells come with it,
-    concatenated."""
+    """A client requests decisions for these rows of these blocks. Over TCP, the message carries the concatenated
+    observations of all cells."""
 
     tag: int
     blocks: list[int]
@@ -77,8 +77,8 @@ class Request(Message, frozen=True):
 
 
 class Reply(Message, frozen=True):
-    """A server has decided, with parameters of `version`. On a host the decisions are in the blocks; over TCP they
-    come with the message."""
+    """A server answers with decisions made by policy version `version`. On the same host it has written them to the
+    blocks; over TCP, the message carries them."""
 
     tag: int
     version: int

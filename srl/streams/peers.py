@@ -1,4 +1,4 @@
-"""Connections of the end of a stream to its peers: how it finds them, and which messages wait between them."""
+"""Connections of a stream endpoint to its peers: finding them, and saving the messages between them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from srl.transports.inproc import InprocChannel
 def connect_new_peers(
     context: Context, prefix: str, remote: bool, known: Container[str], messages: Any, attach: Message, own: BlockMemory
 ) -> list[tuple[str, Channel]]:
-    """Connect to the endpoints below `prefix` that are not `known`; return their names and channels. Each gets the
-    message `attach`, with a mapping of the `own` memory where it can share it."""
+    """Connect to the endpoints below `prefix` that are not `known`; return their names and channels. Each is sent the
+    message `attach`, with a mapping of the `own` memory if the channel shares memory."""
     found: list[tuple[str, Channel]] = []
     for name, address in context.names.lookup(prefix).items():
         if name in known or address.startswith("tcp:") != remote:
@@ -36,8 +36,8 @@ def connect_new_peers(
 
 
 def receive_attach(channel: Channel, kind: type[Message]) -> tuple[Any, Any] | None:
-    """Receive the first message of a peer and the memory that came with it, in a run that is being restored; None:
-    it has not arrived yet."""
+    """Receive the first message of a peer and the memory that it carries, in a run that is being restored. Return None
+    if it has not arrived yet."""
     received = channel.receive()
     if received is None:
         return None
@@ -47,9 +47,9 @@ def receive_attach(channel: Channel, kind: type[Message]) -> tuple[Any, Any] | N
 
 
 def unread_messages(channel: Channel) -> list[str]:
-    """Return the messages that have arrived and were not received yet, encoded for the state of an end."""
+    """Return the messages that have arrived and were not received yet, encoded for the endpoint's state."""
     if not isinstance(channel, InprocChannel):
-        raise NotResumable("only runs in one thread (the inline scheduler) can be saved with everything under way")
+        raise NotResumable("only a run in one thread (--scheduler inline) can be saved in the middle of its work")
     return [frame.hex() for frame in channel.unread()]
 
 

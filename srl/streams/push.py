@@ -1,4 +1,5 @@
-"""The push stream: full blocks from producers to consumers, by index on a host, by value between hosts."""
+"""The push stream: full blocks from producers to consumers. Within a host only their index is sent, between hosts their
+arrays."""
 
 from __future__ import annotations
 
@@ -15,26 +16,26 @@ from srl.streams.routes import RouteName
 
 @dataclass(frozen=True)
 class PushStream:
-    """An edge from actors to trainers. Both ends are made from this description."""
+    """A stream from actors to trainers. Both endpoints are built from this description."""
 
     name: str
     spec: BlockSpec
     batch_blocks: int
     """Blocks that one consumer takes for one update."""
     capacity: int = 2
-    """Full blocks of one producer that may wait; never fewer than one producer alone needs to complete a batch. In a
-    broadcast: what the taps may keep, beside what the described group needs."""
+    """Full blocks of one producer that may wait; at least as many as one producer needs to complete a batch alone. In a
+    broadcast: blocks that the taps may hold, in addition to those of the main consumer group."""
     full: Literal["block", "drop_oldest"] = "block"
     """Rule for a full stream: producers pause, or the oldest blocks are dropped."""
     max_lag: int | None = 1
-    """Policy versions by which a sample may be behind the update that uses it; None: any."""
+    """Maximum age of a sample when an update uses it, in policy versions; None: no limit."""
     remote: bool = False
     """Whether to reach consumers over TCP, as if they were on another host."""
     consumers: int = 1
-    """Number of consumers. Each waits for a whole batch, so a producer needs room for one batch of each."""
+    """Number of consumers. Each waits for a whole batch, so a producer needs memory for one batch per consumer."""
     route: RouteName = "balanced"
-    """Consumers that get a block: one of all (`balanced`), or one of every group of workers that consumes
-    (`broadcast`). The description is that of one group, the trainers; other groups use a `tap` of it."""
+    """Consumers that receive a block: one of them all (`balanced`), or one of every worker group that consumes
+    (`broadcast`). This description applies to the main group, the trainers; each other group uses a `tap`."""
 
     def __post_init__(self) -> None:
         if self.batch_blocks < 1 or self.capacity < 1 or self.consumers < 1:
@@ -49,14 +50,13 @@ class PushStream:
 
     @property
     def batch(self) -> int:
-        """Rows that all consumers together take for one update."""
+        """Number of rows that all consumers together use in one update."""
         return self.batch_blocks * self.spec.lanes * self.spec.horizon * self.consumers
 
     @property
     def room(self) -> int:
-        """Full blocks that a producer has memory for. In a broadcast, the taps may hold as many blocks as the capacity
-        allows; the room for a batch of the described group comes on top, so that the groups never wait for each
-        other."""
+        """Number of full blocks a producer allocates memory for. In a broadcast: `capacity` blocks for the taps plus
+        one batch for the main consumer group, so that neither waits for the other."""
         batch = self.batch_blocks * self.consumers
         return batch + self.capacity if self.route == "broadcast" else max(self.capacity, batch)
 
@@ -70,24 +70,25 @@ class PushStream:
         full: Literal["block", "drop_oldest"] = "block",
         max_lag: int | None = None,
     ) -> PushStream:
-        """Return the same stream for another group of workers, with its own rules: blocks at once, blocks that may
-        wait, the rule when it is slow (producers pause, or it misses its oldest blocks), and the maximum age.
-
-        The blocks that all taps keep together, waiting and taken, must fit into the capacity of the stream."""
+        """Return the same stream for another worker group, with its own batch size, number of blocks that may wait,
+        rule for a full stream (producers pause, or it misses the oldest blocks) and maximum age. All taps together may
+        hold `capacity` blocks of this stream, waiting or in use."""
         if self.route != "broadcast":
-            raise ValueError(f"stream {self.name}: only a broadcast has taps; set route='broadcast' at both its ends")
+            raise ValueError(
+                f"stream {self.name}: only a broadcast has taps; set route='broadcast' for its producers and consumers"
+            )
         waiting = self.capacity - batch_blocks if capacity is None else capacity
         if batch_blocks < 1 or waiting < 1 or batch_blocks + waiting > self.capacity:
             raise ValueError(
-                f"stream {self.name}: a tap that takes {batch_blocks} at once and lets {max(waiting, 1)} wait needs a "
+                f"stream {self.name}: a tap with {batch_blocks} blocks per batch and {max(waiting, 1)} waiting needs a "
                 f"capacity of {batch_blocks + max(waiting, 1)}; the stream has {self.capacity}"
             )
         return replace(self, batch_blocks=batch_blocks, capacity=waiting, full=full, max_lag=max_lag, consumers=1)
 
     def producer(self, context: Context, num_open: int, num_scratch: int = 0) -> Producer:
-        """Return an end that fills up to `num_open` blocks at the same time. Scratch blocks are never posted."""
+        """Return a producer that fills up to `num_open` blocks at the same time. Scratch blocks are never posted."""
         return Producer(self, context, num_open, num_scratch)
 
     def consumer(self, context: Context, version: int = 0) -> Consumer:
-        """Return an end that takes batches, the first one for update number `version`."""
+        """Return a consumer that takes batches, the first one for update number `version`."""
         return Consumer(self, context, version)

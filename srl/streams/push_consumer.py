@@ -1,4 +1,4 @@
-"""The consumer's end of a push stream: admits blocks, collects batches, and gives the blocks back."""
+"""The consumer of a push stream: admits blocks, collects batches, and returns the blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from srl.streams.push import PushStream
 
 LATE_BLOCK_POLLS = 8
-"""Polls for which a complete batch waits for a block that was admitted earlier and would be too old for the next."""
+"""Number of polls that a complete batch waits for a late block, which would be too old for the next batch."""
 
 
 class _ProducerLink:
@@ -36,7 +36,7 @@ class _ProducerLink:
 
 
 class Consumer:
-    """Implements :class:`srl.api.streams.PushConsumer`. `version` is the number of updates done before."""
+    """Implements :class:`srl.api.streams.PushConsumer`. `version` is the number of updates done so far."""
 
     def __init__(self, stream: PushStream, context: Context, version: int = 0) -> None:
         self._stream = stream
@@ -48,7 +48,7 @@ class Consumer:
         self._queue: list[tuple[PostedBlock, _ProducerLink]] = []
         self._turn = context.place.index  # each consumer starts with another producer
         self._taken: dict[int, _ProducerLink] = {}
-        self._waited = 0  # polls since the present batch was complete
+        self._waited = 0  # polls since the current batch was complete
         self._posted = 0
         self._consumed = 0
         self._dropped = 0
@@ -136,8 +136,8 @@ class Consumer:
                 self._lose(link)
 
     def _lose(self, link: _ProducerLink) -> None:
-        """Forget a producer that is gone. The blocks it posted stay valid, because this end maps its memory; the
-        blocks it was filling are admitted again."""
+        """Remove a producer that is gone. The blocks that it posted stay valid, because the consumer maps its memory.
+        Admissions for the blocks that it was filling are granted again."""
         link.channel.close()
         if link in self._links:
             self._links.remove(link)
@@ -167,8 +167,8 @@ class Consumer:
         return [posted for posted, _ in taken]
 
     def _is_worth_waiting(self, update: int) -> bool:
-        """Whether a complete batch should wait for a producer that was overtaken, whose block would be lost. The wait
-        ends when the others have filled one more batch, and after some polls, because the producer may hang."""
+        """Return whether a complete batch should wait for a slow producer whose block would otherwise be lost. The wait
+        ends when the others have filled one more batch, or after some polls, because the producer may hang."""
         self._waited += 1
         may_wait = len(self._queue) < 2 * self._stream.batch_blocks and self._waited <= LATE_BLOCK_POLLS
         return may_wait and self._admission.endangered(update) > 0
@@ -245,7 +245,7 @@ class Consumer:
         return True
 
     def _accept_attached(self) -> None:
-        """Accept producers and their memory, and nothing else."""
+        """Accept producers and their memory, but no other messages."""
         while (channel := self._listener.accept()) is not None:
             self._context.wake_on(channel)
             self._links.append(_ProducerLink(channel))

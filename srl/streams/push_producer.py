@@ -1,4 +1,4 @@
-"""The producer's end of a push stream: owns the memory of the blocks and fills those that consumers have admitted."""
+"""The producer of a push stream: owns the memory of the blocks and fills those that consumers have admitted."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from srl.streams.push import PushStream
 
 GRANTS_AHEAD = 1
-"""Admissions that a producer asks for before it needs them, so that the next block can follow a full one at once."""
+"""Number of admissions that a producer requests ahead, so that it can start the next block without a wait."""
 UNUSED_GRANT_POLLS = 64
-"""Polls after which an unused admission is given back. Its producer may be waiting for another stream, whose admission
-is held by a producer that waits for this one. Counted in polls, not in seconds, so that inline runs repeat."""
+"""Number of polls after which an unused admission is returned. This avoids a deadlock: the producer may be waiting for
+another stream, whose admission is held by a producer that waits for this one. Counted in polls, not in seconds, so that
+inline runs are reproducible."""
 
 
 class Producer:
@@ -39,7 +40,7 @@ class Producer:
         self.memory = BlockMemory.create(stream.name, stream.spec, num_open + stream.room + num_scratch)
         num_blocks = len(self.memory.blocks)
         self._attach = AttachProducer(context.place.name, num_blocks, context.place.incarnation)
-        self._free = deque(range(num_blocks))  # the block used last comes first: it is still in the cache
+        self._free = deque(range(num_blocks))  # the most recently used block comes first: it is still in the cache
         self._links: dict[str, ConsumerLink] = {}
         self._open: dict[int, OpenBlock] = {}
         self._sequence = 0
@@ -83,7 +84,7 @@ class Producer:
             self._links[name] = ConsumerLink(name, channel)
 
     def _ask(self) -> None:
-        """Ask every consumer to admit as many blocks as could be started."""
+        """Ask every consumer to admit as many blocks as this producer could start."""
         for link in list(self._links.values()):
             missing = self._num_open + GRANTS_AHEAD - len(self._open) - len(link.grants) - link.wanted
             if missing > 0:
@@ -134,9 +135,11 @@ class Producer:
         index = opened.block.index
         del self._open[index]
         self._sequence += 1
-        # A block counts as posted until it is released, also over TCP: this bounds what waits at the consumer.
+        # A block counts as posted until it is released, also over TCP: this bounds the number waiting at the consumer.
         receivers = [link for name in opened.tickets if not (link := self._links[name]).is_full]
-        for link in receivers:  # before anything is sent: a consumer that is gone must not free the block of others
+        for (
+            link
+        ) in receivers:  # before anything is sent: a consumer that is gone must not free a block that others will get
             link.posted.add(index)
         for link in receivers:
             arrays = () if link.channel.shares_memory else tuple(opened.block.arrays.values())
@@ -152,7 +155,7 @@ class Producer:
         self._decline(opened)
 
     def _decline(self, opened: OpenBlock) -> None:
-        """Give the admissions back to the consumers that do not get the block."""
+        """Return the admissions of the consumers that do not receive the block."""
         for name, ticket in opened.tickets.items():
             self._send(self._links[name], Decline(ticket))
 

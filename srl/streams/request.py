@@ -1,4 +1,4 @@
-"""The request stream: rows of lanes to policies, decisions back; on the host or over TCP."""
+"""The request stream: carries observations to policy workers and their decisions back, within a host or over TCP."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from srl.streams.request_server import Server
 
 @dataclass(frozen=True)
 class RequestStream:
-    """An edge between actors and policy workers. Both ends are made from this description."""
+    """A stream between actors and policy workers. Both endpoints are built from this description."""
 
     name: str
     spec: BlockSpec
     remote: bool = False
     """Whether to reach servers over TCP, as if they were on another host."""
     max_batch: int = 0
-    """Maximum number of lanes in one batch; 0: everything that waits."""
+    """Maximum number of lanes in one batch; 0: no limit."""
 
     @property
     def prefix(self) -> str:
@@ -31,7 +31,7 @@ class RequestStream:
         return StreamEnd(self.name, "request", side, "tcp" if self.remote else "host")
 
     def client(self, context: Context, memory: BlockMemory) -> Client:
-        """Return the end that asks. The cells of its requests are in blocks of `memory`."""
+        """Return a client. The cells of its requests are in blocks of `memory`."""
         return Client(self, context, memory)
 
     def server(self, context: Context) -> Server:

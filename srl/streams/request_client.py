@@ -1,4 +1,4 @@
-"""The ends of request streams that ask for decisions: of a policy in the same process, or of policy workers."""
+"""Clients of request streams, which request decisions: from a policy in the same process, or from policy workers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _from_plain(memory: BlockMemory, plain: list[list[object]]) -> list[_Asked]:
 
 
 def refresh(policy: Policy, parameters: ParameterStore) -> None:
-    """Load the newest parameters if they are newer than those of the policy."""
+    """Load the newest parameters into the policy, if it does not have them yet."""
     if parameters.version > policy.version:
         newest = parameters.pull(newer_than=policy.version)
         if newest is not None:
@@ -57,7 +57,8 @@ def refresh(policy: Policy, parameters: ParameterStore) -> None:
 
 
 class InlineClient:
-    """Decides at once, with a policy in this process. Implements :class:`srl.api.streams.RequestClient`."""
+    """Client with a policy in this process, which answers at once. Implements
+    :class:`srl.api.streams.RequestClient`."""
 
     def __init__(self, policy: Policy, parameters: ParameterStore, memory: BlockMemory, meter: Meter) -> None:
         self._policy = policy
@@ -85,7 +86,7 @@ class InlineClient:
         """Nothing is queued here."""
 
     def poll(self) -> list[int]:
-        """Decide for the requests that had to wait for newer parameters."""
+        """Answer the requests that had to wait for newer parameters."""
         waiting, self._waiting = self._waiting, []
         return [asked.tag for asked in waiting if self.post(*asked)]
 
@@ -115,8 +116,8 @@ class _ServerLink:
 
 
 class Client:
-    """Asks policy workers. Each request goes to the server with the fewest pending requests; servers on other hosts
-    are asked only if this host has none. The requests of a server that died go to others.
+    """Client of policy workers. Each request goes to the server with the fewest pending requests, and to another host
+    only if this host has no server. The requests of a server that died go to others.
 
     Implements :class:`srl.api.streams.RequestClient`.
     """
@@ -168,7 +169,7 @@ class Client:
                 while (received := link.channel.receive()) is not None:
                     message, arrays, _ = received
                     if not isinstance(message, Reply) or message.tag not in link.pending:
-                        raise ChannelClosed(f"{link.name} answered a request that it did not get")
+                        raise ChannelClosed(f"{link.name} replied to a request that it was never sent")
                     asked = link.pending.pop(message.tag)
                     if arrays:
                         write_decision(asked.cells, dict(zip(self._decisions, arrays, strict=True)), message.version)

@@ -1,4 +1,4 @@
-"""The end of a request stream that answers: collects the waiting requests of all clients as one batch."""
+"""The server of a request stream: collects the waiting requests of all clients as one batch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _ClientLink:
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A request that is not answered yet: cells of shared memory, or the arrays that came with it."""
+    """A request that is not answered yet: cells in shared memory, or the arrays that the message carried."""
 
     link: _ClientLink
     tag: int
@@ -54,7 +54,7 @@ class _Waiting:
 
 
 class Server:
-    """Takes everything that waits as one batch: the longer a batch computes, the larger the next one.
+    """Takes all waiting requests as one batch: the longer one batch takes, the more requests the next one collects.
 
     Implements :class:`srl.api.streams.RequestServer`.
     """
@@ -100,14 +100,14 @@ class Server:
             if not all(0 <= b < len(blocks) for b in message.blocks) or not all(
                 0 <= r < spec.rows for r in message.rows
             ):
-                raise ChannelClosed(f"{link.channel.peer} sent a request for a row that it does not have")
+                raise ChannelClosed(f"{link.channel.peer} requested a decision for a row outside its memory")
             cells = tuple(Cell(blocks[b], r) for b, r in zip(message.blocks, message.rows, strict=True))
             self._waiting.append(_Waiting(link, message.tag, cells, lanes, message.min_version))
             return
         inputs = [leaf for path, leaf in spec.arrays() if path in self._inputs]
         wanted = [((lanes, *leaf.shape), leaf.dtype) for leaf in inputs] + [((lanes,), "bool")]
         if [(array.shape, array.dtype.name) for array in arrays] != wanted:
-            raise ChannelClosed(f"{link.channel.peer} sent observations of another shape than {wanted}")
+            raise ChannelClosed(f"{link.channel.peer} sent observations of the wrong shape, expected {wanted}")
         self._waiting.append(_Waiting(link, message.tag, (), lanes, message.min_version, tuple(arrays)))
 
     def _attach(self, link: _ClientLink, message: AttachClient, memory: Any) -> None:

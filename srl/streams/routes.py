@@ -1,4 +1,4 @@
-"""Routes of push streams: which consumers get a producer's next block."""
+"""Routes of push streams: the choice of the consumers that receive a producer's next block."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ class ConsumerLink:
     """Name of the consumer's endpoint: push/<stream>/<group>/<index>."""
     channel: Channel
     wanted: int = 0
-    """Admissions that were asked for and not granted yet."""
+    """Number of admissions that were requested and not granted yet."""
     grants: deque[Grant] = field(default_factory=deque)
     """Unused admissions, oldest first."""
     polls_unused: int = 0
-    """Polls since the oldest of them could have been used."""
+    """Number of polls since the oldest unused admission could have been used."""
     posted: set[int] = field(default_factory=set)
     """Blocks that the consumer holds."""
     terms: Terms | None = None
-    """Terms of its part in a broadcast; until they have arrived it gets no blocks, and no producer waits for it."""
+    """Rules of a consumer of a broadcast. Until they have arrived, it receives no blocks and no producer waits for
+    it."""
 
     @property
     def group(self) -> str:
@@ -41,18 +42,19 @@ class ConsumerLink:
 
     @property
     def is_full(self) -> bool:
-        """Whether the consumer misses blocks rather than have producers wait, and holds as many as it may."""
+        """Whether producers skip this consumer: they do not wait for it, and it holds as many blocks as it may."""
         return self.terms is not None and not self.terms.waited_for and len(self.posted) >= self.terms.room
 
 
 def balanced(links: Iterable[ConsumerLink]) -> list[ConsumerLink]:
-    """Choose the consumer with the oldest admission; none without an admission."""
+    """Choose the consumer with the oldest admission; none if there is no admission."""
     ready = [link for link in links if link.grants]
     return [min(ready, key=_oldest_ticket)] if ready else []
 
 
 def broadcast(links: Iterable[ConsumerLink]) -> list[ConsumerLink]:
-    """Choose one consumer of every group; none if a group that is waited for has not admitted a block."""
+    """Choose one consumer of every group. Choose none while a group that producers wait for has not admitted a
+    block."""
     groups: dict[str, list[ConsumerLink]] = {}
     for link in links:
         if link.terms is not None:

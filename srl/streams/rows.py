@@ -1,4 +1,4 @@
-"""Rows of blocks for requests: gathered as a policy's input, with its decisions written beside them."""
+"""Rows of blocks for requests: gathering a policy's input from them, and writing its decisions to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DECISION = "decision"
 
 
 def input_paths(spec: BlockSpec) -> list[str]:
-    """Return the paths of a policy's input: observations and the policy's memory."""
+    """Return the paths of a policy's input: observations and recurrent memory."""
     return [path for path, _ in spec.arrays() if path.split("/")[0] in (OBSERVATION, STATE)]
 
 
@@ -30,7 +30,7 @@ def without_root(path: str) -> str:
 
 
 class Rows(NamedTuple):
-    """Input of a policy for B lanes."""
+    """A policy's input for B lanes."""
 
     observation: dict[str, Array]  # path without root -> [B, ...]
     state: dict[str, Array]  # the same; empty for a policy without memory
@@ -77,7 +77,7 @@ def flat_decision(decision: Any) -> dict[str, Array]:
 
 
 def write_decision(cells: Sequence[Cell], decision: dict[str, Array], version: int, start: int = 0) -> None:
-    """Write the decisions [B, ...] from lane `start` on beside the observations of these cells."""
+    """Write the decisions [B, ...], from index `start` on, to the rows of these cells."""
     for block, row in cells:
         end = start + block.num_lanes
         for path, values in decision.items():
@@ -87,10 +87,10 @@ def write_decision(cells: Sequence[Cell], decision: dict[str, Array], version: i
 
 
 def indices_of(cells: Sequence[Cell]) -> list[list[int]]:
-    """Return cells as plain numbers: the index of the block, and the row."""
+    """Return cells as pairs of numbers: block index and row."""
     return [[cell.block.index, cell.row] for cell in cells]
 
 
 def cells_from(memory: BlockMemory, indices: Sequence[Sequence[int]]) -> list[Cell]:
-    """Return the cells of `indices_of` in the blocks of a memory."""
+    """Convert the pairs that `indices_of` returned back to cells in the blocks of a memory."""
     return [Cell(memory.blocks[index], row) for index, row in indices]

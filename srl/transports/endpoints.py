@@ -1,4 +1,4 @@
-"""Parts of all transports: the count of refused peers, and a listener that is reachable in two ways."""
+"""Parts that all transports use: the count of refused peers, and a listener with two addresses."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class DualListener:
 
 
 def address_from(host: str, address: str) -> str:
-    """Return the address that a worker on `host` connects to: of a dual address, one of its two parts."""
+    """Return the address that a worker on `host` connects to. A dual address has one for the same host, one for
+    others."""
     if not address.startswith(DUAL_PREFIX):
         return address
     home, near, far = address.removeprefix(DUAL_PREFIX).split(";")

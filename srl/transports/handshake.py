@@ -1,8 +1,8 @@
 """The handshake of a TCP connection: mutual proof that both ends hold the run's secret, and keys for the session.
 
 The client sends a public key that was made for this connection. The server answers with its own public key and a proof;
-the client sends its proof. Each proof is an HMAC over all messages so far, the run and the speaker's role, so it is
-worthless in another connection, run or direction. The session keys depend on the secret and on one of the private keys,
+the client sends its proof. Each proof is an HMAC over all messages so far, the run and the sender's role, so it is
+invalid in any other connection, run or direction. The session keys depend on the secret and on one of the private keys,
 which are discarded at once: an attacker who learns the secret later cannot decrypt recorded traffic.
 """
 
@@ -42,7 +42,7 @@ class ConnectFailed(HandshakeError):
 
 @dataclass(frozen=True)
 class Credentials:
-    """Values on which both ends must agree. The secret never appears in a repr."""
+    """Values that must be the same at both ends. The secret never appears in a repr."""
 
     secret: bytes = field(repr=False)
     run: str
@@ -125,7 +125,7 @@ class SocketHandshake:
         timeout: float,
         connect_timeout: float | None = None,
     ) -> None:
-        """`connect_timeout`: number of seconds that TCP may still take to connect; None if it is connected."""
+        """`connect_timeout`: seconds that TCP may still take to connect; None if it is already connected."""
         self.socket = sock
         self.deadline = time.monotonic() + timeout
         self._connect_deadline = None if connect_timeout is None else time.monotonic() + connect_timeout
@@ -143,7 +143,7 @@ class SocketHandshake:
             return True
         if not is_connected(self.socket, 0.0):
             if time.monotonic() > self._connect_deadline:
-                raise ConnectFailed("cannot be reached: connecting timed out")
+                raise ConnectFailed("cannot be reached: the connection attempt timed out")
             return False
         self._connect_deadline = None
         self._begin()
@@ -201,9 +201,9 @@ def _public_key(hello: bytes, credentials: Credentials) -> bytes:
     if magic != MAGIC:
         raise HandshakeError("uses another protocol")
     if version != PROTOCOL_VERSION:
-        raise HandshakeError(f"uses version {version} of the protocol, expected {PROTOCOL_VERSION}")
+        raise HandshakeError(f"uses protocol version {version}, expected {PROTOCOL_VERSION}")
     if encrypt != credentials.encrypt:
-        raise HandshakeError(f"has encryption {bool(encrypt)}, this run has {credentials.encrypt}")
+        raise HandshakeError(f"has encryption={bool(encrypt)}, but this run has encryption={credentials.encrypt}")
     return bytes(public)
 
 
@@ -219,7 +219,8 @@ def _check(proof: bytes, expected: bytes) -> None:
 
 
 def _shared(private: X25519PrivateKey, public: bytes) -> bytes:
-    """Compute the value that only the two ends of this connection know, after the other end has proved itself."""
+    """Compute the secret that only the two ends of this connection know. Call it after the other end has proved
+    itself."""
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:

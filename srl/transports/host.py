@@ -44,7 +44,9 @@ class HostListener:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
-                self._refusals.add("limit", f"no descriptor for a new connection at {self.address}: {error}")
+                self._refusals.add(
+                    "limit", f"cannot accept a connection at {self.address}, no file descriptors left: {error}"
+                )
                 return None
             process, user = _peer_of(sock)
             if user == self._user:
@@ -66,7 +68,7 @@ class HostListener:
 
 
 class HostTransport:
-    """Sockets in a directory that only its user can enter (created if missing)."""
+    """Sockets in a directory that only its owner can access (created if missing)."""
 
     def __init__(self, directory: Path, *, user: int | None = None, codec: Callable[[type], Codec] = Codec) -> None:
         """`user`: uid that peers must have (default: that of this process)."""
@@ -92,7 +94,9 @@ class HostTransport:
         try:
             with _locked(self._directory):
                 if path.exists() and _is_served(path):
-                    raise ValueError(f"{name!r} already listens at {path}; stop that worker or choose another name")
+                    raise ValueError(
+                        f"another worker already listens as {name!r} at {path}; stop it or choose another name"
+                    )
                 path.unlink(missing_ok=True)
                 sock.bind(os.fspath(path))
                 sock.listen(BACKLOG)

@@ -21,7 +21,7 @@ from srl.base.wire import Buffer, Codec, DecodeError
 from srl.transports.endpoints import Refusals
 
 MAX_PACKET_BYTES = 2**16
-"""Larger frames are sent as a memfd: the kernel takes no packet larger than its send buffer."""
+"""Size above which frames are sent as a memfd: the kernel accepts no packet larger than its send buffer."""
 MAX_IOVECS = 512
 INDIRECT = struct.Struct("<8sQ")  # marks a packet whose frame, of the given length, is in the first descriptor
 INDIRECT_MARK = b"SRLFRAME"
@@ -35,7 +35,7 @@ GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
 
 @dataclass
 class _Packet:
-    """Data of one sendmsg, with descriptors that this process owns until it is sent."""
+    """Data of one sendmsg call, with descriptors that this process owns until the data is sent."""
 
     buffers: list[Buffer]
     descriptors: list[int] = field(default_factory=list)
@@ -57,7 +57,7 @@ class _Packet:
         self.buffers = [INDIRECT.pack(INDIRECT_MARK, size)]
 
     def keep(self) -> None:
-        """Copy the buffers, to send them later."""
+        """Copy the buffers, which the caller may reuse, to send them later."""
         self.buffers = [b"".join(self.buffers)]
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class HostChannel:
 
     def _check_open(self) -> None:
         if self._socket.fileno() < 0:
-            raise ChannelClosed(f"the channel to {self.peer} was closed here")
+            raise ChannelClosed(f"the channel to {self.peer} was closed by this side")
         if self._refused:
             raise ChannelClosed(f"{self.peer} violated the protocol: {self._refused}")
 

@@ -17,7 +17,8 @@ PREFIX = "inproc:"
 
 
 class InprocChannel:
-    """One end. Messages pass the codec as in every transport, so that an inline run refuses what a cluster would."""
+    """One end of a channel. Messages pass the codec, as in every transport, so that an inline run refuses the same
+    messages as a cluster."""
 
     shares_memory = True
 

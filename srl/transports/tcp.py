@@ -28,12 +28,12 @@ PREFIX = "tcp:"
 BACKLOG = 1024
 CONNECT_TIMEOUT = 3.0
 ANSWER_TIMEOUT = 30.0
-"""Seconds that a client waits for the server's answer, which is late if the server is in a long update."""
+"""Seconds that a client waits for the server's answer, which takes long while the server computes an update."""
 PROOF_TIMEOUT = 3.0
 """Seconds that a server waits for a client to prove itself."""
 MAX_UNPROVEN = 128
-"""Largest number of connections that have not proved themselves. One more closes the oldest: a member of the run proves
-itself within milliseconds."""
+"""Maximum number of connections that have not proved themselves. Beyond it, the oldest is closed: a member of the run
+proves itself within milliseconds."""
 MAX_ACCEPTS = 64
 
 
@@ -58,7 +58,7 @@ class TcpListener:
             for descriptor, _ in self._poll.poll(0):
                 if descriptor == self._socket.fileno():
                     self._accept_connections()
-                elif descriptor in self._unproven:  # it may just have been closed to make room
+                elif descriptor in self._unproven:  # it may have been closed just now in favor of a newer one
                     self._continue(descriptor)
             self._expire()
         return self._ready.popleft() if self._ready else None
@@ -69,7 +69,9 @@ class TcpListener:
                 sock, address = self._socket.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._refusals.add("limit", f"no descriptor for a new connection at {self.address}: {error}")
+                    self._refusals.add(
+                        "limit", f"cannot accept a connection at {self.address}, no file descriptors left: {error}"
+                    )
                     self._refuse_oldest("no descriptors left")
                 return
             sock.setblocking(False)
@@ -203,7 +205,7 @@ class TcpTransport:
             connected = is_connected(sock, self._connect_wait)
             if connected and sock.getsockname() == sock.getpeername():  # raises OSError if it is closed again already
                 # A free local port can connect to itself: TCP's simultaneous open, not a listener.
-                raise HandshakeError("the socket connected to itself")
+                raise HandshakeError("the socket connected to itself: nothing listens at this port")
             return sock, connected
         except (OSError, OverflowError) as error:
             sock.close()

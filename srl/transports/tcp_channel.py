@@ -66,8 +66,9 @@ class TcpChannel:
     """A channel over TCP. Call `receive` until it returns None before waiting on `fileno`: one read may have brought
     several messages.
 
-    The channel of a client starts with a handshake instead of seals. Each call of send, flush and receive continues it,
-    and messages sent meanwhile wait in this process. So two workers may connect to each other at the same time.
+    A client's channel starts with a handshake, and gets its seals when that is done. Each call of send, flush and
+    receive continues the handshake; until then, messages wait in this process. So two workers may connect to each other
+    at the same time.
     """
 
     shares_memory = False
@@ -164,7 +165,7 @@ class TcpChannel:
         return self._seals
 
     def _next_record(self) -> memoryview | None:
-        """Return the next complete record in a buffer of its own, or None if it has not arrived yet."""
+        """Return the next complete record in its own buffer, or None if it has not arrived yet."""
         while True:
             if self._large is None:
                 record = self._take_staged()
@@ -189,7 +190,9 @@ class TcpChannel:
             self._make_room(size)
             return None
         if num_staged == size == len(self._staging):
-            return self._renew_staging(size)  # as large as the one before: it was read directly into its final buffer
+            return self._renew_staging(
+                size
+            )  # as large as the previous record: it was read directly into its final buffer
         record = _record_buffer(size)
         num_taken = min(size, num_staged)
         record[:num_taken] = self._staging[self._start : self._start + num_taken]
@@ -249,11 +252,11 @@ class TcpChannel:
         if self._refused is not None:
             raise ChannelClosed(f"{self.peer} violated the protocol: {self._refused}")
         if self._socket.fileno() < 0:
-            raise ChannelClosed(f"the channel to {self.peer} was closed here")
+            raise ChannelClosed(f"the channel to {self.peer} was closed by this side")
 
     @property
     def local_host(self) -> str:
-        """Address of this host as the other end sees it."""
+        """Address of this host as seen by the other end."""
         return str(self._socket.getsockname()[0])
 
     def fileno(self) -> int:

@@ -21,7 +21,7 @@ TAG_BYTES = 16
 BLOCK_BYTES = 16  # of AES: the output buffer must be larger than the input by this much
 MAX_SCRATCH_BYTES = 2**23
 STREAM_BYTES = 2**18
-"""Above this size, a cipher that is fed piece by piece is cheaper than a copy into one contiguous buffer."""
+"""Size above which encrypting piece by piece is cheaper than copying into one contiguous buffer."""
 
 
 class AuthenticatedSeal:
@@ -116,7 +116,7 @@ class EncryptedSeal(AuthenticatedSeal):
 
 @dataclass(frozen=True)
 class RecordSeals:
-    """The seals of both directions of a connection."""
+    """The seals of a connection, one for each direction."""
 
     outgoing: AuthenticatedSeal
     incoming: AuthenticatedSeal

@@ -108,7 +108,7 @@ def test_the_error_for_a_missing_field_names_its_place() -> None:
         ({"type": "os:system", "fields": {}}, "is not a dataclass"),
         ({"type": "srl.base.confog:x", "fields": {}}, "did you mean 'config'"),
         ({"type": "srl.base.tree:ArraySpek", "fields": {}}, "did you mean 'ArraySpec'"),
-        ({"type": "float", "value": "seven"}, "is not a 'float'"),
+        ({"type": "float", "value": "seven"}, "as type 'float'"),
         ({"type": "float"}, r"found the keys \['type'\]"),
     ],
 )
@@ -120,7 +120,7 @@ def test_invalid_data_is_refused(data: Any, message: str) -> None:
 def test_values_that_cannot_be_serialized_are_refused_with_their_place() -> None:
     with pytest.raises(TypeError, match=r"config\.options\['f'\]: cannot serialize a function"):
         to_data(LearnerConfig(1.0, options={"f": through_json}))
-    with pytest.raises(TypeError, match="keys of a dictionary must be strings"):
+    with pytest.raises(TypeError, match="dictionary keys must be strings"):
         to_data({1: 2})
 
     @dataclass
@@ -163,7 +163,7 @@ def test_other_processes_find_a_config_class_of_a_script(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nothing", "names no object; write 'package.module:name'"),
+        ("nothing", "does not name an object; write 'package.module:name'"),
         ("no/such/file.py:f", "no file no/such/file.py"),
         ("nosuchpackage.deep:f", "no module 'nosuchpackage'"),
         ("srl.base.tree:leafs", "did you mean 'leaves'"),

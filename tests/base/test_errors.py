@@ -67,7 +67,7 @@ def test_an_error_of_srl_is_one_line_unless_debugging(monkeypatch: pytest.Monkey
     [
         ("bare", "srl: KeyError: 'hidden'"),
         ("deep", "srl: JSONDecodeError: Expecting property name"),
-        ("misuse", "srl: ValueError: 'make' names no object"),
+        ("misuse", "srl: ValueError: 'make' does not name an object"),
         ("broken", "srl: TypeError: object of type 'int' has no len()"),
     ],
 )
@@ -91,7 +91,7 @@ def test_the_cause_of_an_error_is_shown_unless_the_message_contains_it(user: Mod
 
 def test_a_bare_key_is_never_the_text_message() -> None:
     assert errors.explain(KeyError("hidden")) == "srl: KeyError: 'hidden' (SRL_DEBUG=1 shows where)"
-    assert errors.explain(KeyError("no version is tagged 'x'")) == "srl: no version is tagged 'x'"
+    assert errors.explain(KeyError("no version has the tag 'x'")) == "srl: no version has the tag 'x'"
     assert errors.explain(ValueError()) == "srl: ValueError"
 
 

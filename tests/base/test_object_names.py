@@ -98,7 +98,7 @@ def test_a_class_of_srl_without_a_name_is_not_written() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"no part named 'atary'; did you mean 'atari'\?"):
+    with pytest.raises(ValueError, match=r"no SRL component is named 'atary'; did you mean 'atari'\?"):
         load_part("atary")
 
 

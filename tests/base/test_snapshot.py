@@ -98,7 +98,7 @@ def test_a_different_layout_is_refused_without_damage(
 
 
 def test_facts_that_do_not_fit_are_refused(snapshot: Snapshot) -> None:
-    with pytest.raises(ValueError, match="facts of a state take"):
+    with pytest.raises(ValueError, match="metadata of a state takes"):
         snapshot.write(1, state(1), {"text": "x" * FACTS_BYTES})
     assert snapshot.read() is None
 

@@ -281,7 +281,7 @@ def test_an_exact_resume_restores_the_members_of_a_broadcast_and_their_blocks(in
 def test_a_tap_that_does_not_fit_is_refused_with_the_missing_capacity(inproc: Stage) -> None:
     with pytest.raises(ValueError, match="only a broadcast has taps; set route='broadcast'"):
         inproc.stream().tap()
-    with pytest.raises(ValueError, match="takes 3 at once and lets 1 wait needs a capacity of 4; the stream has 2"):
+    with pytest.raises(ValueError, match="3 blocks per batch and 1 waiting needs a capacity of 4; the stream has 2"):
         inproc.stream(route="broadcast").tap(batch_blocks=3)
     with pytest.raises(ValueError, match="at least 1, found 1, 0 and 1"):
         inproc.stream(capacity=0)

@@ -33,9 +33,9 @@ def test_an_empty_store_has_no_versions(store: ParameterStore) -> None:
     assert store.pull() is None
     assert store.versions() == {}
     assert store.notes() == {}
-    with pytest.raises(KeyError, match="no version is tagged 'best'"):
+    with pytest.raises(KeyError, match="no version has the tag 'best'"):
         store.pull("best")
-    with pytest.raises(KeyError, match="nothing was published yet"):
+    with pytest.raises(KeyError, match="no version was published yet"):
         store.tag("best")
 
 
@@ -122,5 +122,5 @@ def test_a_tag_can_be_copied_from_another(store: ParameterStore) -> None:
     pulled = store.pull("best")
     assert pulled is not None
     assert pulled[1].tolist() == [1.0] * 10
-    with pytest.raises(KeyError, match="no version is tagged 'none'"):
+    with pytest.raises(KeyError, match="no version has the tag 'none'"):
         store.tag("other", "none")
