@@ -56,7 +56,7 @@ class UniformConfig(AlgorithmConfig):
         return UniformPolicy(action, seed)
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> Trainer:
-        raise ValueError("a uniform policy does not learn")
+        raise ValueError("the uniform benchmark policy has no trainer")
 
 
 class UniformPolicy(Policy):

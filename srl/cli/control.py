@@ -110,7 +110,7 @@ class Logs:
         known = sorted(path.stem for path in run.logs.glob("*.log"))
         wanted = run.log(self.worker).stem if self.worker else ""
         if wanted and wanted not in known:
-            raise ValueError(f"no log of {self.worker!r} in {run.logs}{nearest(wanted, known)}")
+            raise ValueError(f"no log for worker {self.worker!r} in {run.logs}{nearest(wanted, known)}")
         shown: dict[str, int] = {}
         while True:
             for path in sorted(run.logs.glob(f"{wanted or '*'}.log")):

@@ -137,7 +137,8 @@ def _resolved(written: str, known: set[str], algo: str) -> str:
         if owner != algo:
             option = last.replace("_", "-")
             raise ValueError(
-                f"--{owner}.{option} is an option of {owner}, but the algorithm is {algo}: --algo.{option}"
+                f"--{owner}.{option} is an option of {owner}, but the algorithm is {algo}; to set it for {algo}, use "
+                f"--algo.{option}"
             )
         return ALGO + last
     positive = written.removeprefix("no_")

@@ -115,7 +115,7 @@ def _check_format(path: Path) -> None:
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(
-            f'a {path.suffix} needs {" and ".join(missing)}, which is not installed; pip install "srl[record]"'
+            f'writing {path.suffix} needs {" and ".join(missing)}, not installed: run pip install "srl[record]"'
         )
 
 

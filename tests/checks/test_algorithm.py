@@ -154,7 +154,7 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "text"),
     [
         (["ppo", "--probe", "chozen"], "no probe 'chozen'; did you mean 'chosen'?"),
-        (["pppo"], "no algorithm 'pppo'"),
+        (["pppo"], "unknown algorithm 'pppo'"),
         (["ppo", "--effort", "0"], "effort must be positive, found 0"),
         (["ppo", "--impala.gamma", "0.5"], "--impala.gamma is an option of impala, but the algorithm is ppo"),
     ],

@@ -58,7 +58,9 @@ def test_the_last_algorithm_counts() -> None:
 
 def test_options_of_another_algorithm_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "CartPole-v1", "--algo", "impala", "--ppo.gamma", "0.5"]) == 2
-    assert "option of ppo, but the algorithm is impala: --algo.gamma" in capsys.readouterr().err
+    assert (
+        "option of ppo, but the algorithm is impala; to set it for impala, use --algo.gamma" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,6 +120,8 @@ def test_python_accepts_the_same_names() -> None:
     assert options == make_options(steps=100_000, algorithm={"learning_rate": 1e-3, "gamma": 0.9}, actors=2)
     with pytest.raises(ValueError, match="`lanes` x `ring` x `actors`"):
         make_options(num_envs=8)
+    with pytest.raises(ValueError, match="an actor has `lanes` x `ring` copies"):
+        make_options(num_envs_per_worker=8)
     with pytest.raises(ValueError, match="steps: expected `int`, got `str`; found 'many'"):
         make_options(steps="many")
 

@@ -67,7 +67,7 @@ def test_a_job_is_scaled_restarted_after_a_power_failure_and_stopped(terminal: T
     shown = terminal.run("logs", "run", *root).out
     assert "slurm: host n1 joined" in shown
     assert "agent-n1: n1 joined run" in shown
-    assert "no log of 'actor'" in terminal.run("logs", "run", "actor", *root).err
+    assert "no log for worker 'actor'" in terminal.run("logs", "run", "actor", *root).err
 
 
 @pytest.mark.slow

@@ -26,14 +26,14 @@ UNFORKABLE = ("jax", "tensorflow")
 class _Result(msgspec.Struct):
     value: Any = None
     error: str = ""
-    """Path of the class of the error."""
+    """Path of the error's class."""
     text: str = ""
     trace: str = ""
     """Traceback of user code, or the full one while debugging."""
 
 
 def may_fork() -> bool:
-    """Return whether a fork of this process works."""
+    """Return whether this process can be forked safely."""
     if threading.active_count() > 1 or any(name in sys.modules for name in UNFORKABLE):
         return False
     torch: Any = sys.modules.get("torch")
@@ -64,7 +64,7 @@ def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
             os.killpg(pid, signal.SIGKILL)  # it is done or hangs; its own children end with it
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if content is None:
-        raise EnvironmentBroken(f"{what} hung for {timeout:.0f} s (the bound is --hang-timeout)")
+        raise EnvironmentBroken(f"{what} did not finish within {timeout:.0f} s (set by --hang-timeout)")
     try:
         result = msgspec.msgpack.decode(content, type=_Result)
     except msgspec.DecodeError:

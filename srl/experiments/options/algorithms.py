@@ -35,7 +35,7 @@ def build_algorithm(algo: str, settings: Mapping[str, Any] | None = None) -> Alg
         return with_settings(BUILT_IN[algo](), settings or {}, algo)
     if ":" not in algo:
         raise ValueError(
-            f"no algorithm {algo!r} (your own is named package.module:Config or path/file.py:Config)"
+            f"unknown algorithm {algo!r} (for your own, use package.module:Config or path/file.py:Config)"
             f"{nearest(algo, ALGORITHMS)}"
         )
     kind = load_object(algo)

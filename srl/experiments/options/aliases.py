@@ -1,4 +1,4 @@
-"""Names that users of other libraries know: those that mean the same here, and advice for those that do not."""
+"""Option names of other libraries: those that mean the same here, and advice for those that do not."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ SAME = {
     "num_workers": "actors",
     "num_env_runners": "actors",
     "num_rollout_workers": "actors",
-    "num_envs_per_worker": "lanes",
-    "num_envs_per_env_runner": "lanes",
     "n_steps": "horizon",
     "rollout": "horizon",
     "rollout_length": "horizon",
@@ -78,7 +76,8 @@ SAME = {
 }
 """Name elsewhere -> name of an option, of a field of the algorithm's config, or of an argument of the command."""
 
-_COPIES = "`lanes` counts the copies that one actor steps together; the run has `lanes` x `ring` x `actors` copies"
+_COPIES = "`lanes` counts the copies in one lane group; the run has `lanes` x `ring` x `actors` copies"
+_COPIES_PER_ACTOR = "`lanes` counts the copies in one lane group; an actor has `lanes` x `ring` copies"
 _MINIBATCH = "`batch` counts decisions per update, and `num_minibatches` the parts that it is split into"
 _MEMORY = "set `memory` to gru or lstm"
 _CHECKPOINTS = "`checkpoint_seconds` is the time between checkpoints; `keep_every` keeps one every N steps"
@@ -90,6 +89,8 @@ ADVICE = {
     "num_envs": _COPIES,
     "n_envs": _COPIES,
     "num_environments": _COPIES,
+    "num_envs_per_worker": _COPIES_PER_ACTOR,
+    "num_envs_per_env_runner": _COPIES_PER_ACTOR,
     "batch_size": _MINIBATCH,
     "minibatch_size": _MINIBATCH,
     "sgd_minibatch_size": _MINIBATCH,
@@ -131,8 +132,8 @@ ADVICE = {
 
 
 def advice(name: str, *, flags: bool) -> str:
-    """The message about a name that other libraries have and SRL does not; empty for other names. With `flags`, options
-    are written as on the command line."""
+    """Return the message for an option name of another library that SRL does not have; empty for other names. With
+    `flags`, options are written as on the command line."""
     if name not in ADVICE:
         return ""
     text = re.sub("`([a-z_]+)`", lambda found: as_flag(found[1]), ADVICE[name]) if flags else ADVICE[name]

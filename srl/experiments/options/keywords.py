@@ -22,7 +22,7 @@ ALGO = "algo."
 
 
 def make_options(**keywords: Any) -> TrainOptions:
-    """TrainOptions from keywords, as :func:`srl.train` takes them.
+    """Return the TrainOptions for keywords, as :func:`srl.train` takes them.
 
     Options of sections come without their section. `algo` is a name, `algorithm` a config or a dictionary with
     settings of the chosen one; ``ppo={"gamma": 0.99}`` and ``gamma=0.99`` mean the same for `algo="ppo"`. `graph` may
@@ -32,8 +32,8 @@ def make_options(**keywords: Any) -> TrainOptions:
 
 
 def merged(options: TrainOptions, keywords: Mapping[str, Any]) -> tuple[TrainOptions, frozenset[str]]:
-    """The options changed by keywords, and the names that were given: `lanes`, `algo.gamma`. A whole config gives all
-    of its fields. Raises ValueError for names and values that there are not."""
+    """Return the options changed by keywords, and the names that were given: `lanes`, `algo.gamma`. A whole config
+    gives all of its fields. Raises ValueError for unknown names and invalid values."""
     flat = _without_sections(keywords)
     chosen, settings = _algorithm(options, flat)
     own = {field.name for field in dataclasses.fields(typing.cast("Any", chosen.algorithm)) if field.init}
@@ -57,7 +57,7 @@ def merged(options: TrainOptions, keywords: Mapping[str, Any]) -> tuple[TrainOpt
 
 
 def _without_sections(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """`workers={"lanes": 4}`, as tables of a TOML file are, becomes `lanes=4`."""
+    """Replace sections by their options: `workers={"lanes": 4}`, the form of a TOML table, becomes `lanes=4`."""
     flat: dict[str, Any] = {}
     for name, value in keywords.items():
         if name in SECTIONS and isinstance(value, Mapping):
@@ -74,7 +74,8 @@ def _without_sections(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _algorithm(options: TrainOptions, flat: dict[str, Any]) -> tuple[TrainOptions, dict[str, Any]]:
-    """The options with the algorithm that the keywords choose, which are taken out, and settings for it."""
+    """Return the options with the algorithm that the keywords choose, and the settings for it. Removes those
+    keywords."""
     algo, algorithm = flat.pop("algo", None), flat.pop("algorithm", None)
     if algo is not None and not isinstance(algo, str):
         algo, algorithm = None, algo
@@ -85,7 +86,10 @@ def _algorithm(options: TrainOptions, flat: dict[str, Any]) -> tuple[TrainOption
             if other != name:
                 if name not in ALGORITHMS and ":" not in name:
                     build_algorithm(name)  # raises for the unknown name
-                raise ValueError(f"{other}=... has options of {other}, but the algorithm is {name}: algo={other!r}")
+                raise ValueError(
+                    f"{other}=... sets options of {other}, but the algorithm is {name}; to train with {other}, add "
+                    f"algo={other!r}"
+                )
             configs.append(flat.pop(other))
     settings: dict[str, Any] = {}
     for config in configs:
@@ -104,12 +108,12 @@ def _algorithm(options: TrainOptions, flat: dict[str, Any]) -> tuple[TrainOption
 
 @cache
 def option_types() -> dict[str, Any]:
-    """The type of each option."""
+    """Return the type of each option."""
     return {name: hint for kind in SECTIONS.values() for name, hint in typing.get_type_hints(kind).items()}
 
 
 def _checked(name: str, value: Any, hint: Any) -> Any:
-    """The value in the type of its option. Raises ValueError if it does not fit."""
+    """Return the value converted to the type of its option. Raises ValueError if that is not possible."""
     if hint in (int, int | None) and isinstance(value, float) and value.is_integer():
         return int(value)
     try:
@@ -119,7 +123,7 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
-    """Options of an environment or algorithm, each written NAME=VALUE. Values that are valid JSON are parsed."""
+    """Parse options of an environment or algorithm, each written NAME=VALUE. Values that are valid JSON are parsed."""
     parsed: dict[str, Any] = {}
     for pair in pairs:
         name, separator, text = pair.partition("=")
@@ -130,7 +134,7 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def json_or_text(text: str) -> Any:
-    """The value of a text that is valid JSON, else the text itself."""
+    """Return the value of a text that is valid JSON, else the text itself."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:

@@ -104,7 +104,7 @@ def _algorithm(algo: str, where: str) -> AlgorithmConfig:
     """A role's own algorithm, with its defaults."""
     if algo not in ALGORITHMS and ":" not in algo:
         raise ValueError(
-            f"{where}: no algorithm {algo!r}{nearest(algo, ALGORITHMS)}; your own is written path/file.py:Config"
+            f"{where}: unknown algorithm {algo!r}{nearest(algo, ALGORITHMS)}; for your own, use path/file.py:Config"
         )
     try:
         return build_algorithm(algo)
@@ -135,7 +135,7 @@ def _changed(algorithm: AlgorithmConfig, own: dict[str, Any], where: str) -> Alg
     known = [field.name for field in dataclasses.fields(config) if field.init]
     for name, value in own.items():
         if name not in known:
-            raise ValueError(f"{where}: no setting {name!r}{nearest(name, [FROZEN, HORIZON, ALGO, *known])}")
+            raise ValueError(f"{where}: unknown setting {name!r}{nearest(name, [FROZEN, HORIZON, ALGO, *known])}")
         if isinstance(value, list):
             own[name] = tuple(value)
     try:

@@ -39,8 +39,9 @@ class RunOptions:
     """Factor for the recipe's batch. Default: 1, except for recipes made for a cluster (hide-and-seek), where 1 is the
     paper's batch and smaller machines take less."""
     action_repeat: int = 1
-    """Environment steps per decision; their rewards are added up. For plain Gymnasium environments in which noise that
-    changes at every step gets nowhere. `steps`, `horizon` and `gamma` count decisions."""
+    """Environment steps per decision; their rewards are added up. For plain Gymnasium environments where random
+    actions that change every step cancel out, so that exploration needs longer actions. `steps`, `horizon` and `gamma`
+    count decisions."""
     sinks: tuple[str, ...] = ("tensorboard",)
     """Destinations of metrics besides metrics.jsonl: `tensorboard`, `wandb`, `mlflow`, or your own function as
     `package.module:function`. W&B and MLflow are configured by their own environment variables."""
@@ -69,27 +70,29 @@ class WorkerOptions:
     actors: int | None = None
     """Number of processes that step environments. Default: chosen for this machine."""
     lanes: int | None = None
-    """Environment copies that an actor steps together. Default: chosen for the environment."""
+    """Environment copies per lane group. Default: by the recipe or the algorithm, else by the kind of observation."""
     ring: int | None = None
-    """Groups of lanes per actor: while one waits for decisions, the others step. Default: 1 for inline inference, else
+    """Lane groups per actor: while one waits for decisions, the others step. Default: 1 with inline inference, else
     2."""
     horizon: int | None = None
-    """Steps in a block, the rollout that a lane hands to the trainer. Default: chosen for the environment."""
+    """Steps per block, the rollout that actors send to the trainer. Default: as for `lanes`."""
     batch: int | None = None
-    """Decisions per update; a multiple of lanes x horizon. Default: one block of every lane of one actor, or of all
-    actors if you set `actors`; the number of cores never changes it."""
+    """Decisions per update: a multiple of one block (lanes x agents x horizon), times the number of trainers. Default:
+    one block from every lane group of one actor, or of all actors if you set `actors`; the number of cores never
+    changes it."""
     trainers: int = 1
     """Number of data-parallel trainers; each takes its share of the batch."""
     policies: int = 1
     """Number of policy workers, unless inference is inline."""
     in_flight: int = 1
-    """Batches that a policy worker processes at a time; more than 1 suits an accelerator that is busy or far away."""
+    """Batches that a policy worker processes at a time; use more than 1 for a busy or remote accelerator."""
     max_lag: int = 1
-    """Versions that the acting policy may be behind the update that learns from its data. 0: exactly synchronous."""
+    """Maximum policy age: versions by which the acting policy may be behind the update that learns from its data. 0:
+    exactly synchronous."""
     hang_timeout: float = 60.0
     """Seconds in one environment step or one update after which a worker counts as stuck."""
     max_env_failures: int = 10
-    """Environment failures per minute and actor at which the run ends."""
+    """Environment failures per minute and actor above which the run ends."""
 
     def __post_init__(self) -> None:
         _check_at_least_one(self, "trainers", "policies", "in_flight", "actors", "lanes", "ring", "horizon", "batch")
@@ -117,17 +120,17 @@ class ClusterOptions:
     """Encrypt traffic between hosts, which is always authenticated. The connections between trainers (gloo, NCCL) are
     neither."""
     headless: float = 600.0
-    """Seconds that agents and workers of `hosts` continue after this command is killed, for `srl attach` to find."""
+    """With `hosts`: seconds for which agents and workers continue after this command is killed, for `srl attach`."""
     address: str = ""
-    """Address of Ray's head as HOST:PORT. Default: the cluster that this machine belongs to."""
+    """Address of the Ray head node as HOST:PORT. Default: the cluster that this machine belongs to."""
     partition: str = ""
-    """Partition of Slurm. Default: the cluster's own."""
+    """Slurm partition. Default: the cluster's default partition."""
     slurm_options: tuple[str, ...] = ()
     """More options for `sbatch`, without dashes: time=4:00:00 account=me."""
     resources: tuple[str, ...] = ()
     """Resources of each worker of a group, as GROUP=NAME:AMOUNT,..., for example trainers=gpu:1,cpu:4
-    actors=cpu:2,memory_mb:500,node:fast. GROUP may be a pattern ('trainers*'). Default: one CPU, and with a `device` of
-    cuda one GPU per trainer, which policy workers share."""
+    actors=cpu:2,memory_mb:500,node:fast. GROUP may be a pattern ('trainers*'). Default: one CPU, and with
+    `device=cuda` one GPU per trainer, which policy workers share."""
 
     def __post_init__(self) -> None:
         _check_at_least_one(self, "hosts")
@@ -145,9 +148,9 @@ class AgentOptions:
     team_reward: bool = False
     """Give each agent the mean reward of all agents that share its policy."""
     self_play: Literal["none", "uniform", "prioritized"] = "none"
-    """Opponents of the one policy that plays all sides: its newest version and past ones, drawn with equal chances
-    (`uniform`) or by how hard they are to beat (`prioritized`). One agent of each copy learns. `none`: all agents
-    learn."""
+    """Opponents in self-play, where one policy plays all sides: its newest version and past ones, drawn with equal
+    chances (`uniform`) or by how hard they are to beat (`prioritized`). One agent of each copy learns. `none`: no
+    self-play, all agents learn."""
     self_play_share: float = 0.5
     """Share of games against past versions, in [0, 1]."""
     self_play_every: int = 20
@@ -179,7 +182,7 @@ class EvaluationOptions:
     eval_share: float = 0.03
     """Share of one core that evaluation may use, in (0, 1]."""
     eval_greedy: bool = True
-    """Take the likeliest actions; otherwise they are sampled as in training."""
+    """Take the most likely actions instead of sampling them as in training."""
     eval_max_steps: int = LONGEST_EPISODE
     """Steps after which an episode is truncated, for environments whose episodes may never end."""
 
