@@ -1,4 +1,4 @@
-"""Blocks: the arrays of T steps of L lanes, which actors fill, policies read and trainers gather."""
+"""Blocks: arrays for T steps of L lanes. Actors fill them, policies read them, and trainers copy them into batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from srl.base.shared_memory import Memory
 from srl.base.tree import Array, ArraySpec, TreeSpec, leaves
 
 ALIGNMENT = 64
-"""Arrays start at cache lines, so that two workers never write into the same line."""
+"""Arrays start at cache-line boundaries, so that two workers never write to the same line."""
 
 STEP_ARRAYS = {
     "reward": ArraySpec((), "float32"),
@@ -21,8 +21,8 @@ STEP_ARRAYS = {
 }
 
 STATE = "state"
-"""Name of the memory of a recurrent policy. `state` is its memory before a decision, `decision/state` its memory after
-the decision, which becomes the `state` of the lane's next row."""
+"""Path of a recurrent policy's memory before a decision. `decision/state` is the memory after the decision, which
+becomes the `state` of the lane's next row."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class BlockSpec:
     decision: Mapping[str, TreeSpec]
 
     def arrays(self) -> Iterator[tuple[str, ArraySpec]]:
-        """Yield the arrays of one row of one lane with their paths, in the order of the memory layout."""
+        """Yield path and spec of each array, for one row of one lane, in memory order."""
         tree = {"observation": self.observation, "decision": self.decision, **STEP_ARRAYS}
         if STATE in self.decision:
             tree[STATE] = self.decision[STATE]
@@ -51,7 +51,7 @@ class BlockSpec:
 
 
 def aligned(nbytes: int) -> int:
-    """Return the number of bytes rounded up to a multiple of the alignment."""
+    """Round `nbytes` up to a multiple of ALIGNMENT."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
@@ -62,11 +62,10 @@ class Block:
     index: int
     arrays: Mapping[str, Array]  # path -> [T+1, L, ...]
     observation: Mapping[str, Array] = field(init=False)
-    """The arrays under `observation`, by the rest of their paths; a bare array has the path ``""``."""
+    """Arrays under `observation`, keyed by the rest of their paths; a single array has the key ``""``."""
     state: Mapping[str, Array] = field(init=False)
-    """The same for the policy's memory; empty if it has none."""
+    """Arrays of the policy's memory, in the same form; empty if it has none."""
     decision: Mapping[str, Array] = field(init=False)
-    """The same for `decision`."""
     version: Array = field(init=False)  # [T+1, L]
     first: Array = field(init=False)  # [T+1, L]
     num_lanes: int = field(init=False)
@@ -83,7 +82,7 @@ class Block:
 
 
 class BlockMemory:
-    """Blocks of one layout in one shared memory. The producer owns it; other workers of the host map it."""
+    """Blocks of one layout in shared memory. The producer owns it; other workers on the host map it."""
 
     def __init__(self, spec: BlockSpec, memory: Memory) -> None:
         self.spec = spec

@@ -19,14 +19,15 @@ class Register(Message, frozen=True):
 
 
 class Episodes(Message, frozen=True):
-    """Actor: episodes of one policy's agents that ended since the last report; of many, a random sample is listed."""
+    """Actor: episodes of one policy's agents that ended since the last report. Of many, only a random sample is
+    listed."""
 
     count: int
     returns: list[float]
     lengths: list[float]
     policy: str = ""
     facts: dict[str, float] = {}
-    """Facts that the environment reported (`Arrival.facts`), means over the `count` episodes."""
+    """Statistics that the environment reported (`Arrival.facts`), as means over the `count` episodes."""
 
 
 class Evaluated(Message, frozen=True):
@@ -37,14 +38,14 @@ class Evaluated(Message, frozen=True):
     returns: list[float]
     lengths: list[float]
     truncated: int = 0
-    """Number of episodes that did not end within the evaluator's limit of steps."""
+    """Number of episodes that did not end within the evaluator's step limit."""
 
 
 class Figures(Message, frozen=True):
-    """Trainer, or any worker: metrics to show and to log, e.g. those of the last update."""
+    """Trainer or any other worker: metrics to show and log, e.g. those of the last update."""
 
     policy: str
-    """Policy that they describe. In a run with several policies their names get it as a prefix."""
+    """Policy that the metrics describe. In a run with several policies it becomes a prefix of their names."""
     figures: dict[str, float]
 
 
@@ -55,33 +56,34 @@ class UpdateRecord(Message, frozen=True):
     rank: int
     update: int
     parent: str
-    """Digest of the parameters before the update; `digest`: after it."""
+    """Digest of the parameters before the update."""
     digest: str
+    """Digest of the parameters after the update."""
     samples: list[str]
-    """Labels of its blocks (producer, incarnation and number); each block is used once."""
+    """Labels of its blocks (producer, incarnation, sequence number). Each block is used once."""
     lag: int
     """Highest lag of its samples, in versions."""
 
 
 class Notice(Message, frozen=True):
-    """Worker: an event for the messages that the views show."""
+    """Worker: an event to show among the run's messages."""
 
     text: str
 
 
 class Failure(Message, frozen=True):
-    """Worker: it cannot continue. `fatal`: a replacement could not either, so the run ends and shows `text`."""
+    """Worker: it failed. `fatal`: a replacement would fail too, so the run ends and shows `text`."""
 
     text: str
     fatal: bool = False
 
 
 class Done(Message, frozen=True):
-    """Worker: its part of the run is complete. The run ends when this holds for all policies that learn."""
+    """Worker: its part of the run is complete. The run ends once every learning policy is complete."""
 
     reason: str
     policy: str = ""
-    """Policy that is complete; empty: the whole run is."""
+    """Policy that is complete; empty: the whole run."""
 
 
 class Names(Message, frozen=True):
@@ -102,7 +104,7 @@ class InjectFault(Message, frozen=True):
 
 
 class Published(Message, frozen=True):
-    """Host: newer parameters arrived from another host. It wakes a worker that waits for them."""
+    """Host: newer parameters arrived from another host. Wakes workers that wait for them."""
 
 
 FromWorker = Union[Ready, Register, Episodes, Evaluated, Figures, UpdateRecord, Notice, Failure, Done]

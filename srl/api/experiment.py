@@ -1,4 +1,4 @@
-"""An experiment: a graph of workers as plain data. A stream is a field of the worker configs at both its ends."""
+"""An experiment: a graph of workers as plain data. A stream is a field in the configs of the workers at both ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from srl.api.worker import WorkerConfig
 
 @dataclass(frozen=True)
 class Resources:
-    """Resources that each worker of a group needs; the scheduler finds a host that has them."""
+    """Resources that each worker of a group needs; the scheduler places it on a host that has them."""
 
     cpu: float = 1.0
     gpu: float = 0.0
@@ -18,21 +18,22 @@ class Resources:
     node: str = ""
     """Pattern for the name or label of a host, e.g. `gpu*`; on Slurm, a feature of the node. Empty: any host."""
     niceness: int = 0
-    """Niceness of the process (0 to 19): workers with a higher one yield the core where there are too few."""
+    """Niceness of the process (0 to 19): where cores are scarce, workers with a lower value run first."""
 
 
 @dataclass(frozen=True)
 class RestartRule:
-    """Reaction to the death of a worker."""
+    """What to do when a worker dies."""
 
     together: bool = False
     """Restart all workers of the group if one dies (data-parallel trainers). If the group may be scaled, its config
     implements `resized(count)`."""
     max_failures: int = 5
-    """Number of deaths within `window` above which the run fails, because restarts do not help."""
+    """Early deaths (within 5 s of being ready) allowed within `window` seconds; ten times as many deaths overall. Above
+    that the run fails, or the group is dropped if it is not `vital`."""
     window: float = 60.0
     vital: bool = True
-    """Whether the run needs this group. A group that is not vital is dropped if it keeps dying."""
+    """Whether the run needs this group."""
     hang_timeout: float = 60.0
     """Seconds without progress in one phase of work after which a worker counts as stuck and is replaced."""
 
@@ -52,27 +53,26 @@ class WorkerGroup:
 
 @dataclass(frozen=True)
 class Edge:
-    """A stream between two groups of workers (or within one)."""
+    """A stream between two worker groups, or within one."""
 
     source: str
     target: str
     stream: str
     kind: str
-    """`push`: blocks of samples. `request`: observations for which the target returns decisions. `parameters`: versions
-    of a policy, which the target pulls."""
+    """`push`: blocks of samples. `request`: observations, answered with decisions. `parameters`: policy versions."""
     where: str
     """`inline`: inside each worker. `host`: shared memory on one host, TCP between hosts. `tcp`: always TCP."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A graph of workers and the facts of the run that its views show."""
+    """A graph of workers, and the properties of the run that views show."""
 
     name: str
     seed: int
     groups: tuple[WorkerGroup, ...]
     policies: tuple[str, ...]
-    """Policies that play. Each has a parameter store and memory for the committed state of its trainer."""
+    """Policies that act. Each has a parameter store and memory for its trainer's committed state."""
     learning: tuple[str, ...] = ()
     """Policies that a trainer updates; the run is complete when all of them are."""
     environment: str = ""
@@ -80,10 +80,10 @@ class Experiment:
     target_steps: int = 0
     max_lag: int = 0
     description: dict[str, object] = field(default_factory=dict)
-    """Spaces and algorithms as plain data: enough to use the trained policies without the run."""
+    """Spaces and algorithms as plain data, sufficient to use the trained policies without the run."""
 
     def edges(self) -> tuple[Edge, ...]:
-        """Return which group sends to which over which stream, from the ends that the worker configs describe."""
+        """Return the streams between groups, from the stream endpoints that the worker configs describe."""
         ends = [(group.name, end) for group in self.groups for end in group.config.ends()]
         for group in self.groups:
             if policy := group.config.committed_policy():

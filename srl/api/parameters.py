@@ -14,14 +14,14 @@ class ParameterStore(Protocol):
 
     @property
     def version(self) -> int:
-        """The newest version, or -1. Cheap enough to read before every batch."""
+        """The newest version, or -1 before the first push. Cheap enough to read before every batch."""
 
     def push(self, version: int, parameters: Array, tags: tuple[str, ...] = ()) -> None:
-        """Publish a version, which must be newer than all before. A tag keeps its version until it is moved."""
+        """Publish a version; version numbers must increase. A tag keeps its version until the tag is moved."""
 
     def pull(self, tag: str = "latest", newer_than: int = -1) -> tuple[int, Array] | None:
-        """Return a tagged version and a copy of its parameters, or None if it is not newer than `newer_than`. Raises
-        KeyError for an unknown tag."""
+        """Return a tagged version and a copy of its parameters; None unless newer than `newer_than`. KeyError: unknown
+        tag."""
 
     def versions(self) -> dict[str, int]:
         """Return the version of every tag, including `latest` after the first push."""
@@ -30,7 +30,7 @@ class ParameterStore(Protocol):
         """Tag the newest version, or the one with the tag `source`, as `name`."""
 
     def note(self, version: int, facts: Mapping[str, float]) -> None:
-        """Store facts about a version, such as its score. Those of the newest 200 versions are kept."""
+        """Store metrics of a version, such as its score. Notes on the newest 200 versions are kept."""
 
     def notes(self) -> dict[int, dict[str, float]]:
-        """Return the stored facts by version."""
+        """Return the stored notes, keyed by version."""

@@ -1,4 +1,4 @@
-"""The policy contract: it decides, and knows no loss."""
+"""The policy contract. A policy chooses actions; it has no loss."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from srl.base.state import NotResumable, State
 from srl.base.tree import Array, Tree
 
 Decision: TypeAlias = Mapping[str, Tree]
-"""`action`, plus the arrays that the algorithm wants beside it in the block (`log_prob`, `value`), each [B, ...]. A
-recurrent policy adds `state`, its memory, which it gets back with the lane's next observation."""
+"""`action`, plus arrays that the algorithm stores with it in the block (`log_prob`, `value`), each [B, ...]. A
+recurrent policy adds `state`, its memory, which it receives with the lane's next observation."""
 
 
 class Policy(ABC):
@@ -22,24 +22,24 @@ class Policy(ABC):
 
     @abstractmethod
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
-        """Decide for B lanes: observation [B, ...], state [B, ...] and first [B].
+        """Choose actions for B lanes: observation [B, ...], state [B, ...] and first [B].
 
-        The state is the one of each lane's previous decision. Where `first` is true it is invalid: the policy starts
-        with an empty memory there, as it does everywhere if `state` is None. A policy without memory gets None.
+        `state` is from each lane's previous decision; a policy without memory gets None. Where `first` is true it is
+        invalid and the policy starts with an empty memory, as it does everywhere if `state` is None.
 
-        Actions are drawn from the policy's own generator, or are the most likely ones if `greedy`. The caller may
-        overwrite its arrays afterwards; the arrays of the decision are new.
+        Actions are sampled with the policy's own generator, or the most likely ones if `greedy`. The caller may reuse
+        its arrays afterwards; the arrays of the decision are new.
         """
 
     @abstractmethod
     def load(self, parameters: Array, version: int) -> None:
-        """Copy a flat vector of parameters (float32 [P]) into the policy and set `version`."""
+        """Copy a flat parameter vector (float32 [P]) into the policy and set `version`."""
 
     def state(self) -> State:
-        """Everything except the parameters that determines the next decisions, such as the random generator. An exact
-        resume needs it. Default: raise NotResumable."""
+        """Return everything but the parameters that determines the next actions (the random generator), for an exact
+        resume. Default: raises NotResumable."""
         raise NotResumable(f"{type(self).__name__} has no `state` and `restore`")
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` returned. Default: raise NotResumable."""
+        """Continue from a state that `state` returned. Default: raises NotResumable."""
         raise NotResumable(f"{type(self).__name__} has no `state` and `restore`")

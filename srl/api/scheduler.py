@@ -1,4 +1,4 @@
-"""The scheduler contract: starts workers somewhere and reports what happens to them."""
+"""The scheduler contract: a scheduler starts workers and reports what happens to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from srl.base.meter import Meter
 from srl.base.state import NotResumable, State
 
 MAX_WORKERS = 100_000
-"""Workers of one run."""
+"""Maximum number of workers in one run."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class WorkerMessage:
 
 @dataclass(frozen=True)
 class Died:
-    """A worker's process ended; `reason` is a text for people."""
+    """A worker's process ended; `reason` is for people to read."""
 
     place: Place
     reason: str
@@ -42,7 +42,7 @@ class Died:
 
 @dataclass(frozen=True)
 class HostEvent:
-    """Something happened to the hosts of the run, for example one joined or was lost."""
+    """A change among the run's hosts, for example one joined or was lost."""
 
     text: str
     fatal: bool = False
@@ -51,10 +51,10 @@ class HostEvent:
 
 @dataclass(frozen=True)
 class Usage:
-    """Resources that a worker's process uses now."""
+    """Current resource usage of a worker's process."""
 
     host: str = ""
-    """Empty where there is only one."""
+    """Empty if the run has only one."""
     cpu_percent: float = 0.0
     rss_mb: float = 0.0
     stopped: bool = False
@@ -65,7 +65,7 @@ Event = Union[WorkerMessage, Died, HostEvent]
 
 
 class OrphanWorker(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A worker that outlived its controller, as its host reports it."""
+    """A worker that outlived its controller, as reported by its host."""
 
     place: Place
     ready: bool
@@ -74,31 +74,31 @@ class OrphanWorker(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 
 
 class TakeoverRecord(msgspec.Struct, frozen=True):
-    """Facts that a new controller needs to find the hosts of a run again. It contains no secret."""
+    """Data with which a new controller finds the hosts of a run. It contains no secret."""
 
     address: str
-    """Address at which the agents of the hosts look for their controller."""
+    """Address at which host agents look for their controller."""
     hosts: list[str]
     reports: dict[str, int] = {}
-    """Agent (by the unique address of its relay) -> number of its last report that `poll` has returned. The agent
-    repeats later reports to the next controller."""
+    """Agent (by its relay's unique address) -> number of its last report that `poll` has returned. The agent repeats
+    later reports to the next controller."""
 
 
 class Scheduler(ABC):
-    """Runs workers. A subclass implements the abstract methods; the others have defaults for schedulers whose workers
-    have no process, no host and no life beyond that of the scheduler."""
+    """Base class of schedulers. The defaults suit a scheduler whose workers run without their own process or host and
+    end with the scheduler."""
 
     inline: bool = False
-    """Workers run in the thread that calls `poll`. Such a run can be saved between two polls with everything that is in
-    progress (`state`, `restore`), and no other thread may work beside it."""
+    """Whether workers run in the thread that calls `poll`. Such a run can be saved between two polls with everything in
+    progress (`state`, `restore`), and must not use other threads."""
 
     @abstractmethod
     def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
-        """Begin to start a worker; `Ready` or `Died` follows."""
+        """Begin to start a worker; a `Ready` message or `Died` follows."""
 
     @abstractmethod
     def send(self, places: Sequence[Place], message: ToWorker) -> None:
-        """Send a message to those of the workers that are alive; never blocks."""
+        """Send a message to those workers that are alive. Never blocks."""
 
     @abstractmethod
     def kill(self, place: Place) -> None:
@@ -106,7 +106,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def poll(self, timeout: float) -> list[Event]:
-        """Return everything that happened; wait at most `timeout` seconds for the first event."""
+        """Return all new events; wait at most `timeout` seconds for the first."""
 
     @abstractmethod
     def meter(self, place: Place) -> Meter:
@@ -117,26 +117,27 @@ class Scheduler(ABC):
         """End all workers and release everything. Idempotent."""
 
     def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
-        """Raise ValueError if these workers (name, needs) do not fit beside those that run."""
+        """Raise ValueError if these workers (name, resources) do not fit beside the running ones."""
 
     def signal(self, place: Place, number: int) -> None:
         """Send a signal to the worker's process. Raises ValueError if it has no process of its own."""
         raise ValueError(f"cannot send a signal to {place.name}: its scheduler runs workers without their own process")
 
     def pid(self, place: Place) -> int:
-        """Process id of the worker, or 0 if it has no process (yet)."""
+        """Return the worker's process id, or 0 if it has no process (yet)."""
         return 0
 
     def usage(self, place: Place) -> Usage:
-        """Resources that the worker uses, measured now or a moment ago."""
+        """Return the worker's recent resource usage."""
         return Usage()
 
     def dump(self, place: Place) -> str:
-        """Stack traces of the worker for the report on a hang; may be empty."""
+        """Return the worker's stack traces for the report on a hang; may be empty."""
         return ""
 
     def parameters(self) -> Mapping[str, ParameterStore]:
-        """Stores (policy -> store) for versions that workers find when they start: opponents of a resumed run."""
+        """Return the parameter store of each policy, to publish versions before workers start (past opponents on
+        resume)."""
         return {}
 
     # Saving a run with everything in progress; only where `inline` is true.
@@ -146,52 +147,50 @@ class Scheduler(ABC):
         raise NotResumable(f"{type(self).__name__} does not save the state of its workers")
 
     def restore(self, state: State) -> None:
-        """Set the state that workers continue from, before the first of them is started."""
+        """Set the state that workers continue from. Call it before the first worker starts."""
         raise NotResumable(f"{type(self).__name__} does not restore the state of workers")
 
     # Taking over workers that outlived their controller.
 
     def takeover_record(self) -> TakeoverRecord | None:
-        """Return the facts that the next controller needs; None if workers end with this controller."""
+        """Return the record for the next controller; None if workers end with this controller."""
         return None
 
     def takeover_recorded(self, record: TakeoverRecord) -> None:
-        """The record is on disk: agents may discard reports that it covers."""
+        """Note that the record is on disk, so that agents may discard reports that it covers."""
 
     def find_orphans(self, hosts: Sequence[str], timeout: float) -> list[OrphanWorker]:
-        """Wait until these hosts have reconnected and return the workers that they kept. Raises ConnectionError if none
-        of them reconnects within `timeout` seconds. Adopt every worker, then call `finish_adoption`."""
-        raise ConnectionError(f"the workers of {type(self).__name__} do not outlive their controller")
+        """Wait until these hosts reconnect and return the workers that they kept. Raises ConnectionError if none does
+        within `timeout` seconds. Then `adopt` every worker and call `finish_adoption`."""
+        raise ConnectionError(f"cannot take over: workers of {type(self).__name__} end together with their controller")
 
     def adopt(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
-        """Supervise an orphan as if this scheduler had started it; `Died` follows if it was lost meanwhile."""
-        raise ValueError(
-            f"{type(self).__name__} cannot adopt {place.name}: its workers do not outlive their controller"
-        )
+        """Supervise an orphan as if this scheduler had started it. `Died` follows if it was lost in the meantime."""
+        raise ValueError(f"cannot adopt {place.name}: workers of {type(self).__name__} end with their controller")
 
     def finish_adoption(self, timeout: float) -> None:
         """Wait until the gauges of all adopted workers have arrived, so that counts continue."""
 
 
 class Engine(ABC):
-    """Starts the agents of a run on its hosts: as a process of this machine, as Slurm steps or as Ray actors."""
+    """Starts a run's host agents: as a process on this machine, as Slurm steps or as Ray actors."""
 
     @abstractmethod
     def start(self, address: str, secret: bytes) -> None:
-        """Start agents that join the run at `address`. Raises an error that tells the user what to change."""
+        """Start agents that join the run at `address`. Errors name what the user can change."""
 
     @abstractmethod
     def poll(self) -> str | None:
-        """Start agents again that ended. Returns a description of new problems, or None. Never blocks."""
+        """Restart agents that ended. Returns a description of new problems, or None. Never blocks."""
 
     @abstractmethod
     def start_failed(self) -> bool:
-        """Whether an agent is not expected to start any more. A run that still waits for its hosts then fails."""
+        """Return whether agents failed to start for good. A run that still waits for its hosts then fails."""
 
     @abstractmethod
     def hint(self, address: str) -> str:
-        """Advice for the user when hosts are missing."""
+        """Return advice for the user when hosts are missing."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the agents that have not left yet."""
+        """End the remaining agents."""

@@ -1,4 +1,4 @@
-"""Spaces of observations and actions as plain data: the same in a config file, on the wire and in a network."""
+"""Observation and action spaces as plain data: the same in config files, messages and networks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Bound: TypeAlias = Union[float, tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Box:
-    """Real numbers in an array. A bound is one number for all elements, or one for each element in C order."""
+    """An array of numbers. A bound is one number for all elements, or one per element in C order."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     low: Bound = float("-inf")
     high: Bound = float("inf")
     native_dtype: str = ""
-    """The environment's dtype, if it is not `dtype`: policies give real numbers where it expects integers."""
+    """The environment's dtype, if it is not `dtype`: policies return floats where it expects integers."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Discrete:
 
     n: int
     start: int = 0
-    """The environment's number of the first choice."""
+    """The environment's value for the first choice (Gymnasium's `start`)."""
     native_dtype: str = ""
     """The environment's dtype, if it is not int64."""
 
@@ -42,16 +42,16 @@ class MultiDiscrete:
 
     nvec: tuple[int, ...]
     native_shape: tuple[int, ...] = ()
-    """The environment's shape, if it does not have one axis."""
+    """The environment's shape, if it is not one-dimensional."""
     start: tuple[int, ...] = ()
-    """The environment's numbers of the first alternatives, if they are not all zero."""
+    """The environment's values for the first choices (Gymnasium's `start`), if not all zero."""
     native_dtype: str = ""
     """The environment's dtype, if it is not int64."""
 
 
 @dataclass(frozen=True)
 class Dict:
-    """Named spaces. The parts of a tuple are named by their positions: "0", "1", ..."""
+    """Named spaces. The items of a tuple are named "0", "1", ..."""
 
     items: Mapping[str, Space]
     is_tuple: bool = False
@@ -72,17 +72,15 @@ def array_spec(space: Space) -> TreeSpec:
 
 
 def bounds_of(box: Box) -> tuple[Array, Array]:
-    """Return the lowest and the highest values, each in the box's shape."""
+    """Return the lower and the upper bounds, each in the box's shape."""
     low, high = (np.asarray(bound, np.float64) for bound in (box.low, box.high))
     wide = [bound.reshape(box.shape) if bound.ndim else np.full(box.shape, bound) for bound in (low, high)]
     return wide[0], wide[1]
 
 
 def choice_sizes(action: Space) -> tuple[int, ...]:
-    """Return the number of alternatives of every choice in an action, in the order of the parts' names.
-
-    An action mask has one number for each alternative, in this order.
-    """
+    """Return the number of alternatives of each choice in an action, sorted by item name. An action mask has one entry
+    per alternative, in this order."""
     if isinstance(action, Dict):
         return tuple(size for name in sorted(action.items) for size in choice_sizes(action.items[name]))
     if isinstance(action, Discrete):

@@ -16,7 +16,7 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     group: str
     pid: int = 0
     incarnation: int = 0
-    """Number of processes that ran in this place before."""
+    """Increases with every restart of this worker."""
     state: str = "starting"
     """starting | running | stopping | ended (until it is restarted, if it is)"""
     busy: dict[str, float] = {}
@@ -39,7 +39,7 @@ class StreamStatus(msgspec.Struct, frozen=True):
     kind: str
     """push | request"""
     filled: float = 0.0
-    """Share of the capacity that waits to be consumed, from 0 (empty) to 1 (full)."""
+    """Fill level, from 0 (empty) to 1 (full)."""
     posted: int = 0
     consumed: int = 0
     dropped: int = 0
@@ -83,7 +83,7 @@ class PolicyStatus(msgspec.Struct, frozen=True):
     """Mean over its last 100 episodes."""
     length_mean: float | None = None
     facts: dict[str, float] = {}
-    """Facts that environments report about the episodes of its agents, means over about the last 100."""
+    """Episode statistics that environments report for its agents, means over about the last 100."""
     return_curve: list[float] = []
     """Mean returns at evenly spaced times since the start of the run, at most 200."""
     evaluation: EvaluationStatus | None = None
@@ -137,7 +137,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     """Mean over the last 100 episodes of all policies; `policies` has the mean of each."""
     length_mean: float | None = None
     facts: dict[str, float] = {}
-    """Facts that environments report about their episodes, means over about the last 100 of all policies."""
+    """Episode statistics that environments report, means over about the last 100 of all policies."""
     policies: dict[str, PolicyStatus] = {}
     return_curve: list[float] = []
     """Mean returns at evenly spaced times since the start of the run, at most 200."""

@@ -1,7 +1,7 @@
-"""The two kinds of edge: a push stream carries full blocks to trainers, a request stream carries rows to policies.
+"""The two kinds of stream: a push stream carries full blocks to trainers, a request stream carries rows to policies.
 
-No method here blocks. `state` and `restore` serve exact resume, which only runs in one thread support: an end of a
-stream is restored in a new run of the same shape, before any worker polls.
+No method here blocks. `state` and `restore` serve exact resume, which only single-threaded runs support: a stream
+endpoint is restored in a new run of the same graph, before any worker polls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class StreamEnd:
 
 
 class ResumableEnd(Protocol):
-    """The part of the contract that all ends of streams share."""
+    """The part of the contract that all stream endpoints share."""
 
     def state(self) -> State:
         """Return everything under way here, unread messages included. Raises NotResumable if the run has processes."""
@@ -48,7 +48,7 @@ class OpenBlock:
 
     block: Block
     min_version: int
-    """The oldest policy version that may decide in it."""
+    """The oldest policy version that may choose actions in it."""
     tickets: dict[str, int]
     """Admission ticket of each consumer that will get it, by the consumer's name: one, except in a broadcast."""
     alive: bool = True
@@ -89,7 +89,7 @@ class PostedBlock:
     sequence: int
     ticket: int
     oldest_version: int
-    """The oldest version that decided in it, without the last row, which only bootstraps."""
+    """The oldest version that chose actions in it, except for the last row, which only bootstraps."""
     block: Block
     incarnation: int = 0
     """Incarnation of the producer. With its name and the sequence number it identifies the block."""
@@ -137,12 +137,12 @@ class RequestClient(ResumableEnd, Protocol):
     versions are written beside them."""
 
     def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> bool:
-        """Ask for decisions; parameters older than `min_version` may not answer. True if the cells are decided on
-        return; otherwise `poll` will return the tag."""
+        """Request decisions; only `min_version` or newer may answer. Returns True if the decisions are already written;
+        otherwise `poll` will return the tag."""
 
     def local_policy(self, min_version: int) -> Policy | None:
         """Return the policy if it runs in this process and has parameters of `min_version` or newer, else None. The
-        caller may then decide with it directly instead of posting cells."""
+        caller may then call it directly instead of posting cells."""
 
     def flush(self) -> None:
         """Send queued requests."""
@@ -164,8 +164,8 @@ class RequestServer(ResumableEnd, Protocol):
     """The end of a request stream that answers. It counts batches and lanes in the worker's meter."""
 
     def poll(self, version: int | None) -> RequestBatch | None:
-        """Return all waiting requests that parameters of `version` may answer, as one batch. With None, only receive
-        requests, to be answered later."""
+        """Return, as one batch, all waiting requests that `version` is new enough to answer. With None, receive
+        requests but return none yet."""
 
     def reply(self, batch: RequestBatch, answer: Answer) -> None:
         """Send the decisions for a batch back to its clients."""
@@ -173,11 +173,11 @@ class RequestServer(ResumableEnd, Protocol):
 
 @dataclass(frozen=True)
 class RequestBatch:
-    """Lanes of many clients. `observation` has one array [B, ...] for each path; the server owns them."""
+    """Rows from many clients, concatenated into one batch: one array [B, ...] per path, owned by the server."""
 
     observation: dict[str, Array]
     first: Array  # [B]
     requests: tuple[object, ...]
     """The requests in this batch, in the form of the server that made it."""
     state: dict[str, Array] = field(default_factory=dict)
-    """Memory of a recurrent policy, in the same way; void where `first`."""
+    """Recurrent state, one array per path; invalid where `first` is true."""

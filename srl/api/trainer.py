@@ -1,4 +1,4 @@
-"""The trainer contract: it learns from batches, and knows no worker."""
+"""The trainer contract. A trainer learns from batches; it does not depend on workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from srl.base.tree import Array, Tree
 class Trajectory:
     """A batch: T steps of B lanes, time-major, plus row T, whose observation and decision only bootstrap.
 
-    `acting` marks the rows in which a lane really decided: only those may be learned from. Rewards and episode ends are
+    `acting` marks the rows in which a lane acted: only those may be learned from. Rewards and episode ends are
     stored in the row of the action that caused them.
     """
 
@@ -43,7 +43,7 @@ class TrainResult:
     """Decisions learned from, over all ranks."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     skipped: bool = False
-    """Whether the update was refused because a loss or gradient was not finite; parameters are then as before."""
+    """Whether the update was skipped because a loss or gradient was not finite; parameters are then unchanged."""
 
 
 class Rendezvous(Protocol):
@@ -89,17 +89,17 @@ class Trainer(ABC):
 
     @abstractmethod
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from what `state` of another trainer of the same config returned."""
+        """Continue from a state that a trainer with the same config returned."""
 
     @abstractmethod
     def join(self, group: TrainerGroup) -> None:
         """Train with other ranks from now on: all ranks call `step` equally often and end with the same parameters."""
 
     def uncommitted_state(self) -> State:
-        """Arrays beyond `state`, such as batches kept for later. They are saved with runs of one thread, which resume
-        exactly, and lost with the trainer elsewhere. Default: none."""
+        """Arrays beyond `state`, such as batches kept for later. They are saved only by
+        `--scheduler inline`; otherwise lost when the trainer dies. Default: none."""
         return {}
 
     def restore_uncommitted(self, state: State) -> None:
-        """Take over what `uncommitted_state` returned; called after `restore`. Default: do nothing."""
+        """Restore what `uncommitted_state` returned; called after `restore`. Default: does nothing."""
         return

@@ -44,7 +44,7 @@ class Channel(Protocol):
         """Send queued messages without blocking. Return whether the queue is empty. Raises ChannelClosed."""
 
     def fileno(self) -> int:
-        """File descriptor that becomes readable for `receive`; -1 within a process."""
+        """File descriptor that becomes readable when `receive` has a message to return; -1 for in-process channels."""
 
     def close(self) -> None: ...
 
@@ -60,7 +60,7 @@ class Listener(Protocol):
         """Return a new, authenticated channel, or None if no peer waits. Never blocks."""
 
     def fileno(self) -> int:
-        """File descriptor that becomes readable for `accept`; -1 within a process."""
+        """File descriptor that becomes readable when `accept` has a channel to return; -1 for in-process listeners."""
 
     def close(self) -> None: ...
 

@@ -56,8 +56,8 @@ class Context(Protocol):
         """Send a message of `srl.api.control` to the controller; never blocks."""
 
     def trainer_group(self, policy: str, size: int) -> TrainerGroup:
-        """Return this worker's rank among the `size` trainers of a policy, and a rendezvous that is new for every
-        generation of them."""
+        """Return this worker's rank among the `size` trainers of a policy, and a rendezvous that changes each
+        time the trainers are restarted."""
 
     def wait_for_controller(self, timeout: float) -> None:
         """Process messages of the controller, then wait up to `timeout` seconds for the next event. For a worker that
@@ -85,7 +85,7 @@ FINISHED = PollResult(worked=True, finished=True)
 
 
 class RunBroken(RuntimeError):
-    """An error that a restarted worker would meet again: the run ends and shows this message."""
+    """An error that would occur again after a restart: the run ends and shows this message."""
 
 
 @runtime_checkable
@@ -121,16 +121,16 @@ class WorkerConfig(ABC):
     @abstractmethod
     def build(self, context: Any) -> Worker:
         """Return the worker. An error here ends the run if a replacement would fail the same way (ValueError,
-        TypeError, LookupError, ImportError)."""
+        TypeError, LookupError, ImportError, RunBroken, MemoryError)."""
 
     def committed_policy(self) -> str:
         """Return the policy whose trainer state this worker commits, or an empty string. Such a worker finds the last
-        commit wherever it starts, and its host leads the distribution of that policy's parameters."""
+        commit wherever it starts, and its host is the root of that policy's parameter distribution."""
         return ""
 
     def resized(self, count: int) -> Self:
-        """Return the config for a group of `count` workers whose members depend on their number (RestartRule.together).
-        Raises ValueError if that number is not possible."""
+        """Return the config for a group of `count` workers whose workers depend on the group's size
+        (RestartRule.together). Raises ValueError if that number is not possible."""
         return self
 
     def with_target_steps(self, target_steps: int) -> Self:
@@ -143,5 +143,5 @@ class WorkerConfig(ABC):
         return {}
 
     def ends(self) -> Sequence[StreamEnd]:
-        """Return the ends of streams that this worker holds, from which `Experiment.edges` is computed."""
+        """Return this worker's stream endpoints, from which `Experiment.edges` is computed."""
         return ()

@@ -241,7 +241,7 @@ class Chaos:
         self._notify(f"{len(self._faults)}: {kind} {victim.name}")
 
     def _may_affect(self, worker: WorkerStatus) -> bool:
-        """Return whether the worker can be affected: it must work, and have recovered from earlier faults."""
+        """Return whether the worker can be affected: it must be running and have recovered from earlier faults."""
         busy = any(fault.worker == worker.name and not fault.settled for fault in self._faults)
         works = worker.state == "running" and worker.progress > 0
         return works and not busy and worker.group in (self._plan.groups or (worker.group,))

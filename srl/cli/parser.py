@@ -162,7 +162,7 @@ def _one(left: list[str], word: str) -> str:
 
 
 def _read(option: Option, text: str | None, left: list[str], before: Sequence[Any]) -> Any:
-    """The value of a flag: after its `=`, or the next words, which are taken away."""
+    """Return a flag's value: the text after `=`, or the following words, which are removed from `left`."""
     if option.is_switch:
         return True if text is None else convert(option, text)
     if option.is_list:

@@ -92,7 +92,7 @@ class TrainedPolicy:
         raise ValueError(text)
 
     def _unseen_like(self, observation: Mapping[str, Any]) -> dict[str, Tree]:
-        """Return zeros for the keys that only the critic reads, with the number of rows of the others."""
+        """Return zeros for the keys that only the critic reads, with as many rows as the other keys have."""
         seen = self.observation.items if isinstance(self.observation, Dict) else {}
         key = next(key for key in seen if key in observation and key not in self._unseen)
         (_, leaf), (_, array) = next(leaves(array_spec(seen[key]))), next(leaves(observation[key]))

@@ -111,7 +111,7 @@ def write(
 
 
 def read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return arrays and facts of the checkpoint at `path`; every byte is verified."""
+    """Return the arrays and metadata of the checkpoint at `path`, verifying every byte."""
     try:
         return _read(path)
     except _DamagedError as error:

@@ -130,7 +130,7 @@ class MetricSinks:
 
 
 class _Appender:
-    """A file that grows by complete records: a record that was written only in part is removed."""
+    """An append-only file of whole records; a partly written record is removed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

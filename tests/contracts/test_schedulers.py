@@ -167,7 +167,7 @@ def test_a_minimal_scheduler_has_defaults_for_everything_else() -> None:
             attempt()
     assert scheduler.takeover_record() is None
     scheduler.takeover_recorded(record)
-    with pytest.raises(ConnectionError, match="do not outlive"):
+    with pytest.raises(ConnectionError, match="end together with"):
         scheduler.find_orphans([], 0.0)
     with pytest.raises(ValueError, match="cannot adopt actors/0"):
         scheduler.adopt(place, ScriptedConfig("idle"), Resources(), 0)

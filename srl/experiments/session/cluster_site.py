@@ -106,7 +106,8 @@ def _retention(options: TrainOptions) -> Retention | None:
 
 
 def warning(options: TrainOptions, site: ClusterSite | None) -> str:
-    """Return a warning about unprotected connections between trainers, for users who protect the others; else empty."""
+    """Return a warning that connections between trainers are unprotected, if there are several trainers and the run is
+    encrypted or reachable from other machines; otherwise an empty string."""
     exposed = site is not None and (options.cluster.encrypt or not site.host.startswith("127."))
     return UNPROTECTED if exposed and options.workers.trainers > 1 else ""
 

@@ -64,7 +64,7 @@ class Queued:
 
 
 def job_of(cluster: Path) -> str:
-    """Return the number of a run's job; empty if it has none or has ended."""
+    """Return the job id of a run; empty if it has none or has ended."""
     try:
         return "" if (cluster / OUTCOME).exists() else (cluster / JOB).read_text().strip()
     except OSError:

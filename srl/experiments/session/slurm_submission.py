@@ -54,7 +54,7 @@ def script_of(run: RunDirectory, experiment: Experiment, options: TrainOptions) 
 
 
 def submit(run: RunDirectory, experiment: Experiment, options: TrainOptions) -> str:
-    """Submit a run whose config is written. Returns the number of the job."""
+    """Submit a run whose config has been written. Return the job id."""
     cluster = run.path / CLUSTER
     cluster.mkdir(mode=0o700, exist_ok=True)
     for name in (OUTCOME, ADDRESS, JOB):
