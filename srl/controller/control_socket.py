@@ -25,9 +25,9 @@ CONTROL = "control"
 ADDRESS = "address"
 SECRET = "secret"
 CLUSTER = "cluster"
-"""Folder of a run directory with the address of a controller on another machine."""
+"""Folder, inside the run directory, that holds the address of a controller on another machine."""
 STOP_REASON = "srl stop"
-"""Reason of a run that was stopped on request: a queued or restarted job does not continue it."""
+"""Reason recorded for a run that was stopped on request, so that a queued or restarted job does not continue it."""
 REACH_SECONDS = 3.0
 REPLY_SECONDS = 5.0
 MAX_CONCURRENT = 32
@@ -49,7 +49,7 @@ class ScaleRequest(Message, frozen=True):
     group: str
     count: int
     relative: bool
-    """`count` is added to the present number."""
+    """Whether `count` is added to the current number."""
 
 
 class FaultRequest(Message, frozen=True):
@@ -80,14 +80,15 @@ class Controllable(Protocol):
     def stop(self, state: str, reason: str) -> None: ...
 
     def scale(self, name: str, count: int, relative: bool = False) -> str:
-        """Raises ValueError if that is not possible; otherwise returns what changed."""
+        """Return a description of the change. Raises ValueError if the change is not possible."""
 
     def inject_fault(self, worker: str, fault: str, seconds: float) -> str:
         """Raises ValueError for an unknown worker or fault."""
 
 
 class ControlServer:
-    """The controller's end of the socket. `poll` never waits. `remote` accepts commands from other machines."""
+    """The server of the control socket, in the controller. `poll` never waits. `remote` accepts commands from other
+    machines."""
 
     def __init__(self, runtime: Path, run: Controllable, remote: Listener | None = None) -> None:
         local: Listener = HostTransport(runtime).listen(CONTROL, Messages)
@@ -191,12 +192,12 @@ def ask(runtime: Path, message: Message) -> Message | None:
 
 
 def pick(wanted: str, runs: dict[str, Path]) -> tuple[str, Path]:
-    """Return the live run with this name, with this unique beginning of its name, or the `latest`."""
+    """Return the live run with this name or unique prefix of a name, or the `latest` one."""
     names = [name for name in runs if name == Path(wanted).name] or [n for n in runs if n.startswith(wanted)]
     if wanted == "latest" and runs:
         names = [list(runs)[-1]]
     if len(names) != 1:
-        raise ValueError(f"no unique run {wanted!r} is in progress{nearest(wanted, runs)}")
+        raise ValueError(f"no run in progress, or more than one, matches {wanted!r}{nearest(wanted, runs)}")
     return names[0], runs[names[0]]
 
 
@@ -204,9 +205,9 @@ def inject_fault(scheduler: Scheduler, places: Iterable[Place], worker: str, fau
     """Apply a fault to one of the workers. Raises ValueError for an unknown worker or fault."""
     named = {place.name: place for place in places}
     if worker not in named:
-        raise ValueError(f"no worker {worker!r}{nearest(worker, named)}")
+        raise ValueError(f"unknown worker {worker!r}{nearest(worker, named)}")
     if fault not in FAULTS:
-        raise ValueError(f"no fault {fault!r}{nearest(fault, FAULTS)}")
+        raise ValueError(f"unknown fault {fault!r}{nearest(fault, FAULTS)}")
     if fault in SIGNALS:
         scheduler.signal(named[worker], SIGNALS[fault])
     else:

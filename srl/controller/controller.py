@@ -51,7 +51,8 @@ POLL_SECONDS = 0.05
 
 
 class Controller:
-    """Makes the decisions that its scheduler carries out. A run ends in state `finished`, `stopped` or `failed`."""
+    """Decides when to start, restart and end workers; its scheduler carries this out. A run ends in state `finished`,
+    `stopped` or `failed`."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Controller:
         self._slots: dict[tuple[str, int], Slot] = {}
         self._names = NameTable()
         self._names_changed = False
-        self._new_workers: list[Place] = []  # ready since names were sent last
+        self._new_workers: list[Place] = []  # workers that became ready since names were last sent
         self.gauges = Gauges(experiment, path)
         self._server = ControlServer(runtime, self, remote_listener) if runtime is not None else None
         self._learning = experiment.learning
@@ -131,7 +132,7 @@ class Controller:
         self.add_message(f"attached: {len(kept)} workers continue, {len(lost)} are restarted")
 
     def takeover_state(self) -> ControllerState | None:
-        """Return what a successor needs; None if no worker would outlive this controller."""
+        """Return the state that a successor needs; None if no worker would outlive this controller."""
         cluster = self._scheduler.takeover_record()
         if cluster is None:
             return None
@@ -171,7 +172,7 @@ class Controller:
             self.state, self.reason = state, reason
 
     def shut_down(self) -> None:
-        """Ask the workers to stop, and end those that do not."""
+        """Ask the workers to stop, and kill those that do not."""
         live = [slot for slot in self._slots.values() if slot.state in ("starting", "running")]
         for slot in live:
             slot.state = "stopping"
@@ -283,7 +284,7 @@ class Controller:
         slot.restart_at = now + verdict.after
 
     def _plan_group_restart(self, group: WorkerGroup, slot: Slot, reason: str, blameless: bool) -> None:
-        """Data-parallel trainers: when one dies, all are restarted from the last committed update."""
+        """Restart all data-parallel trainers of a group from the last committed update, because one of them died."""
         others = [s for (name, _), s in self._slots.items() if name == group.name]
         if any(s.restart_at is not None for s in others):
             slot.restart_at = max(s.restart_at or 0.0 for s in others)
@@ -312,7 +313,7 @@ class Controller:
         places, self._new_workers = self._new_workers, []
         if self._names_changed:
             self._names_changed = False
-            # Starting workers get them, too: trainers on several hosts connect to each other before they are ready.
+            # Starting workers also get the names: trainers on several hosts connect to each other before they are ready.
             places = [slot.place for slot in self._all() if slot.state in ("starting", "running")]
         if places:
             self._scheduler.send(places, Names(self._names.lookup("")))
@@ -331,13 +332,13 @@ class Controller:
         return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, texts, self.reason)
 
     def _member(self, slot: Slot) -> Member:
-        if slot.state == "ended":  # its figures were added to the totals when it died
+        if slot.state == "ended":  # its counts were added to the totals when it died
             return Member(slot.place, Meter.unshared(), 0, slot.state)
         scheduler, place = self._scheduler, slot.place
         return Member(place, scheduler.meter(place), scheduler.pid(place), slot.state, scheduler.usage(place))
 
     def add_message(self, text: str) -> None:
-        """Add an event to the messages that the views show."""
+        """Add an event to the messages shown in the views."""
         self._messages.append(text)
 
     def scale(self, name: str, count: int, relative: bool = False) -> str:

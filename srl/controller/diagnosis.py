@@ -1,4 +1,4 @@
-"""The bottleneck of a run and the option to change because of it: pure functions of a status."""
+"""Diagnosis of a run: its bottleneck, and the option to change. Pure functions of a status."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from srl.api.status import RunStatus, Settings, WorkerStatus
 
 BUSY = 0.75
-"""Share of time at work from which a group counts as the bottleneck."""
+"""Minimum share of time at work for a group to count as the bottleneck."""
 IDLE = 0.25
-"""Share of time spent waiting from which a group could do more."""
+"""Minimum share of time spent waiting for a group to count as underused."""
 FULL = 0.88
-"""Share of the cores in use from which a machine counts as fully used."""
+"""Minimum share of busy cores for a machine to count as fully used."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,8 @@ def _group(workers: Iterable[WorkerStatus], prefix: str) -> _Group:
 
 
 def _cores_used(workers: list[WorkerStatus]) -> float:
-    """The larger of what the workers report and what the system measures: torch may use additional threads."""
+    """Return the larger of two numbers of busy cores: the workers' reports and the system's measurement, because torch
+    may use additional threads."""
     reported = sum(share for worker in workers for phase, share in worker.busy.items() if phase != "waiting")
     return max(reported, sum(worker.cpu_percent for worker in workers) / 100)
 

@@ -1,4 +1,4 @@
-"""The status of a run, made from the gauges of its workers and the figures that they report."""
+"""The status of a run, computed from its workers' gauges and reports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PHASE_NAMES = {
 
 @dataclass
 class Member:
-    """A worker as the controller knows it."""
+    """The controller's view of a worker."""
 
     place: Place
     meter: Meter
@@ -45,7 +45,7 @@ class Member:
 
 
 class Gauges:
-    """Figures of a run. Totals survive restarts: a replacement starts its own counters at zero."""
+    """Statistics of a run. Totals include workers that ended, because a replacement's counters start at zero."""
 
     def __init__(self, experiment: Experiment, path: str) -> None:
         self._experiment = experiment
@@ -54,12 +54,14 @@ class Gauges:
         self.policies = {name: PolicyGauges() for name in experiment.policies}
         only = experiment.policies[0] if len(experiment.policies) == 1 else ""
         self.episodes = self.policies[only].episodes if only else EpisodeStatistics()
-        """Episodes of all policies; in a run with one policy, its own."""
+        """Episodes of all policies together."""
         self._several = len(experiment.policies) > 1
         self._policy_of = {group.name: group.config.committed_policy() for group in experiment.groups}
         self._other_policy = only  # of groups that commit none
         self._stream_of = {edge.target: edge.stream for edge in experiment.edges() if edge.kind != "parameters"}
-        self._phases: dict[str, deque[tuple[float, dict[Phase, float]]]] = {}  # of each worker, over the last seconds
+        self._phases: dict[
+            str, deque[tuple[float, dict[Phase, float]]]
+        ] = {}  # share of time of each worker over the last seconds
         self._ended: dict[str, dict[Counter, int]] = {}  # policy -> totals of workers that are gone
         self._rates: deque[tuple[float, int, int]] = deque()
         self._new_evaluations: list[tuple[str, EvaluationStatus]] = []
@@ -92,7 +94,7 @@ class Gauges:
         self._phases.pop(place.name, None)
 
     def add_report(self, message: Episodes | Evaluated | Figures) -> None:
-        """Take in figures that a worker reports."""
+        """Process a worker's report."""
         policy = self.policies.get(message.policy)
         if isinstance(message, Episodes):
             own = [policy.episodes] if self._several and policy is not None else []
@@ -107,7 +109,7 @@ class Gauges:
             self.metrics.update({f"{prefix}{name}": value for name, value in message.figures.items()})
 
     def note_progress(self, trainers: list[Member]) -> None:
-        """Note the versions and steps of now, so that an evaluation that arrives gets the right step."""
+        """Record the current versions and steps, so that a later evaluation of a version gets the right step."""
         self._note_progress(self.first_steps + sum(c[Counter.LEARNED] for c in self._count(trainers).values()))
 
     def _note_progress(self, steps: int) -> None:
@@ -120,13 +122,13 @@ class Gauges:
         return found
 
     def extend_curves(self) -> None:
-        """Add a point to the curve of the mean return: that of the run, and those of its policies."""
+        """Add a point to the mean-return curves of the run and of each policy."""
         own = [policy.episodes for policy in self.policies.values()] if self._several else []
         for episodes in (self.episodes, *own):
             episodes.extend_curve()
 
     def state(self) -> dict[str, Any]:
-        """Return the figures of episodes and evaluations as plain data: a resumed run continues with them."""
+        """Return the statistics of episodes and evaluations as plain data, from which a resumed run continues."""
         run = self.episodes.state() if self._several else {}
         return {**run, "policies": {name: policy.state() for name, policy in self.policies.items()}}
 
@@ -224,7 +226,7 @@ class Gauges:
         )
 
     def _count(self, members: list[Member]) -> dict[str, dict[Counter, int]]:
-        """Return the totals of each policy's workers, those that ended included."""
+        """Return the totals of each policy's workers, including those that ended."""
         counts = {policy: {counter: t.get(counter, 0) for counter in TOTALS} for policy, t in self._ended.items()}
         for member in members:
             group = member.place.group
@@ -282,7 +284,7 @@ class Gauges:
         )
 
     def _streams(self, members: list[Member]) -> list[StreamStatus]:
-        """Return the streams as their consumers see them."""
+        """Return the state of each stream, as reported by its consumers."""
         streams = []
         for member in members:
             meter, place = member.meter, member.place
@@ -310,7 +312,7 @@ def _mean_lag(counts: Mapping[Counter, int]) -> float:
 
 
 def settings_of(experiment: Experiment) -> Settings:
-    """Return the sizes that matter for speed; of several policies, those of the first that learns."""
+    """Return the settings that determine speed; with several policies, those of the first that learns."""
     found: dict[str, int] = {}
     for group in experiment.groups:
         found = {**group.config.sizes(), **found}

@@ -1,4 +1,4 @@
-"""Figures of one policy: its episodes, its evaluations and how far it has learned."""
+"""Statistics of one policy: its episodes, evaluations and learning progress."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EpisodeStatistics:
         self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.lengths: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.facts: dict[str, float] = {}
-        """Facts that environments report about episodes: running means over about EPISODE_WINDOW."""
+        """Episode statistics reported by environments: running means over about EPISODE_WINDOW episodes."""
         self.curve: list[float] = []
         self._stride = 1
         self._skipped = 0
@@ -75,7 +75,7 @@ class EpisodeStatistics:
 
 
 class PolicyGauges:
-    """Figures of one policy that the gauges of its present workers do not hold."""
+    """Statistics of one policy that the gauges of its current workers do not contain."""
 
     def __init__(self) -> None:
         self.episodes = EpisodeStatistics()
@@ -83,16 +83,16 @@ class PolicyGauges:
         self.version = 0
         self.lag_max = 0
         self.first_steps = 0
-        """Steps that it had learned from when the run was resumed."""
+        """Number of steps learned from before the run was resumed."""
         self._history: deque[tuple[int, int]] = deque(maxlen=MAX_MOMENTS)  # versions, and steps of the run with them
 
     def note_progress(self, steps_of_run: int) -> None:
-        """Remember at which step of the run the present version was seen."""
+        """Record the step of the run at which the current version was seen."""
         if not self._history or self._history[-1][0] != self.version:
             self._history.append((self.version, steps_of_run))
 
     def add_evaluation(self, message: Evaluated, first_step: int) -> EvaluationStatus:
-        """Take in an evaluation. `first_step` is its step if no progress was noted yet."""
+        """Process an evaluation. `first_step` is its step if no progress was recorded yet."""
         before = self.evaluation
         mean = mean_of(message.returns)
         step = self._step_of(message.version) if self._history else first_step
@@ -117,7 +117,7 @@ class PolicyGauges:
         return round(float(np.interp(version, versions, steps)))
 
     def state(self) -> dict[str, Any]:
-        """Return the figures of episodes and evaluations as plain data, for a checkpoint."""
+        """Return the statistics of episodes and evaluations as plain data, for a checkpoint."""
         return {**self.episodes.state(), "evaluation": msgspec.to_builtins(self.evaluation)}
 
     def restore(self, state: Mapping[str, Any]) -> None:

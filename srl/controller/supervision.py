@@ -16,7 +16,8 @@ from srl.base.meter import Counter
 FIRST_BACKOFF = 0.2
 MAX_BACKOFF = 30.0
 HEALTHY_SECONDS = 5.0
-"""A worker that ran this long before it died was killed or met something rare: it is restarted at once."""
+"""A worker that ran for at least this time before it died was killed or hit a rare error, so it is restarted at
+once."""
 MAX_HEALTHY_FAILURES = 10
 """Factor by which more deaths are allowed for workers that had run for a while."""
 QUARANTINE_SECONDS = 60.0
@@ -38,7 +39,7 @@ class Restart:
     after: float
     """Seconds to wait before the restart."""
     quarantine: bool = False
-    """Only this worker of its group dies repeatedly, so the cause is its place, its seed or its host."""
+    """Whether only this worker of its group dies repeatedly, so that the cause is its index, its seed or its host."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ class Pace:
 
 @dataclass
 class Watch:
-    """Distinguishes a stuck worker from a slow or waiting one by changes of its gauges, not by elapsed time alone."""
+    """Distinguishes a stuck worker from a slow or waiting one, by changes of its gauges and not by elapsed time
+    alone."""
 
     looks: ObservedTime = field(default_factory=ObservedTime)
     seen: tuple[int, int] = (-1, -1)
@@ -136,7 +138,7 @@ class Watch:
 
 @dataclass
 class Slot:
-    """A place in the graph and the state of the worker in it."""
+    """A worker's place in the graph, and the worker's state."""
 
     place: Place
     state: str = "starting"
@@ -145,7 +147,8 @@ class Slot:
     ready_at: float | None = None
     watch: Watch = field(default_factory=Watch)
     error: str = ""
-    """Last failure that the worker reported, or how it hung: a better reason of its death than its exit status."""
+    """Last failure that the worker reported, or a description of its hang: better explains its death than its exit
+    status."""
 
 
 def stuck(
@@ -160,7 +163,7 @@ def stuck(
         timeout = groups[slot.place.group].restart.hang_timeout
         if starting:
             timeout = max(START_SECONDS, START_HANGS * timeout)
-        now = clock.now()  # read for each worker: dumping the stacks of another takes time
+        now = clock.now()  # read the clock for each worker: dumping the stacks of another takes time
         if not slot.watch.stuck(meter.get(Counter.PROGRESS), meter.phase_start(), now, timeout, frozen):
             continue
         if guard.allows(now, len(slots), len(stopped) if frozen else 0):
@@ -181,7 +184,7 @@ def scaled(groups: Mapping[str, WorkerGroup], name: str, count: int, relative: b
     """Return the group with another number of workers. Raises ValueError if that is not possible."""
     group = groups.get(name)
     if group is None:
-        raise ValueError(f"no group {name!r}{nearest(name, groups)}")
+        raise ValueError(f"unknown worker group {name!r}{nearest(name, groups)}")
     if not group.scalable:
         raise ValueError(f"{name} cannot be resized during the run; stop it and resume it with another number")
     wanted = group.count + count if relative else count

@@ -12,11 +12,11 @@ from srl.api.worker import Place
 from srl.controller.gauges import Gauges
 
 UNKNOWN_INCARNATIONS = 100
-"""Incarnations that may have started after the state was written; new ones get higher numbers than any of these."""
+"""Number of incarnations that may have started after the state was written; new ones are numbered above them."""
 
 
 class ControllerState(msgspec.Struct, frozen=True):
-    """State of a controller, without any secret: agents bring the run's own, and the join secret has its own file."""
+    """State of a controller, without secrets: agents send the run's secret, and the join secret is in its own file."""
 
     cluster: TakeoverRecord
     counts: dict[str, int]
@@ -25,7 +25,7 @@ class ControllerState(msgspec.Struct, frozen=True):
     """Worker -> its last incarnation."""
     restarts: int
     gauges: dict[str, object]
-    """Totals of workers that ended, and the figures of episodes and evaluations (`Gauges.totals`)."""
+    """Totals of workers that ended, and the statistics of episodes and evaluations (`Gauges.totals`)."""
     began: float
     """Wall time of the command that started the run."""
     complete: list[str] = []

@@ -70,7 +70,8 @@ class StackedActorCritic(Network):
 
 
 def stacked_features(features: Tensor) -> Tensor:
-    """Features [B, F] that actor and critic share, as [2, B, F]. Features that differ have this shape already."""
+    """Expand shared features [B, F] to [2, B, F]. Features that are already separate for actor and critic have that
+    shape and are returned unchanged."""
     return features if features.dim() == 3 else features.expand(2, *features.shape)
 
 
@@ -97,7 +98,7 @@ class LinearHeads(Network):
 
 
 class SharedHeads(LinearHeads):
-    """Two heads on the same features, which a deep encoder has made."""
+    """Two heads on the same features, produced by a deep encoder."""
 
     def __init__(self, num_features: int, num_outputs: int, num_free: int) -> None:
         super().__init__(num_features, num_outputs, num_free)

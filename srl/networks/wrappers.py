@@ -91,7 +91,8 @@ class Wrapper(Network):
 
 
 class NormalizedActorCritic(Wrapper):
-    """Any actor-critic between normalizers, of which either may be missing. A memory passes through."""
+    """Adds an optional observation normalizer and an optional value normalizer to an actor-critic. Recurrent state
+    passes through unchanged."""
 
     def __init__(
         self, network: Network, observation: ObservationNormalizer | None, value: ValueNormalizer | None

@@ -1,4 +1,4 @@
-"""`srl doctor`: the checks of this machine and the settings that follow from them."""
+"""`srl doctor`: checks of this machine, and recommended settings."""
 
 from __future__ import annotations
 

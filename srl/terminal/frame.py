@@ -79,7 +79,7 @@ def _progress(status: RunStatus, width: int) -> Text:
 
 
 def remaining(status: RunStatus) -> str:
-    """Return the estimated time left at the present speed; empty if it is unknown."""
+    """Return the estimated time left at the current speed; empty if it is unknown."""
     todo = status.target_steps - status.steps
     if status.state != "running" or todo <= 0 or status.train_fps <= 0:
         return ""

@@ -102,7 +102,7 @@ def _runs(runs: Sequence[RunStatus]) -> Table:
 
 
 def _state(status: RunStatus) -> str:
-    """The state, with the reason why the run waits if it does."""
+    """Return the state; for a run that waits, with the reason."""
     waits = status.state in ("queued", "running") and status.reason
     return f"{status.state} ({status.reason})" if waits else status.state
 

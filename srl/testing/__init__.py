@@ -7,7 +7,7 @@ from typing import Any
 
 _PLACES = {
     "check_algorithm": "srl.testing.algorithm_checks",
-    "check_algo": "srl.checks.algorithm",  # it trains, so it stands above; it is found here beside its sisters
+    "check_algo": "srl.checks.algorithm",  # it trains, so it is in a higher layer; this module re-exports it
     "check_environment": "srl.testing.env_checks.environment",
     "check_lanes": "srl.testing.env_checks.lanes",
     "check_worker": "srl.testing.worker_checks",

@@ -28,7 +28,8 @@ READ = "read srl/api/algorithm.py, srl/api/policy.py and srl/api/trainer.py, and
 
 def check_algorithm(config: AlgorithmConfig, observation: Space, action: Space, seed: int = 0) -> list[Finding]:
     """Build the algorithm's policy and trainer for these spaces, let them act and learn from random data on the CPU,
-    and compare what they do with the contract. Checks after the first group with an error are skipped."""
+    and compare their behavior with the contract. After a group of checks with an error, the following groups are
+    skipped."""
     findings = Findings()
     if not isinstance(config, AlgorithmConfig) or not dataclasses.is_dataclass(config):
         found = type(config).__name__
@@ -50,10 +51,9 @@ def check_algorithm(config: AlgorithmConfig, observation: Space, action: Space, 
 def record_trajectory(
     policy: Policy, observation: Tree, rng: np.random.Generator, state: ArraySpec | None = None
 ) -> Trajectory:
-    """The batch of an actor with this policy and these observations [T+1, B, ...].
-
-    Rewards and ends of episodes are random. The last observation of an episode has a row without a decision, and the
-    next episode starts after it. With the spec of a memory, the first memory is random.
+    """Return a batch as an actor with this policy and these observations [T+1, B, ...] would record it. Rewards and
+    ends of episodes are random. The last observation of an episode has its own row, without a decision; the next
+    episode starts in the row after it. If the policy has recurrent memory, the initial memory is random.
     """
     rows, lanes = next(leaf.shape[:2] for _, leaf in leaves(observation))
     terminated, truncated = rng.random((2, rows, lanes)) < 0.05
@@ -98,7 +98,7 @@ class _Subject:
         return self.config.build_trainer(self.observation, self.action, self.seed if seed is None else seed)
 
     def observations(self, *shape: int, seed: int = 0) -> Tree:
-        """Random observations; action masks allow everything."""
+        """Return random observations; their action masks allow every action."""
         number, rng = int(np.prod(shape)), np.random.default_rng(self.seed + seed)
         flat = random_actions(self.observation, number, rng)
         mask = self.config.action_mask_key()
@@ -192,7 +192,7 @@ def _check_decision(subject: _Subject, findings: Findings, decision: Decision) -
 
 
 def _check_memory(findings: Findings, policy: Policy, observation: Tree, first: Array) -> None:
-    """A memory must not have an effect on the first decision of an episode."""
+    """Check that memory has no effect on the first decision of an episode."""
     start = policy.act(observation, None, first, greedy=True)
     if "state" not in start:
         return
@@ -215,7 +215,7 @@ def _check_resume(findings: Findings, policy: Policy, observation: Tree, first: 
     once = copy.deepcopy(dict(policy.act(observation, None, first)))
     policy.restore(state)
     if not _same(policy.act(observation, None, first), once):
-        fix = "put everything that determines the next decisions into `state`, and take all of it back in `restore`"
+        fix = "return everything that determines the next decisions from `state`, and set all of it in `restore`"
         findings.error("the same decision after `restore`", "another one", fix)
 
 
@@ -230,7 +230,7 @@ def _check_trainer(subject: _Subject, findings: Findings) -> None:
         findings.error("the same parameters from two trainers with the same seed", "different ones", fix)
     state = trainer.state()
     if not np.array_equal(np.asarray(state.get("parameters", ())), parameters):
-        fix = "return the vector of `parameters` in `state` under this name: a checkpoint holds nothing else"
+        fix = "return the vector of `parameters` in `state` under this name: a checkpoint contains only the state"
         findings.error("`state` to contain `parameters`", str(sorted(state)), fix)
     if not findings.have_errors:
         _check_step(subject, findings, trainer)
@@ -256,7 +256,9 @@ def _check_step(subject: _Subject, findings: Findings, trainer: Trainer) -> None
         findings.error("finite metrics", str(wrong), "report only numbers, and skip updates that are not finite")
     after = trainer.state()
     if np.array_equal(trainer.parameters(), before["parameters"]):
-        findings.error("`step` to change `parameters`", "the same vector", "return the vector that the optimizer moves")
+        findings.error(
+            "`step` to change `parameters`", "the same vector", "return the vector that the optimizer updates"
+        )
     shapes = [{name: np.shape(array) for name, array in one.items()} for one in (before, after)]
     if shapes[0] != shapes[1]:
         fix = "create all arrays, such as those of the optimizer, before the first step"
@@ -270,17 +272,17 @@ def _check_restore(subject: _Subject, findings: Findings, trainer: Trainer) -> N
     other.restore(saved)
     for name, array in other.state().items():
         if not np.array_equal(array, saved[name], equal_nan=True):
-            findings.error(f"`state` to return what `restore` got, in {name!r}", "another array", READ)
+            findings.error(f"`state` to return the {name!r} that was given to `restore`", "another array", READ)
     batch = subject.batch(2)
     for each in (trainer, other):
         each.step(copy.deepcopy(batch), 0.5)
     if not _same(trainer.state(), other.state()):
-        fix = "put everything into `state` that an update depends on: the optimizer, counters, the seed of shuffles"
-        findings.error("a restored trainer to learn exactly as the one it was saved from", "another result", fix)
+        fix = "return from `state` everything that an update depends on: the optimizer, counters, the seed of shuffles"
+        findings.error("a restored trainer to learn exactly like the trainer that was saved", "another result", fix)
 
 
 def _check_data(subject: _Subject, findings: Findings) -> None:
-    """Which data an update may depend on."""
+    """Check which data an update depends on."""
     batches = [subject.batch(1), subject.batch(2)]
     expected = _after(subject, batches)
     if not np.array_equal(_after(subject, batches), expected):
@@ -304,12 +306,13 @@ def _check_data(subject: _Subject, findings: Findings) -> None:
         result = trainer.step(broken, 0.0)
     after = trainer.parameters()
     if not np.isfinite(after).all() or (result.skipped and not np.array_equal(after, before)):
-        fix = "return TrainResult(..., skipped=True) with the parameters as before if a loss or gradient is not finite"
+        fix = "return TrainResult(..., skipped=True), parameters unchanged, if a loss or gradient is not finite"
         findings.error("an update with a reward of NaN to be skipped", "it changed the parameters", fix)
 
 
 def _after(subject: _Subject, batches: list[Trajectory], overwrite: bool = False) -> Array:
-    """Parameters of a new trainer after these batches, whose arrays are overwritten after each step if `overwrite`."""
+    """Return the parameters of a new trainer after these batches. With `overwrite`, each batch's arrays are overwritten
+    after its step."""
     trainer = subject.trainer()
     for batch in copy.deepcopy(batches):
         trainer.step(batch, 0.0)

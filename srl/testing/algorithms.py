@@ -16,13 +16,13 @@ from srl.testing.policies import DECISION_SPEC, MEMORY_SPEC, CountingPolicy
 
 
 class CountingTrainer(Trainer):
-    """Its only parameter is the number of updates that were applied."""
+    """A trainer whose only parameter is the number of updates that were applied."""
 
     def __init__(self, skip: tuple[int, ...] = ()) -> None:
         self._skip = skip
         self._counters = np.zeros(2, np.int64)  # updates seen, updates applied
         self.rewards: list[float] = []
-        """The sum of rewards of each batch."""
+        """Sum of the rewards of each batch."""
         self.progress: list[float] = []
 
     def step(self, batch: Trajectory, progress: float) -> TrainResult:
@@ -42,18 +42,18 @@ class CountingTrainer(Trainer):
         self._counters[...] = state["counters"]
 
     def join(self, group: TrainerGroup) -> None:
-        """Ranks count separately."""
+        """Data-parallel ranks are ignored: each counts its own updates."""
 
 
 @dataclass(frozen=True)
 class CountingConfig(AlgorithmConfig):
     skip: tuple[int, ...] = ()
-    """Numbers of the updates that are refused, as if their gradient were not finite."""
+    """Numbers of the updates to skip, as if their gradient were not finite."""
     memory: bool = False
-    """Let the policy count the decisions of each episode."""
+    """Whether the policy has recurrent memory, which counts the decisions of each episode."""
 
     def check(self, observation: Space, action: Space) -> None:
-        """Every space is supported."""
+        """Accept every space."""
 
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
         return MEMORY_SPEC if self.memory else DECISION_SPEC

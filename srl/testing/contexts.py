@@ -1,4 +1,4 @@
-"""Contexts for workers and streams without a run: all parts are real, only the controller is missing."""
+"""Contexts for workers and streams without a run: everything except the controller is real."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def until(condition: Callable[[], Any], *polls: Callable[[], Any], seconds: floa
         if found := condition():
             return found
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{condition} did not come true within {seconds:g} s")
+            raise TimeoutError(f"{condition} did not become true within {seconds:g} s")
         for poll in polls:
             poll()
         os.sched_yield()

@@ -21,10 +21,11 @@ SEED_MODULUS = 1_000_000  # observations are float32, which counts exactly up to
 
 
 class Tracer(gymnasium.Env[Array, int]):  # type: ignore[misc]
-    """Observation (seed % 1,000,000, episode, t), each counted from zero; the step that leads to `t` has reward `t`.
+    """The observation is (seed % 1,000,000, episode, t), where episodes and steps count from zero. The step that leads
+    to `t` has reward `t`.
 
-    Every episode has `length` steps, so its return is ``length * (length + 1) / 2``. A seed restarts the count of
-    episodes; a reset without one keeps the last seed (-1 before the first).
+    Every episode has `length` steps, so its return is ``length * (length + 1) / 2``. A reset with a seed restarts the
+    episode count. A reset without one keeps the last seed (-1 before the first).
     """
 
     def __init__(self, length: int = 5, truncate: bool = False, dtype: str = "float32") -> None:
@@ -62,8 +63,8 @@ class Tracer(gymnasium.Env[Array, int]):  # type: ignore[misc]
 class Faulty(Tracer):
     """A tracer that fails at step `after` (the reset is step 0) of every `every`-th episode of an instance.
 
-    With ``every=1`` each instance fails, also the replacements; with ``every=2`` the first episode of each instance is
-    correct. With `once`, the path of a file that does not exist yet, only one instance in all processes fails: it
+    With ``every=1`` each instance fails, including replacements. With ``every=2`` the first episode of each instance
+    has no fault. With `once`, the path of a file that does not exist yet, only one instance in all processes fails: it
     creates the file, and instances that find the file do not fail.
     """
 
@@ -78,7 +79,7 @@ class Faulty(Tracer):
         truncate: bool = False,
     ) -> None:
         if fault not in FAULTS:
-            raise ValueError(f"no fault {fault!r}; there are {', '.join(FAULTS)}")
+            raise ValueError(f"unknown fault {fault!r}; choose from {', '.join(FAULTS)}")
         super().__init__(length, truncate)
         self.fault = fault
         self.after = 0 if fault == "raise_in_reset" else after
@@ -126,7 +127,7 @@ class Faulty(Tracer):
             case "segfault":
                 os.kill(os.getpid(), signal.SIGSEGV)
             case _:
-                raise RuntimeError(f"asked to break at step {self.t} of episode {self.episode}")
+                raise RuntimeError(f"failed on purpose at step {self.t} of episode {self.episode}")
         return observation, reward
 
 
@@ -155,7 +156,7 @@ class SlowSteps(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
 
 
 class ConstantReward(Tracer):
-    """Every step has reward 1, and episodes are truncated: all values are ``1 / (1 - discount)``."""
+    """Every step has reward 1, and episodes are truncated, so that all values are ``1 / (1 - discount)``."""
 
     def __init__(self, length: int = 5) -> None:
         super().__init__(length, truncate=True)
@@ -182,7 +183,8 @@ def slow(**kwargs: Any) -> Slow:
 
 
 def slow_cartpole(seconds: float = 0.001) -> SlowSteps:
-    """CartPole with sleeping steps: a task to learn that leaves the cores idle, for measurements on a busy machine."""
+    """CartPole whose steps also sleep: a task that can be learned but leaves the cores idle, for measurements on a busy
+    machine."""
     return SlowSteps(gymnasium.make("CartPole-v1"), seconds)
 
 
@@ -191,7 +193,7 @@ def constant_reward(**kwargs: Any) -> ConstantReward:
 
 
 def turn_game(**kwargs: Any) -> TurnGame:
-    """Return the game; it needs the extra `pettingzoo`, like `dying_team`."""
+    """Return the turn-based game. Like `dying_team`, it needs the extra `pettingzoo`."""
     from srl.testing.multiagent_environments import TurnGame
 
     return TurnGame(**kwargs)

@@ -17,7 +17,7 @@ FAULTS = ("raise", "raise_in_reset", "nan", "nan_reward", "shape")
 
 
 def _break(fault: str, t: int, observation: Array, reward: float) -> tuple[Array, float]:
-    """Return what the first agent receives when the fault occurs."""
+    """Return the values that the first agent receives when the fault occurs."""
     match fault:
         case "nan":
             return np.full_like(observation, np.nan), reward
@@ -26,14 +26,13 @@ def _break(fault: str, t: int, observation: Array, reward: float) -> tuple[Array
         case "shape":
             return np.zeros(7, np.float32), reward
         case _:
-            raise RuntimeError(f"asked to break at step {t}")
+            raise RuntimeError(f"failed on purpose at step {t}")
 
 
 class DyingTeam(ParallelEnv[str, Array, int]):  # type: ignore[misc]
-    """Agent i (`agent_0`, ...) ends at step ``deaths[i]``; the episode ends with the last of them.
-
-    Observation (seed % 1,000,000, episode, t, i); the step that leads to `t` has reward ``t + 100 * i``. A `fault` (one
-    of `FAULTS`) occurs at step `fault_after` of every episode.
+    """Agent i (`agent_0`, ...) ends at step ``deaths[i]``; the episode ends with the last agent. The observation is
+    (seed % 1,000,000, episode, t, i). The step that leads to `t` has reward ``t + 100 * i``. A `fault` (one of
+    `FAULTS`) occurs at step `fault_after` of every episode.
     """
 
     metadata = {"name": "dying_team", "render_modes": []}
@@ -65,7 +64,7 @@ class DyingTeam(ParallelEnv[str, Array, int]):  # type: ignore[misc]
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Array], dict[str, dict[str, Any]]]:
         if self.fault == "raise_in_reset":
-            raise RuntimeError("asked to break in reset")
+            raise RuntimeError("failed on purpose in reset")
         if seed is not None:
             self.seed = seed % SEED_MODULUS
         self.episode = self.episode + 1 if seed is None else 0
@@ -115,7 +114,7 @@ class TurnBased(AECEnv[str, Any, int]):  # type: ignore[misc]
     """A game in which the agents move one after the other."""
 
     def _begin(self) -> None:
-        """Reset all agents; the first one is to move."""
+        """Reset all agents; the first one moves next."""
         self.agents = list(self.possible_agents)
         self.moves = dict.fromkeys(self.agents, 0)
         self.rewards = dict.fromkeys(self.agents, 0.0)
@@ -127,11 +126,11 @@ class TurnBased(AECEnv[str, Any, int]):  # type: ignore[misc]
 
 
 class TurnGame(TurnBased):
-    """Agents (`agent_0`, ...) take turns, `length` moves in all; a move gives reward 1 to the mover, 10 to the others.
-
-    Observation (seed % 1,000,000, episode, moves made, i). Agent i ends early after its ``deaths[i]``-th own move
-    (0: never). With `mask` observations are dictionaries with an `action_mask` that allows the single action
-    ``moves made % 2``; another raises. A `fault` (one of `FAULTS`) occurs at move `fault_after` of every episode.
+    """Agents (`agent_0`, ...) take turns, with `length` moves in total. A move gives reward 1 to the mover and 10 to
+    the others. The observation is (seed % 1,000,000, episode, moves made, i). Agent i ends early after its
+    ``deaths[i]``-th own move (0: never). With `mask`, observations are dictionaries with an `action_mask` that allows
+    only the action ``moves made % 2``; any other action raises an error. A `fault` (one of `FAULTS`) occurs at move
+    `fault_after` of every episode.
     """
 
     metadata = {"name": "turn_game", "render_modes": []}
@@ -173,7 +172,7 @@ class TurnGame(TurnBased):
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         if self.fault == "raise_in_reset":
-            raise RuntimeError("asked to break in reset")
+            raise RuntimeError("failed on purpose in reset")
         if seed is not None:
             self.seed = seed % SEED_MODULUS
         self.episode = self.episode + 1 if seed is None else 0
@@ -188,7 +187,7 @@ class TurnGame(TurnBased):
         if self.mask and action != self.t % 2:
             raise ValueError(f"action {action} of {mover} is masked; only {self.t % 2} is allowed")
         if self.fault == "raise" and self.t + 1 == self.fault_after:
-            raise RuntimeError(f"asked to break at step {self.fault_after}")
+            raise RuntimeError(f"failed on purpose at step {self.fault_after}")
         self._cumulative_rewards[mover] = 0.0
         self.t += 1
         self.moves[mover] += 1
@@ -222,7 +221,7 @@ class TurnGame(TurnBased):
             setattr(self, name, value)
 
     def _after(self, mover: str) -> str:
-        """Return the next agent in turn that is alive, or the mover if there is none."""
+        """Return the next living agent in turn, or the mover if no other is alive."""
         order = self.possible_agents
         start = order.index(mover)
         for offset in range(1, len(order) + 1):

@@ -1,4 +1,4 @@
-"""A policy with decisions that can be verified by hand."""
+"""A policy whose decisions a test can verify."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ MEMORY_SPEC: dict[str, TreeSpec] = {**DECISION_SPEC, "state": ArraySpec((2,), "f
 
 
 class CountingPolicy(Policy):
-    """Draws actions from its own generator; `value` is the sum of the lane's observation plus the first parameter.
+    """Draws random actions. `value` is the sum of the lane's observation plus the first parameter.
 
-    With `memory` its state holds the number of decisions in the episode of each lane, and the last value.
+    With `memory`, each lane's recurrent state is its number of decisions in the episode and its last value.
     """
 
     def __init__(self, seed: int = 0, memory: bool = False) -> None:
         self.memory = memory
         self.parameters = np.zeros(1, np.float32)
         self.batches: list[int] = []
-        """Number of lanes in each call of `act`."""
+        """Batch size of each call of `act` so far."""
         self._generator = generator(seed, "counting")
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:

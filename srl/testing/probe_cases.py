@@ -1,4 +1,4 @@
-"""The probes that check an algorithm: environments with known answers, and the mistake that each one finds."""
+"""Probes of an algorithm: environments with known values and returns, each of which detects one mistake."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from srl.base.errors import nearest
 
 PLACE = "srl.testing.probe_environments"
 DISCOUNT = 0.9
-"""Discount of the probes, small enough that values are learned in seconds."""
+"""Discount of the probes, small enough that an algorithm learns the values within seconds."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """An observation with a known value: the first of an episode, or one that contains the whole state."""
+    """An observation with a known value. It is the first of an episode, or contains the full state."""
 
     title: str
     observation: tuple[float, ...]
     rewards: tuple[float, ...]
-    """Rewards of this and the next steps, with the best actions."""
+    """Rewards of this step and the following ones under the best actions."""
     forever: bool = False
     """Whether the last reward repeats forever."""
 
@@ -36,19 +36,21 @@ class Seen:
 class ProbeCase:
     name: str
     finds: str
-    """The mistake of an algorithm that fails."""
+    """Mistake of an algorithm that fails this probe."""
     environment: str
     values: tuple[Seen, ...] = ()
     best: float | None = None
-    """The return of an episode with the best actions."""
+    """Return of an episode with the best actions."""
     at_most: float | None = None
-    """Upper bound of the return of a correct algorithm, including luck."""
+    """Upper bound on the return of a correct algorithm, with a margin for chance."""
     needs: Literal["nothing", "memory", "mask", "state", "game"] = "nothing"
-    """`state`: a critic that sees more than its actor; the observation is hidden from the actor."""
+    """Required feature of the algorithm. `state`: a critic that sees more than the actor; only the critic gets the
+    observation."""
     discounted: bool = False
-    """Whether the answers depend on the discount."""
+    """Whether the known values depend on the discount."""
     gradient_steps: int = 300
-    """Number of steps to answers within 2 %, with a learning rate that decays from `learning_rate` to 0."""
+    """Number of gradient steps after which results are within 2 %, with a learning rate that decays from
+    `learning_rate` to 0."""
     learning_rate: float = 3e-3
     env_args: Mapping[str, Any] = field(default_factory=dict)
 
@@ -62,7 +64,7 @@ CASES = (
     ),
     ProbeCase(
         "seen",
-        "observations or rewards of other steps or lanes",
+        "observations or rewards taken from the wrong step or lane",
         f"{PLACE}:SeenReward",
         values=(Seen("value at -1", (-1.0,), (-1.0,)), Seen("value at 1", (1.0,), (1.0,))),
     ),
@@ -75,7 +77,7 @@ CASES = (
     ),
     ProbeCase(
         "endless",
-        "truncation taken for termination: no bootstrap, or not from the final observation",
+        "truncation treated as termination: no bootstrap, or not from the final observation",
         f"{PLACE}:Endless",
         values=(Seen("value", (1.0,), (0.2,), forever=True),),
         discounted=True,
@@ -84,7 +86,7 @@ CASES = (
     ),
     ProbeCase(
         "ending",
-        "termination taken for truncation: values beyond the end of an episode",
+        "termination treated as truncation: a bootstrap beyond the end of an episode",
         f"{PLACE}:Endless",
         values=(Seen("value", (1.0,), (0.2,)),),
         env_args={"length": 1, "terminates": True},
@@ -127,21 +129,21 @@ CASES = (
     ),
     ProbeCase(
         "state",
-        "a critic that does not see the state of the game",
+        "a critic that does not see the global state",
         f"{PLACE}:SeenReward",
         values=(Seen("value at -1", (-1.0,), (-1.0,)), Seen("value at 1", (1.0,), (1.0,))),
         needs="state",
     ),
     ProbeCase(
         "peeking",
-        "an actor that sees observations of the critic",
+        "an actor that sees observations meant for the critic",
         f"{PLACE}:CreditedReward",
         at_most=0.25,
         needs="state",
     ),
     ProbeCase(
         "turns",
-        "rewards that arrive while other agents move, lanes that are not aligned",
+        "mistakes with rewards that arrive while other agents move, or with lanes that do not step together",
         f"pettingzoo:{PLACE}:turn_bonus",
         values=(Seen("value at first", (-1.0,), (1.0, 1.0)), Seen("value then", (1.0,), (1.0,))),
         best=2.0,
@@ -153,9 +155,9 @@ CASES = (
 
 
 def choose_cases(names: tuple[str, ...]) -> tuple[ProbeCase, ...]:
-    """Return the probes with these names, or all of them; ValueError for an unknown name."""
+    """Return the probes with these names, or all if there are none. Raises ValueError for an unknown name."""
     known = {case.name: case for case in CASES}
     for name in names:
         if name not in known:
-            raise ValueError(f"no probe {name!r}{nearest(name, known)}")
+            raise ValueError(f"unknown probe {name!r}{nearest(name, known)}")
     return tuple(known[name] for name in names) if names else CASES

@@ -1,4 +1,4 @@
-"""Environments with known values and best actions, small enough that an algorithm learns them in seconds."""
+"""Environments with known values and best actions, small enough for an algorithm to learn in seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Step = tuple[Array, float, bool, bool, dict[str, Any]]
 
 
 class _Probe(gymnasium.Env[Array, int]):  # type: ignore[misc]
-    """A probe: observations are a few numbers between -1 and 1, actions are 0 and 1."""
+    """Base class: observations are one or two numbers in [-1, 1], actions are 0 and 1."""
 
     size = 1
 
@@ -35,7 +35,8 @@ class _Probe(gymnasium.Env[Array, int]):  # type: ignore[misc]
         return self.observe(), {}
 
     def observe(self) -> Array:
-        """Return a constant that is not 0, because the first layer of a network maps 0 to its biases."""
+        """Return a constant observation. It is not 0, because an input of 0 would train only the biases of the first
+        layer."""
         return np.ones(1, np.float32)
 
     def result(self, reward: float, terminated: bool = False, truncated: bool = False) -> Step:
@@ -43,14 +44,14 @@ class _Probe(gymnasium.Env[Array, int]):  # type: ignore[misc]
 
 
 class ConstantReward(_Probe):
-    """One step with reward 1: the value is 1."""
+    """One step with reward 1. The value is 1."""
 
     def step(self, action: int) -> Step:
         return self.result(1.0, terminated=True)
 
 
 class SeenReward(_Probe):
-    """One step whose reward is the observation, 1 or -1; so is the value."""
+    """One step. The observation is 1 or -1, and the reward equals it. So does the value."""
 
     def observe(self) -> Array:
         return np.array([self.cue], np.float32)
@@ -60,7 +61,7 @@ class SeenReward(_Probe):
 
 
 class DelayedReward(_Probe):
-    """Two steps, observed as -1 and 1; the second has reward 1: the values are the discount and 1."""
+    """Two steps with observations -1 and 1 and rewards 0 and 1. The values are the discount and 1."""
 
     def observe(self) -> Array:
         return np.array([-1.0 if self.t == 0 else 1.0], np.float32)
@@ -71,14 +72,15 @@ class DelayedReward(_Probe):
 
 
 class ChosenReward(_Probe):
-    """One step: action 1 has reward 1, action 0 has reward -1."""
+    """One step. Action 1 gives reward 1, action 0 gives reward -1."""
 
     def step(self, action: int) -> Step:
         return self.result(1.0 if action == 1 else -1.0, terminated=True)
 
 
 class CreditedReward(_Probe):
-    """The first action must match the observation (1: action 1, -1: action 0); the second step has the reward."""
+    """Two steps. The first action must match the observation (1: action 1, -1: action 0); the reward follows in the
+    second."""
 
     size = 2
 
@@ -98,7 +100,7 @@ class CreditedReward(_Probe):
 
 
 class Endless(_Probe):
-    """All steps look the same and have the same reward, until a time limit. The value: reward / (1 - discount)."""
+    """Steps with the same observation and reward until a time limit. The value is reward / (1 - discount)."""
 
     def __init__(self, length: int = 5, reward: float = 0.2, terminates: bool = False) -> None:
         super().__init__()
@@ -111,7 +113,7 @@ class Endless(_Probe):
 
 
 class Remembered(_Probe):
-    """The last action must match the first observation, which is no longer visible."""
+    """The last action must match the first observation, which is visible only in the first step."""
 
     size = 2
 
@@ -129,7 +131,8 @@ class Remembered(_Probe):
 
 
 class Leaking(_Probe):
-    """The action must match the previous episode, which is only possible if memory leaks between episodes."""
+    """The action must match an observation of the previous episode. Only a memory that leaks between episodes can do
+    that."""
 
     size = 1
 
@@ -151,7 +154,7 @@ class Leaking(_Probe):
 
 
 class Masked(gymnasium.Env[Any, int]):  # type: ignore[misc]
-    """Three actions; the mask (key `action_mask`) forbids action 2, which has reward -1."""
+    """One step with three actions. The mask (key `action_mask`) forbids action 2, which gives reward -1."""
 
     def __init__(self) -> None:
         seen = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -171,8 +174,8 @@ class Masked(gymnasium.Env[Any, int]):  # type: ignore[misc]
 
 
 class Stated(gymnasium.ObservationWrapper[Any, int, Any]):  # type: ignore[misc]
-    """A probe for critics that see more than their actors: the observation is also under `keys`, for critics only.
-    With `hidden` it is only there, and actors see ones."""
+    """A probe for critics that see more than their actors. The additional `keys`, for the critic only, repeat the
+    observation. With `hidden`, the actor sees ones instead of the observation."""
 
     def __init__(self, probe: gymnasium.Env[Any, int], keys: Sequence[str], hidden: bool) -> None:
         super().__init__(probe)
@@ -189,12 +192,12 @@ class Stated(gymnasium.ObservationWrapper[Any, int, Any]):  # type: ignore[misc]
 
 
 def stated(probe: str, keys: Sequence[str], hidden: bool = False, **kwargs: Any) -> Stated:
-    """Return the probe with this name in this file, with additional keys for the critic."""
+    """Return the probe of this module with the class name `probe`, with additional keys for the critic."""
     return Stated(globals()[probe](**kwargs), keys, hidden)
 
 
 def turn_bonus(**kwargs: Any) -> TurnBonus:
-    """Return the game; it needs the extra `pettingzoo`."""
+    """Return the game for two agents. It needs the extra `pettingzoo`."""
     from srl.testing.probe_games import TurnBonus
 
     return TurnBonus(**kwargs)

@@ -1,4 +1,5 @@
-"""A game of two agents with known values; `srl.testing.probe_environments` imports it on demand."""
+"""A two-agent game with known values. `srl.testing.probe_environments` imports it on demand, because it needs
+PettingZoo."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ from srl.testing.multiagent_environments import TurnBased
 
 
 class TurnBonus(TurnBased):
-    """Two agents take turns, twice each. Action 1 gives its agent reward 1, delivered while the other agent moves.
+    """Two agents take two turns each. Action 1 gives the agent reward 1, which arrives while the other agent moves.
 
-    Both observe the number of their move as -1 or 1: the best action is 1, the values are 1 + discount and 1.
+    Each agent observes -1 in its first turn and 1 in its second. The best action is 1; the values are 1 + discount and
+    1.
     """
 
     metadata = {"name": "turn_bonus", "is_parallelizable": False}

@@ -27,7 +27,7 @@ def check_worker(
     polls: int = 100,
     seconds: float = 1.0,
 ) -> list[Finding]:
-    """Build the worker in a test context, poll it and close it, and compare what it does with the contract.
+    """Build the worker in a test context, poll it and close it, and compare its behavior with the contract.
 
     `policies` maps the policies of the run to the parameters that are published as version 0; None publishes nothing.
     By default there is one policy, called `policy`. A poll that takes longer than `seconds` counts as blocking.
@@ -61,7 +61,7 @@ def _check_config(findings: Findings, config: WorkerConfig, policies: Mapping[st
         return
     if received != config:
         findings.error(
-            "the same config after the way to another process and back",
+            "the same config after it was sent to another process and back",
             f"{received}",
             "use a frozen dataclass whose fields are plain data and compare equal",
         )
@@ -101,7 +101,7 @@ def _call(findings: Findings, name: str, call: Callable[[], Result], seconds: fl
             return call()
     except DeadlineExceeded as error:
         advice = "do less work in each call; move waiting into a thread that wakes the worker (`context.waker()`)"
-        findings.error(f"{name} to return within {seconds:g} s", f"it was still at {error}", advice)
+        findings.error(f"{name} to return within {seconds:g} s", f"it was still running {error}", advice)
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         findings.error(f"{name} to return", f"{error!r} at {last.filename}:{last.lineno}", READ)

@@ -1,1 +1,1 @@
-"""What computes: actors, policies, trainers, and the process around each of them."""
+"""Workers (actors, policy workers, trainers, evaluators), and the process that runs each of them."""

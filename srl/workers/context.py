@@ -22,7 +22,7 @@ RENDEZVOUS_SECONDS = 30.0
 
 @dataclass
 class WorkerContext:
-    """Implements :class:`srl.api.worker.Context` for all schedulers, which pass different parts."""
+    """Implements :class:`srl.api.worker.Context` for all schedulers, each of which passes its own services."""
 
     place: Place
     seed: int
@@ -36,13 +36,13 @@ class WorkerContext:
     threads: bool
     runtime: Path
     tcp: Callable[[], Transport] | None = None
-    """Makes the transport to workers of other hosts, when it is first needed."""
+    """Creates the transport to workers of other hosts on first use."""
     host: str = ""
     """Name of this host in the run; empty if the run has only one."""
     bind: str = ""
     """Address of this host for other hosts."""
     read_control: Callable[[], None] = lambda: None
-    """Processes messages of the controller; set by the process around the worker."""
+    """Function that reads the controller's messages; set by the process that runs the worker."""
     wait_set: WaitSet = field(default_factory=WaitSet)
     _remote: Transport | None = None
 

@@ -25,7 +25,7 @@ class Played:
     returns: list[float] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
     cut: int = 0
-    """Number of episodes that were truncated at the limit of steps, with the return until then."""
+    """Number of episodes that were truncated at the step limit; they count with their return so far."""
 
     def add(self, other: Played) -> None:
         self.returns += other.returns
@@ -34,9 +34,10 @@ class Played:
 
 
 class Player:
-    """Plays episodes. Policies only decide: nothing is recorded, and no statistics are updated.
+    """Plays episodes. Policies only choose actions: nothing is recorded, and no statistics are updated.
 
-    The number of episodes of each lane is fixed at the start: taking the first episodes to end would favor short ones.
+    The number of episodes of each lane is fixed at the start, because taking the first episodes to end would favor
+    short ones.
 
     An episode is truncated after `max_steps` steps and counts with its return until then. Its lane cannot start another
     episode by itself. It waits until the episode ends after all, or until all lanes with episodes left wait; then every
@@ -82,14 +83,14 @@ class Player:
             tally.start()
 
     def play(self, seed: int, episodes: int) -> None:
-        """Play all episodes, in a process of the user."""
+        """Play all episodes. For use in the user's own process, not in a worker."""
         self.begin(seed, episodes)
         with one_thread():
             while not self.done:
                 self.step()
 
     def step(self) -> None:
-        """Decide and step once in every lane that acts."""
+        """Choose actions for all lanes that act, and step once."""
         self._meter.enter(Phase.INFERENCE)
         actions = tuple(self._decide(team, arrival) for team, arrival in enumerate(self._arrivals))
         acted = [arrival.acting.copy() for arrival in self._arrivals]
@@ -154,10 +155,12 @@ class _LaneTally:
         self.start()
 
     def start(self) -> None:
-        """Forget running episodes, because every copy was reset."""
+        """Discard running episodes, because every copy was reset."""
         count = len(self._shares)
         self._return, self._length = np.zeros((2, count))
-        self._steps = np.zeros(count, int)  # since the episode started or ended, also those at which other lanes acted
+        self._steps = np.zeros(
+            count, int
+        )  # steps since the episode started or ended, including those in which only other lanes acted
         self._ended, self._waits = np.zeros((2, count), bool)
 
     def add(self, arrival: Arrival, acted: Array) -> None:
@@ -168,7 +171,7 @@ class _LaneTally:
             total = float(arrival.facts["return"][lane] if "return" in arrival.facts else self._return[lane])
             length = float(arrival.facts["length"][lane] if "length" in arrival.facts else self._length[lane])
             if np.isnan(total):
-                continue  # not a whole episode: a lost life that counts as an end
+                continue  # not a full episode: the loss of a life, which counts as an end
             if not self._waits[lane]:
                 self._count(lane, total, length)
             self._return[lane] = self._length[lane] = self._steps[lane] = 0
@@ -185,7 +188,7 @@ class _LaneTally:
             self._waits[lane] = True
 
     def _count(self, lane: np.intp, total: float, length: float) -> bool:
-        """Count an episode; True if it belongs to the lane's share."""
+        """Count an episode. Return whether it belongs to the lane's share."""
         counts = bool(self._played[lane] < self._shares[lane])
         if counts:
             self.done.returns.append(total)
@@ -199,5 +202,5 @@ class _LaneTally:
 
     @property
     def waits(self) -> bool:
-        """Whether these lanes complete no more episodes until they are reset."""
+        """Return whether all these lanes must be reset before they can complete another episode."""
         return bool((self._waits | (self._played >= self._shares)).all())

@@ -19,7 +19,7 @@ from srl.workers.roles import Role
 EVALUATING, EVALUATED = "evaluating", "evaluated"
 """Tags in the parameter service: the version being evaluated, and the version of the last report."""
 EVAL_RETURN, EVAL_EPISODES = "eval_return", "eval_episodes"
-"""Facts noted there for every evaluated version: its mean return, and the number of episodes."""
+"""Keys of the notes on every evaluated version: its mean return and the number of episodes."""
 MAX_COPIES = 16
 MAX_TURN = 0.25
 
@@ -28,15 +28,15 @@ MAX_TURN = 0.25
 class EvaluatorConfig(WorkerConfig):
     environment: LanesConfig
     roles: tuple[Role, ...]
-    """Policies of the agents; the streams of the roles are not used."""
+    """Policies of the agents. The streams of these roles are not used."""
     every: int
-    """Minimum number of versions of a learning policy between the beginnings of two evaluations."""
+    """Minimum number of policy versions between the starts of two evaluations."""
     episodes: int = 10
     share: float = 0.03
-    """Share of one core. After each turn of work the evaluator pauses until it is back at this share."""
+    """Share of one core. After each poll with work, the evaluator pauses until its use is down to this share."""
     greedy: bool = True
     max_steps: int | None = None
-    """Maximum number of steps of an episode, which is then truncated: some environments have episodes without end."""
+    """Number of steps after which an episode is truncated: in some environments, episodes never end."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
@@ -50,8 +50,9 @@ class EvaluatorConfig(WorkerConfig):
 
 
 class Evaluator:
-    """Plays episodes in its own lanes, with policies that load parameters and decide, but never see training data or
-    update statistics. Evaluated versions stay tagged, so that the best can be kept when its score is known."""
+    """Plays episodes in its own lanes, with policies that load parameters and choose actions, but never see training
+    data or update statistics. Evaluated versions stay tagged, so that the best one is still available when its score is
+    known."""
 
     def __init__(self, config: EvaluatorConfig, context: Context) -> None:
         self._config = config
@@ -72,12 +73,13 @@ class Evaluator:
         self._next = {policy: self._planned(policy) for policy in learning}
         self._count = 0
         self._paused_until = 0.0
-        # The pause after a turn is then as long as an idle worker sleeps anyway.
+        # The pause after a poll is then as long as an idle worker sleeps anyway.
         rest = (1.0 - config.share) / config.share
         self._turn = min(MAX_TURN, IDLE_SECONDS / rest) if rest > 0 else MAX_TURN
 
     def _planned(self, policy: str) -> int:
-        """A replacement continues the schedule: a version that has a score already is not played again at once."""
+        """Continue the schedule of the evaluator that this one replaces: a version that has a score is not played
+        again."""
         notes = self._stores[policy].notes()
         scored = [version for version, facts in notes.items() if EVAL_RETURN in facts]
         return max(scored) + self._config.every if scored else 0
@@ -92,7 +94,7 @@ class Evaluator:
             self._context.meter.add(Counter.PROGRESS)
         if self._player.done:
             self._report()
-        used = time.process_time() - used  # CPU time of all threads, without the time of other processes
+        used = time.process_time() - used  # CPU time of all threads of this process
         self._paused_until = time.monotonic() + used * (1.0 / self._config.share - 1.0)
         return WORKED
 

@@ -12,7 +12,8 @@ from srl.api.control import InjectFault
 from srl.base.meter import Counter, Meter
 
 SLOW_SECONDS = 0.2
-"""Pause at every read of the controller's messages, up to 50 a second: makes a worker about ten times slower."""
+"""Pause at every read of the controller's messages, which happens up to 50 times per second. It makes a worker about
+ten times slower."""
 
 
 class Faults:

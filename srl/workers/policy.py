@@ -28,8 +28,8 @@ class PolicyWorkerConfig(WorkerConfig):
     action: Space
     requests: RequestStream
     in_flight: int = 1
-    """Batches under way at the same time. More than one helps if answers take long and are computed elsewhere, as on a
-    busy or distant accelerator. The policy's `act` must then allow calls from several threads."""
+    """Number of batches computed at the same time. More than one helps if each takes long and is computed elsewhere,
+    for example on a busy or remote accelerator. The policy's `act` must then allow calls from several threads."""
 
     def ends(self) -> list[StreamEnd]:
         return [self.requests.end("target"), StreamEnd(self.policy, "parameters", "target")]
@@ -40,7 +40,7 @@ class PolicyWorkerConfig(WorkerConfig):
 
 @dataclass(frozen=True, eq=False)
 class _Running:
-    """A batch under way."""
+    """A batch that is being computed."""
 
     batch: RequestBatch
     policy: Policy
@@ -52,7 +52,7 @@ class PolicyWorker:
         self._config = config
         self._context = context
         self._meter = context.meter
-        # With batches in flight, new parameters are loaded into the idle policy, and then the two swap places.
+        # While batches are in flight, new parameters are loaded into the idle policy, and then the two swap roles.
         self._policies = deque(self._build(index) for index in range(1 if config.in_flight == 1 else 2))
         self._parameters = context.parameters(config.policy)
         self._server = config.requests.server(context)
@@ -78,7 +78,7 @@ class PolicyWorker:
         return WORKED if worked else IDLE
 
     def _refresh(self) -> None:
-        """Load the newest parameters, but not into a policy that computes a batch."""
+        """Load the newest parameters, but never into a policy that is computing a batch."""
         idle = self._policies[-1]
         newest = self._parameters.version
         if newest > self._policies[0].version and all(running.policy is not idle for running in self._running):

@@ -1,4 +1,5 @@
-"""The process around a worker: builds it, polls it, sleeps while it is idle, and reads the controller's messages."""
+"""The loop that runs a worker in its process: builds it, polls it, sleeps while it is idle, and reads the controller's
+messages."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from srl.workers.context import WorkerContext
 from srl.workers.faults import Faults
 
 LEFT = 83
-"""Exit code of a worker that had finished or was stopped. Not 0, with which user code may exit."""
+"""Exit code of a worker that has finished or was stopped. Not 0, because user code may exit with 0."""
 PREEMPTED = 84
-"""Exit code of a worker that closed after SIGTERM; it is to be replaced."""
+"""Exit code of a worker that closed after SIGTERM; the controller replaces it."""
 CONTROL_SECONDS = 0.02
 IDLE_SECONDS = 0.1
 LESS_MEMORY = "use fewer --lanes, a shorter --horizon or fewer --actors, or allow this host more memory (`ulimit -v`)"
@@ -115,7 +116,7 @@ def limit_threads() -> None:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit torch to one thread for the body, in a process of the user that decides on small batches."""
+    """Limit torch to one thread within this context, for inference on small batches in the user's own process."""
     torch: Any = sys.modules.get("torch")
     before = torch.get_num_threads() if torch is not None else 1
     limit_threads()

@@ -1,4 +1,4 @@
-"""Roles: the policy of each agent, by patterns of the agents' names."""
+"""Roles: they assign a policy to each agent, by patterns of agent names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Role:
     """Whether the policy does not learn; its lanes are then not recorded."""
 
     def ends(self) -> list[StreamEnd]:
-        """Return the ends of streams that an actor with this role holds."""
+        """Return the stream endpoints that an actor with this role holds."""
         samples = [] if self.frozen else [self.samples.end("source")]
         if self.inference is not None:
             return [*samples, self.inference.end("source")]
@@ -40,7 +40,7 @@ class Role:
 
 
 def assign_teams(spec: LaneSpec, patterns: tuple[str, ...]) -> list[list[int]]:
-    """Return the teams of each pattern. Every agent must match exactly one pattern."""
+    """Return the teams that match each pattern. Every agent must match exactly one pattern."""
     teams: list[list[int]] = [[] for _ in patterns]
     for index, team in enumerate(spec.teams):
         found = [[p for p, pattern in enumerate(patterns) if fnmatchcase(agent, pattern)] for agent in team.agents]
@@ -48,8 +48,8 @@ def assign_teams(spec: LaneSpec, patterns: tuple[str, ...]) -> list[list[int]]:
             if len(matches) != 1:
                 matching = [patterns[p] for p in matches] or "none"
                 raise ValueError(
-                    f"{spec.environment}: agent {agent!r} must match exactly one role; roles cover {list(patterns)}, "
-                    f"matching are {matching}"
+                    f"{spec.environment}: agent {agent!r} must match exactly one role, but it matches {matching}; "
+                    f"the roles are {list(patterns)}"
                 )
         (role, *others) = sorted({matches[0] for matches in found})
         if others:
@@ -61,7 +61,7 @@ def assign_teams(spec: LaneSpec, patterns: tuple[str, ...]) -> list[list[int]]:
     for pattern, members in zip(patterns, teams, strict=True):
         if not members:
             known = [agent for team in spec.teams for agent in team.agents]
-            raise ValueError(f"{spec.environment}: role {pattern!r} matches no agent; agents are {known}")
+            raise ValueError(f"{spec.environment}: role {pattern!r} matches no agent; the agents are {known}")
         first = spec.teams[members[0]]
         for other in (spec.teams[m] for m in members[1:]):
             if (other.observation, other.action) != (first.observation, first.action):

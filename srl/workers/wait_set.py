@@ -10,7 +10,7 @@ from srl.api.transport import Channel, Listener
 
 
 class WaitSet:
-    """An epoll set. Endpoints that are closed leave it by themselves, as the kernel does.
+    """An epoll set. The kernel removes endpoints that are closed.
 
     A second set inside the first reports endpoints that were full and can send again. It is edge-triggered, because an
     endpoint that is not full would wake the worker all the time.
@@ -28,7 +28,7 @@ class WaitSet:
 
     def watch_fd(self, fd: int) -> None:
         if fd < 0:
-            return  # an endpoint in this process, which has no descriptor
+            return  # an in-process endpoint, which has no descriptor
         for epoll, events in ((self._epoll, select.EPOLLIN), (self._writable, select.EPOLLOUT | select.EPOLLET)):
             try:
                 epoll.register(fd, events)
@@ -40,7 +40,7 @@ class WaitSet:
         return self._epoll.fileno()
 
     def wake(self) -> None:
-        """End the present or the next `wait`; safe from any thread."""
+        """End the current `wait`, or the next one. Safe from any thread."""
         os.eventfd_write(self._event, 1)
 
     def wait(self, timeout: float) -> set[int]:

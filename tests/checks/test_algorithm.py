@@ -153,7 +153,7 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["ppo", "--probe", "chozen"], "no probe 'chozen'; did you mean 'chosen'?"),
+        (["ppo", "--probe", "chozen"], "unknown probe 'chozen'; did you mean 'chosen'?"),
         (["pppo"], "unknown algorithm 'pppo'"),
         (["ppo", "--effort", "0"], "effort must be positive, found 0"),
         (["ppo", "--impala.gamma", "0.5"], "--impala.gamma is an option of impala, but the algorithm is ppo"),

@@ -298,7 +298,7 @@ def test_scaling_trainers_restarts_all_of_them_with_their_new_number() -> None:
 @pytest.mark.parametrize(
     ("name", "count", "message"),
     [
-        ("actor", 2, "no group 'actor'; did you mean 'actors'"),
+        ("actor", 2, "unknown worker group 'actor'; did you mean 'actors'"),
         ("evaluators", 2, "evaluators cannot be resized"),
         ("actors", 0, "at least one worker; 0 were requested"),
         ("actors", 10**6, "at most 100000 workers"),
@@ -412,9 +412,9 @@ def test_a_fault_is_sent_to_the_named_worker() -> None:
     run = Run().started()
     assert run.controller.inject_fault("actors/1", "slow", 3.0) == "slow actors/1"
     assert run.scheduler.sent[-1] == (Place("actors", 1, 0), InjectFault("slow", 3.0))
-    with pytest.raises(ValueError, match="no worker 'actor/1'; did you mean 'actors/1'"):
+    with pytest.raises(ValueError, match="unknown worker 'actor/1'; did you mean 'actors/1'"):
         run.controller.inject_fault("actor/1", "slow", 3.0)
-    with pytest.raises(ValueError, match="no fault 'slo'"):
+    with pytest.raises(ValueError, match="unknown fault 'slo'"):
         run.controller.inject_fault("actors/1", "slo", 3.0)
 
 

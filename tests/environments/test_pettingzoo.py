@@ -132,7 +132,7 @@ def test_masks_are_kept_as_observations():
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("raise", "asked to break at step 2"),
+        ("raise", "failed on purpose at step 2"),
         ("nan", "agent 'agent_0': observation contains NaN"),
         ("nan_reward", "agent 'agent_0': reward is nan"),
         ("shape", r"agent 'agent_0': observation has shape \(7,\)"),
@@ -167,7 +167,7 @@ def test_the_report_names_the_agent_whose_turn_it_was():
 
 @pytest.mark.parametrize("name", [TEAM, TURNS])
 def test_a_failed_replacement_raises(name: str):
-    with pytest.raises(EnvironmentBroken, match=r"replacement failed, too(.|\n)*asked to break in reset"):
+    with pytest.raises(EnvironmentBroken, match=r"replacement failed, too(.|\n)*failed on purpose in reset"):
         build(name, fault="raise_in_reset").reset(0)
 
 

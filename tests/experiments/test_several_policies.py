@@ -180,7 +180,7 @@ def test_team_rewards_are_the_mean_over_the_agents_of_a_policy() -> None:
 @pytest.mark.parametrize(
     ("roles", "message"),
     [
-        (("chaser_*=a", "runner_*=b", "hunter_*=c"), "role 'hunter_\\*' matches no agent; agents are"),
+        (("chaser_*=a", "runner_*=b", "hunter_*=c"), "role 'hunter_\\*' matches no agent; the agents are"),
         (("chaser_*=a", "*=b"), "'chaser_0' must match exactly one role"),
         (("chaser_*=a",), "'runner_0' must match exactly one role"),
         (("*=all",), "'chaser_0' and 'runner_0' share role '\\*' but not their spaces"),

@@ -1,4 +1,5 @@
-"""A second device on a machine that has none: tensors are marked as living there; what no accelerator allows fails."""
+"""A simulated accelerator, for machines without one: tensors are marked as stored on it, and operations that no
+accelerator allows raise an error."""
 
 from __future__ import annotations
 
@@ -19,16 +20,17 @@ READS = ("numpy", "tolist", "item", "__float__", "__int__", "__bool__", "__array
 
 
 class ImplicitCopy(AssertionError):
-    """Numbers went between the devices, or were mixed, by another way than `srl.algorithms.training.devices`."""
+    """Data was copied between the devices, or tensors of both were combined, without
+    `srl.algorithms.training.devices`."""
 
 
 class FarDevice:
-    """Marks storages, so that views and `tensor.data = ...` keep their place; the arithmetic is the CPU's, and so are
-    the results, bit for bit. A tensor is far if it was moved, if it was computed from far tensors, or if it was made
-    with an explicit `device`."""
+    """The simulated device, called "far". It marks storages, so that views and `tensor.data = ...` stay on their
+    device. The CPU computes, so results equal those of the CPU bit for bit. A tensor is far if it was moved there, was
+    computed from far tensors, or was created with an explicit `device`."""
 
     def __init__(self) -> None:
-        self._far: dict[int, Any] = {}  # kept alive: an address is not used twice
+        self._far: dict[int, Any] = {}  # keeps the storages alive, so that no address is reused
         self._is_open = False
         self.moved: list[tuple[tuple[int, ...], str]] = []
 
@@ -42,7 +44,7 @@ class FarDevice:
                 self._far[storage._cdata] = storage
 
     def check(self, what: object, tensors: list[Tensor]) -> bool:
-        """Is one of them far? Then all must be."""
+        """Return whether the tensors are far. Raises ImplicitCopy if only some of them are."""
         far = [self.holds(tensor) for tensor in tensors]
         if any(far) and not all(far) and not self._is_open:
             raise ImplicitCopy(f"{what} mixes devices: {[list(tensor.shape) for tensor in tensors]}, far: {far}")
@@ -50,7 +52,7 @@ class FarDevice:
 
     def check_read(self, what: object, tensor: Tensor) -> None:
         if self.holds(tensor) and not self._is_open:
-            raise ImplicitCopy(f"{what} reads a tensor {list(tensor.shape)} of the far device")
+            raise ImplicitCopy(f"{what} reads a tensor of shape {list(tensor.shape)} on the far device")
 
     @contextmanager
     def _opened(self) -> Iterator[None]:
@@ -58,7 +60,7 @@ class FarDevice:
         yield
         self._is_open = False
 
-    # In the place of those of srl.algorithms.training.devices:
+    # Replacements of the functions of srl.algorithms.training.devices:
 
     def place(self, network: nn.Module, device: torch.device) -> nn.Module:
         self.mark([*network.parameters(), *network.buffers()])
@@ -72,7 +74,7 @@ class FarDevice:
 
     def fetch(self, tensor: Tensor) -> Tensor:
         if not self.holds(tensor):
-            raise ImplicitCopy(f"a tensor {list(tensor.shape)} that should be far was on the CPU")
+            raise ImplicitCopy(f"expected a far tensor, found one of shape {list(tensor.shape)} on the CPU")
         with self._opened():
             return torch.from_numpy(tensor.numpy().copy())
 
@@ -109,7 +111,7 @@ class _Calls(TorchFunctionMode):
 
 @contextmanager
 def far_device() -> Iterator[FarDevice]:
-    """Policies and trainers that are built and used within are on the far device."""
+    """Within this context, policies and trainers are built and used on the far device."""
     device = FarDevice()
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())

@@ -48,7 +48,7 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(
 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(terminal.runtime))  # this process is another terminal, too
     for change, texts in {
-        "actor=2": ("no group 'actor'", "actors"),
+        "actor=2": ("unknown worker group 'actor'", "actors"),
         "actors=0": ("at least one",),
         "actors=99999": ("at most",),
         "actors": ("GROUP=NUMBER",),

@@ -57,7 +57,7 @@ def call(capfd: pytest.CaptureFixture[str], *arguments: str) -> Ended:
         (["CartPole-v1", "--roles", "seeker=x"], ["agent", "seeker"]),
         (["srl.testing.environments:faulty", "--env-arg", "fault=exit"], ["exited with code 3"]),
         (["srl.testing.environments:faulty", "--env-arg", "fault=hang", "--hang-timeout", "1"], ["hung for 5 s"]),
-        (["srl.testing.environments:faulty", "--env-arg", "fault=raise_in_reset"], ["asked to break", "seed"]),
+        (["srl.testing.environments:faulty", "--env-arg", "fault=raise_in_reset"], ["failed on purpose", "seed"]),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",
 )
@@ -109,12 +109,14 @@ def test_an_environment_that_hangs_or_ends_its_process_costs_a_restart(terminal:
 def test_an_environment_that_always_breaks_ends_the_run_with_a_report(terminal: Terminal) -> None:
     ended = terminal.train(f"{BROKEN}:make", *SMALL, "--env-arg", "fault=raise").end()
     assert ended.code == 1, ended.text
-    for text in ("environments broke 11 times", "seed", "step", "Traceback", "the simulator lost its mind", "logs"):
+    for text in ("environments failed 11 times", "seed", "step", "Traceback", "the simulator lost its mind", "logs"):
         assert text in ended.err, ended.err
     saved = checkpoints.checkpoints(terminal.root / "run" / "checkpoints")
     assert not saved[1:]
     assert ": failed" in ended.out
-    assert re.search("error         environments broke 11 times .* the simulator lost its mind\n", ended.out), ended.out
+    assert re.search("error         environments failed 11 times .* the simulator lost its mind\n", ended.out), (
+        ended.out
+    )
     assert "srl logs runs/run\n" in ended.out
     assert ("srl resume runs/run\n" in ended.out) == (" in 0 updates" not in ended.out)
 

@@ -83,8 +83,8 @@ def test_correct_pettingzoo_environments_have_no_findings(name: str, kwargs: dic
 @pytest.mark.parametrize(
     ("fault", "expected", "found"),
     [
-        ("raise", "step(action_space.sample()) to succeed", "asked to break"),
-        ("raise_in_reset", "reset(seed=...) to succeed", "asked to break in reset"),
+        ("raise", "step(action_space.sample()) to succeed", "failed on purpose"),
+        ("raise_in_reset", "reset(seed=...) to succeed", "failed on purpose in reset"),
         ("nan", "observation to be finite", "of agent_0"),
         ("nan_reward", "reward to be finite", "of agent_"),
         ("shape", "observation to have shape (4,)", "(7,) of agent_0"),

@@ -141,10 +141,10 @@ def short_fact(arrival: Arrival, time: int) -> None:
         (first_forgotten, "`first` where a lane starts to act"),
         (ends_twice, "ends only in open episodes"),
         (is_idle_in_an_aligned_team, "lanes of an aligned team to act until they end"),
-        (is_rewarded_while_idle, "rewards held back until a lane acts again"),
+        (is_rewarded_while_idle, "rewards to be delayed until a lane acts again"),
         (no_agent_acts, "an agent to act in every copy after a reset"),
         (fails, "environments that do not fail"),
-        (short_fact, "fact 'return' to have one value for each lane"),
+        (short_fact, "statistic 'return' in `facts` to have one value for each lane"),
     ],
 )
 def test_a_violation_of_the_contract_is_found(spoil: Callable[[Arrival, int], None], expected: str):

@@ -91,7 +91,7 @@ def run_to_death(fault: str) -> None:
 
 
 def test_a_misspelled_fault_is_refused():
-    with pytest.raises(ValueError, match="no fault 'nann'"):
+    with pytest.raises(ValueError, match="unknown fault 'nann'"):
         environments.faulty(fault="nann")
 
 

@@ -50,9 +50,9 @@ def place(network: nn.Module, device: torch.device) -> nn.Module:
 
 
 def move(array: Array, device: torch.device, *, wait: bool = False) -> Tensor:
-    """An array on the device, in its own dtype: images are copied as bytes. Without `wait`, the copy may not be done
-    until something is fetched, so the array must not change until then. On the CPU the memory is shared, except for
-    read-only arrays, which torch does not support."""
+    """An array on the device, in its own dtype: images are copied as bytes. Without `wait`, the copy may still be in
+    progress until a result is fetched, so the array must not change until then. On the CPU the memory is shared, except
+    for read-only arrays, which torch does not support."""
     tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
     return tensor if device == CPU else tensor.to(device, non_blocking=not wait)
 

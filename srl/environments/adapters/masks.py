@@ -68,7 +68,7 @@ def from_info(info: Mapping[str, Any], num_choices: int, *leading: int, key: str
     parts = mask if isinstance(mask, tuple) else (mask,)
     flat = np.concatenate([np.asarray(part).reshape(*leading, -1) for part in parts], axis=-1)
     if flat.shape != (*leading, num_choices):
-        raise ValueError(f"info[{key!r}] has {flat.shape[-1]} numbers, the actions have {num_choices} choices")
+        raise ValueError(f"info[{key!r}] has {flat.shape[-1]} entries, but the action space has {num_choices} choices")
     allowed: Array = (flat != 0).astype(np.uint8)
     return allowed
 

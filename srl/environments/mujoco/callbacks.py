@@ -11,8 +11,8 @@ logger = logging.getLogger(__name__)
 def log_warnings() -> None:
     """Send MuJoCo's warnings to the log, at level debug.
 
-    By default they go to the terminal, and to a file MUJOCO_LOG.TXT in the working directory. A handler that is already
-    set stays.
+    By default they go to the terminal, and to a file MUJOCO_LOG.TXT in the working directory. A handler that was set
+    earlier is kept.
     """
     import mujoco
 
@@ -25,7 +25,7 @@ def stop_clock() -> None:
 
     The Python bindings give MuJoCo a clock that cannot be removed, only replaced. A Python function would cost more, so
     the replacement is the C library's only function without arguments that returns a double. The numbers in
-    `MjData.timer` are meaningless in this process from now on. A clock that is already set stays.
+    `MjData.timer` are meaningless in this process from now on. A clock that was set earlier is kept.
     """
     import mujoco
 

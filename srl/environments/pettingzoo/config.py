@@ -23,7 +23,7 @@ from srl.environments.pettingzoo.parallel import ParallelGame
 PREFIX = "pettingzoo:"
 TURNS, STATE = "turns", "state"
 FAMILIES = ("atari", "butterfly", "classic", "magent", "mpe", "sisl")
-# Families that left PettingZoo: their present module, and the package that installs it.
+# Families that left PettingZoo: their current module, and the package that installs it.
 MOVED = {"mpe": ("mpe2", "mpe2"), "magent": ("magent2.environments", "magent2")}
 
 

@@ -54,7 +54,7 @@ class Distribution(Protocol):
         """[B, n] -> the most likely actions [B, ...]."""
 
     def log_prob(self, parameters: Tensor, action: Any) -> Tensor:
-        """[B, n], [B, ...] -> [B]"""
+        """Log-probability of each action: parameters [B, n], actions [B, ...] -> [B]."""
 
     def evaluate(self, parameters: Tensor, action: Any) -> Evaluation: ...
 

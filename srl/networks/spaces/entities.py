@@ -55,7 +55,7 @@ def check_parts(observation: Space, options: NetworkOptions) -> None:
     items = _items(observation, options)
     for key in options.global_keys:
         if key not in items:
-            raise ValueError(f"global_keys: the observation has no part {key!r}{nearest(key, items)}")
+            raise ValueError(f"global_keys: the observation has no key {key!r}{nearest(key, items)}")
     actor = parts_of(observation, options, critic=False)
     if actor.own is None and not actor.scans:
         raise ValueError("the actor must see a part that is neither entities nor global")
@@ -79,7 +79,7 @@ def _items(observation: Space, options: NetworkOptions) -> dict[str, Space]:
 def _kind(items: dict[str, Space], text: str) -> Kind:
     key, seen, there = [*text.split(":"), "", ""][:3]
     if text.count(":") > 2 or not key:
-        raise ValueError(f"entities must be KEY, KEY:SEEN or KEY:SEEN:THERE; found {text!r}")
+        raise ValueError(f"entities must be KEY[:ACTOR_MASK[:CRITIC_MASK]], found {text!r}")
     space = items.get(key)
     if not isinstance(space, Box) or len(space.shape) != 2:
         found = f"found {space}" if space is not None else f"there is no such part{nearest(key, items)}"

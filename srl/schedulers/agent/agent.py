@@ -1,4 +1,4 @@
-"""The agent of a host: runs workers there for the controller and reports what happens to them."""
+"""The agent of a host: runs workers there for the controller and reports on them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Agent:
         self._secret = welcome.secret
         self._join_message = join_message
         self._workers: dict[Place, OrphanWorker] = {}
-        """Facts about the workers that the next controller would need."""
+        """Information on the workers that a new controller would need."""
         self._memory = RunMemory.create(welcome.policies, with_bell=True)
         self._runtime = make_runtime(welcome.run)
         logs = self._runtime / "logs"
@@ -90,7 +90,7 @@ class Agent:
         self._states = StateUpload(self._memory.commits, self._connection, self._relay)
         self._last_heartbeat = 0.0
         self.leaving = 0.0
-        """Time at which this host was asked to leave; 0: it was not."""
+        """Time at which this host was asked to leave; 0 if it was not."""
         self._announced = False
         self._listed: list[Place] | None = None
         self._connection.send(RelayAddress(self._relay.address))
@@ -146,7 +146,7 @@ class Agent:
         return Rejoin(join, self.run, self._secret, self._relay.address, list(self._workers.values()))
 
     def _resume_with_new_controller(self) -> None:
-        """Send the new controller everything that its predecessor knew: reports, the list of workers, states."""
+        """Send a new controller the information that its predecessor had: reports, the list of workers, states."""
         self._connection.repeat_reports()
         self._listed = None
         alive = set(self._processes.places())

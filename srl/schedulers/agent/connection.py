@@ -48,7 +48,7 @@ class ControllerConnection:
         return self._channel
 
     def send(self, message: Message, arrays: Sequence[Array] = ()) -> bool:
-        """Send a message that concerns only the present controller. Returns False if there is none."""
+        """Send a message that only the current controller needs. Returns False if there is none."""
         if self._channel is not None:
             try:
                 self._channel.send(message, arrays)
@@ -107,7 +107,7 @@ class ControllerConnection:
         now = time.monotonic()
         if self._pending is None:
             if now - self._lost_at > self._headless:
-                raise ChannelClosed(f"no controller came back within {self._headless:.0f} s")
+                raise ChannelClosed(f"no controller reconnected within {self._headless:.0f} s")
             if now - self._last_attempt < RECONNECT_SECONDS:
                 return False
             self._last_attempt = now

@@ -31,7 +31,8 @@ class _Progress:
 
 class StateUpload:
     """Uploads committed states. A version leaves this host only after the controller, if there is one, has stored the
-    state that produced it: a trainer that restarts from that state must not be older than what others have seen."""
+    state that produced it: a trainer that restarts from that state must not be older than the versions that other hosts
+    have used."""
 
     def __init__(
         self, commits: Mapping[str, Snapshot], connection: ControllerConnection, relay: ParameterRelay
@@ -62,19 +63,21 @@ class StateUpload:
                     self._relay.offer(policy, version, state["parameters"])
 
     def confirm(self, policy: str, version: int) -> None:
-        """The controller has stored this state: its parameters may go to other hosts."""
+        """Handle the confirmation that the controller has stored this state: its parameters may be sent to other
+        hosts."""
         parameters = self._uploads[policy].unconfirmed.pop(version, None)
         if parameters is not None:
             self._relay.offer(policy, version, parameters)
 
     def confirm_all(self) -> None:
-        """The controller is gone, so no confirmation will arrive, and workers on other hosts wait for versions."""
+        """Handle the loss of the controller: send all parameters now, because no confirmation will arrive and other
+        hosts wait for versions."""
         for policy, upload in self._uploads.items():
             for version in list(upload.unconfirmed):
                 self.confirm(policy, version)
 
     def restart(self) -> None:
-        """There is a new controller, which needs the states that its predecessor had stored."""
+        """Prepare for a new controller, which needs the states that its predecessor had stored."""
         self.confirm_all()
         for upload in self._uploads.values():
             upload.last_sent = -1

@@ -10,7 +10,7 @@ from srl.api.experiment import WorkerGroup
 from srl.schedulers.hosts.placement import EPSILON, DoesNotFit, HostCapacity, check_all
 
 ANY_NODE = (True, "")
-"""Kind of groups that need neither a GPU nor a certain node."""
+"""Kind of node for groups that need neither a GPU nor a certain node."""
 AMOUNTS = ("cpu", "gpu", "memory_mb")
 
 

@@ -23,7 +23,7 @@ MODULE = "srl.schedulers.agent.join"
 CLOSE_SECONDS = 5.0
 FIRST_RETRY_SECONDS = 0.25
 UNKNOWN_STATUS = 256
-"""Stands for the exit code of a process that is not a child of this one."""
+"""Placeholder for the exit code of a process that is not a child of this one."""
 
 
 class ManualEngine(Engine):
@@ -66,7 +66,7 @@ class ManualEngine(Engine):
                 record_agent(agent.pid, self._record)
 
     def poll(self) -> str | None:
-        """Start the agent again if it ended: no one else would, and all workers may be waiting for it."""
+        """Restart the agent if it ended: nothing else would, and all workers may be waiting for it."""
         if self._attach and self._record is not None:  # not earlier: the run was not taken over yet
             self._attach = False
             self._take_over(self._record)

@@ -27,7 +27,7 @@ NODES_SECONDS = 5.0
 """Time between two checks of Ray's nodes."""
 FIRST_RETRY_SECONDS = 2.0
 LABEL_AMOUNT = 0.001
-"""Amount of a custom resource that a bundle asks for. It selects nodes and reserves next to nothing."""
+"""Amount of a custom resource that a bundle requests. It selects nodes and reserves almost nothing."""
 EPSILON = 1e-6
 MAX_TRIES = 10_000
 """Attempts to fit bundles of different shapes onto the nodes; after that the decision is left to Ray."""
@@ -35,7 +35,7 @@ MAX_DEPTH = 200
 
 
 class RayError(RuntimeError):
-    """Ray is missing, or has no room for the run; the message says what."""
+    """Ray is not installed or has no room for the run; the message says which."""
 
 
 def check_ray(address: str) -> None:

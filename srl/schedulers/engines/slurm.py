@@ -152,7 +152,7 @@ def requeue_other_components(environment: Mapping[str, str] = os.environ) -> Non
 
 
 def _job_fields(job: str) -> dict[str, str]:
-    """Return what Slurm knows about a job. It prints a line for each component of a heterogeneous job; the controller
+    """Return Slurm's information on a job. For a heterogeneous job it prints a line for each component; the controller
     runs in the first."""
     lines = run_command("scontrol", "--oneliner", "show", "job", job).splitlines()
     return _fields(lines[0] if lines else "")

@@ -18,13 +18,13 @@ PERMANENT_REASONS = (
     *("AccountNotAllowed", "QOSNotAllowed", "DependencyNeverSatisfied"),
 )
 OVER = ("", "FAILED", "CANCELLED", "TIMEOUT", "COMPLETED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
-"""States of jobs that do not run any more; empty: Slurm has forgotten the job."""
+"""States of jobs that have ended; empty if Slurm no longer knows the job."""
 NOTICE_SECONDS = 60
 """Time before its time limit at which a job gets a signal, writes a checkpoint and asks to be queued again."""
 
 
 class SlurmError(RuntimeError):
-    """Slurm is missing, or has refused a request; the message says what."""
+    """Slurm is not installed or refused a request; the message says which."""
 
 
 def _directives(part: Component) -> list[str]:
@@ -74,7 +74,7 @@ def check_slurm(partition: str) -> None:
 
 
 def submit(script: Path) -> str:
-    """Submit a script and return the number of the job."""
+    """Submit a script and return the job id."""
     return run_command("sbatch", "--parsable", str(script)).strip().split(";")[0]
 
 
@@ -118,7 +118,7 @@ def cancel(job: str) -> None:
 
 
 def run_command(*command: str) -> str:
-    """Return the output of a command of Slurm. Raises SlurmError with its error message."""
+    """Return the output of a Slurm command. Raises SlurmError with its error message."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
     except FileNotFoundError as error:

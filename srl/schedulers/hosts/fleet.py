@@ -1,4 +1,4 @@
-"""The hosts of a run as its controller sees them: joining, losing them, and how parameters reach them."""
+"""The controller's view of a run's hosts: joining, loss of hosts, and the distribution of parameters."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ class Fleet:
         return {host.relay: host.last_report for host in self.hosts.values()}
 
     def reports_recorded(self, reports: Mapping[str, int]) -> None:
-        """These reports are on disk, so agents need not repeat them to the next controller."""
+        """Mark these reports as written to disk, so that agents need not repeat them to the next controller."""
         for host in self.hosts.values():
             host.recorded = reports.get(host.relay, host.recorded)
 
@@ -294,7 +294,7 @@ class Fleet:
             self._admit(channel, join, clock_offset_ns)
 
     def set_source(self, policy: str, host: str) -> None:
-        """This host trains the policy: other hosts get its parameters from there."""
+        """Set the host that trains a policy, from which other hosts get its parameters."""
         self._sources[policy] = host
         self._update_relays()
 

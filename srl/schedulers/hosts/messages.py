@@ -79,7 +79,7 @@ class RelayAddress(Message, frozen=True):
 
 
 class Follow(Message, frozen=True):
-    """Controller: get the parameters of a policy from `address`; empty: they are made on this host."""
+    """Controller: get the parameters of a policy from `address`; empty if its trainer is on this host."""
 
     policy: str
     address: str

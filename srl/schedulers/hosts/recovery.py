@@ -66,7 +66,7 @@ class StartLimiter:
         return True
 
     def end(self, host: str, worker: Key) -> None:
-        """The worker is ready, or dead."""
+        """Stop counting a worker as starting, because it is ready or dead."""
         self._starting.get(host, {}).pop(worker, None)
 
 
@@ -78,7 +78,7 @@ class WaitReports:
     _reported: set[Key] = field(default_factory=set)
 
     def due(self, waiting: Iterable[Key], now: float) -> list[Key]:
-        """Workers that have waited for long and were not reported yet."""
+        """Return the workers that have waited for long and were not reported yet."""
         self._since = {key: self._since.get(key, now) for key in waiting}
         self._reported &= self._since.keys()
         return [key for key, since in self._since.items() if now - since > WAIT_SECONDS and key not in self._reported]

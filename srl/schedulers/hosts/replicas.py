@@ -1,4 +1,4 @@
-"""Copies that the controller keeps of what its hosts have made, so that none of it is lost with a host."""
+"""The controller's copies of states, parameters and logs of its hosts, so that none is lost with a host."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from srl.schedulers.hosts.messages import CommittedState, LogText, StateStored, 
 from srl.schedulers.local.run_memory import RunMemory
 
 Retention = Callable[[ParameterStore], object]
-"""Tags the newest version of a store if it is to be kept, as workers do with the store of their host."""
+"""Function that tags the newest version of a store if it should be kept, as workers do in the store of their host."""
 
 
 class VersionArchive:
-    """Versions that a host has kept if it was there from the beginning, for hosts that join later. It holds a store for
-    each policy, or none where nothing is kept."""
+    """Older parameter versions for hosts that join later: those that a host which joined first would still have. Has
+    one store for each policy that keeps versions."""
 
     def __init__(self, policies: Sequence[str], retention: Retention | None) -> None:
         archived = policies if retention is not None else ()
@@ -33,8 +33,8 @@ class VersionArchive:
             self._retention(store)
 
     def messages(self) -> Iterator[tuple[TaggedParameters, list[Array]]]:
-        """All versions, the oldest first, because versions only grow. The newest comes last, so that no host begins
-        with an old one."""
+        """Return all versions, the oldest first, because versions must increase. The newest is last, so that no host
+        starts with an old one."""
         for policy, store in self.stores.items():
             versions = store.versions()
             newest = versions.pop("latest", -1)

@@ -290,7 +290,8 @@ class HostsScheduler(Scheduler):
                 self._host_lost(event)
 
     def _host_lost(self, event: HostLost) -> None:
-        """The workers of a lost host have died; the controller starts replacements, which go to other hosts."""
+        """Report the workers of a lost host as dead. The controller starts replacements, which are placed on other
+        hosts."""
         self._losses.add(time.monotonic())
         self._adoptable.host_lost(event.host)
         lost = [worker for worker in self._workers.values() if worker.host == event.host]
@@ -299,7 +300,7 @@ class HostsScheduler(Scheduler):
             self._died(worker, Died(worker.place, f"its host {event.host} is lost", blameless=True))
 
     def _move_workers(self) -> None:
-        """Preempt workers that share CPUs since their host was lost, so that they start again on a host that has room.
+        """Preempt workers that have shared CPUs since their host was lost, so that they restart on a host with room.
         Trainers stay."""
         movable = [worker for worker in self._workers.values() if worker.host and not worker.policy]
         for index in workers_to_move(self._capacities(), [(worker.host, worker.resources) for worker in movable]):

@@ -21,7 +21,7 @@ class RunMemory:
     parameters: dict[str, HostParameterStore]
     """Policy -> its versions."""
     commits: dict[str, Snapshot]
-    """Policy -> the state that its trainer committed last."""
+    """Policy -> last state that its trainer committed."""
     bell: int = -1
     """Eventfd that a trainer of this host signals when it publishes; -1 if nothing waits for it."""
 

@@ -35,7 +35,7 @@ from srl.workers.process import WorkerHost, limit_threads
 MAX_DESCRIPTORS = 250
 """Limit of Linux for the descriptors of one message."""
 CANNOT_FORK = 71
-"""Stands for the exit code of a worker that could not be forked."""
+"""Placeholder for the exit code of a worker that could not be forked."""
 TCP = "srl.transports.tcp"
 """Imported only where workers communicate with other hosts: its cryptography takes as long as a worker's start."""
 ControlMessages: Any = Union[FromWorker, ToWorker]

@@ -18,7 +18,8 @@ from srl.testing.env_checks.values import same
 
 
 class DeadlineExceeded(BaseException):
-    """A call took too long; the message says where it was. Not an Exception, because environments may catch those."""
+    """A call took too long; the message gives the line it had reached. Not an Exception, because environments may catch
+    those."""
 
 
 @contextmanager
@@ -49,7 +50,7 @@ def deadline(seconds: float) -> Iterator[None]:
 
 
 class CheckStopped(Exception):
-    """Further checks would be meaningless; a finding says why."""
+    """Further checks would be meaningless; the reason is among the findings."""
 
 
 @dataclass
@@ -72,11 +73,12 @@ class StepResult:
 
     agents: Mapping[str, AgentResult] = field(default_factory=dict)
     ended: bool = False
-    """The environment must be reset."""
+    """Whether the environment must be reset now."""
 
 
 class Probe(Protocol):
-    """An environment that is stepped with random actions. It reports to `findings`, or raises CheckStopped."""
+    """An environment that is stepped with random actions. Problems are added to `findings`; fatal ones raise
+    CheckStopped."""
 
     limit: int | None
     """Number of steps after which every episode ends, if it is known."""

@@ -34,7 +34,7 @@ def check_environment(
     timeout: float = 10.0,
     seconds: float = 20.0,
 ) -> list[Finding]:
-    """Return the problems of an environment: first by itself, then, if that has no errors, as lanes.
+    """Check an environment by itself and then, if it has no errors, as lanes. Return the problems found.
 
     `environment` is a name as for :func:`srl.environments.registry.lanes_config`, or a function that returns a
     Gymnasium, vector (it takes `num_envs`) or PettingZoo environment, or lanes (it takes `num_copies`). A call of the
@@ -54,13 +54,13 @@ def check_environment(
 
 
 Subject = tuple[Callable[[], Any] | None, Callable[[], Lanes] | None]
-"""Functions that make a bare environment, and lanes of it."""
+"""Two functions: one makes a bare environment, the other lanes of it."""
 
 
 def _subjects(
     environment: str | Callable[..., Any], kwargs: dict[str, Any], findings: Findings, timeout: float
 ) -> list[Subject]:
-    call = Caller(findings, timeout=max(timeout, 60.0))  # imports and downloads take their time
+    call = Caller(findings, timeout=max(timeout, 60.0))  # imports and downloads take long
     try:
         if not isinstance(environment, str):
             return _of_function(environment, getattr(environment, "__name__", "environment"), kwargs, call)

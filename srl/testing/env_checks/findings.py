@@ -18,7 +18,7 @@ class Finding:
 
 
 class Findings:
-    """A list of findings; a mistake that is made at every step is listed once."""
+    """A list of findings. A mistake that occurs at every step is listed once."""
 
     def __init__(self) -> None:
         self.all: list[Finding] = []

@@ -1,4 +1,4 @@
-"""Probes of Gymnasium's environments, single and vector."""
+"""Drivers of Gymnasium environments, single and vector."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class GymnasiumProbe:
 
 
 class VectorProbe:
-    """A vector environment, every copy as an agent. It resets its copies itself, and may reuse its arrays."""
+    """A vector environment, in which each copy counts as an agent. It resets its copies itself, and may reuse its
+    arrays."""
 
     keeps_observations = False
 

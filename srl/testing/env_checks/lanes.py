@@ -1,4 +1,4 @@
-"""A check of the contract of lanes (:mod:`srl.api.lanes`) for everyone who implements it."""
+"""A check of the contract of lanes (:mod:`srl.api.lanes`), for authors of lanes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_lanes(lanes: Lanes, steps: int = 200, seed: int = 0, seconds: float = 
         if not findings.have_errors and not _same(_by_team(opening), _by_team(_acting(lanes.reset(seed)))):
             findings.warning(
                 "the same seed to give the same episode",
-                "a second reset with the same seed gave other first observations",
+                "a second reset with the same seed gave different first observations",
                 "derive all random numbers from the seed",
             )
     except Exception as error:
@@ -57,9 +57,8 @@ def check_lanes(lanes: Lanes, steps: int = 200, seed: int = 0, seconds: float = 
 def _check_arrivals(
     findings: Findings, lanes: Lanes, checkers: list[_TeamChecker], arrivals: tuple[Arrival, ...], over: Array | None
 ) -> Array:
-    """Check the arrivals of one step. Return the copies [copies] that start a new episode in the next one.
-
-    `over` is what the previous call returned; None at a reset.
+    """Check the arrivals of one step. Return which copies [copies] start a new episode in the next step. `over` is the
+    result of the previous call; None at a reset.
     """
     num_copies = lanes.spec.num_copies
     if len(arrivals) != len(checkers):
@@ -81,7 +80,7 @@ def _check_arrivals(
 
 
 class _TeamChecker:
-    """Follows the episodes of the lanes of one team."""
+    """Tracks the episodes of one team's lanes."""
 
     def __init__(self, findings: Findings, team: TeamSpec, num_lanes: int) -> None:
         self._findings = findings
@@ -106,7 +105,9 @@ class _TeamChecker:
                 good &= self._array(name, getattr(arrival, name), (), "bool")
         for name, fact in arrival.facts.items():
             good &= self._expect(
-                len(fact) == self._num_lanes, f"fact {name!r} to have one value for each lane", f"{len(fact)}"
+                len(fact) == self._num_lanes,
+                f"statistic {name!r} in `facts` to have one value for each lane",
+                f"{len(fact)}",
             )
         return good
 
@@ -118,7 +119,7 @@ class _TeamChecker:
         running = np.zeros_like(self._running) if opening else self._running & ~failed
         self._never(ended & acting, "no lane to act on the last observation of an episode", "lanes that ended and act")
         self._never(ended & first, "no end together with a first observation", "lanes with `first` and an end")
-        self._never(first & (reward != 0), "reward 0 with a first observation", "lanes with another reward")
+        self._never(first & (reward != 0), "reward 0 with a first observation", "lanes with a reward other than 0")
         self._never(
             first & running, "`first` only after an end, a reset or a failure", "lanes with `first` in an open episode"
         )
@@ -129,7 +130,7 @@ class _TeamChecker:
         self._never(failed & ended, "no end together with a failure", "lanes that failed and ended")
         idle = ~acting & ~ended
         self._never(
-            idle & (reward != 0), "rewards held back until a lane acts again or ends", "idle lanes with a reward"
+            idle & (reward != 0), "rewards to be delayed until a lane acts again or ends", "idle lanes with a reward"
         )
         if self._team.aligned:
             self._never(idle & running, "lanes of an aligned team to act until they end", "idle lanes")

@@ -1,4 +1,4 @@
-"""Probes of PettingZoo's environments, parallel and turn-based."""
+"""Drivers of PettingZoo environments, parallel and turn-based."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ SLOW_STEPS_PER_SECOND = 50
 
 @dataclass(frozen=True)
 class Extent:
-    """The extent of a check."""
+    """Limits of a check."""
 
     steps: int = 1000
     seconds: float = 20.0
     """Time after which no new step starts."""
     timeout: float = 10.0
-    """Limit of a single call of the environment, in seconds."""
+    """Time limit of a single call of the environment, in seconds."""
     seed: int = 0
 
 
@@ -79,7 +79,7 @@ def check_row(findings: Findings, probe: Probe, row: StepResult) -> None:
 
 
 class _Snapshot:
-    """Copies of the observations of a step, beside the observations themselves."""
+    """The observations of a step, with copies to compare them with later."""
 
     def __init__(self, row: StepResult) -> None:
         values = [(agent, result.observation) for agent, result in row.agents.items()]
@@ -99,7 +99,7 @@ def _check_lengths(findings: Findings, lengths: list[int], any_ended: bool, limi
     if len(lengths) >= 3 and lengths[0] > 1 and all(length == 1 for length in lengths[1:]):
         findings.error(
             "reset to start a new episode",
-            f"after the first episode ({lengths[0]} steps) all others ended at their first step",
+            f"after the first episode ({lengths[0]} steps), all others ended at their first step",
             "reset every variable that ends an episode",
         )
     if not any_ended and (limit is None or limit <= done):
@@ -166,5 +166,5 @@ def _plain(row: StepResult) -> dict[str, Any]:
 
 
 def _same_rows(some: list[Any], others: list[Any]) -> bool:
-    """Compare the steps that both have: the recording of a slow environment may be shorter."""
+    """Compare the steps that both recordings contain: that of a slow environment may be shorter."""
     return all(same(one, other) for one, other in zip(some, others, strict=False))

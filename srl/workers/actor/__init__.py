@@ -1,1 +1,1 @@
-"""The actor: steps environments and records what happens."""
+"""The actor: steps environments and records samples."""

@@ -1,4 +1,4 @@
-"""Recording lanes that step together: one block for all of them, one row for each step."""
+"""Recorder of lanes that step together: one block for all of them, one row for each step."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ WRITTEN = ("reward", "terminated", "truncated", "acting", "first", "observation"
 class AlignedRecorder:
     """Fills one block at a time for all lanes of a role in one group.
 
-    The decision for the last row bootstraps the block. The whole row becomes the first row of the next block, with its
-    decision, unless the staleness bound asks for a newer version by then. Between the two blocks the row is kept in
-    `_last_row`: the posted block belongs to the trainer, and the next one may not be admitted yet.
+    The value of the last row bootstraps the block. That row, with its decision, is also the first row of the next
+    block. Its decision is made again if its policy version is too old for that block. Between the two blocks the row is
+    kept in `_last_row`: the posted block belongs to the trainer, and the next one may not be admitted yet.
     """
 
     def __init__(self, producer: PushProducer, team_lanes: list[int], meter: Meter) -> None:
@@ -34,9 +34,9 @@ class AlignedRecorder:
         self._slices = self._teams.slices
         self.opened: OpenBlock | None = None
         self.row = 0
-        """The present row: its observation is written, its reward is not."""
+        """Current row: its observation is written, its reward is not."""
         self.decided = False
-        """Whether the present row has its decision."""
+        """Whether the current row has its decision."""
         self._last_row = {path: spec.empty(self._spec.lanes) for path, spec in self._spec.arrays()}  # path -> [L, ...]
         self._last_row["version"][...] = -1
         self._actions = action_paths(self._spec)
@@ -66,7 +66,7 @@ class AlignedRecorder:
             opened = self._producer.open()
             if opened is None:
                 return False
-        self._producer.poll()  # asks for the next admission while this block fills
+        self._producer.poll()  # requests the next admission while this block fills
         self._enter(opened)
         self.row = 0
         self._failed = None
@@ -82,7 +82,7 @@ class AlignedRecorder:
             self._written = tuple(self._arrays[path] for path in WRITTEN)
 
     def _keep_row(self) -> None:
-        """Keep the present row for the next block."""
+        """Keep the current row for the next block."""
         for path, values in self._last_row.items():
             values[...] = self._arrays[path][self.row]
         if not self.decided:
@@ -142,7 +142,7 @@ class AlignedRecorder:
         self.decided = False
 
     def write(self, arrival: Arrival) -> None:
-        """Write the results of the present row's actions and the observations of the next row. Plain recorders only."""
+        """Write the results of the current row's actions and the observations of the next row. Plain recorders only."""
         reward, terminated, truncated, acting, first, observation = self._written
         row = self.row
         reward[row] = arrival.reward
@@ -190,7 +190,7 @@ class AlignedRecorder:
         self.tally.note(arrival.facts, ended)
 
     def _count(self, rows: int) -> None:
-        """Add the first rows of the present block to the statistics of episodes."""
+        """Add the first `rows` rows of the current block to the episode statistics."""
         if rows and not self._has_facts:
             arrays = self._arrays
             ended = arrays["terminated"][:rows] | arrays["truncated"][:rows]

@@ -1,4 +1,4 @@
-"""Statistics of episodes: returns and lengths, counted from full blocks over all lanes at once."""
+"""Episode statistics: returns and lengths, computed from full blocks for all lanes at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from srl.base.state import State
 from srl.base.tree import Array
 
 MAX_REPORTED = 200
-"""Maximum number of episodes in one report; of more, an evenly spaced sample is sent."""
+"""Maximum number of episodes in one report. If there are more, an evenly spaced sample is sent."""
 COUNTED = ("return", "length")
-"""Facts that are reported for each episode; of the others, means are reported."""
+"""Statistics that are reported for each episode; for the others, only means are reported."""
 
 
 class EpisodeTally:
-    """Follows the lanes of one group. It works on whole blocks, so that a step costs nothing."""
+    """Tracks the episodes of one lane group. It processes whole blocks, so that single steps cost nothing."""
 
     def __init__(self, num_lanes: int) -> None:
         self._return = np.zeros(num_lanes, np.float64)  # [L] of the running episodes
@@ -49,7 +49,7 @@ class EpisodeTally:
             running[is_whole[tails]] = 0.0
 
     def count_step(self, lane: int, reward: float, ended: bool) -> None:
-        """Add one decision of one lane (lanes that do not step together)."""
+        """Add one step of one lane, for lanes that do not step together."""
         self._return[lane] += reward
         self._length[lane] += 1
         if ended:
@@ -57,12 +57,12 @@ class EpisodeTally:
             self._return[lane] = self._length[lane] = 0.0
 
     def record(self, total: float, length: float) -> None:
-        """Add an episode that the environment counted."""
+        """Add an episode whose return and length the environment reported."""
         self._returns.append(np.array([total]))
         self._lengths.append(np.array([length]))
 
     def note(self, facts: Mapping[str, Array], ended: Array) -> None:
-        """Add the facts of an environment about the episodes that `ended` [L], except returns and lengths."""
+        """Add the environment's statistics of the episodes that `ended` [L], except returns and lengths."""
         for name, values in facts.items():
             if name not in COUNTED:
                 known = values[ended]
@@ -76,7 +76,7 @@ class EpisodeTally:
         self._length[lanes] = 0.0
 
     def drain(self) -> tuple[int, list[float], list[float]]:
-        """Return number, returns and lengths of the episodes since the last call."""
+        """Return the number, returns and lengths of the episodes that ended since the last call."""
         if not self._returns:
             return 0, [], []
         returns, lengths = np.concatenate(self._returns), np.concatenate(self._lengths)
@@ -87,12 +87,12 @@ class EpisodeTally:
         return count, returns[chosen].tolist(), lengths[chosen].tolist()
 
     def drain_facts(self) -> dict[str, tuple[float, int]]:
-        """Return sum and count of each fact since the last call."""
+        """Return the sum and count of each statistic since the last call."""
         facts, self._facts = self._facts, {}
         return facts
 
     def state(self) -> State:
-        """Return the running episodes and those not reported yet."""
+        """Return the running episodes and the ended ones that were not reported yet."""
         unreported = {"returns": self._returns, "lengths": self._lengths}
         ended = {name: np.concatenate([np.zeros(0), *found]) for name, found in unreported.items()}
         return {"return": self._return.copy(), "length": self._length.copy(), **ended}

@@ -1,4 +1,4 @@
-"""Lane groups: lanes that step together, between environment, recorders and inference."""
+"""Lane groups: each connects an environment's lanes to their recorders and to inference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from srl.workers.actor.aligned_recorder import AlignedRecorder
 from srl.workers.actor.recorder import Recorder
 
 MAX_ROWS = 32
-"""Steps of one poll where the policy runs in this process: amortizes the per-poll overhead."""
+"""Steps per poll if the policy runs in this process; several steps amortize the per-poll overhead."""
 
 
 class LaneGroup:
@@ -48,7 +48,7 @@ class LaneGroup:
         self._seed = seed
         self._slice = slice_seconds
         self._num_builds = 0
-        self._undecided: set[int] = set()  # roles whose decisions were asked for and have not arrived
+        self._undecided: set[int] = set()  # roles whose decisions were requested and have not arrived
         self.lanes: Lanes | None = None
         self.reports: list[str] = []
         """Reports of environments that failed, for the actor to send."""
@@ -85,11 +85,11 @@ class LaneGroup:
 
     @property
     def waiting(self) -> bool:
-        """Whether decisions are under way."""
+        """Whether decisions were requested and have not arrived."""
         return bool(self._undecided)
 
     def advance(self) -> bool:
-        """Continue as far as possible without waiting for decisions; True if anything was done."""
+        """Continue as far as possible without waiting for decisions. Return whether anything was done."""
         if self._undecided or not all(recorder.open() for recorder in self.recorders):
             return False
         if self._is_plain and self._run_rows():
@@ -103,8 +103,8 @@ class LaneGroup:
         return True
 
     def _run_rows(self) -> bool:
-        """Play rows of the open block in one loop, with a policy in this process, and post the block if that completes
-        it. False: there is no such policy, or its parameters are too old."""
+        """Step through rows of the open block in one loop, with a policy in this process, and post the block when it is
+        full. Return False if there is no such policy or its parameters are too old."""
         recorder, client = self.recorders[0], self._clients[0]
         assert isinstance(recorder, AlignedRecorder)
         assert recorder.opened is not None
@@ -120,7 +120,7 @@ class LaneGroup:
         now, deadline = time.monotonic, time.monotonic() + self._slice
         while True:
             if decided:
-                decided = False  # the first row of a block, decided as the last row of the block before
+                decided = False  # the first row of a block, whose decision was made in the previous block
             else:
                 enter(inference)
                 for key, values in act(observation[row], None, first[row]).items():
@@ -141,7 +141,7 @@ class LaneGroup:
         return True
 
     def decided(self, role: int) -> None:
-        """Note that the decisions of one role have arrived; after the last of them the lanes step."""
+        """Handle the arrival of one role's decisions. When those of all roles have arrived, the lanes step."""
         self._undecided.discard(role)
         if not self._undecided:
             self._act()
@@ -152,7 +152,7 @@ class LaneGroup:
             recorder.take_decisions()
             posted |= recorder.post_full()
         if posted:
-            return  # the present row continues in another block, which must be opened first
+            return  # the current row continues in another block, which must be opened first
         actions = self.recorders[0].actions() if self._single_team else self._actions_by_team()
         assert self.lanes is not None
         self._meter.enter(Phase.ENV)

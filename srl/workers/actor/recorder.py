@@ -1,4 +1,4 @@
-"""The recorder contract, and what its implementations share: teams of lanes and paths in blocks."""
+"""The recorder contract, and parts that its implementations share: teams of lanes and paths in blocks."""
 
 from __future__ import annotations
 
@@ -20,40 +20,42 @@ ACTION = "decision/action"
 
 class Recorder(Protocol):
     """Writes the rows of one role's lanes in one lane group. The group calls, for every step: `open`, `cells`,
-    `take_decisions`, `post_full`, `actions` and, with what the environment returned, `arrive`."""
+    `take_decisions`, `post_full`, `actions` and finally `arrive`, with the environment's results."""
 
     tally: EpisodeTally
     is_plain: bool
-    """One team, one array of observations, one of actions, no memory: a group fills such rows in one loop."""
+    """Whether there is one team, one observation array, one action array and no memory. A group fills such rows in one
+    loop."""
 
     def open(self) -> bool:
-        """Have an admitted block for the present row. False: wait for admission."""
+        """Open an admitted block for the current row. Return False if admission has not been granted yet."""
 
     def cells(self) -> list[Cell]:
-        """Return the cells that need a decision; none if all are decided already."""
+        """Return the cells that need a decision; none if all have one."""
 
     def min_version(self) -> int:
-        """Return the oldest version that may decide in the cells."""
+        """Return the oldest policy version allowed to choose actions for these cells."""
 
     def take_decisions(self) -> None:
-        """Note that all cells are decided."""
+        """Handle the arrival of the decisions for all cells."""
 
     def post_full(self) -> bool:
-        """Post blocks whose last row is decided. True: the present row needs another block before the lanes may act."""
+        """Post blocks whose last row has its decision. Return whether the current row needs another block before the
+        lanes act."""
 
     def actions(self) -> tuple[Tree, ...]:
         """Return one tree [L, ...] for each team."""
 
     def arrive(self, arrivals: Sequence[Arrival]) -> None:
-        """Write what the environment returned; `arrivals` are those of the role's teams."""
+        """Write the environment's results, one arrival for each of the role's teams."""
 
     def abandon(self) -> None:
-        """Discard the unfinished rows, because the environment failed as a whole."""
+        """Discard the unfinished rows, because the whole environment failed."""
 
     def state(self) -> State: ...
 
     def restore(self, state: State) -> None:
-        """Continue from the state of another recorder; the producer was restored before."""
+        """Continue from the state of another recorder. The producer has already been restored."""
 
 
 def memory_paths(spec: BlockSpec) -> list[tuple[str, str]]:

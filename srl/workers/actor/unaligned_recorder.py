@@ -1,4 +1,4 @@
-"""Recording lanes that do not step together: agents that take turns, wait or die."""
+"""Recorder of lanes that do not step together: agents that take turns, wait or die."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from srl.workers.actor.recorder import Teams, action_paths, memory_paths
 
 @dataclass
 class _Lane:
-    """One agent of one copy. Without an admitted block it continues in a scratch block, unrecorded."""
+    """One agent of one environment copy. Without an admitted block, it continues in a scratch block and is not
+    recorded."""
 
     scratch: Block
     opened: OpenBlock | None = None
     row: int = 0
     acted: bool = False
-    """Whether the environment has the present row's action and has not returned its result yet."""
+    """Whether the environment has received the current row's action and not returned its result yet."""
     memory: dict[str, Array] = field(default_factory=dict)
-    """Memory of a recurrent policy for this lane, by the path of its next row's array."""
+    """Recurrent memory of this lane, by its path in the next row."""
 
     @property
     def block(self) -> Block:
@@ -35,7 +36,7 @@ class _Lane:
 
 
 class UnalignedRecorder:
-    """Fills one block of one lane for every lane. A row is written only when its lane must decide, or ends.
+    """Fills one block for each lane. A row is written only when its lane needs a decision or its episode ends.
 
     Lanes never wait for admission: an agent that paused would stop its whole game, and with it the lanes whose blocks
     the trainer waits for. A lane without an admitted block continues to act, and is recorded again when it gets one.
@@ -53,8 +54,8 @@ class UnalignedRecorder:
         specs = dict(producer.memory.spec.arrays())
         self._actions = {path: specs[path].empty(total) for path in action_paths(producer.memory.spec)}  # [L, ...]
         self._memory = memory_paths(producer.memory.spec)
-        self._written: list[int] = []  # lanes whose present row needs a decision
-        self._full: list[_Lane] = []  # lanes whose last row was decided
+        self._written: list[int] = []  # lanes whose current row needs a decision
+        self._full: list[_Lane] = []  # lanes whose last row has its decision
         self.tally = EpisodeTally(total)
 
     def arrive(self, arrivals: Sequence[Arrival]) -> None:
@@ -87,7 +88,7 @@ class UnalignedRecorder:
         self._written.append(number)
 
     def _answer(self, number: int, index: int, arrival: Arrival) -> None:
-        """Complete the row of the lane's last action with its result, and go to the next row."""
+        """Write the result of the lane's last action into its row, and go to the next row."""
         lane = self._lanes[number]
         arrays, row = lane.block.arrays, lane.row
         arrays["reward"][row, 0] = arrival.reward[index]
@@ -102,7 +103,7 @@ class UnalignedRecorder:
         lane.acted = False
 
     def _restart(self, number: int) -> None:
-        """Discard what the lane has recorded, because its environment failed."""
+        """Discard the lane's unfinished rows, because its environment failed."""
         lane = self._lanes[number]
         if lane.opened is not None:
             self._producer.discard(lane.opened)
@@ -147,7 +148,7 @@ class UnalignedRecorder:
         self._producer.post(full)
         following = self._producer.open()
         if following is not None and int(last["version"].min()) < following.min_version:
-            self._producer.discard(following)  # the version that decided this row is too old for it
+            self._producer.discard(following)  # the policy version of this row's decision is too old for the new block
             following = None
         lane.opened, lane.row = following, 0
         for path, values in last.items():

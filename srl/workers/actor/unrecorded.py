@@ -1,4 +1,4 @@
-"""Lanes that are not recorded: those of a policy that does not learn."""
+"""Lanes of a policy that does not learn; they are not recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from srl.workers.actor.recorder import Teams, action_paths, memory_paths
 
 
 class UnrecordedLanes:
-    """Asks for decisions in a scratch block. Lanes may wait, die and join; one that does not act keeps its memory."""
+    """Requests decisions in a scratch block. Lanes may wait, die and join; a lane that does not act keeps its
+    memory."""
 
     is_plain = False
 

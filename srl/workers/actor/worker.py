@@ -40,7 +40,8 @@ class ActorConfig(WorkerConfig):
     """Environment copies in each group of the ring."""
     ring: int = 1
     max_env_failures: int = 10
-    """Failures of environments within a minute after which the run ends with the last report."""
+    """Maximum number of environment failures of this actor within a minute. Above it, the run fails with the last
+    report."""
 
     def sizes(self) -> dict[str, int]:
         return {"lanes": self.copies, "ring": self.ring}
@@ -53,7 +54,7 @@ class ActorConfig(WorkerConfig):
 
 
 def _num_blocks(role: Role, ring: int, num_lanes: int) -> tuple[int, int]:
-    """Return the number of blocks that are filled at the same time, and of scratch blocks."""
+    """Return the number of blocks that are filled at the same time, and the number of scratch blocks."""
     if role.frozen:
         return 0, ring
     return (ring, 0) if role.aligned else (ring * num_lanes, ring * num_lanes)
@@ -123,7 +124,7 @@ class Actor:
                 producer.poll()
             if not waiting:
                 for client in self._clients:
-                    client.poll()  # a server that is gone would wake the worker again and again
+                    client.poll()  # a server that is gone would wake the worker repeatedly
         now = time.monotonic()
         if now - self._reported > REPORT_SECONDS:
             self._reported = now
@@ -131,7 +132,7 @@ class Actor:
         return WORKED if worked else IDLE
 
     def _collect(self) -> bool:
-        """Receive decisions. Groups that have all of theirs step."""
+        """Receive decisions, and step the groups whose decisions have all arrived."""
         worked = False
         for role, client in enumerate(self._clients):
             client.flush()
@@ -142,7 +143,8 @@ class Actor:
         return worked
 
     def _attempt(self, group: LaneGroup, action: Callable[[], bool | None]) -> bool:
-        """Run a step of a group. If its environment fails, rebuild it: this costs the unfinished rows, not the run."""
+        """Run a step of a group. If its environment fails, rebuild it: only the unfinished rows are lost, and the run
+        continues."""
         try:
             result = action()
         except RunBroken:
@@ -166,11 +168,11 @@ class Actor:
         count = len(self._failures)
         if count > self._config.max_env_failures:
             raise RunBroken(
-                f"environments broke {count} times within a minute in {self._context.place.name}; the last report:\n"
+                f"environments failed {count} times within a minute in {self._context.place.name}; the last report:\n"
                 f"{report}"
             )
         last = last_line(report, "no message", limit=None)
-        self._context.report(Notice(f"an environment broke and was replaced: {last}"))
+        self._context.report(Notice(f"an environment failed and was restarted: {last}"))
 
     def _report(self) -> None:
         for position, role in enumerate(self._config.roles):
@@ -190,7 +192,7 @@ class Actor:
                 self._context.report(Episodes(count, returns, lengths, role.policy, means))
 
     def state(self) -> State:
-        """Return the state with environments in the middle of their episodes and blocks that are partly filled."""
+        """Return the state, including environments in the middle of their episodes and partly filled blocks."""
         if self._started < len(self._groups):
             raise NotYet("its environments are still being built")
         parts = {

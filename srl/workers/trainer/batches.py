@@ -1,4 +1,4 @@
-"""Batches of a trainer: gathered from blocks, in a thread while the current batch trains, or when asked."""
+"""Batches of a trainer: gathered from blocks, either by a thread while the current batch trains or on demand."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from srl.workers.wait_set import WaitSet
 
 IDLE_SECONDS = 0.5
 HESITATION_SHARE = 0.5
-"""Maximum time that a complete batch waits for a late block, as a share of the time between two batches."""
+"""Maximum time that a complete batch waits for a late block, as a fraction of the time between two batches."""
 LEAST_SECONDS = 0.001
 
 
 class BatchMemory:
-    """Memory for `num_blocks` blocks side by side, read by the trainer: time-major ``[T+1, num_blocks * L, ...]``."""
+    """Memory for one batch: `num_blocks` blocks side by side, time-major ``[T+1, num_blocks * L, ...]``."""
 
     def __init__(self, spec: BlockSpec, num_blocks: int) -> None:
         self._lanes = spec.lanes
@@ -56,7 +56,7 @@ class Batch:
 
     @property
     def lags(self) -> Array:
-        """Versions by which each decision is behind this update."""
+        """Lag of each sample behind this update, in policy versions."""
         trajectory = self.trajectory
         lags: Array = self.update - trajectory.version[:-1][trajectory.acting[:-1]].astype(np.int64)
         return lags
@@ -79,7 +79,7 @@ class BatchSource(Protocol):
     def poll(self) -> Batch | None: ...
 
     def give_back(self, batch: Batch, version: int) -> None:
-        """Return a batch that was used; parameters of `version` are published."""
+        """Return a used batch. The parameters of `version` have been published."""
 
     def status(self) -> StreamStatus: ...
 
@@ -91,7 +91,7 @@ class BatchSource(Protocol):
 
 
 class DirectBatches:
-    """Gathers a batch when asked: for runs in one thread."""
+    """Gathers a batch on demand, for runs in one thread."""
 
     def __init__(self, stream: PushStream, context: Context, version: int) -> None:
         self._consumer = stream.consumer(context, version)
@@ -179,7 +179,8 @@ class PrefetchedBatches:
             self._consumer.close()
 
     def _rest(self) -> float:
-        """Return the seconds until the next turn, unless something wakes the thread."""
+        """Do what is possible now. Return the seconds to sleep before the next call, unless something wakes the
+        thread."""
         if not self._consumer.waits_for_late_block:
             return IDLE_SECONDS
         return min(IDLE_SECONDS, max(LEAST_SECONDS, HESITATION_SHARE * self._batch_seconds / LATE_BLOCK_POLLS))
@@ -199,7 +200,7 @@ class PrefetchedBatches:
 
 
 class _PrefetchContext:
-    """The worker's context, except that endpoints of the stream wake the gathering thread."""
+    """The worker's context, except that stream endpoints wake the gathering thread."""
 
     def __init__(self, context: Context, wait_set: WaitSet) -> None:
         self.place = context.place

@@ -28,7 +28,7 @@ class Put(Message, frozen=True):
 
 
 class Fetch(Message, frozen=True):
-    """A client asks for a value, to be sent as soon as it is known."""
+    """A client requests a value, which the server sends as soon as it has it."""
 
     key: str
 
@@ -44,7 +44,7 @@ Messages: Any = Union[Put, Fetch, Value]
 
 
 class RendezvousServer:
-    """Rank 0's end. A thread serves the other ranks, because torch blocks while it connects the ranks."""
+    """The server, on rank 0. A thread serves the other ranks, because torch blocks while it connects the ranks."""
 
     def __init__(self, listener: Listener, timeout: float) -> None:
         self._listener = listener
@@ -107,7 +107,7 @@ class RendezvousServer:
 
 
 class RendezvousClient:
-    """The end of all other ranks."""
+    """The client, on all other ranks."""
 
     def __init__(self, channel: Channel, timeout: float) -> None:
         self._channel = channel
@@ -133,8 +133,8 @@ class RendezvousClient:
 
 
 def join_rendezvous(context: Context, policy: str, timeout: float) -> RendezvousServer | RendezvousClient:
-    """Return this rank's end of the rendezvous of a policy's trainers. Rank 0 opens it, the others wait for that. Every
-    incarnation of the trainers has a rendezvous of its own."""
+    """Return this rank's store for the rendezvous of a policy's trainers. Rank 0 opens the rendezvous; the other ranks
+    wait for it. Every restart of the trainers uses a new one."""
     name = f"rendezvous/{policy}/{context.place.incarnation}"
     if context.place.index == 0:
         return RendezvousServer(context.listen(name, Messages), timeout)
@@ -151,7 +151,8 @@ def join_rendezvous(context: Context, policy: str, timeout: float) -> Rendezvous
 
 
 def interface_of(address: str) -> str:
-    """Return the network interface with this address. Without it gloo guesses, and may choose the loopback."""
+    """Return the network interface with this address. Without it, gloo guesses and may choose the loopback
+    interface."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(found.address == address for found in addresses):
             return str(name)

@@ -1,4 +1,4 @@
-"""The samples of every update: the trainer's part of a journal with which `srl chaos` checks a run."""
+"""Log of the samples of every update, from which `srl chaos` checks that a run lost none."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from srl.base.tree import Array
 from srl.workers.trainer.batches import Batch
 
 REPEATED = 16
-"""Entries that a replacement repeats: more than are ever in transit between a trainer and its controller."""
+"""Number of entries that a replacement repeats: more than are ever in transit between a trainer and its controller."""
 ROOM = FACTS_BYTES // 2
-"""Bytes of a commit's facts that they may use: with thousands of actors fewer entries fit."""
+"""Maximum size of these entries in a commit's metadata, in bytes: with thousands of actors, fewer entries fit."""
 
 
 class UpdateJournal:
-    """Reports an entry once its update is published, and so committed. Reports that are lost with a trainer or its host
-    are in the facts of its commit: the replacement, which continues from the commit, repeats them."""
+    """Reports an entry once its update is published, and so committed. A report can be lost with a trainer or its host,
+    but the commit's metadata also contains it: the replacement, which continues from the commit, repeats it."""
 
     def __init__(self, policy: str, rank: int, report: Callable[[Message], None]) -> None:
         self._policy = policy
@@ -35,7 +35,7 @@ class UpdateJournal:
 
     @property
     def last(self) -> list[dict[str, Any]]:
-        """The last entries as plain data for the facts of a commit, as many as fit."""
+        """Return the last entries, as many as fit, as plain data for the metadata of a commit."""
         fitting: deque[dict[str, Any]] = deque()
         room = ROOM
         for num_bytes, entry in reversed(self._packed):

@@ -39,8 +39,9 @@ class TrainerWorkerConfig(WorkerConfig):
     size: int = 1
     """Number of data-parallel trainers of this policy."""
     alone: bool = True
-    """Whether no other policy learns in this run. Otherwise a trainer that has its steps continues, at the end of its
-    schedules, until the others have theirs, because their policies play with and against it."""
+    """Whether no other policy learns in this run. Otherwise a trainer that has reached its number of steps continues,
+    with its schedules at their end, until the others have reached theirs, because their policies play with and against
+    its policy."""
     journal: bool = False
     """Whether to report the samples of every update, which costs a digest of the parameters."""
 
@@ -53,7 +54,7 @@ class TrainerWorkerConfig(WorkerConfig):
         if blocks % count:
             possible = ", ".join(str(number) for number in range(1, blocks + 1) if blocks % number == 0)
             raise ValueError(
-                f"a batch of {blocks} blocks cannot be shared by {count} trainers; possible are {possible}"
+                f"a batch of {blocks} blocks cannot be divided among {count} trainers; possible numbers are {possible}"
             )
         samples = replace(self.samples, batch_blocks=blocks // count, consumers=count)
         return replace(self, samples=samples, size=count)
@@ -124,11 +125,11 @@ class TrainerWorker:
             self._steps = int(facts["steps"])
             if self._journal is not None:
                 self._journal.resume(facts, self._trainer.parameters())
-        # Versions only grow: actors may have used later ones, if a state was lost while there was no controller.
+        # Versions must increase: actors may have used later ones, if a state was lost while there was no controller.
         self._version = max(self._version, self._parameters.version)
 
     def _agree(self, group: TrainerGroup) -> None:
-        """Take the number of the next update from rank 0, because hosts may have kept states of different age."""
+        """Take the number of the next update from rank 0, because the states on different hosts may differ in age."""
         if not isinstance(group.rendezvous, str):
             if self._rank == 0:
                 group.rendezvous.set(AGREED, f"{self._version} {self._steps}".encode())
@@ -157,7 +158,7 @@ class TrainerWorker:
         return self._steps >= self._config.target_steps
 
     def _finish(self) -> bool:
-        """Report once that the steps are done; True if there is nothing more to do."""
+        """Report, once, that this policy has reached its number of steps. Return whether the trainer is finished."""
         if not self._done_reported:
             self._done_reported = True
             self._context.report(Done(f"{self._steps:,} steps", self._config.policy))
@@ -202,7 +203,8 @@ class TrainerWorker:
             )
 
     def _return_batch(self) -> bool:
-        """Return the batch and admit what this version allows, once the version is published to all workers."""
+        """Once this version is published to all workers, return the batch and admit the blocks that the version
+        allows."""
         assert self._used is not None
         if self._parameters.version < self._version:
             return False
@@ -235,7 +237,8 @@ class TrainerWorker:
             self._context.report(Figures(self._config.policy, figures))
 
     def state(self) -> State:
-        """Return what is not in the commit: the stream, the skipped updates in a row, and the trainer's other state."""
+        """Return the state that is not in the commit: the stream, the number of updates skipped in a row, and the
+        trainer's other state."""
         if self._used is not None:
             raise NotYet("an update is not published yet")
         own = {"skipped": np.array(self._skipped), **under("uncommitted", self._trainer.uncommitted_state())}

@@ -278,7 +278,8 @@ def count_exposed(
     num_agents: int, num_ramps: int, q: Array, half: Array, present: Array, walls: Array, num_walls: Array,
     pillar: Array, origins: Array, exposed: Array,
 ) -> None:  # fmt: skip
-    """Write the number of rays from `origins` [K, 3] that reach the center of a world's cylinder: exposed [N]."""
+    """For each world n, set `exposed[n]` to how many of the K `origins` have an unobstructed line to the center of its
+    cylinder."""
     num_entities = q.shape[1]
     center, turn = np.empty((num_entities, 3)), np.empty((num_entities, 2))
     for n in range(len(q)):
