@@ -313,7 +313,7 @@ class Controller:
         places, self._new_workers = self._new_workers, []
         if self._names_changed:
             self._names_changed = False
-            # Starting workers also get the names: trainers on several hosts connect to each other before they are ready.
+            # Starting workers also get the names: trainers on several hosts connect to each other before they are ready
             places = [slot.place for slot in self._all() if slot.state in ("starting", "running")]
         if places:
             self._scheduler.send(places, Names(self._names.lookup("")))

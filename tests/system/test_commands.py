@@ -58,7 +58,7 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(
         for text in texts:
             assert text in error, error
     assert main(["scale", "mime", "actors=2"]) == 2
-    assert "no unique run 'mime'" in capsys.readouterr().err
+    assert "no run in progress, or more than one, matches 'mime'" in capsys.readouterr().err
     assert main(["resume", "mine", "--root", str(terminal.root)]) == 2
     assert "already running" in capsys.readouterr().err
 
