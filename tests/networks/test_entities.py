@@ -175,7 +175,7 @@ def test_global_observations_affect_the_critic_but_not_the_actor(options: dict[s
         ({"entities": ("things:own",)}, ROOM, "mask 'own' has 3 numbers for 4 entities"),
         ({"entities": ("things:seen:there:more",)}, ROOM, r"ACTOR_MASK\[:CRITIC_MASK"),
         ({"scans": ("thins",)}, ROOM, "scan 'thins'"),
-        ({"global_keys": ("stat",)}, GLOBAL, "no part 'stat'.*state"),
+        ({"global_keys": ("stat",)}, GLOBAL, "no key 'stat'.*state"),
         ({"global_keys": ("own", "state")}, GLOBAL, "the actor must see a part that is neither entities nor global"),
         ({"global_keys": ("state",), "towers": "shared"}, GLOBAL, "towers must not be `shared`"),
     ],
