@@ -118,7 +118,7 @@ class Case(NamedTuple):
 
 
 CALLS, LANES = 200, 50
-"""Every lane is a case of its own: 10,000 in all. Those of one call have the same length and discount."""
+"""Every lane is a separate case: 10,000 in all. The lanes of one call have the same length and discount."""
 
 
 def random_case(rng: np.random.Generator, lanes: int = 3) -> Case:

@@ -72,7 +72,9 @@ def read_config_text(text: str, tmp_path: Path) -> dict[str, Any]:
     ],
     ids=" ".join,
 )
-def test_what_is_printed_can_be_fed_back(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_printed_config_can_be_used_as_input(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = printed(capsys, *words)
     (tmp_path / "again.toml").write_text(first)
     second = printed(capsys, "--config", str(tmp_path / "again.toml"))

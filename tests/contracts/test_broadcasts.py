@@ -216,10 +216,10 @@ def test_the_blocks_of_a_dead_consumer_are_free_and_the_others_continue(stage: S
             send_block(producer, staying, number)
         assert used_by(staying, 0, producer) == [number]
     group = "trainers" if dies == "trainer" else "loggers"
-    heir = stage.consumer(stream if dies == "trainer" else stream.tap(), incarnation=1, group=group)
-    met(producer, staying, heir)
-    send_block(producer, staying, 8, 0, heir)
-    assert numbers(taken_by(heir, 0, producer)) == numbers(taken_by(staying, 0, producer)) == [8]
+    replacement = stage.consumer(stream if dies == "trainer" else stream.tap(), incarnation=1, group=group)
+    met(producer, staying, replacement)
+    send_block(producer, staying, 8, 0, replacement)
+    assert numbers(taken_by(replacement, 0, producer)) == numbers(taken_by(staying, 0, producer)) == [8]
 
 
 def test_a_block_without_remaining_consumers_is_given_back(stage: Stage) -> None:
@@ -261,20 +261,20 @@ def test_an_exact_resume_restores_the_members_of_a_broadcast_and_their_blocks(in
     saved = producer.state(), trainer.state(), logger.state()
     again = Stage("inproc", tmp_path)
     stream = again.stream(route="broadcast")
-    heir, heirs = (
+    restored_producer, consumers = (
         again.producer(stream, num_open=2),
         (again.consumer(stream), again.consumer(stream.tap(), group="loggers")),
     )
-    until(lambda: heir.restore(saved[0]))
-    for consumer, state in zip(heirs, saved[1:], strict=True):
+    until(lambda: restored_producer.restore(saved[0]))
+    for consumer, state in zip(consumers, saved[1:], strict=True):
         until(partial(consumer.restore, state))
-    restored = heir.open_blocks().get(opened.block.index)
+    restored = restored_producer.open_blocks().get(opened.block.index)
     assert restored is not None
     assert restored.tickets == opened.tickets
     fill(restored, 2)
-    heir.post(restored)
-    for consumer in heirs:
-        assert [used_by(consumer, update, heir) for update in range(2)] == [[1], [2]]
+    restored_producer.post(restored)
+    for consumer in consumers:
+        assert [used_by(consumer, update, restored_producer) for update in range(2)] == [[1], [2]]
     again.close()
 
 

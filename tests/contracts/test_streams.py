@@ -275,9 +275,9 @@ def test_the_blocks_of_a_dead_producer_stay_valid_and_its_admissions_come_back(s
     assert opened_by(dying, consumer).tickets == {TRAINER: 1}
     settle(consumer, dying)
     dying.close()
-    heir = stage.producer(stream, 1)
-    send_block(heir, consumer, 8)
-    taken = taken_by(consumer, 0, heir)
+    replacement = stage.producer(stream, 1)
+    send_block(replacement, consumer, 8)
+    taken = taken_by(consumer, 0, replacement)
     assert [(posted.producer, posted.block.arrays["reward"][1, 1]) for posted in taken] == [
         ("actors/0", 7),
         ("actors/1", 8),
@@ -331,7 +331,7 @@ def test_a_block_of_another_shape_is_refused_and_its_admission_comes_back(stage:
     opened = opened_by(stranger, consumer)
     if stage.remote:
         stranger.post(opened)
-    else:  # shared memory: the index lies beyond what the consumer can make out in it
+    else:  # shared memory: the index is beyond the end of the consumer's mapping
         link = stranger._links[TRAINER]
         link.channel.send(Post(10**6, opened.tickets[TRAINER], 1))
     until(lambda: not stranger._links, stranger.poll, consumer.poll)

@@ -347,7 +347,7 @@ def test_the_first_reason_to_stop_counts() -> None:
     assert (run.controller.state, run.controller.reason) == ("stopped", "SIGINT")
 
 
-def test_shutting_down_asks_all_workers_to_stop_and_does_not_wait_for_ever() -> None:
+def test_shutting_down_asks_all_workers_to_stop_and_does_not_wait_forever() -> None:
     run = Run().started()
     run.controller.stop("stopped", "SIGINT")
     before = run.clock.now()

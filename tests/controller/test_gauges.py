@@ -58,10 +58,10 @@ def test_totals_survive_the_restart_of_a_worker(gauges: Gauges) -> None:
     dead = Member(trainer.place, Meter.unshared(), 0, "ended")
     found = status(gauges, dead, actor)
     assert (found.steps, found.version, found.lag_mean, found.lag_max) == (100, 7, 0.5, 2)
-    heir = member("trainers", incarnation=1, learned=20, version=8)
-    found = status(gauges, heir, actor)
+    replacement = member("trainers", incarnation=1, learned=20, version=8)
+    found = status(gauges, replacement, actor)
     assert (found.steps, found.version, found.lag_max) == (120, 8, 2)
-    gauges.forget(heir.place, heir.meter)
+    gauges.forget(replacement.place, replacement.meter)
     assert status(gauges, actor).steps == 120
 
 

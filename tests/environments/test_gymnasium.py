@@ -113,7 +113,7 @@ def test_a_matrix_of_choices_is_flat_for_the_policy_and_a_matrix_for_the_environ
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ("raise", "Traceback"),
         ("nan", "observation is not finite"),
@@ -121,7 +121,7 @@ def test_a_matrix_of_choices_is_flat_for_the_policy_and_a_matrix_for_the_environ
         ("shape", r"shape \(4,\), its space says \(3,\)"),
     ],
 )
-def test_a_failure_of_an_environment_affects_only_its_lane(tmp_path, fault, said):
+def test_a_failure_of_an_environment_affects_only_its_lane(tmp_path, fault, message):
     once = str(tmp_path / "broke")
     lanes = lanes_config(FAULTY, fault=fault, after=2, once=once, length=4).build(3)
     assert isinstance(lanes, GymnasiumLanes)
@@ -133,7 +133,7 @@ def test_a_failure_of_an_environment_affects_only_its_lane(tmp_path, fault, said
     (report,) = arrival.failures
     for fact in (FAULTY, "copy 0", f"seed {first_seed},", "episode 0", "step 2"):
         assert fact in report
-    assert re.search(said, report)
+    assert re.search(message, report)
     assert leaf(arrival.observation)[:, 2].tolist() == [0, 2, 2]
     assert leaf(arrival.observation)[0, 0] not in seeds
     assert arrival.reward.tolist() == [0, 2, 2]

@@ -185,7 +185,7 @@ GAMES = f"pettingzoo:{masked_games.__file__}"
 
 @pytest.mark.parametrize("game", ["TogetherInfos", "InTurnInfos"])
 def test_masks_in_the_infos_of_games_are_added_to_the_observation(game: str) -> None:
-    """An action that is not allowed raises, so that failures would tell of a mask of another agent or step."""
+    """An action that is not allowed raises, so that a mask of another agent or step would show as a failure."""
     pytest.importorskip("pettingzoo")
     lanes = lanes_config(f"{GAMES}:{game}").build(2)
     mask = Box((4,), "uint8", 0.0, 1.0)

@@ -17,7 +17,7 @@ VIEW = 49 * sum(CODES) + DIRECTIONS
 
 
 def read(environment: Any, observation: Any) -> list[str]:
-    """The words that are told, in their order."""
+    """Return the words of the encoded mission, in their order."""
     known = {number: pair for pair, number in words_of(environment.unwrapped.observation_space["mission"]).items()}
     return [word for _, word in sorted(known[int(i)] for i in np.flatnonzero(observation[VIEW:]))]
 
@@ -38,8 +38,8 @@ def test_a_variable_mission_is_encoded_word_by_word(name: str, unvaried: list[st
         observation, _ = environment.reset(seed=seed)
         mission = environment.unwrapped.mission
         missions.add(mission)
-        told = [word for word in mission.split() if word not in unvaried]
-        assert read(environment, observation) == told
+        encoded = [word for word in mission.split() if word not in unvaried]
+        assert read(environment, observation) == encoded
     assert len(missions) > 1
     environment.close()
 

@@ -35,7 +35,7 @@ assert mujoco.get_mjcb_time() is not None
 """
 
 
-@pytest.mark.parametrize("whose", ["ours", "theirs"])
-def test_stopping_the_clock_does_not_change_the_physics(whose: str) -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT, whose], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("clock_of", ["ours", "theirs"])
+def test_stopping_the_clock_does_not_change_the_physics(clock_of: str) -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT, clock_of], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

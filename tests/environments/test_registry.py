@@ -137,7 +137,7 @@ def test_a_function_of_the_script_that_runs_is_named_by_its_path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("CartPole-v7", "no environment 'CartPole-v7'; did you mean CartPole-v1"),
         ("cartpol", "did you mean CartPole-v1"),
@@ -148,8 +148,8 @@ def test_a_function_of_the_script_that_runs_is_named_by_its_path(tmp_path):
         ("support.tracers:number", "support.tracers:number is int, not a function"),
     ],
 )
-def test_wrong_names_are_refused_with_the_nearest_valid_one(name, said):
-    with pytest.raises(ValueError, match=said):
+def test_wrong_names_are_refused_with_the_nearest_valid_one(name, message):
+    with pytest.raises(ValueError, match=message):
         lanes_config(name)
 
 

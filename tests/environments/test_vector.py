@@ -96,9 +96,9 @@ def test_the_time_limit_of_cartpole_is_a_truncation():
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"), [("raise", "the vector is broken"), ("nan", "lane 1: observation is not finite")]
+    ("fault", "message"), [("raise", "the vector is broken"), ("nan", "lane 1: observation is not finite")]
 )
-def test_a_vector_environment_that_fails_is_replaced_as_a_whole(fault, said):
+def test_a_vector_environment_that_fails_is_replaced_as_a_whole(fault, message):
     lanes = lanes_config("support.tracers:BreakingVector", fault=fault).build(3)
     lanes.reset(0)
     for _ in range(3):
@@ -109,7 +109,7 @@ def test_a_vector_environment_that_fails_is_replaced_as_a_whole(fault, said):
     assert arrival.acting.all()
     assert (leaf(arrival.observation)[:, 2] == 0).all()
     (report,) = arrival.failures
-    assert said in report
+    assert message in report
     assert "step 4" in report
     assert step(lanes).failed is None
 

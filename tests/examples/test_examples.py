@@ -30,7 +30,7 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(example), "--steps", str(STEPS), "--root", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    (run,) = tmp_path.iterdir()  # it trained, and where it was told to
+    (run,) = tmp_path.iterdir()  # it trained, and under the given root
     assert list((run / "checkpoints").iterdir())
 
 
@@ -39,7 +39,7 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     [["learning.py", "CartPole-v1", "--steps", "512", "--seeds", "1", "--json"], ["fuzz_wire.py", "--frames", "2000"]],
     ids=lambda words: words[0],
 )
-def test_a_benchmark_in_short_runs(words: list[str]) -> None:
+def test_a_short_version_of_a_benchmark_runs(words: list[str]) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / words[0]), *words[1:]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -47,7 +47,7 @@ def test_a_benchmark_in_short_runs(words: list[str]) -> None:
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Every `srl ...` in the docs, the comments of the examples, the help and the messages, with where it stands."""
+    """Yield every `srl ...` in the docs, the comments of the examples, the help and the messages, with its place."""
     for page in PAGES:
         text = page.read_text()
         for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE):

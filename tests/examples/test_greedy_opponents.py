@@ -14,7 +14,7 @@ PLACE = "examples/greedy_opponents.py"
 
 
 def position(game: str, moves: list[int]) -> dict[str, Any]:
-    """What the player whose turn it is sees after these moves."""
+    """Return the observation of the next player after these moves."""
     environment = PettingZooConfig(f"classic.{game}").make()
     environment.reset(seed=0)
     for move in moves:
@@ -29,20 +29,20 @@ def position(game: str, moves: list[int]) -> dict[str, Any]:
     [
         ("tictactoe_v3", "greedy_tictactoe", [0, 3, 1, 4], 2),  # 0 1 2 is a row
         ("tictactoe_v3", "tictactoe", [0, 3, 1, 4], 2),
-        ("tictactoe_v3", "tictactoe", [0, 8, 1], 2),  # the other's row
-        ("tictactoe_v3", "tictactoe", [0, 8, 3], 6),  # the other's column
+        ("tictactoe_v3", "tictactoe", [0, 8, 1], 2),  # the opponent's row
+        ("tictactoe_v3", "tictactoe", [0, 8, 3], 6),  # the opponent's column
         ("connect_four_v3", "greedy_connect_four", [3, 0, 3, 1, 3, 6], 3),
         ("connect_four_v3", "connect_four", [3, 0, 3, 1, 3], 3),
         ("connect_four_v3", "connect_four", [0, 6, 1, 6, 2], 3),
     ],
 )
-def test_a_win_is_taken_and_one_of_the_other_prevented(game: str, player: str, moves: list[int], answer: int) -> None:
+def test_a_player_wins_if_it_can_and_else_prevents_a_win(game: str, player: str, moves: list[int], answer: int) -> None:
     choose = load_object(f"{PLACE}:{player}")
     seen = position(game, moves)
     assert {choose(seen, np.random.default_rng(seed)) for seed in range(5)} == {answer}
 
 
-def test_who_is_only_greedy_lets_the_other_win() -> None:
+def test_a_player_that_is_only_greedy_lets_its_opponent_win() -> None:
     choose = load_object(f"{PLACE}:greedy_tictactoe")
     seen = position("tictactoe_v3", [0, 8, 1])
     assert len({choose(seen, np.random.default_rng(seed)) for seed in range(20)}) > 1

@@ -96,7 +96,7 @@ def test_runs_that_differ_only_in_their_seed_form_a_group(tmp_path: Path) -> Non
     assert (labeled.label, len(labeled.runs)) == ("mine", 2)
 
 
-def test_runs_in_different_environments_are_labeled_by_these_alone(tmp_path: Path) -> None:
+def test_runs_in_different_environments_are_labeled_by_their_environments_alone(tmp_path: Path) -> None:
     """Their recipes and steps differ, too."""
     runs = [make(tmp_path, f"{i}", [], recipe=f"r{i % 2}", steps=i) for i in range(3)]
     for run, environment in zip(runs, ("CartPole-v1", "HalfCheetah-v5", "HalfCheetah-v5"), strict=True):

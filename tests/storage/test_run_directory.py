@@ -58,7 +58,7 @@ def test_default_names_are_valid_and_contain_environment_algorithm_seed_and_time
 
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "-x", "a b", "x" * 65, "latest", "a\n"])
-def test_names_that_leave_the_root_or_confuse_are_refused(tmp_path: Path, name: str) -> None:
+def test_names_that_leave_the_root_or_are_ambiguous_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError):
         create(tmp_path, name)
     assert not list(tmp_path.iterdir())

@@ -120,7 +120,7 @@ def test_no_interleaving_breaks_the_bound(data: Any, batch_blocks: int, max_lag:
         assert (admission.queued, len(admission.granted)) == (len(queue), len(filling))
         # Never more data under way than the updates that may use it.
         assert admission.used + under_way <= (admission.version + max_lag + 1) * batch_blocks
-    # Whatever happened: who goes on in order completes the next batch.
+    # Whatever happened, the next batch is completed if everything continues in order.
     while admission.version < update:
         admission.version += 1
     filling += grants(admission)

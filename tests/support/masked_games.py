@@ -35,8 +35,8 @@ class TogetherInfos(ParallelEnv):
         return (self.t + self.possible_agents.index(agent)) % NUM_CHOICES
 
     def _infos(self) -> dict[str, Any]:
-        told = [agent for agent in self.agents if agent != "free" and not (self.forgets and self.t == 2)]
-        return {agent: {"action_mask": np.eye(NUM_CHOICES, dtype=np.int8)[self.allowed(agent)]} for agent in told}
+        masked = [agent for agent in self.agents if agent != "free" and not (self.forgets and self.t == 2)]
+        return {agent: {"action_mask": np.eye(NUM_CHOICES, dtype=np.int8)[self.allowed(agent)]} for agent in masked}
 
     def _seen(self, agents: list[str]) -> dict[str, Any]:
         return {agent: np.array([self.t], np.float32) for agent in agents}

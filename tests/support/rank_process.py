@@ -1,4 +1,4 @@
-"""One of several data-parallel trainers, in a process of its own: its work comes by stdin, its end goes to stdout."""
+"""Process with one of several data-parallel trainers. It reads its work from stdin and writes its result to stdout."""
 
 from __future__ import annotations
 

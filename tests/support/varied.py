@@ -19,7 +19,7 @@ OBSERVATIONS = {
         }
     ),
     "camera": spaces.Dict(
-        {"picture": spaces.Box(0, 255, (36, 36, 3), np.uint8), "speed": spaces.Box(-1.0, 1.0, (2,), np.float32)}
+        {"image": spaces.Box(0, 255, (36, 36, 3), np.uint8), "speed": spaces.Box(-1.0, 1.0, (2,), np.float32)}
     ),
 }
 ACTIONS = {

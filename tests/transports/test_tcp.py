@@ -278,7 +278,7 @@ def test_data_on_a_connection_that_is_closed_to_make_room_is_ignored(server: Ser
 
 
 def test_keys_differ_between_connections_and_need_more_than_the_secret() -> None:
-    """An attacker who recorded a connection and learns the secret later cannot derive its keys."""
+    """An attacker that recorded a connection and learns the secret later cannot derive its keys."""
     seen = set()
     for _ in range(2):
         credentials = Credentials(SECRET, "run", encrypt=True)

@@ -162,6 +162,6 @@ def test_a_complete_batch_does_not_wait_for_a_producer_that_hangs(host: Stage, m
         source.give_back(first, 1)
         send(4, 1)
         assert late.alive
-        assert taken(source, lambda: None).update == 1  # nothing more is said to the thread
+        assert taken(source, lambda: None).update == 1  # without another message to the thread
     finally:
         source.close()

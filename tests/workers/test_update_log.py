@@ -25,11 +25,11 @@ def test_lost_reports_are_repeated_from_the_facts_of_the_commit() -> None:
         made.append(UpdateRecord("policy", 0, update, parent, digest_of(parameters), [f"actors/0.0:{update}"], 1))
     facts = {"journal": dying.last}
 
-    told: list[Any] = []
-    UpdateJournal("policy", 0, told.append).resume(facts, parameters)
-    assert told == made[-REPEATED:]
+    reported: list[Any] = []
+    UpdateJournal("policy", 0, reported.append).resume(facts, parameters)
+    assert reported == made[-REPEATED:]
     other: list[Any] = []
-    UpdateJournal("policy", 1, other.append).resume(facts, parameters)  # what its own rank told is not in there
+    UpdateJournal("policy", 1, other.append).resume(facts, parameters)  # it holds no reports of this rank
     assert other == []
 
 
@@ -39,7 +39,7 @@ def test_the_labels_of_thousands_of_blocks_fit_into_a_commit() -> None:
     journal.resume({}, parameters)
     for update in range(3 * REPEATED):
         blocks = [f"actors/{actor}.0:{4 * update + block}" for block in range(4) for actor in range(2000)]
-        journal.add(update, parameters, batch(update, *blocks, blocks[0]))  # one of them twice, as must not be
+        journal.add(update, parameters, batch(update, *blocks, blocks[0]))  # one of them twice, which is an error
     commits = Snapshot.create("commits")
     try:
         commits.write(1, {"parameters": parameters}, {"journal": journal.last})
@@ -47,10 +47,10 @@ def test_the_labels_of_thousands_of_blocks_fit_into_a_commit() -> None:
     finally:
         commits.memory.close()
     assert committed is not None
-    told: list[Any] = []
-    UpdateJournal("policy", 0, told.append).resume(committed[2], parameters)
-    assert told[-1].update == 3 * REPEATED - 1
-    assert sorted(told[-1].samples) == sorted([*blocks, blocks[0]])
+    reported: list[Any] = []
+    UpdateJournal("policy", 0, reported.append).resume(committed[2], parameters)
+    assert reported[-1].update == 3 * REPEATED - 1
+    assert sorted(reported[-1].samples) == sorted([*blocks, blocks[0]])
 
 
 def batch(update: int, *samples: str) -> Any:

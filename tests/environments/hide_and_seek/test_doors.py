@@ -200,11 +200,11 @@ def test_the_camera_renders_the_world():
     game.reset(seed=0)
     camera = Camera(96)
     try:
-        picture = camera.render(game._world.game, 0)
+        image = camera.render(game._world.game, 0)
     except NoCamera:
         pytest.skip("this machine cannot draw off screen")
     finally:
         camera.close()
         game.close()
-    assert picture.shape == (96, 96, 3)
-    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
+    assert image.shape == (96, 96, 3)
+    assert len(np.unique(image.reshape(-1, 3), axis=0)) > 20

@@ -24,15 +24,15 @@ def test_every_game_keeps_the_contract_of_lanes(variant):
 
 
 def rollout(num, seed, steps=100, **options):
-    """All that the first copy saw and earned."""
+    """Return all observations and rewards of the first copy."""
     lanes = build("full", num, horizon=45, **options)
     arrivals = lanes.reset(seed)
     random = np.random.default_rng(1)
     actions = random.integers(0, (11, 11, 11, 2, 2), (steps, 4, 5))
     rows = []
     for action in actions:
-        everybody = np.repeat(action[None], num, axis=0)
-        arrivals = lanes.step(by_agent(everybody))
+        in_all_copies = np.repeat(action[None], num, axis=0)
+        arrivals = lanes.step(by_agent(in_all_copies))
         for arrival in arrivals:
             rows += [leaf[0].copy() for _, leaf in leaves(arrival.observation)] + [arrival.reward[0].copy()]
     lanes.close()
@@ -113,11 +113,11 @@ def test_an_unstable_world_affects_only_its_lanes():
 def soak(variant, num, steps, players, **options):
     lanes = build(variant, num, **options)
     lanes.reset(11)
-    who = players(lanes.game, 11)
+    bots = players(lanes.game, 11)
     worlds = lanes.game.worlds
     fastest, episodes, outside = 0.0, 0, 0
     for _ in range(steps):
-        arrivals = lanes.step(by_agent(who.act()))
+        arrivals = lanes.step(by_agent(bots.act()))
         assert arrivals[0].failed is None
         fastest = max(fastest, float(np.abs(worlds.v[:, :, :3]).max()))
         episodes += int(arrivals[0].truncated.sum())

@@ -31,7 +31,7 @@ def fulls():
 
 
 def footprints(layout):
-    """[things, 4]: x0, y0, x1, y1 of all that stands on the floor."""
+    """Return x0, y0, x1, y1 of all agents and objects on the floor: [objects, 4]."""
     sizes = [
         np.full((len(layout.agents), 2), 0.3),
         2 * BOX_HALF_SIZES[layout.box_kinds, :2],
@@ -235,7 +235,7 @@ def test_food_may_be_clustered_anywhere():
     assert all(np.ptp(layout.food, axis=0).max() < 1.0 for layout in worlds("food", 20, food_centered=False))
 
 
-def test_things_are_placed_in_the_order_of_the_original(monkeypatch):
+def test_objects_are_placed_in_the_order_of_the_original(monkeypatch):
     placed, place = [], _Builder._place
 
     def watched(self, size, chooser, name):

@@ -67,13 +67,13 @@ def test_observations_of_an_agent_and_of_the_others():
 
 def test_preparation_ends_one_step_after_its_last_step():
     stage = Stage([(1, 1)], [(3, 1)], preparing=True, horizon=80)
-    told = []
+    shown = []
     for _ in range(34):
         stage.step()
-        told.append(float(stage.game.observation.arrays["observation_self"][0, 0, 9]))
-    assert told[30] == pytest.approx(31 / 32)
-    assert 1 - 1e-6 < told[31] < 1  # 32 / 32.00001
-    assert told[32] == told[33] == 1
+        shown.append(float(stage.game.observation.arrays["observation_self"][0, 0, 9]))
+    assert shown[30] == pytest.approx(31 / 32)
+    assert 1 - 1e-6 < shown[31] < 1  # 32 / 32.00001
+    assert shown[32] == shown[33] == 1
 
 
 def test_observations_of_a_box():
@@ -94,7 +94,7 @@ def test_unseen_entities_are_in_the_observation_and_masked():
     stage = Stage([(3, 3)], [(2, 3)], boxes=[(4, 3)], ramps=[(3, 5)], yaws=[RIGHT, RIGHT])
     arrays = stage.game.observation.arrays
     assert arrays["mask_aa_obs"][:, 0].tolist() == [[0], [1]]
-    assert arrays["mask_ab_obs"][:, 0].tolist() == [[1], [0]]  # The hider stands before the seeker.
+    assert arrays["mask_ab_obs"][:, 0].tolist() == [[1], [0]]  # The hider is in front of the seeker.
     assert arrays["mask_ar_obs"][:, 0].tolist() == [[0], [1]]
     assert arrays["mask_aa_obs_spoof"][:, 0].tolist() == [[1], [1]]
     np.testing.assert_array_equal(arrays["agent_qpos_qvel"][0, 0, 0], arrays["observation_self"][1, 0])

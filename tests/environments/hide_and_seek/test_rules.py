@@ -21,7 +21,7 @@ def test_unseen_objects_cannot_be_grabbed():
     assert stage.held == [-1]
 
 
-def test_of_two_objects_the_nearer_one_is_grabbed_ramps_among_them():
+def test_the_nearer_of_two_objects_is_grabbed_even_if_it_is_a_ramp():
     stage = Stage([(3, 3)], boxes=[(3.45, 3)], ramps=[(3, 3.41)], yaws=[(UP + RIGHT) / 2])
     assert stage.sees(0, 1)
     assert stage.sees(0, 2)
@@ -100,7 +100,7 @@ def test_only_the_team_of_the_owner_can_unlock():
     stage = Stage([(3, 3)], [(3.9, 3)], boxes=[(3.45, 3)], yaws=[RIGHT, LEFT])
     stage.step(LOCK, STILL)
     assert stage.game.manipulation.owner[0, 0] == 0
-    stage.step(LOCK, STILL)  # a seeker beside it who does not press has no say
+    stage.step(LOCK, STILL)  # a seeker next to it that does not press has no effect
     assert stage.locked == [True]
 
 

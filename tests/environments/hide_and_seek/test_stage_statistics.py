@@ -32,7 +32,7 @@ def test_movement_and_locks_are_reported_for_preparation_and_for_the_episode():
     assert facts(stage)["num_box_lock_prep"] == 1
 
 
-def test_returns_and_how_often_hiders_are_seen():
+def test_returns_and_the_share_of_time_in_which_hiders_are_seen():
     stage = Stage([(3, 3)], [(2, 3)], yaws=[LEFT, RIGHT], preparing=True, horizon=10)
     stage.steps(6)
     found = facts(stage)
@@ -120,9 +120,9 @@ def test_an_episode_of_running_after_hiders_counts_as_chasing():
 def test_random_players_show_no_stage_and_busy_ones_chase(players):
     lanes = HideAndSeekConfig("quadrant").build(24)
     lanes.reset(0)
-    who = players(lanes.game, 0)
+    bots = players(lanes.game, 0)
     for _ in range(80):
-        arrivals = lanes.step(tuple(who.act().transpose(1, 0, 2)))
+        arrivals = lanes.step(tuple(bots.act().transpose(1, 0, 2)))
     lanes.close()
     shares = {name: float(arrivals[0].facts[f"stage_{name}"].mean()) for name in STAGES}
     if players is RandomPlayers:

@@ -7,7 +7,7 @@ LOCK = (5, 5, 5, 0, 1)
 
 def test_locking_is_rewarded_with_five_and_the_remaining_distance_and_unlocking_takes_them_back():
     stage = Stage([(3, 3)], boxes=[(3.45, 3)], yaws=[RIGHT], variant="lock-and-return")
-    # It is locked before the agent moves away: the remaining 0.45 m are paid, and it stands at its start.
+    # It is locked before the agent moves away: the remaining 0.45 m are rewarded, and the agent is at its start.
     assert stage.step(LOCK)[0] == pytest.approx(5 + 0.5 * 0.45 + 1, abs=1e-3)
     assert stage.step(LOCK)[0] == pytest.approx(1, abs=1e-3)
     assert stage.step(STILL)[0] == pytest.approx(-5 - 0.5 * 0.45, abs=1e-3)
