@@ -22,9 +22,9 @@ class BenchOptions:
     actors: int | None = None
     """Number of actors. Default: that of the workload."""
     lanes: int | None = None
-    """Environment copies that an actor steps together. Default: those of the workload."""
+    """Environment copies per lane group. Default: those of the workload."""
     ring: int | None = None
-    """Groups of lanes per actor."""
+    """Lane groups per actor."""
     trainers: int = 1
     """Number of data-parallel trainers."""
     max_lag: int = 1

@@ -29,7 +29,7 @@ METAVARS = {
 
 
 def parse_command(kind: type[Any], name: str, words: Sequence[str]) -> Any:
-    """The command of this class with the values that the words give."""
+    """Return the command of this class with the values that the words give."""
     options = options_of(kind)
     own = {option.name for option in options}
     if not takes_run_options(kind):
@@ -73,7 +73,7 @@ def run_options(options: TrainOptions, only_algorithm: bool = False) -> list[Opt
 
 
 def algorithm_options(options: TrainOptions) -> list[Option]:
-    """The fields of the algorithm's config as options."""
+    """Return the fields of the algorithm's config as options."""
     return _with_metavars(options_of(type(options.algorithm), options.algorithm, ALGO))
 
 
@@ -123,7 +123,7 @@ def options_before(command: str, words: Sequence[str]) -> TrainOptions:
 
 
 def _value_of(flag: str, words: Sequence[str]) -> str:
-    """The last value of a flag among the words."""
+    """Return the last value of a flag among the words."""
     found = ""
     for word, after in zip(words, [*words[1:], ""], strict=False):
         found = after if word == flag else word.partition("=")[2] if word.startswith(f"{flag}=") else found
@@ -131,7 +131,8 @@ def _value_of(flag: str, words: Sequence[str]) -> str:
 
 
 def _resolved(written: str, known: set[str], algo: str) -> str:
-    """The option that a flag means. Raises ValueError for one that has another meaning elsewhere."""
+    """Return the option that a flag means. Raises ValueError for a flag that means something else in other
+    libraries."""
     owner, dot, last = written.rpartition(".")
     if dot and owner in ALGORITHMS:
         if owner != algo:

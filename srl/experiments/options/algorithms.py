@@ -29,8 +29,8 @@ ALGORITHMS = tuple(BUILT_IN)
 
 
 def build_algorithm(algo: str, settings: Mapping[str, Any] | None = None) -> AlgorithmConfig:
-    """The config of this name, with `settings` for its fields. Raises ValueError for a name, a class or a setting that
-    cannot work."""
+    """Return the config of this name, with `settings` for its fields. Raises ValueError for a name, a class or a
+    setting that cannot work."""
     if algo in BUILT_IN:
         return with_settings(BUILT_IN[algo](), settings or {}, algo)
     if ":" not in algo:
@@ -50,14 +50,14 @@ def build_algorithm(algo: str, settings: Mapping[str, Any] | None = None) -> Alg
 
 
 def with_settings(algorithm: AlgorithmConfig, settings: Mapping[str, Any], title: str) -> AlgorithmConfig:
-    """The config with other values. Raises ValueError for unknown names."""
+    """Return the config with other values. Raises ValueError for unknown names."""
     config: Any = algorithm
     changed: AlgorithmConfig = dataclasses.replace(config, **_fitting(type(config), settings, title))
     return changed
 
 
 def _fitting(kind: type[Any], settings: Mapping[str, Any], title: str) -> dict[str, Any]:
-    """The settings with tuples where the config has tuples and JSON has lists."""
+    """Return the settings with tuples where the config has tuples and JSON has lists."""
     known = {field.name: field.default for field in dataclasses.fields(kind) if field.init}
     for name in settings:
         if name not in known:
@@ -69,7 +69,7 @@ def _fitting(kind: type[Any], settings: Mapping[str, Any], title: str) -> dict[s
 
 
 def name_of_config(algorithm: AlgorithmConfig) -> str:
-    """The name of the algorithm that this config belongs to."""
+    """Return the name of the algorithm that this config belongs to."""
     kind = type(algorithm)
     return next((name for name, made in BUILT_IN.items() if made is kind), "") or name_of(kind)
 
@@ -80,7 +80,7 @@ def title_of(algo: str) -> str:
 
 
 def with_absolute_paths(options: TrainOptions) -> TrainOptions:
-    """The same options with absolute paths for files, so that a run can be resumed from any directory."""
+    """Return the options with absolute paths for files, so that a run can be resumed from any directory."""
     run = options.run
     sinks = tuple(absolute_name(name) for name in run.sinks)
     return options.replace(algo=absolute_name(options.algo), graph=absolute_name(run.graph), sinks=sinks)
