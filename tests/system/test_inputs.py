@@ -56,7 +56,7 @@ def call(capfd: pytest.CaptureFixture[str], *arguments: str) -> Ended:
         (["CartPole-v1", "--name", "a/b"], ["cannot name a run"]),
         (["CartPole-v1", "--roles", "seeker=x"], ["agent", "seeker"]),
         (["srl.testing.environments:faulty", "--env-arg", "fault=exit"], ["exited with code 3"]),
-        (["srl.testing.environments:faulty", "--env-arg", "fault=hang", "--hang-timeout", "1"], ["hung for 5 s"]),
+        (["srl.testing.environments:faulty", "--env-arg", "fault=hang", "--hang-timeout", "1"], ["within 5 s"]),
         (["srl.testing.environments:faulty", "--env-arg", "fault=raise_in_reset"], ["failed on purpose", "seed"]),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",
