@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -93,6 +94,9 @@ def main(arguments: list[str] | None = None) -> int:
             return int(parse(sys.argv[1:] if arguments is None else arguments).run())
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # the reader of our output is gone (`srl ps --all | head`)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
+        return 0
     except Exception as error:
         return _explain(error)
 

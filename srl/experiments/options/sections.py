@@ -70,16 +70,15 @@ class WorkerOptions:
     actors: int | None = None
     """Number of processes that step environments. Default: chosen for this machine."""
     lanes: int | None = None
-    """Environment copies per lane group. Default: by the recipe or the algorithm, else by the kind of observation."""
+    """Environment copies per lane group. Default: by recipe, algorithm or observation."""
     ring: int | None = None
     """Lane groups per actor: while one waits for decisions, the others step. Default: 1 with inline inference, else
     2."""
     horizon: int | None = None
     """Steps per block, the rollout that actors send to the trainer. Default: as for `lanes`."""
     batch: int | None = None
-    """Decisions per update: a multiple of one block (lanes x agents x horizon), times the number of trainers. Default:
-    one block from every lane group of one actor, or of all actors if you set `actors`; the number of cores never
-    changes it."""
+    """Decisions per update: a multiple of lanes x agents x horizon x trainers. Default: one block per lane group of one
+    actor, or of all actors if you set `actors`; the number of cores never changes it."""
     trainers: int = 1
     """Number of data-parallel trainers; each takes its share of the batch."""
     policies: int = 1
@@ -87,8 +86,7 @@ class WorkerOptions:
     in_flight: int = 1
     """Batches that a policy worker processes at a time; use more than 1 for a busy or remote accelerator."""
     max_lag: int = 1
-    """Maximum policy age: versions by which the acting policy may be behind the update that learns from its data. 0:
-    exactly synchronous."""
+    """Versions that the acting policy may be behind the update that learns from its data. 0: exactly synchronous."""
     hang_timeout: float = 60.0
     """Seconds in one environment step or one update after which a worker counts as stuck."""
     max_env_failures: int = 10
