@@ -25,7 +25,7 @@ class NetworkOptions:
     """Whether actor and critic share all but their last layers. `auto`: shared for images and with a memory, unless
     there are entities, or parts that only the critic sees."""
     memory: Literal["none", "gru", "lstm"] = "none"
-    """Recurrent layer after the dense layers, with which the policy remembers its episode."""
+    """Recurrent layer after the dense layers."""
     memory_size: int = 128
     """Units of the memory."""
     chunk: int = 32
