@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import tempfile
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +27,9 @@ from srl.transports.inproc import InprocTransport
 from srl.workers.context import WorkerContext
 from srl.workers.process import limit_threads
 
-ROUNDS = 64
-"""Polls of every worker between two returns to the controller."""
+POLL_SECONDS = 0.01
+"""Time between two returns to the controller, which saves checkpoints and handles signals. Workers are polled in the same
+order whatever its value, so that it does not affect results."""
 
 
 @dataclass
@@ -122,15 +124,16 @@ class InlineScheduler(Scheduler):
     def poll(self, timeout: float) -> list[Event]:
         for place in [place for place, entry in self._entries.items() if entry.finished]:
             self._end(place, "finished", clean=True)
-        for _ in range(ROUNDS):
-            if self._events:
-                break  # the controller must handle a new name or a failure before the workers go on
+        until = time.monotonic() + POLL_SECONDS
+        while not self._events:  # the controller must handle a new name or a failure before the workers go on
             restoring = bool(self._saved)
             for place, entry in list(self._entries.items()):
                 if restoring:
                     self._restore_one(place, entry)
                 elif not entry.finished:
                     self._poll_one(place, entry)
+            if time.monotonic() >= until:
+                break
         events = list(self._events)
         self._events.clear()
         return events
