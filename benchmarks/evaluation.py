@@ -29,7 +29,7 @@ from srl.api.status import RunStatus
 from srl.base.statistics import Mean, mean_of
 from srl.bench.options import BenchOptions
 from srl.bench.throughput import options_for
-from srl.experiments.session.train import start
+from srl.experiments.session.launch import start
 
 
 class Mark(NamedTuple):
@@ -42,14 +42,14 @@ class Mark(NamedTuple):
     others: float
 
 
-class Window(NamedTuple):
+class ThroughputMeasurement(NamedTuple):
     seconds: float
     steps: int
     evaluator: float
     others: float
 
     @classmethod
-    def between(cls, begin: Mark, end: Mark) -> Window:
+    def between(cls, begin: Mark, end: Mark) -> ThroughputMeasurement:
         return cls(*(after - before for before, after in zip(begin, end, strict=True)))
 
     @property
@@ -69,7 +69,10 @@ class Windows:
         self._began: Mark | None = None
         self._updated: float | None = None
         self._stopped = False
-        self.found: dict[bool, list[Window]] = {False: [], True: []}  # by whether the evaluator was stopped
+        self.found: dict[bool, list[ThroughputMeasurement]] = {
+            False: [],
+            True: [],
+        }  # by whether the evaluator was stopped
         self.evaluations = 0
 
     def __call__(self, status: RunStatus) -> None:
@@ -86,7 +89,7 @@ class Windows:
         if self._began is not None:
             if now - self._began.time < self._seconds:
                 return
-            self.found[self._stopped].append(Window.between(self._began, mark))
+            self.found[self._stopped].append(ThroughputMeasurement.between(self._began, mark))
             if len(self.found[True]) == self._count:
                 os.kill(pid, signal.SIGCONT)
                 raise KeyboardInterrupt
@@ -104,7 +107,7 @@ def cpu_seconds(pid: int) -> float:
     return nanoseconds * 1e-9
 
 
-def compared(windows: Windows, rate: Callable[[Window], float]) -> Mean:
+def compared(windows: Windows, rate: Callable[[ThroughputMeasurement], float]) -> Mean:
     """Compare each window with the evaluator with the mean of the two next to it without."""
     around = [(rate(before) + rate(after)) / 2.0 for before, after in pairwise(windows.found[True])]
     return mean_of(

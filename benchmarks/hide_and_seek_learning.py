@@ -45,15 +45,15 @@ def played(environment: Any, hiders: Any, seekers: Any, episodes: int, seed: int
     policies = [seekers if team.name.startswith("seeker") else hiders for team in lanes.spec.teams]
     states: list[Any] = [None] * len(policies)
     found: dict[str, list[float]] = {name: [] for name in FACTS}
-    arrivals = lanes.reset(seed)
+    time_steps = lanes.reset(seed)
     while len(found["seen_share"]) < episodes:
         actions = []
-        for index, (policy, arrival) in enumerate(zip(policies, arrivals, strict=True)):
-            decision = policy.act(arrival.observation, states[index], arrival.first, greedy=False)
+        for index, (policy, time_step) in enumerate(zip(policies, time_steps, strict=True)):
+            decision = policy.act(time_step.observation, states[index], time_step.first, greedy=False)
             states[index] = decision.get("state")
             actions.append(decision["action"])
-        arrivals = lanes.step(tuple(actions))
-        first = arrivals[0]
+        time_steps = lanes.step(tuple(actions))
+        first = time_steps[0]
         ended = np.flatnonzero(first.terminated | first.truncated)
         for name in FACTS:
             if len(ended) and name in first.facts:

@@ -28,7 +28,7 @@ from srl.environments.hide_and_seek.variants import VARIANTS
 from srl.environments.registry import lanes_config
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.recipes.apply import apply
-from srl.experiments.recipes.table import RECIPES
+from srl.experiments.recipes.single_agent import RECIPES
 
 WARM_UP = 2  # steps
 PAPER_EPISODES = 132.3e6
@@ -42,7 +42,7 @@ def raw_costs(game: str, config: Any, worlds: int, horizon: int) -> dict[str, fl
     from, so that inference and update are by rows; in a run they are not.
     """
     lanes = lanes_config(game).build(worlds)
-    arrivals = lanes.reset(0)
+    time_steps = lanes.reset(0)
     team = lanes.spec.teams[0]
     policy = config.build_policy(team.observation, team.action, 0)
     trainer = config.build_trainer(team.observation, team.action, 0)
@@ -54,20 +54,22 @@ def raw_costs(game: str, config: Any, worlds: int, horizon: int) -> dict[str, fl
     for step in range(WARM_UP + played):
         if step == WARM_UP:
             times, decisions = dict.fromkeys(times, 0.0), 0
-        observation = {key: np.concatenate([a.observation[key] for a in arrivals]) for key in arrivals[0].observation}
-        first = np.concatenate([a.first for a in arrivals])
+        observation = {
+            key: np.concatenate([a.observation[key] for a in time_steps]) for key in time_steps[0].observation
+        }
+        first = np.concatenate([a.first for a in time_steps])
         before = np.zeros((len(first), config.state_size), np.float32) if state is None else state
-        decisions += sum(int(a.acting.sum()) for a in arrivals)
+        decisions += sum(int(a.acting.sum()) for a in time_steps)
         began = time.process_time()
         decision = policy.act(observation, state, first)
         times["inference"] += time.process_time() - began
         state = decision["state"]
         began = time.process_time()
-        actions = np.split(np.asarray(decision["action"]), len(arrivals))
-        arrivals = lanes.step(tuple(actions))
+        actions = np.split(np.asarray(decision["action"]), len(time_steps))
+        time_steps = lanes.step(tuple(actions))
         times["environment"] += time.process_time() - began
         marks = {
-            name: np.concatenate([getattr(a, name) for a in arrivals])
+            name: np.concatenate([getattr(a, name) for a in time_steps])
             for name in ("reward", "terminated", "truncated", "acting")
         }
         rows.append({"observation": observation, "first": first, "state": before, "decision": decision, **marks})

@@ -14,7 +14,7 @@ import numpy as np
 
 import srl
 from srl.api.algorithm import AlgorithmConfig
-from srl.api.control import Figures, Notice
+from srl.api.control import MetricsReport, Notice
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.lanes import LanesConfig
 from srl.api.spaces import Space
@@ -68,7 +68,7 @@ class ScoreSender:
 class ScoreReceiver:
     def __init__(self, stream: ScoreStream, context: Context) -> None:
         self._context = context
-        self._listener = context.listen(f"scores/{stream.name}/{context.place.name}", Score)
+        self._listener = context.listen(f"scores/{stream.name}/{context.worker_id.name}", Score)
         self._channels: list[Channel] = []
         context.wake_on(self._listener)  # an idle worker sleeps until something arrives here
 
@@ -119,7 +119,7 @@ class Scorer:
         self._parameters = context.parameters(config.policy)
         self._lanes = config.environment.build(num_copies=1)
         self._scores = config.scores.sender(context)
-        self._arrival = self._lanes.reset(context.seed)[0]
+        self._time_step = self._lanes.reset(context.seed)[0]
         self._next = 0  # the version to score next
         self._playing = False
         self._return = 0.0
@@ -134,11 +134,11 @@ class Scorer:
             self._policy.load(parameters, version)
             self._next = version + self._config.every
             self._playing = True
-        arrival = self._arrival
-        decision = self._policy.act(arrival.observation, None, arrival.first, greedy=True)
-        self._arrival = arrival = self._lanes.step((decision["action"],))[0]
-        self._return += float(arrival.reward[0])
-        if arrival.terminated[0] or arrival.truncated[0]:
+        time_step = self._time_step
+        decision = self._policy.act(time_step.observation, None, time_step.first, greedy=True)
+        self._time_step = time_step = self._lanes.step((decision["action"],))[0]
+        self._return += float(time_step.reward[0])
+        if time_step.terminated[0] or time_step.truncated[0]:
             self._scores.send(Score(self._policy.version, self._return))
             self._playing, self._return = False, 0.0
         return WORKED
@@ -179,7 +179,7 @@ class Collector:
                 self._context.report(Notice(f"version {score.version} scored {score.value:.0f}, the best so far"))
         if scores:  # shown in the live view, metrics.jsonl and TensorBoard
             figures = {"greedy_return": float(np.mean(self._recent)), "best_greedy_return": float(self._best)}
-            self._context.report(Figures(self._config.policy, figures))
+            self._context.report(MetricsReport(self._config.policy, figures))
         return WORKED if scores else IDLE
 
     def close(self) -> None:
@@ -212,7 +212,7 @@ class Watcher:
         actions = arrays["decision/action"][:-1][arrays["acting"][:-1]]
         share = float(np.bincount(actions).max() / len(actions))
         self._samples.release(blocks)  # the memory belongs to the actor, which fills it again
-        self._context.report(Figures(self._config.policy, {"most_common_action_share": share}))
+        self._context.report(MetricsReport(self._config.policy, {"most_common_action_share": share}))
         return WORKED
 
     def close(self) -> None:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from srl.environments.registry import lanes_config as lanes_config
     from srl.experiments.graph.customization import rewired as rewired
     from srl.experiments.options.train_options import TrainOptions as TrainOptions
+    from srl.experiments.session.launch import Run as Run
+    from srl.experiments.session.launch import resume as resume
+    from srl.experiments.session.launch import train as train
     from srl.experiments.session.session import RunFailed as RunFailed
     from srl.experiments.session.sweep import sweep as sweep
-    from srl.experiments.session.train import Run as Run
-    from srl.experiments.session.train import resume as resume
-    from srl.experiments.session.train import train as train
     from srl.results.evaluate import evaluate as evaluate
     from srl.results.export import export as export
     from srl.results.league import league as league
@@ -38,7 +38,7 @@ _PLACES = {
     "MAPPOConfig": "srl.algorithms.mappo",
     "PPGConfig": "srl.algorithms.ppg",
     "PPOConfig": "srl.algorithms.ppo.config",
-    "Run": "srl.experiments.session.train",
+    "Run": "srl.experiments.session.launch",
     "RunFailed": "srl.experiments.session.session",
     "TrainOptions": "srl.experiments.options.train_options",
     "evaluate": "srl.results.evaluate",
@@ -48,10 +48,10 @@ _PLACES = {
     "load": "srl.results.load",
     "plot": "srl.results.plot",
     "record": "srl.results.record",
-    "resume": "srl.experiments.session.train",
+    "resume": "srl.experiments.session.launch",
     "rewired": "srl.experiments.graph.customization",
     "sweep": "srl.experiments.session.sweep",
-    "train": "srl.experiments.session.train",
+    "train": "srl.experiments.session.launch",
 }
 
 __all__ = [*sorted(_PLACES), "__version__"]

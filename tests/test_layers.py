@@ -47,7 +47,7 @@ MAY_IMPORT = {
 # not listed are free.
 ROOMS = {
     "algorithms": "returns training torch_policy actor_critic ppo ppg a2c impala mappo",
-    "environments": "copies factories spaces native adapters mujoco pettingzoo hide_and_seek registry",
+    "environments": "copies factories spaces conversion adapters mujoco pettingzoo hide_and_seek registry",
     "environments/hide_and_seek": "options variants physics perception rules rendering lanes",
     "experiments": "options recipes graph session",
     "networks": "options spaces parameters network encoders distributions memory actor_critic wrappers build",

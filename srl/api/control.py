@@ -27,7 +27,7 @@ class Episodes(Message, frozen=True):
     lengths: list[float]
     policy: str = ""
     facts: dict[str, float] = {}
-    """Statistics that the environment reported (`Arrival.facts`), as means over the `count` episodes."""
+    """Statistics that the environment reported (`TimeStep.facts`), as means over the `count` episodes."""
 
 
 class Evaluated(Message, frozen=True):
@@ -41,12 +41,12 @@ class Evaluated(Message, frozen=True):
     """Number of episodes that did not end within the evaluator's step limit."""
 
 
-class Figures(Message, frozen=True):
+class MetricsReport(Message, frozen=True):
     """Trainer or any other worker: metrics to show and log, e.g. those of the last update."""
 
     policy: str
     """Policy that the metrics describe. In a run with several policies it becomes a prefix of their names."""
-    figures: dict[str, float]
+    metrics: dict[str, float]
 
 
 class UpdateRecord(Message, frozen=True):
@@ -107,5 +107,5 @@ class Published(Message, frozen=True):
     """Host: newer parameters arrived from another host. Wakes workers that wait for them."""
 
 
-FromWorker = Union[Ready, Register, Episodes, Evaluated, Figures, UpdateRecord, Notice, Failure, Done]
+FromWorker = Union[Ready, Register, Episodes, Evaluated, MetricsReport, UpdateRecord, Notice, Failure, Done]
 ToWorker = Union[Names, Stop, Published, InjectFault]

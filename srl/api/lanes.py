@@ -50,14 +50,14 @@ class LaneSpec:
 
 
 @dataclass(slots=True)
-class Arrival:
+class TimeStep:
     """Observations, rewards and episode ends of a team, one entry per lane.
 
     The arrays may be views, valid until the next call of `step` or `reset`. `reward`, `terminated` and `truncated`
     belong to the previous action; they are zero after a reset.
 
-    Environments reset by the *next-step* rule. The arrival that ends an episode (`terminated` or `truncated`) carries
-    its last observation. No action follows: `acting` is false, the lane's action is ignored, and the next arrival
+    Environments reset by the *next-step* rule. The time step that ends an episode (`terminated` or `truncated`) carries
+    its last observation. No action follows: `acting` is false, the lane's action is ignored, and the next time step
     carries the first observation of the next episode with reward 0. The last observation thus has its own row: its
     value bootstraps a truncation, and nothing leaks into the next episode. `acting` is also false for agents that are
     dead or wait for their turn; their rewards are summed and delivered when they act again or their episode ends.
@@ -81,7 +81,7 @@ class Arrival:
 
 
 class Lanes(ABC):
-    """`num_copies` copies of one environment, stepped together, with one arrival and one tree of actions per team.
+    """`num_copies` copies of one environment, stepped together, with one time step and one tree of actions per team.
 
     A subclass sets `spec` and implements `reset`, `step` and `close`; the other methods are optional.
     """
@@ -89,11 +89,11 @@ class Lanes(ABC):
     spec: LaneSpec
 
     @abstractmethod
-    def reset(self, seed: int) -> tuple[Arrival, ...]:
+    def reset(self, seed: int) -> tuple[TimeStep, ...]:
         """Start a new episode in every copy. Copies get different seeds, derived from `seed`."""
 
     @abstractmethod
-    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+    def step(self, actions: tuple[Tree, ...]) -> tuple[TimeStep, ...]:
         """Step every copy. `actions` has one tree [L, ...] per team; entries of lanes that do not act are ignored."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ import msgspec
 from srl.api.control import FromWorker, ToWorker
 from srl.api.experiment import Resources
 from srl.api.parameters import ParameterStore
-from srl.api.worker import Place, WorkerConfig
+from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.meter import Meter
 from srl.base.state import NotResumable, State
 
@@ -24,7 +24,7 @@ MAX_WORKERS = 100_000
 class WorkerMessage:
     """A worker sent a message."""
 
-    place: Place
+    worker_id: WorkerId
     message: FromWorker
 
 
@@ -32,7 +32,7 @@ class WorkerMessage:
 class Died:
     """A worker's process ended; `reason` is for people to read."""
 
-    place: Place
+    worker_id: WorkerId
     reason: str
     clean: bool = False
     """The worker finished or was asked to stop."""
@@ -67,7 +67,7 @@ Event = Union[WorkerMessage, Died, HostEvent]
 class OrphanWorker(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A worker that outlived its controller, as reported by its host."""
 
-    place: Place
+    worker_id: WorkerId
     ready: bool
     endpoints: dict[str, str]
     """Name -> address."""
@@ -93,15 +93,15 @@ class Scheduler(ABC):
     progress (`state`, `restore`), and must not use other threads."""
 
     @abstractmethod
-    def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
+    def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
         """Begin to start a worker; a `Ready` message or `Died` follows."""
 
     @abstractmethod
-    def send(self, places: Sequence[Place], message: ToWorker) -> None:
+    def send(self, worker_ids: Sequence[WorkerId], message: ToWorker) -> None:
         """Send a message to those workers that are alive. Never blocks."""
 
     @abstractmethod
-    def kill(self, place: Place) -> None:
+    def kill(self, worker_id: WorkerId) -> None:
         """End a worker at once; `Died` follows."""
 
     @abstractmethod
@@ -109,7 +109,7 @@ class Scheduler(ABC):
         """Return all new events; wait at most `timeout` seconds for the first."""
 
     @abstractmethod
-    def meter(self, place: Place) -> Meter:
+    def meter(self, worker_id: WorkerId) -> Meter:
         """Return the worker's gauges."""
 
     @abstractmethod
@@ -119,19 +119,21 @@ class Scheduler(ABC):
     def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
         """Raise ValueError if these workers (name, resources) do not fit beside the running ones."""
 
-    def signal(self, place: Place, number: int) -> None:
+    def signal(self, worker_id: WorkerId, number: int) -> None:
         """Send a signal to the worker's process. Raises ValueError if it has no process of its own."""
-        raise ValueError(f"cannot send a signal to {place.name}: its scheduler runs workers without their own process")
+        raise ValueError(
+            f"cannot send a signal to {worker_id.name}: its scheduler runs workers without their own process"
+        )
 
-    def pid(self, place: Place) -> int:
+    def pid(self, worker_id: WorkerId) -> int:
         """Return the worker's process id, or 0 if it has no process (yet)."""
         return 0
 
-    def usage(self, place: Place) -> Usage:
+    def usage(self, worker_id: WorkerId) -> Usage:
         """Return the worker's recent resource usage."""
         return Usage()
 
-    def dump(self, place: Place) -> str:
+    def dump(self, worker_id: WorkerId) -> str:
         """Return the worker's stack traces for the report on a hang; may be empty."""
         return ""
 
@@ -164,9 +166,9 @@ class Scheduler(ABC):
         within `timeout` seconds. Then `adopt` every worker and call `finish_adoption`."""
         raise ConnectionError(f"cannot take over: workers of {type(self).__name__} end together with their controller")
 
-    def adopt(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
+    def adopt(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
         """Supervise an orphan as if this scheduler had started it. `Died` follows if it was lost in the meantime."""
-        raise ValueError(f"cannot adopt {place.name}: workers of {type(self).__name__} end with their controller")
+        raise ValueError(f"cannot adopt {worker_id.name}: workers of {type(self).__name__} end with their controller")
 
     def finish_adoption(self, timeout: float) -> None:
         """Wait until the gauges of all adopted workers have arrived, so that counts continue."""

@@ -19,7 +19,7 @@ class ChannelClosed(ConnectionError):
     """The other end is closed or dead. Messages that it has not received may be lost."""
 
 
-class PeerSilent(ChannelClosed):
+class PeerUnresponsive(ChannelClosed):
     """The other end's host does not answer. Its process may be alive and reachable from other hosts."""
 
 

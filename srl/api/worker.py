@@ -17,7 +17,7 @@ from srl.base.state import State
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerId:
     """Identity of a worker. A replacement has the same group and index and the next incarnation."""
 
     group: str
@@ -32,7 +32,7 @@ class Place:
 class Context(Protocol):
     """Services for one worker: its only way to reach the rest of the run."""
 
-    place: Place
+    worker_id: WorkerId
     seed: int
     """Seed of this incarnation; others have different ones."""
     meter: Meter

@@ -39,11 +39,11 @@ def is_config(data: Any) -> bool:
     return isinstance(data, Mapping) and set(data) == {"type", "fields"} and isinstance(data["fields"], Mapping)
 
 
-def _encode(value: Any, hint: Any, place: str) -> Any:
+def _encode(value: Any, hint: Any, path: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         hints = _hints(type(value))
         names = [field.name for field in dataclasses.fields(value) if field.init]
-        fields = {name: _encode(getattr(value, name), hints[name], f"{place}.{name}") for name in names}
+        fields = {name: _encode(getattr(value, name), hints[name], f"{path}.{name}") for name in names}
         return {"type": part_name(type(value)), "fields": fields}
     if isinstance(value, np.generic):
         value = value.item()
@@ -54,28 +54,28 @@ def _encode(value: Any, hint: Any, place: str) -> Any:
     if isinstance(value, PurePath):
         return _tagged("path", str(value), _means(hint, Path))
     if isinstance(value, tuple):
-        items = [_encode(v, h, f"{place}[{i}]") for i, (v, h) in enumerate(_pair(value, hint, tuple))]
+        items = [_encode(v, h, f"{path}[{i}]") for i, (v, h) in enumerate(_pair(value, hint, tuple))]
         return _tagged("tuple", items, _member(hint, tuple) is not None and _member(hint, list) is None)
     if isinstance(value, list):
-        return [_encode(v, h, f"{place}[{i}]") for i, (v, h) in enumerate(_pair(value, hint, list))]
+        return [_encode(v, h, f"{path}[{i}]") for i, (v, h) in enumerate(_pair(value, hint, list))]
     if isinstance(value, Mapping):
         wrong = next((key for key in value if not isinstance(key, str)), None)
         if wrong is not None:
-            raise TypeError(f"{place}: dictionary keys must be strings, found {wrong!r}")
+            raise TypeError(f"{path}: dictionary keys must be strings, found {wrong!r}")
         inner = _value_hint(hint)
-        encoded = {key: _encode(item, inner, f"{place}[{key!r}]") for key, item in value.items()}
+        encoded = {key: _encode(item, inner, f"{path}[{key!r}]") for key, item in value.items()}
         return _tagged("dict", encoded, "type" not in encoded)
     raise TypeError(
-        f"{place}: cannot serialize a {type(value).__name__}; use a dataclass, a plain value, or the name of an object "
+        f"{path}: cannot serialize a {type(value).__name__}; use a dataclass, a plain value, or the name of an object "
         f"as 'package.module:name'"
     )
 
 
-def _decode(data: Any, hint: Any, place: str) -> Any:
+def _decode(data: Any, hint: Any, path: str) -> Any:
     if isinstance(data, list):
         if _member(hint, tuple) is not None and _member(hint, list) is None:
-            return tuple(_decode(v, h, f"{place}[{i}]") for i, (v, h) in enumerate(_pair(data, hint, tuple)))
-        return [_decode(v, h, f"{place}[{i}]") for i, (v, h) in enumerate(_pair(data, hint, list))]
+            return tuple(_decode(v, h, f"{path}[{i}]") for i, (v, h) in enumerate(_pair(data, hint, tuple)))
+        return [_decode(v, h, f"{path}[{i}]") for i, (v, h) in enumerate(_pair(data, hint, list))]
     if isinstance(data, str):
         if data in NON_FINITE and _means(hint, float):
             return NON_FINITE[data]
@@ -84,44 +84,44 @@ def _decode(data: Any, hint: Any, place: str) -> Any:
         return data
     if "type" not in data:
         inner = _value_hint(hint)
-        return {key: _decode(item, inner, f"{place}[{key!r}]") for key, item in data.items()}
+        return {key: _decode(item, inner, f"{path}[{key!r}]") for key, item in data.items()}
     if set(data) == {"type", "fields"} and isinstance(data["type"], str) and isinstance(data["fields"], dict):
-        return _decode_dataclass(data["type"], data["fields"], place)
+        return _decode_dataclass(data["type"], data["fields"], path)
     if set(data) == {"type", "value"}:
-        return _decode_tagged(data["type"], data["value"], hint, place)
-    raise ValueError(f"{place}: expected 'type' with 'fields' or 'value', found the keys {sorted(data)}")
+        return _decode_tagged(data["type"], data["value"], hint, path)
+    raise ValueError(f"{path}: expected 'type' with 'fields' or 'value', found the keys {sorted(data)}")
 
 
-def _decode_tagged(kind: Any, value: Any, hint: Any, place: str) -> Any:
+def _decode_tagged(kind: Any, value: Any, hint: Any, path: str) -> Any:
     if kind == "float" and value in NON_FINITE:
         return NON_FINITE[value]
     if kind == "path" and isinstance(value, str):
         return Path(value)
     if kind == "tuple" and isinstance(value, list):
-        return tuple(_decode(v, h, f"{place}[{i}]") for i, (v, h) in enumerate(_pair(value, hint, tuple)))
+        return tuple(_decode(v, h, f"{path}[{i}]") for i, (v, h) in enumerate(_pair(value, hint, tuple)))
     if kind == "dict" and isinstance(value, dict):
         inner = _value_hint(hint)
-        return {key: _decode(item, inner, f"{place}[{key!r}]") for key, item in value.items()}
-    raise ValueError(f"{place}: cannot read {value!r} as type {kind!r}; valid types are float, path, tuple and dict")
+        return {key: _decode(item, inner, f"{path}[{key!r}]") for key, item in value.items()}
+    raise ValueError(f"{path}: cannot read {value!r} as type {kind!r}; valid types are float, path, tuple and dict")
 
 
-def _decode_dataclass(name: str, data: dict[str, Any], place: str) -> Any:
+def _decode_dataclass(name: str, data: dict[str, Any], path: str) -> Any:
     try:
         kind = load_part(name)
     except ValueError as error:
-        raise ValueError(f"{place}: {error}") from error
+        raise ValueError(f"{path}: {error}") from error
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        raise ValueError(f"{place}: {name} is not a dataclass")
+        raise ValueError(f"{path}: {name} is not a dataclass")
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     for key in data:
         if key not in fields:
-            raise ValueError(f"{place}: {kind.__name__} has no field {key!r}{nearest(key, fields)}")
+            raise ValueError(f"{path}: {kind.__name__} has no field {key!r}{nearest(key, fields)}")
     for field in fields.values():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and field.name not in data:
-            raise ValueError(f"{place}: {kind.__name__} requires the field {field.name!r}, which is missing")
+            raise ValueError(f"{path}: {kind.__name__} requires the field {field.name!r}, which is missing")
     hints = _hints(kind)
-    return kind(**{key: _decode(value, hints[key], f"{place}.{key}") for key, value in data.items()})
+    return kind(**{key: _decode(value, hints[key], f"{path}.{key}") for key, value in data.items()})
 
 
 def _tagged(kind: str, plain: Any, obvious: bool) -> Any:

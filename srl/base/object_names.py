@@ -48,7 +48,7 @@ PARTS = {
     "lanes-function": "srl.environments.registry:LanesFunctionConfig",
     "team-reward": "srl.environments.adapters.team_reward:TeamRewardConfig",
     "self-play": "srl.populations.self_play:SelfPlayConfig",
-    "opponent-pool": "srl.populations.pool:PoolConfig",
+    "opponent-pool": "srl.populations.opponent_pool:PoolConfig",
     # Spaces and layouts of arrays
     "box-space": "srl.api.spaces:Box",
     "discrete-space": "srl.api.spaces:Discrete",

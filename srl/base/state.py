@@ -17,7 +17,7 @@ class NotResumable(RuntimeError):
     """An object cannot be saved as arrays, or a saved state does not fit it. The message gives the reason."""
 
 
-class NotYet(NotResumable):
+class NotResumableYet(NotResumable):
     """An object cannot be saved at this moment, because a part of it is still being built or connected; try again."""
 
 

@@ -18,7 +18,7 @@ from srl.api.policy import Decision, Policy
 from srl.api.spaces import Space, array_spec
 from srl.api.trainer import Trainer
 from srl.api.transport import Message
-from srl.api.worker import Place
+from srl.api.worker import WorkerId
 from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
 from srl.base.tree import Array, Tree, TreeSpec
@@ -76,7 +76,7 @@ class UniformPolicy(Policy):
         self.version = version
 
 
-class _ActorRig:
+class _ActorHarness:
     """An actor in this thread and a consumer of its blocks."""
 
     def __init__(self, environment: LanesConfig, copies: int, horizon: int) -> None:
@@ -95,7 +95,7 @@ class _ActorRig:
 
         def context(group: str) -> WorkerContext:
             return WorkerContext(
-                Place(group, 0, 0), 0, Meter.unshared(), names, transport, {"policy": store},
+                WorkerId(group, 0, 0), 0, Meter.unshared(), names, transport, {"policy": store},
                 dict[str, Snapshot](), _ignore, False, Path(self._directory.name),
             )  # fmt: skip
 
@@ -138,7 +138,7 @@ def raw_actor(options: BenchOptions) -> dict[str, Any]:
     name = known.env if known else options.workload
     copies = options.lanes or 256
     environment = lanes_config(name)
-    rig = _ActorRig(environment, copies, HORIZON)
+    rig = _ActorHarness(environment, copies, HORIZON)
     bare = _bare_vector(name, copies)
     turn = options.seconds / (2 * REPEATS)
     rig.run(turn)

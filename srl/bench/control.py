@@ -23,11 +23,11 @@ from srl.api.control import FromWorker, Ready, Register
 from srl.api.experiment import Experiment, Resources, WorkerGroup
 from srl.api.scheduler import Engine
 from srl.api.transport import ChannelClosed
-from srl.api.worker import Place, WorkerConfig
+from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.meter import PHASE_START, WORDS, Counter
 from srl.bench.options import BenchOptions
 from srl.controller.controller import Controller
-from srl.schedulers.hosts.fleet import AgentSettings
+from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.messages import (
     AGENTS,
     HEARTBEAT_SECONDS,
@@ -70,7 +70,7 @@ class SimulatedAgent:
         self.channel = transport.connect(f"{PREFIX}{address}", Messages)
         self.channel.send(Join(self._name, own_version(), time.monotonic_ns(), cpus, 0.0, 0))
         self.channel.send(RelayAddress(f"tcp:{self._name}:1"))
-        self._places: list[Place] = []
+        self._places: list[WorkerId] = []
         self._num_sent = 0
         self._listed = 0
         self._beaten = 0.0
@@ -91,15 +91,15 @@ class SimulatedAgent:
         return True
 
     def _begin(self, message: StartWorker) -> None:
-        place = message.place
-        self._places.append(place)
+        worker_id = message.worker_id
+        self._places.append(worker_id)
         if message.config["fields"].get("serves"):
-            self._send(place, Register(f"serve/{place.name}", f"tcp:{self._name}:{place.index}"))
-        self._send(place, Ready())
+            self._send(worker_id, Register(f"serve/{worker_id.name}", f"tcp:{self._name}:{worker_id.index}"))
+        self._send(worker_id, Ready())
 
-    def _send(self, place: Place, message: FromWorker) -> None:
+    def _send(self, worker_id: WorkerId, message: FromWorker) -> None:
         self._num_sent += 1
-        self.channel.send(WorkerReport(place, message, self._num_sent))
+        self.channel.send(WorkerReport(worker_id, message, self._num_sent))
 
     def _beat(self) -> None:
         if len(self._places) != len(self._gauges):
@@ -108,9 +108,9 @@ class SimulatedAgent:
         self._gauges[:, Counter.PROGRESS] += 1
         usage = np.ones((len(self._places), len(USAGE)))
         usage[:, -1] = 0.0
-        places = None if self._listed == len(self._places) else list(self._places)
+        worker_ids = None if self._listed == len(self._places) else list(self._places)
         self._listed = len(self._places)
-        self.channel.send(AgentHeartbeat(places), [self._gauges, usage])
+        self.channel.send(AgentHeartbeat(worker_ids), [self._gauges, usage])
 
 
 class SimulatedHosts(Engine):

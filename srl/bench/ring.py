@@ -39,14 +39,14 @@ class DistantConfig(AlgorithmConfig):
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
         return {"action": array_spec(action)}
 
-    def build_policy(self, observation: Space, action: Space, seed: int) -> DistantPolicy:
-        return DistantPolicy(action, seed, self.seconds)
+    def build_policy(self, observation: Space, action: Space, seed: int) -> DelayedPolicy:
+        return DelayedPolicy(action, seed, self.seconds)
 
     def build_trainer(self, observation: Space, action: Space, seed: int) -> IdleTrainer:
         return IdleTrainer()
 
 
-class DistantPolicy(Policy):
+class DelayedPolicy(Policy):
     def __init__(self, action: Space, seed: int, seconds: float) -> None:
         self._space = action
         self._seconds = seconds
@@ -93,11 +93,11 @@ def ring(options: BenchOptions) -> dict[str, Any]:
 
 
 def _rate(size: int, seconds: float) -> float:
-    from srl.bench.throughput import ENDLESS, Window
+    from srl.bench.throughput import ENDLESS, ThroughputMeasurement
     from srl.experiments.options.keywords import make_options
-    from srl.experiments.session.train import start
+    from srl.experiments.session.launch import start
 
-    window = Window(warmup=1.0, seconds=seconds)
+    window = ThroughputMeasurement(warmup=1.0, seconds=seconds)
     run_options = make_options(
         algo="srl.bench.ring:DistantConfig",
         steps=ENDLESS,

@@ -16,7 +16,7 @@ from srl.api.status import RunStatus
 from srl.bench.options import BenchOptions
 from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
-from srl.experiments.session.train import start
+from srl.experiments.session.launch import start
 
 ENDLESS = 10**12
 
@@ -84,7 +84,7 @@ def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
     )
 
 
-class Window:
+class ThroughputMeasurement:
     """Measurement of a run after its warmup; interrupts the run afterwards."""
 
     def __init__(self, warmup: float, seconds: float) -> None:
@@ -128,7 +128,7 @@ class Window:
 def throughput(settings: BenchOptions) -> dict[str, Any]:
     """Measure the decisions per second that trainers consume, without frame skip."""
     env, options = options_for(settings)
-    window = Window(settings.warmup, settings.seconds)
+    window = ThroughputMeasurement(settings.warmup, settings.seconds)
     with tempfile.TemporaryDirectory(prefix="srl-bench-") as root:
         start(env, options, "bench", Path(root), window, psutil.Process().create_time())
     if window.result is None:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from srl.bench.options import BenchOptions
+from srl.cli.flags import with_pairs
 from srl.cli.parser import flag, positional
-from srl.cli.words import with_pairs
 from srl.experiments.options.keywords import parse_pairs
 
 

@@ -13,8 +13,8 @@ from dataclasses import MISSING, dataclass
 from typing import Any
 
 from srl.base.errors import DEBUG, nearest
+from srl.cli.flags import CHECK, algorithm_options, chosen_algorithm, options_before, run_options, takes_run_options
 from srl.cli.parser import Option, options_of, positional
-from srl.cli.words import CHECK, algorithm_options, chosen_algorithm, options_before, run_options, takes_run_options
 from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 
@@ -56,11 +56,11 @@ class Help:
     or the name of a recipe."""
 
     def run(self) -> int:
-        return Printed(topic_help(self.topic)).run()
+        return HelpText(topic_help(self.topic)).run()
 
 
 @dataclass(frozen=True)
-class Printed:
+class HelpText:
     """A text to print instead of running a command."""
 
     text: str
@@ -83,8 +83,8 @@ def command_help(kind: type[Any], name: str, words: Sequence[str], everything: b
     about, examples = _split(kind)
     own = options_of(kind)
     words_first = [option for option in own if option.positional]
-    places = "".join(f" {option.metavar}" if option.required else f" [{option.metavar}]" for option in words_first)
-    lines = [f"usage: srl {name}{places} [options]", "", *_wrapped(about)]
+    positionals = "".join(f" {option.metavar}" if option.required else f" [{option.metavar}]" for option in words_first)
+    lines = [f"usage: srl {name}{positionals} [options]", "", *_wrapped(about)]
     if not takes_run_options(kind):
         return "\n".join([*lines, *_block("Options", own), *_examples(examples)])
     defaults = options_before(name, words)
@@ -127,7 +127,7 @@ def overview(commands: Mapping[str, Mapping[str, type[Any]]]) -> str:
 def topic_help(topic: str) -> str:
     """The help of one topic; without a name, the list of topics."""
     from srl.cli.main import COMMANDS, command_class, overview_of_commands
-    from srl.experiments.recipes.table import RECIPES
+    from srl.experiments.recipes.single_agent import RECIPES
 
     name = ALSO.get(topic, topic)
     recipes = {recipe.name: recipe for recipe in RECIPES}

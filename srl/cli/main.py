@@ -57,22 +57,22 @@ def parse(arguments: Sequence[str]) -> Any:
     """The command that the words mean, ready to `run`. Raises ValueError for words that cannot be understood."""
     name, words = (arguments[0] if arguments else ""), list(arguments[1:])
     if name in ("", *HELP):
-        from srl.cli.help import Printed
+        from srl.cli.help import HelpText
 
-        return Printed(overview_of_commands())
+        return HelpText(overview_of_commands())
     if name == "--version":
         from srl import __version__
-        from srl.cli.help import Printed
+        from srl.cli.help import HelpText
 
-        return Printed(f"srl {__version__}")
+        return HelpText(f"srl {__version__}")
     if name not in COMMANDS:
         raise ValueError(f"no command {name!r}{nearest(name, COMMANDS)}")
     kind = command_class(name)
     if HELP_ALL in words or any(word in HELP for word in words):
-        from srl.cli.help import Printed, command_help
+        from srl.cli.help import HelpText, command_help
 
-        return Printed(command_help(kind, name, words, everything=HELP_ALL in words))
-    from srl.cli.words import parse_command
+        return HelpText(command_help(kind, name, words, everything=HELP_ALL in words))
+    from srl.cli.flags import parse_command
 
     try:
         return parse_command(kind, name, words)

@@ -116,20 +116,20 @@ def parse_words(
     """The values that the words give, by the names of options. `resolve` maps the name of a flag, with underscores, to
     that of an option. Raises ValueError for words that cannot be understood."""
     flags = {option.name: option for option in options if not option.positional}
-    places = [option for option in options if option.positional]
+    positionals = [option for option in options if option.positional]
     values: dict[str, Any] = {}
     left = list(words)
     while left:
         word = left.pop(0)
         if not word.startswith("--") or word == "--":
-            _take_positional(word, places, values)
+            _take_positional(word, positionals, values)
             continue
         written, separator, text = word[2:].partition("=")
         name = resolve(written.replace("-", "_"))
         owner, dot, last = name.rpartition(".")
         negated = owner + dot + last.removeprefix("no_")
-        if any(option.name == name for option in places):
-            _take_positional(text if separator else _one(left, word), places, values)
+        if any(option.name == name for option in positionals):
+            _take_positional(text if separator else _one(left, word), positionals, values)
         elif name in flags:
             option = flags[name]
             values[name] = _read(option, text if separator else None, left, values.get(name, ()))
@@ -138,14 +138,14 @@ def parse_words(
         else:
             known = [option.flag for option in flags.values()]
             raise ValueError(f"no option --{written}{nearest('--' + written, known)}")
-    missing = [option.metavar for option in places if option.required and option.name not in values]
+    missing = [option.metavar for option in positionals if option.required and option.name not in values]
     if missing:
         raise ValueError(f"{' and '.join(missing)} is missing")
     return values
 
 
-def _take_positional(word: str, places: Sequence[Option], values: dict[str, Any]) -> None:
-    for option in places:
+def _take_positional(word: str, positionals: Sequence[Option], values: dict[str, Any]) -> None:
+    for option in positionals:
         if option.is_list:
             values[option.name] = (*values.get(option.name, ()), convert(option, word))
             return

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srl.base.process import raise_stop_request
+from srl.cli.flags import with_pairs
 from srl.cli.parser import flag, positional
-from srl.cli.words import with_pairs
-from srl.experiments.options.config_file import Gathered, as_toml, gather
+from srl.experiments.options.config_file import CollectedOptions, as_toml, gather
 from srl.storage import ROOT
 
 if TYPE_CHECKING:
     from srl.experiments.graph.preparation import PreparedRun
-    from srl.experiments.session.train import Run
+    from srl.experiments.session.launch import Run
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Train:
     """Options of the run that were given as flags."""
 
     def run(self) -> int:
-        from srl.experiments.session.train import launch, watched
+        from srl.experiments.session.launch import launch, watched
 
         gathered = self._gather({})
         prepared = self._prepare(gathered)
@@ -72,10 +72,10 @@ class Train:
             return self._sweep(prepared, str(seeds), name, root)
         return exit_code(watched(lambda observe: launch(prepared, name, root, observe, _began())))
 
-    def _gather(self, fixed: Mapping[str, Any]) -> Gathered:
+    def _gather(self, fixed: Mapping[str, Any]) -> CollectedOptions:
         return gather(self.config, {**with_pairs(self.keywords, self.env_arg, self.algo_arg), **fixed}, "flag")
 
-    def _prepare(self, gathered: Gathered) -> PreparedRun:
+    def _prepare(self, gathered: CollectedOptions) -> PreparedRun:
         from srl.experiments.graph.preparation import prepare
 
         env = gathered.argument("env", self.env, "")
@@ -85,7 +85,7 @@ class Train:
         raise_stop_request()  # much was imported
         return prepared
 
-    def _described(self, gathered: Gathered, prepared: PreparedRun) -> str:
+    def _described(self, gathered: CollectedOptions, prepared: PreparedRun) -> str:
         from srl.experiments.graph.sizes import sizes_of
 
         flags = {
@@ -116,7 +116,7 @@ class Submit(Train):
     """Print the batch script and submit nothing."""
 
     def run(self) -> int:
-        from srl.experiments.session.train import submit
+        from srl.experiments.session.launch import submit
 
         gathered = self._gather({"scheduler": "slurm"})
         if gathered.argument("seeds", self.seeds) is not None:
@@ -149,8 +149,8 @@ class Resume:
     """Options of the run that were given as flags."""
 
     def run(self) -> int:
+        from srl.experiments.session.launch import resume, watched
         from srl.experiments.session.sweep import resume_sweep
-        from srl.experiments.session.train import resume, watched
         from srl.storage.run_directory import find, find_group
 
         changes = with_pairs(self.keywords, (), self.algo_arg)
@@ -172,7 +172,7 @@ class Attach:
     """Directory of all runs."""
 
     def run(self) -> int:
-        from srl.experiments.session.train import attach, watched
+        from srl.experiments.session.launch import attach, watched
         from srl.storage.run_directory import find
 
         found = find(self.run_name, self.root)

@@ -13,7 +13,7 @@ from srl.api.control import InjectFault
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.api.transport import Channel, ChannelClosed, Listener, Message, Transport
-from srl.api.worker import Place
+from srl.api.worker import WorkerId
 from srl.base.errors import nearest
 from srl.base.files import write_whole
 from srl.schedulers.agent.secret import read_secret
@@ -201,9 +201,9 @@ def pick(wanted: str, runs: dict[str, Path]) -> tuple[str, Path]:
     return names[0], runs[names[0]]
 
 
-def inject_fault(scheduler: Scheduler, places: Iterable[Place], worker: str, fault: str, seconds: float) -> str:
+def inject_fault(scheduler: Scheduler, worker_ids: Iterable[WorkerId], worker: str, fault: str, seconds: float) -> str:
     """Apply a fault to one of the workers. Raises ValueError for an unknown worker or fault."""
-    named = {place.name: place for place in places}
+    named = {worker_id.name: worker_id for worker_id in worker_ids}
     if worker not in named:
         raise ValueError(f"unknown worker {worker!r}{nearest(worker, named)}")
     if fault not in FAULTS:

@@ -11,8 +11,8 @@ from srl.api.control import (
     Episodes,
     Evaluated,
     Failure,
-    Figures,
     FromWorker,
+    MetricsReport,
     Names,
     Notice,
     Ready,
@@ -24,18 +24,18 @@ from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.scheduler import Died, Event, HostEvent, Scheduler
 from srl.api.status import RunStatus
 from srl.api.transport import Listener
-from srl.api.worker import Place
+from srl.api.worker import WorkerId
 from srl.base.clock import Clock, SystemClock
 from srl.base.meter import Meter
 from srl.base.seeding import derive
 from srl.controller.control_socket import ControlServer, inject_fault
-from srl.controller.gauges import Gauges, Member
+from srl.controller.gauges import Gauges, WorkerView
 from srl.controller.supervision import (
+    DeathHistory,
     GiveUp,
-    Guard,
-    History,
-    Pace,
+    ReplacementLimit,
     Slot,
+    TaskSchedule,
     all_workers,
     briefly,
     resized,
@@ -72,11 +72,11 @@ class Controller:
         self._on_status = on_status or (lambda status: None)
         self._on_update = on_update or (lambda record: None)
         self._groups = {group.name: group for group in experiment.groups}
-        self._histories = {group.name: History(group.restart) for group in experiment.groups}
+        self._histories = {group.name: DeathHistory(group.restart) for group in experiment.groups}
         self._slots: dict[tuple[str, int], Slot] = {}
         self._names = NameTable()
         self._names_changed = False
-        self._new_workers: list[Place] = []  # workers that became ready since names were last sent
+        self._new_workers: list[WorkerId] = []  # workers that became ready since names were last sent
         self.gauges = Gauges(experiment, path)
         self._server = ControlServer(runtime, self, remote_listener) if runtime is not None else None
         self._learning = experiment.learning
@@ -85,9 +85,9 @@ class Controller:
         self._messages: deque[str] = deque(maxlen=8)
         self.gauges.began = self._clock.wall() if began is None else began
         self._began = self._clock.now() - max(0.0, self._clock.wall() - self.gauges.began)
-        self._check, self._report = Pace(STATUS_SECONDS), Pace(STATUS_SECONDS)
+        self._check, self._report = TaskSchedule(STATUS_SECONDS), TaskSchedule(STATUS_SECONDS)
         self._restarts_pending = False
-        self._guard = Guard()
+        self._guard = ReplacementLimit()
         self.state = "starting"
         self.reason = ""
 
@@ -114,16 +114,16 @@ class Controller:
         orphans = self._scheduler.find_orphans(state.cluster.hosts, patience)
         kept, missing = state.match(self._groups.values(), orphans)
         for group, orphan in kept:
-            place = orphan.place
-            self._slots[(group.name, place.index)] = Slot(place, "running" if orphan.ready else "starting")
-            seed = derive(self._experiment.seed, group.name, place.index, place.incarnation)
-            self._scheduler.adopt(place, group.config, group.resources, seed)
+            worker_id = orphan.worker_id
+            self._slots[(group.name, worker_id.index)] = Slot(worker_id, "running" if orphan.ready else "starting")
+            seed = derive(self._experiment.seed, group.name, worker_id.index, worker_id.incarnation)
+            self._scheduler.adopt(worker_id, group.config, group.resources, seed)
             for name, address in orphan.endpoints.items():
-                self._names.register(name, address, place.name)
+                self._names.register(name, address, worker_id.name)
         self._scheduler.finish_adoption(patience)
-        lost = [(group, Slot(place, "ended")) for group, place in missing]
+        lost = [(group, Slot(worker_id, "ended")) for group, worker_id in missing]
         self._restarts_pending = bool(lost)
-        self._slots.update({(slot.place.group, slot.place.index): slot for _, slot in lost})
+        self._slots.update({(slot.worker_id.group, slot.worker_id.index): slot for _, slot in lost})
         for group, slot in lost:
             plan = self._plan_group_restart if group.restart.together else self._plan_restart
             plan(group, slot, "its host did not come back", True)
@@ -136,14 +136,14 @@ class Controller:
         cluster = self._scheduler.takeover_record()
         if cluster is None:
             return None
-        places = [slot.place for slot in self._all()]
-        return ControllerState.of(cluster, self._groups, places, self._restarts, self.gauges, self._complete)
+        worker_ids = [slot.worker_id for slot in self._all()]
+        return ControllerState.of(cluster, self._groups, worker_ids, self._restarts, self.gauges, self._complete)
 
     def _launch(self, group: WorkerGroup, index: int, incarnation: int) -> None:
-        place = Place(group.name, index, incarnation)
-        self._slots[(group.name, index)] = Slot(place)
+        worker_id = WorkerId(group.name, index, incarnation)
+        self._slots[(group.name, index)] = Slot(worker_id)
         seed = derive(self._experiment.seed, group.name, index, incarnation)
-        self._scheduler.start(place, group.config, group.resources, seed)
+        self._scheduler.start(worker_id, group.config, group.resources, seed)
 
     def tick(self) -> bool:
         """Do one round of supervision; return False when the run is over."""
@@ -176,7 +176,7 @@ class Controller:
         live = [slot for slot in self._slots.values() if slot.state in ("starting", "running")]
         for slot in live:
             slot.state = "stopping"
-        self._scheduler.send([slot.place for slot in live], Stop())
+        self._scheduler.send([slot.worker_id for slot in live], Stop())
         deadline = self._clock.now() + STOP_SECONDS
         try:
             waiting = True
@@ -184,7 +184,7 @@ class Controller:
                 for event in self._scheduler.poll(POLL_SECONDS):
                     self._handle(event)
                 # A worker without a process is not waited for.
-                waiting = any(slot.state == "stopping" and self._scheduler.pid(slot.place) for slot in self._all())
+                waiting = any(slot.state == "stopping" and self._scheduler.pid(slot.worker_id) for slot in self._all())
         finally:
             if self._server is not None:
                 self._server.close()
@@ -204,8 +204,8 @@ class Controller:
             if event.fatal:
                 self.stop("failed", event.text)
             return
-        slot = self._slots.get((event.place.group, event.place.index))
-        if slot is None or slot.place != event.place:
+        slot = self._slots.get((event.worker_id.group, event.worker_id.index))
+        if slot is None or slot.worker_id != event.worker_id:
             return  # an earlier incarnation, which is no longer part of the run
         if isinstance(event, Died):
             self._on_death(slot, event)
@@ -213,25 +213,25 @@ class Controller:
             self._on_message(slot, event.message)
 
     def _on_message(self, slot: Slot, message: FromWorker) -> None:
-        if isinstance(message, (Episodes, Evaluated, Figures)):
+        if isinstance(message, (Episodes, Evaluated, MetricsReport)):
             if isinstance(message, Evaluated):
-                trainers = [s for s in self._all() if self._groups[s.place.group].config.committed_policy()]
+                trainers = [s for s in self._all() if self._groups[s.worker_id.group].config.committed_policy()]
                 self.gauges.note_progress([self._member(trainer) for trainer in trainers])
             self.gauges.add_report(message)
         elif isinstance(message, UpdateRecord):
             self._on_update(message)
         elif isinstance(message, Register):
-            self._names.register(message.name, message.address, slot.place.name)
+            self._names.register(message.name, message.address, slot.worker_id.name)
             self._names_changed = True
         elif isinstance(message, Ready):
             if slot.state == "starting":
                 slot.state, slot.ready_at = "running", self._clock.now()
-            self._new_workers.append(slot.place)
+            self._new_workers.append(slot.worker_id)
         elif isinstance(message, Notice):
-            self.add_message(f"{slot.place.name}: {message.text}")
+            self.add_message(f"{slot.worker_id.name}: {message.text}")
         elif isinstance(message, Failure):
             slot.error = message.text
-            if message.fatal and self._groups[slot.place.group].restart.vital:
+            if message.fatal and self._groups[slot.worker_id.group].restart.vital:
                 self.stop("failed", message.text)
         elif isinstance(message, Done):
             self._done(message)
@@ -246,19 +246,19 @@ class Controller:
             self.stop("finished", f"{self.status().steps:,} steps" if len(self._learning) > 1 else message.reason)
 
     def _on_death(self, slot: Slot, event: Died) -> None:
-        place = slot.place
+        worker_id = slot.worker_id
         self._restarts_pending = True
-        self.gauges.forget(place, self._scheduler.meter(place))
-        self._names_changed |= self._names.revoke(place.name)
+        self.gauges.forget(worker_id, self._scheduler.meter(worker_id))
+        self._names_changed |= self._names.revoke(worker_id.name)
         if slot.state == "stopping" or not self.active or event.clean:
             wanted_again = slot.state == "stopping" and self.active
             slot.state = "ended"
-            if place.index >= self._groups[place.group].count:
-                del self._slots[(place.group, place.index)]
+            if worker_id.index >= self._groups[worker_id.group].count:
+                del self._slots[(worker_id.group, worker_id.index)]
             elif wanted_again:  # scaled down, and up again before its process ended
                 slot.restart_at = self._clock.now()
             return
-        group = self._groups[place.group]
+        group = self._groups[worker_id.group]
         slot.state = "ended"
         reason = slot.error or event.reason
         plan = self._plan_group_restart if group.restart.together else self._plan_restart
@@ -271,7 +271,7 @@ class Controller:
             slot.restart_at = now
             return
         worked = now - slot.ready_at if slot.ready_at is not None else 0.0
-        verdict = self._histories[group.name].died(slot.place.name, reason, now, worked, group.count)
+        verdict = self._histories[group.name].died(slot.worker_id.name, reason, now, worked, group.count)
         if isinstance(verdict, GiveUp):
             if group.restart.vital:
                 self.stop("failed", verdict.reason)
@@ -279,7 +279,7 @@ class Controller:
                 self.add_message(f"continuing without {group.name}: {briefly(verdict.reason)}")
             return
         what = f"left out for {verdict.after:.0f} s" if verdict.quarantine else "restarting"
-        self.add_message(f"{slot.place.name} died ({briefly(reason)}); {what}")
+        self.add_message(f"{slot.worker_id.name} died ({briefly(reason)}); {what}")
         self._restarts += 1
         slot.restart_at = now + verdict.after
 
@@ -292,7 +292,7 @@ class Controller:
         self._plan_restart(group, slot, reason, blameless)
         for other in others:
             if other is not slot and other.state in ("starting", "running"):
-                self._scheduler.kill(other.place)
+                self._scheduler.kill(other.worker_id)
 
     def _restart_due(self, now: float) -> None:
         for (name, index), slot in list(self._slots.items()):
@@ -304,24 +304,24 @@ class Controller:
             ):
                 continue  # until the last of them has ended
             members = [i for (other, i) in self._slots if other == name] if group.restart.together else [index]
-            incarnation = max(self._slots[(name, i)].place.incarnation for i in members) + 1
+            incarnation = max(self._slots[(name, i)].worker_id.incarnation for i in members) + 1
             for member in members:
                 self._launch(group, member, incarnation)
         self._restarts_pending = any(slot.restart_at is not None for slot in self._all())
 
     def _send_names(self) -> None:
-        places, self._new_workers = self._new_workers, []
+        worker_ids, self._new_workers = self._new_workers, []
         if self._names_changed:
             self._names_changed = False
             # Starting workers also get the names: trainers on several hosts connect to each other before they are ready
-            places = [slot.place for slot in self._all() if slot.state in ("starting", "running")]
-        if places:
-            self._scheduler.send(places, Names(self._names.lookup("")))
+            worker_ids = [slot.worker_id for slot in self._all() if slot.state in ("starting", "running")]
+        if worker_ids:
+            self._scheduler.send(worker_ids, Names(self._names.lookup("")))
 
     def _find_stuck(self) -> None:
         for slot, what in stuck(self._all(), self._scheduler, self._groups, self._guard, self._clock):
-            self.add_message(f"{slot.place.name} is {what}; replacing it")
-            self._scheduler.kill(slot.place)
+            self.add_message(f"{slot.worker_id.name} is {what}; replacing it")
+            self._scheduler.kill(slot.worker_id)
 
     # Requests
 
@@ -331,11 +331,13 @@ class Controller:
         texts = list(self._messages)
         return self.gauges.status(members, self._clock.now(), elapsed, self.state, self._restarts, texts, self.reason)
 
-    def _member(self, slot: Slot) -> Member:
+    def _member(self, slot: Slot) -> WorkerView:
         if slot.state == "ended":  # its counts were added to the totals when it died
-            return Member(slot.place, Meter.unshared(), 0, slot.state)
-        scheduler, place = self._scheduler, slot.place
-        return Member(place, scheduler.meter(place), scheduler.pid(place), slot.state, scheduler.usage(place))
+            return WorkerView(slot.worker_id, Meter.unshared(), 0, slot.state)
+        scheduler, worker_id = self._scheduler, slot.worker_id
+        return WorkerView(
+            worker_id, scheduler.meter(worker_id), scheduler.pid(worker_id), slot.state, scheduler.usage(worker_id)
+        )
 
     def add_message(self, text: str) -> None:
         """Add an event to the messages shown in the views."""
@@ -365,19 +367,19 @@ class Controller:
                     del self._slots[(other, index)]
                 else:
                     slot.state = "stopping"
-                    self._scheduler.send([slot.place], Stop())
+                    self._scheduler.send([slot.worker_id], Stop())
 
     def _recreate(self, group: WorkerGroup) -> None:
         """Restart a group of data-parallel workers with another number, from the last committed update."""
         for (other, _), slot in list(self._slots.items()):
             if other == group.name and slot.state != "ended":
                 slot.state = "stopping"
-                self._scheduler.kill(slot.place)
+                self._scheduler.kill(slot.worker_id)
         self._restarts_pending = True
         for index in range(group.count):
             if (group.name, index) not in self._slots:
-                self._slots[(group.name, index)] = Slot(Place(group.name, index, 0), "ended", self._clock.now())
+                self._slots[(group.name, index)] = Slot(WorkerId(group.name, index, 0), "ended", self._clock.now())
 
     def inject_fault(self, worker: str, fault: str, seconds: float) -> str:
         """Apply a fault to a worker, for `srl chaos`. Raises ValueError for an unknown worker or fault."""
-        return inject_fault(self._scheduler, [slot.place for slot in self._all()], worker, fault, seconds)
+        return inject_fault(self._scheduler, [slot.worker_id for slot in self._all()], worker, fault, seconds)

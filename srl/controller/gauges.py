@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from srl.api.control import Episodes, Evaluated, Figures
+from srl.api.control import Episodes, Evaluated, MetricsReport
 from srl.api.experiment import Experiment
 from srl.api.scheduler import Usage
 from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, Settings, StreamStatus, WorkerStatus
-from srl.api.worker import Place
+from srl.api.worker import WorkerId
 from srl.base.meter import Counter, Meter, Phase
 from srl.controller.diagnosis import diagnose
 from srl.controller.policy_gauges import EpisodeStatistics, PolicyGauges
@@ -34,10 +34,10 @@ PHASE_NAMES = {
 
 
 @dataclass
-class Member:
+class WorkerView:
     """The controller's view of a worker."""
 
-    place: Place
+    worker_id: WorkerId
     meter: Meter
     pid: int
     state: str
@@ -85,15 +85,15 @@ class Gauges:
     def _policy(self, group: str) -> str:
         return self._policy_of.get(group, "") or self._other_policy
 
-    def forget(self, place: Place, meter: Meter) -> None:
+    def forget(self, worker_id: WorkerId, meter: Meter) -> None:
         """Add the counts of a worker that ended to the totals."""
-        ended = self._ended.setdefault(self._policy(place.group), {})
+        ended = self._ended.setdefault(self._policy(worker_id.group), {})
         for counter in TOTALS:
             ended[counter] = ended.get(counter, 0) + meter.get(counter)
-        self._update_maxima(place.group, meter)
-        self._phases.pop(place.name, None)
+        self._update_maxima(worker_id.group, meter)
+        self._phases.pop(worker_id.name, None)
 
-    def add_report(self, message: Episodes | Evaluated | Figures) -> None:
+    def add_report(self, message: Episodes | Evaluated | MetricsReport) -> None:
         """Process a worker's report."""
         policy = self.policies.get(message.policy)
         if isinstance(message, Episodes):
@@ -106,9 +106,9 @@ class Gauges:
                 self._new_evaluations.append((message.policy, found))
         else:
             prefix = f"{message.policy}/" if self._several and policy is not None else ""
-            self.metrics.update({f"{prefix}{name}": value for name, value in message.figures.items()})
+            self.metrics.update({f"{prefix}{name}": value for name, value in message.metrics.items()})
 
-    def note_progress(self, trainers: list[Member]) -> None:
+    def note_progress(self, trainers: list[WorkerView]) -> None:
         """Record the current versions and steps, so that a later evaluation of a version gets the right step."""
         self._note_progress(self.first_steps + sum(c[Counter.LEARNED] for c in self._count(trainers).values()))
 
@@ -154,7 +154,7 @@ class Gauges:
 
     def status(
         self,
-        members: list[Member],
+        members: list[WorkerView],
         now: float,
         elapsed: float,
         state: str,
@@ -225,11 +225,11 @@ class Gauges:
             evaluation=gauges.evaluation,
         )
 
-    def _count(self, members: list[Member]) -> dict[str, dict[Counter, int]]:
+    def _count(self, members: list[WorkerView]) -> dict[str, dict[Counter, int]]:
         """Return the totals of each policy's workers, including those that ended."""
         counts = {policy: {counter: t.get(counter, 0) for counter in TOTALS} for policy, t in self._ended.items()}
         for member in members:
-            group = member.place.group
+            group = member.worker_id.group
             found = counts.setdefault(self._policy(group), dict(NO_COUNTS))
             for counter in TOTALS:
                 found[counter] += member.meter.get(counter)
@@ -255,8 +255,8 @@ class Gauges:
             return 0.0, 0.0
         return (produced - produced_then) / span, (consumed - consumed_then) / span
 
-    def _worker(self, member: Member, now: float) -> WorkerStatus:
-        samples = self._phases.setdefault(member.place.name, deque())
+    def _worker(self, member: WorkerView, now: float) -> WorkerStatus:
+        samples = self._phases.setdefault(member.worker_id.name, deque())
         spent = member.meter.seconds()
         samples.append((now, spent))
         while len(samples) > 2 and now - samples[0][0] > WINDOW_SECONDS:
@@ -270,10 +270,10 @@ class Gauges:
                 if share > 0.0005:
                     busy[PHASE_NAMES[phase]] = busy.get(PHASE_NAMES[phase], 0.0) + min(1.0, share)
         return WorkerStatus(
-            name=member.place.name,
-            group=member.place.group,
+            name=member.worker_id.name,
+            group=member.worker_id.group,
             pid=member.pid,
-            incarnation=member.place.incarnation,
+            incarnation=member.worker_id.incarnation,
             state=member.state,
             busy=busy,
             cpu_percent=member.usage.cpu_percent,
@@ -283,13 +283,13 @@ class Gauges:
             lost_connections=member.meter.get(Counter.BROKEN_CONNECTIONS),
         )
 
-    def _streams(self, members: list[Member]) -> list[StreamStatus]:
+    def _streams(self, members: list[WorkerView]) -> list[StreamStatus]:
         """Return the state of each stream, as reported by its consumers."""
         streams = []
         for member in members:
-            meter, place = member.meter, member.place
-            stream = self._stream_of.get(place.group, place.group)
-            number = f"{stream}/{place.index}" if self._several else str(place.index)
+            meter, worker_id = member.meter, member.worker_id
+            stream = self._stream_of.get(worker_id.group, worker_id.group)
+            number = f"{stream}/{worker_id.index}" if self._several else str(worker_id.index)
             if meter.get(Counter.POSTED):
                 streams.append(
                     StreamStatus(

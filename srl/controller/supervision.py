@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from srl.api.experiment import Resources, RestartRule, WorkerGroup
 from srl.api.scheduler import MAX_WORKERS, Scheduler
-from srl.api.worker import Place
+from srl.api.worker import WorkerId
 from srl.base.clock import Clock, ObservedTime
 from srl.base.errors import last_line, nearest
 from srl.base.meter import Counter
@@ -48,7 +48,7 @@ class GiveUp:
 
 
 @dataclass
-class History:
+class DeathHistory:
     """The deaths of one worker group."""
 
     rule: RestartRule
@@ -78,7 +78,7 @@ class History:
 
 
 @dataclass
-class Guard:
+class ReplacementLimit:
     """Limits how many workers are replaced because they seem stuck. If very many seem stuck at once, the cause is
     something they share, or our own view of them, and replacing them all would make it worse."""
 
@@ -98,7 +98,7 @@ class Guard:
 
 
 @dataclass
-class Pace:
+class TaskSchedule:
     """Schedule of a task whose cost grows with the number of workers: it gets at most a tenth of the time."""
 
     seconds: float
@@ -115,7 +115,7 @@ class Pace:
 
 
 @dataclass
-class Watch:
+class ProgressWatch:
     """Distinguishes a stuck worker from a slow or waiting one, by changes of its gauges and not by elapsed time
     alone."""
 
@@ -140,27 +140,31 @@ class Watch:
 class Slot:
     """A worker's place in the graph, and the worker's state."""
 
-    place: Place
+    worker_id: WorkerId
     state: str = "starting"
     """starting | running | stopping | ended"""
     restart_at: float | None = None
     ready_at: float | None = None
-    watch: Watch = field(default_factory=Watch)
+    watch: ProgressWatch = field(default_factory=ProgressWatch)
     error: str = ""
     """Last failure that the worker reported, or a description of its hang: better explains its death than its exit
     status."""
 
 
 def stuck(
-    slots: Sequence[Slot], scheduler: Scheduler, groups: Mapping[str, WorkerGroup], guard: Guard, clock: Clock
+    slots: Sequence[Slot],
+    scheduler: Scheduler,
+    groups: Mapping[str, WorkerGroup],
+    guard: ReplacementLimit,
+    clock: Clock,
 ) -> Iterator[tuple[Slot, str]]:
     """Yield the workers to replace because they are stuck, each with a description. A worker without a process cannot
     be stuck."""
-    watched = [s for s in slots if s.state == "running" or (s.state == "starting" and scheduler.pid(s.place))]
-    stopped = {slot.place for slot in watched if scheduler.usage(slot.place).stopped}
+    watched = [s for s in slots if s.state == "running" or (s.state == "starting" and scheduler.pid(s.worker_id))]
+    stopped = {slot.worker_id for slot in watched if scheduler.usage(slot.worker_id).stopped}
     for slot in watched:
-        meter, frozen, starting = scheduler.meter(slot.place), slot.place in stopped, slot.state == "starting"
-        timeout = groups[slot.place.group].restart.hang_timeout
+        meter, frozen, starting = scheduler.meter(slot.worker_id), slot.worker_id in stopped, slot.state == "starting"
+        timeout = groups[slot.worker_id.group].restart.hang_timeout
         if starting:
             timeout = max(START_SECONDS, START_HANGS * timeout)
         now = clock.now()  # read the clock for each worker: dumping the stacks of another takes time
@@ -169,9 +173,9 @@ def stuck(
         if guard.allows(now, len(slots), len(stopped) if frozen else 0):
             where = "at its start" if starting else f"in phase {meter.phase().name.lower()}"
             what = "frozen (SIGSTOP)" if frozen else f"stuck {where}"
-            stacks = "" if frozen else scheduler.dump(slot.place)
+            stacks = "" if frozen else scheduler.dump(slot.worker_id)
             slot.error = f"{what} for {slot.watch.still:.0f} s\n{stacks}"
-            slot.watch = Watch()
+            slot.watch = ProgressWatch()
             yield slot, what
 
 

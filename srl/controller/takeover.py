@@ -8,7 +8,7 @@ import msgspec
 
 from srl.api.experiment import WorkerGroup
 from srl.api.scheduler import OrphanWorker, TakeoverRecord
-from srl.api.worker import Place
+from srl.api.worker import WorkerId
 from srl.controller.gauges import Gauges
 
 UNKNOWN_INCARNATIONS = 100
@@ -36,7 +36,7 @@ class ControllerState(msgspec.Struct, frozen=True):
         cls,
         cluster: TakeoverRecord,
         groups: Mapping[str, WorkerGroup],
-        places: Iterable[Place],
+        worker_ids: Iterable[WorkerId],
         restarts: int,
         gauges: Gauges,
         complete: Iterable[str],
@@ -44,7 +44,7 @@ class ControllerState(msgspec.Struct, frozen=True):
         return cls(
             cluster=cluster,
             counts={name: group.count for name, group in groups.items()},
-            incarnations={place.name: place.incarnation for place in places},
+            incarnations={worker_id.name: worker_id.incarnation for worker_id in worker_ids},
             restarts=restarts,
             gauges=gauges.totals(),
             began=gauges.began,
@@ -53,10 +53,10 @@ class ControllerState(msgspec.Struct, frozen=True):
 
     def match(
         self, groups: Iterable[WorkerGroup], orphans: Iterable[OrphanWorker]
-    ) -> tuple[list[tuple[WorkerGroup, OrphanWorker]], list[tuple[WorkerGroup, Place]]]:
+    ) -> tuple[list[tuple[WorkerGroup, OrphanWorker]], list[tuple[WorkerGroup, WorkerId]]]:
         """Return the workers that continue, and the places without one, each with the highest incarnation that it can
         have had."""
-        found = {(orphan.place.group, orphan.place.index): orphan for orphan in orphans}
+        found = {(orphan.worker_id.group, orphan.worker_id.index): orphan for orphan in orphans}
         kept, missing = [], []
         for group in groups:
             for index in range(group.count):
@@ -65,5 +65,5 @@ class ControllerState(msgspec.Struct, frozen=True):
                     kept.append((group, orphan))
                 else:
                     last = self.incarnations.get(f"{group.name}/{index}", 0) + UNKNOWN_INCARNATIONS
-                    missing.append((group, Place(group.name, index, last)))
+                    missing.append((group, WorkerId(group.name, index, last)))
         return kept, missing

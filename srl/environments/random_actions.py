@@ -6,26 +6,26 @@ from itertools import pairwise
 
 import numpy as np
 
-from srl.api.lanes import Arrival, LaneSpec, TeamSpec
+from srl.api.lanes import LaneSpec, TeamSpec, TimeStep
 from srl.api.spaces import Dict, Discrete, MultiDiscrete, Space, bounds_of, choice_sizes
 from srl.base.tree import Array, Tree
 from srl.environments.adapters.masks import allowed_choices
 
 
-def some_actions(spec: LaneSpec, generator: np.random.Generator, arrivals: tuple[Arrival, ...]) -> tuple[Tree, ...]:
+def some_actions(spec: LaneSpec, generator: np.random.Generator, time_steps: tuple[TimeStep, ...]) -> tuple[Tree, ...]:
     """Return one random action for each lane of each team, among those that the masks allow."""
     return tuple(
-        random_actions(team.action, spec.num_lanes(index), generator, _allowed(team, arrivals[index]))
+        random_actions(team.action, spec.num_lanes(index), generator, _allowed(team, time_steps[index]))
         for index, team in enumerate(spec.teams)
     )
 
 
-def has_masks(spec: LaneSpec, arrivals: tuple[Arrival, ...]) -> bool:
-    return any(_allowed(team, arrival) is not None for team, arrival in zip(spec.teams, arrivals, strict=True))
+def has_masks(spec: LaneSpec, time_steps: tuple[TimeStep, ...]) -> bool:
+    return any(_allowed(team, time_step) is not None for team, time_step in zip(spec.teams, time_steps, strict=True))
 
 
-def _allowed(team: TeamSpec, arrival: Arrival) -> Array | None:
-    return allowed_choices(arrival.observation, len(arrival.acting), team.mask_key)
+def _allowed(team: TeamSpec, time_step: TimeStep) -> Array | None:
+    return allowed_choices(time_step.observation, len(time_step.acting), team.mask_key)
 
 
 def random_actions(space: Space, num_lanes: int, generator: np.random.Generator, allowed: Array | None = None) -> Tree:

@@ -13,7 +13,7 @@ from srl.api.policy import Policy
 from srl.api.spaces import Space
 from srl.api.worker import Context
 from srl.base.seeding import derive
-from srl.populations.pool import LATEST, Pool, PoolConfig
+from srl.populations.opponent_pool import LATEST, OpponentPool, PoolConfig
 from srl.populations.versus import VersusLanes
 
 
@@ -65,7 +65,7 @@ class PastVersions:
         self._store = store
         self._seed = seed
         self._generator = np.random.default_rng(seed)
-        self._pool = Pool(config.pool, store)
+        self._pool = OpponentPool(config.pool, store)
         self._policies: dict[str, Policy] = {}
 
     def draw(self) -> str:

@@ -7,11 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
-from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
+from srl.api.lanes import Lanes, LaneSpec, TeamSpec, TimeStep
 from srl.api.policy import Policy
 from srl.api.spaces import array_spec
 from srl.base.tree import Array, Tree, map_tree
-from srl.populations.pool import LATEST
+from srl.populations.opponent_pool import LATEST
 
 LEARNER = "learner"
 
@@ -76,12 +76,12 @@ class VersusLanes(Lanes):
         self._seen: Tree = {}  # [lanes, ...], as the next two
         self._first, self._acting = np.zeros((2, self._ends[-1]), bool)
 
-    def reset(self, seed: int) -> tuple[Arrival, ...]:
+    def reset(self, seed: int) -> tuple[TimeStep, ...]:
         self._generator = np.random.default_rng(seed)
         self._alive[:] = False
         return self._receive(self._inner.reset(seed))
 
-    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+    def step(self, actions: tuple[Tree, ...]) -> tuple[TimeStep, ...]:
         chosen = map_tree(lambda leaf: leaf.empty(self._ends[-1]), array_spec(self.spec.teams[0].action))
         _put(chosen, self._learner_lanes, actions[0])
         self._add_opponents_actions(chosen)
@@ -123,14 +123,16 @@ class VersusLanes(Lanes):
                 memory[lanes] = state
             _put(chosen, lanes, decision["action"])
 
-    def _receive(self, arrivals: tuple[Arrival, ...]) -> tuple[Arrival, ...]:
+    def _receive(self, time_steps: tuple[TimeStep, ...]) -> tuple[TimeStep, ...]:
         def joined(name: str) -> Array:
-            return np.concatenate([getattr(arrival, name) for arrival in arrivals])
+            return np.concatenate([getattr(time_step, name) for time_step in time_steps])
 
-        self._seen = map_tree(lambda *leaves: np.concatenate(leaves), *(arrival.observation for arrival in arrivals))
+        self._seen = map_tree(
+            lambda *leaves: np.concatenate(leaves), *(time_step.observation for time_step in time_steps)
+        )
         self._first, self._acting = joined("first"), joined("acting")
         reward, terminated, truncated = joined("reward"), joined("terminated"), joined("truncated")
-        broken = [np.zeros(len(one.acting), bool) if one.failed is None else one.failed for one in arrivals]
+        broken = [np.zeros(len(one.acting), bool) if one.failed is None else one.failed for one in time_steps]
         failed: Array = np.any(np.concatenate(broken)[self._lanes], axis=1)  # [copies]
         first, ended = self._first[self._lanes], (terminated | truncated)[self._lanes]  # [copies, seats]
         begins = first.any(1) & (~self._alive.any(1) | failed)
@@ -142,7 +144,7 @@ class VersusLanes(Lanes):
         self._earned += reward[self._lanes]
         self._alive = (self._alive | first) & ~ended
         own = self._learner_lanes
-        arrival = Arrival(
+        time_step = TimeStep(
             map_tree(lambda leaf: leaf[own], self._seen),
             reward[own],
             terminated[own],
@@ -150,12 +152,12 @@ class VersusLanes(Lanes):
             self._acting[own],
             self._first[own],
             failed if failed.any() else None,
-            tuple(report for one in arrivals for report in one.failures),
+            tuple(report for one in time_steps for report in one.failures),
         )
         over = np.flatnonzero(ended.any(1) & ~self._alive.any(1))
         if len(over):
-            arrival.facts = self._count_points(over)
-        return (arrival,)
+            time_step.facts = self._count_points(over)
+        return (time_step,)
 
     def _next_seat(self) -> int:
         self._num_begun += 1

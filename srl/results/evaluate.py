@@ -14,7 +14,7 @@ from srl.experiments.options.roles import role_patterns
 from srl.results.load import load_all
 from srl.storage import ROOT, run_directory
 from srl.storage.saved_policies import choose_checkpoint
-from srl.workers.episode_player import Played, Player
+from srl.workers.episode_player import EpisodePlayer, EpisodeResults
 
 MAX_COPIES = 16
 
@@ -80,13 +80,13 @@ def play(
     greedy: bool,
     seed: int,
     max_steps: int,
-) -> dict[str, Played]:
+) -> dict[str, EpisodeResults]:
     """Play `episodes` episodes in this process. Returns policy -> episodes of its agents."""
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, found {episodes}")
     lanes = environment.build(min(MAX_COPIES, episodes))
     try:
-        player = Player(lanes, policies, role_patterns(lanes.spec, roles), greedy, max_steps=max_steps)
+        player = EpisodePlayer(lanes, policies, role_patterns(lanes.spec, roles), greedy, max_steps=max_steps)
         player.play(seed, episodes)
         return player.results()
     finally:

@@ -19,7 +19,7 @@ from srl.results.load import load
 from srl.results.opponents import RANDOM, opponent
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.saved_policies import choose_checkpoint
-from srl.workers.episode_player import Player
+from srl.workers.episode_player import EpisodePlayer
 
 MAX_COPIES = 16
 DRAWN = 0.5
@@ -146,7 +146,7 @@ def match(
         versus_spec(inner.spec)
         opponents = _FixedOpponent(other)
         lanes = VersusLanes(inner, opponents, seats_in_turn=True, greedy=greedy)
-        player = Player(lanes, {"one": one}, {"*": "one"}, greedy, max_steps=max_steps)
+        player = EpisodePlayer(lanes, {"one": one}, {"*": "one"}, greedy, max_steps=max_steps)
         player.play(seed, games)
         truncated = player.results()["one"].cut
         return opponents.points + [DRAWN] * truncated, truncated

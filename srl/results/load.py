@@ -13,7 +13,7 @@ from srl.api.spaces import Dict, Space, array_spec
 from srl.base.config import to_data
 from srl.base.seeding import derive
 from srl.base.tree import Tree, lane_of, leaves, map_tree
-from srl.environments.native import action_decoder, batch_axes, observation_encoder
+from srl.environments.conversion import action_decoder, batch_axes, observation_encoder
 from srl.storage import checkpoints
 from srl.storage.run_directory import RunDirectory
 from srl.storage.saved_policies import find_checkpoint, read_policy

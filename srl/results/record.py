@@ -21,7 +21,7 @@ from srl.experiments.options.roles import role_patterns
 from srl.results.load import load_all
 from srl.storage import ROOT, run_directory
 from srl.storage.saved_policies import choose_checkpoint
-from srl.workers.episode_player import Player
+from srl.workers.episode_player import EpisodePlayer
 from srl.workers.process import one_thread
 
 NEEDED = {".mp4": ("imageio", "imageio_ffmpeg"), ".gif": ("imageio", "PIL")}
@@ -64,7 +64,7 @@ def record(
     with _without_window(), one_thread():
         lanes = environment.build_rendered()
         try:
-            player = Player(
+            player = EpisodePlayer(
                 lanes, policies, role_patterns(lanes.spec, from_data(config["options"]).agents.roles), greedy
             )
             frames = _frames(player, lanes, seed, episodes, max_frames)
@@ -99,7 +99,7 @@ def _offscreen_setting() -> dict[str, str]:
     return {}
 
 
-def _frames(player: Player, lanes: Lanes, seed: int, episodes: int, max_frames: int) -> Iterator[Array]:
+def _frames(player: EpisodePlayer, lanes: Lanes, seed: int, episodes: int, max_frames: int) -> Iterator[Array]:
     player.begin(seed, episodes)
     for _ in range(max_frames):
         yield lanes.render()

@@ -17,7 +17,7 @@ from srl.api.control import Failure, Names, Ready, Register, Stop, ToWorker
 from srl.api.experiment import Resources
 from srl.api.parameters import ParameterStore
 from srl.api.scheduler import Died, Event, Scheduler, WorkerMessage
-from srl.api.worker import Place, ResumableWorker, RunBroken, Worker, WorkerConfig
+from srl.api.worker import ResumableWorker, RunBroken, Worker, WorkerConfig, WorkerId
 from srl.base.meter import Meter, Phase
 from srl.base.state import NotResumable, State, part, under
 from srl.base.tree import Array
@@ -50,19 +50,19 @@ class InlineScheduler(Scheduler):
         limit_threads()
         self._transport = InprocTransport()
         self._memory = memory
-        self._entries: dict[Place, _Entry] = {}
-        self._meters: dict[Place, Meter] = {}
+        self._entries: dict[WorkerId, _Entry] = {}
+        self._meters: dict[WorkerId, Meter] = {}
         self._events: deque[Event] = deque()
         self._saved: dict[str, State] = {}  # states of workers that are not restored yet
         self._runtime = tempfile.TemporaryDirectory(prefix="srl-inline-")
 
-    def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
-        meter = self._meters[place] = Meter.unshared()
+    def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        meter = self._meters[worker_id] = Meter.unshared()
         meter.reset()
-        send = self._sender(place)
+        send = self._sender(worker_id)
         names = NameView(lambda name, address: send(Register(name, address)))
         context = WorkerContext(
-            place,
+            worker_id,
             seed,
             meter,
             names,
@@ -77,43 +77,43 @@ class InlineScheduler(Scheduler):
             worker = config.build(context)
         except Exception as error:
             print(traceback.format_exc())
-            self._events.append(WorkerMessage(place, Failure(str(error), fatal=True)))
+            self._events.append(WorkerMessage(worker_id, Failure(str(error), fatal=True)))
             context.wait_set.close()
             return
-        self._entries[place] = _Entry(worker, context, names)
-        self._events.append(WorkerMessage(place, Ready()))
+        self._entries[worker_id] = _Entry(worker, context, names)
+        self._events.append(WorkerMessage(worker_id, Ready()))
 
-    def _sender(self, place: Place) -> Callable[[Any], None]:
-        return lambda message: self._events.append(WorkerMessage(place, message))
+    def _sender(self, worker_id: WorkerId) -> Callable[[Any], None]:
+        return lambda message: self._events.append(WorkerMessage(worker_id, message))
 
-    def send(self, places: Sequence[Place], message: ToWorker) -> None:
-        for place in places:
-            entry = self._entries.get(place)
+    def send(self, worker_ids: Sequence[WorkerId], message: ToWorker) -> None:
+        for worker_id in worker_ids:
+            entry = self._entries.get(worker_id)
             if entry is None:
                 continue
             if isinstance(message, Names):
                 entry.names.replace(message.entries)
             elif isinstance(message, Stop):
-                self._end(place, "stopped", clean=True)
+                self._end(worker_id, "stopped", clean=True)
 
-    def kill(self, place: Place) -> None:
-        if place in self._entries:
-            self._end(place, "killed", clean=False)
+    def kill(self, worker_id: WorkerId) -> None:
+        if worker_id in self._entries:
+            self._end(worker_id, "killed", clean=False)
 
-    def _end(self, place: Place, reason: str, clean: bool) -> None:
-        entry = self._entries.pop(place)
+    def _end(self, worker_id: WorkerId, reason: str, clean: bool) -> None:
+        entry = self._entries.pop(worker_id)
         entry.worker.close()
         entry.context.wait_set.close()
-        self._events.append(Died(place, reason, clean))
+        self._events.append(Died(worker_id, reason, clean))
 
     def state(self) -> dict[str, Array]:
         found: dict[str, Array] = {}
-        for place, entry in self._entries.items():
+        for worker_id, entry in self._entries.items():
             if isinstance(entry.worker, ResumableWorker):
                 try:
-                    found.update(under(place.name, entry.worker.state()))
+                    found.update(under(worker_id.name, entry.worker.state()))
                 except NotResumable as error:
-                    raise type(error)(f"{place.name}: {error}") from error
+                    raise type(error)(f"{worker_id.name}: {error}") from error
         return found
 
     def restore(self, state: State) -> None:
@@ -122,56 +122,58 @@ class InlineScheduler(Scheduler):
         self._saved = {name: part(state, name) for name in names}
 
     def poll(self, timeout: float) -> list[Event]:
-        for place in [place for place, entry in self._entries.items() if entry.finished]:
-            self._end(place, "finished", clean=True)
+        for worker_id in [worker_id for worker_id, entry in self._entries.items() if entry.finished]:
+            self._end(worker_id, "finished", clean=True)
         until = time.monotonic() + POLL_SECONDS
         while not self._events:  # the controller must handle a new name or a failure before the workers go on
             restoring = bool(self._saved)
-            for place, entry in list(self._entries.items()):
+            for worker_id, entry in list(self._entries.items()):
                 if restoring:
-                    self._restore_one(place, entry)
+                    self._restore_one(worker_id, entry)
                 elif not entry.finished:
-                    self._poll_one(place, entry)
+                    self._poll_one(worker_id, entry)
             if time.monotonic() >= until:
                 break
         events = list(self._events)
         self._events.clear()
         return events
 
-    def _restore_one(self, place: Place, entry: _Entry) -> None:
-        saved = self._saved.get(place.name)
+    def _restore_one(self, worker_id: WorkerId, entry: _Entry) -> None:
+        saved = self._saved.get(worker_id.name)
         if saved is None:
             return
         try:
             if not isinstance(entry.worker, ResumableWorker):
                 raise NotResumable(f"{type(entry.worker).__name__} has no `state` and `restore`")
             if entry.worker.restore(saved):
-                del self._saved[place.name]
+                del self._saved[worker_id.name]
         except Exception as error:
             print(traceback.format_exc())
-            self._events.append(WorkerMessage(place, Failure(f"cannot restore {place.name}: {error}", fatal=True)))
-            self._end(place, str(error), clean=False)
+            self._events.append(
+                WorkerMessage(worker_id, Failure(f"cannot restore {worker_id.name}: {error}", fatal=True))
+            )
+            self._end(worker_id, str(error), clean=False)
 
-    def _poll_one(self, place: Place, entry: _Entry) -> None:
+    def _poll_one(self, worker_id: WorkerId, entry: _Entry) -> None:
         entry.context.meter.enter(Phase.OTHER)
         try:
             result = entry.worker.poll()
         except Exception as error:
             fatal = isinstance(error, RunBroken)
             text = str(error) if fatal else traceback.format_exc()
-            self._events.append(WorkerMessage(place, Failure(text, fatal)))
-            self._end(place, str(error), clean=False)
+            self._events.append(WorkerMessage(worker_id, Failure(text, fatal)))
+            self._end(worker_id, str(error), clean=False)
             return
         entry.context.meter.enter(Phase.WAITING)
         entry.finished = result.finished  # it ends after this round: until then the run can be saved with all workers
 
-    def meter(self, place: Place) -> Meter:
-        return self._meters[place]
+    def meter(self, worker_id: WorkerId) -> Meter:
+        return self._meters[worker_id]
 
     def parameters(self) -> Mapping[str, ParameterStore]:
         return self._memory.parameters
 
     def close(self) -> None:
-        for place in list(self._entries):
-            self._end(place, "closed", clean=True)
+        for worker_id in list(self._entries):
+            self._end(worker_id, "closed", clean=True)
         self._runtime.cleanup()

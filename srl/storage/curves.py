@@ -147,13 +147,13 @@ def flat_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the environment and every option by its dotted name."""
     flat: dict[str, Any] = {"environment": config.get("environment", "")}
 
-    def walk(value: Any, place: str) -> None:
+    def walk(value: Any, path: str) -> None:
         if isinstance(value, Mapping):
             inner = value["fields"] if is_config(value) else value
             for name, item in inner.items():
-                walk(item, f"{place}.{name}" if place else name)
+                walk(item, f"{path}.{name}" if path else name)
         else:
-            flat[place] = value
+            flat[path] = value
 
     walk(config.get("options", {}), "")
     return {name: value for name, value in flat.items() if name.rpartition(".")[2] not in IGNORED}

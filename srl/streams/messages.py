@@ -15,7 +15,7 @@ class AttachProducer(Message, frozen=True):
     incarnation: int = 0
 
 
-class Terms(Message, frozen=True):
+class ConsumerTerms(Message, frozen=True):
     """First message of a consumer of a broadcast. With `waited_for`, producers wait for its admissions; otherwise it
     gets no further blocks while it holds `room` of them."""
 
@@ -23,13 +23,13 @@ class Terms(Message, frozen=True):
     room: int
 
 
-class Want(Message, frozen=True):
+class BlockRequest(Message, frozen=True):
     """A producer asks for admission of `count` more blocks."""
 
     count: int
 
 
-class Grant(Message, frozen=True):
+class BlockGrant(Message, frozen=True):
     """A consumer admits one block. Its actions must come from policy version `min_version` or newer."""
 
     ticket: int
@@ -44,7 +44,7 @@ class Post(Message, frozen=True):
     sequence: int
 
 
-class Decline(Message, frozen=True):
+class BlockDecline(Message, frozen=True):
     """A producer returns an unused admission."""
 
     ticket: int
@@ -56,7 +56,7 @@ class Release(Message, frozen=True):
     block: int
 
 
-PushMessage = Union[AttachProducer, Terms, Want, Grant, Post, Decline, Release]
+PushMessage = Union[AttachProducer, ConsumerTerms, BlockRequest, BlockGrant, Post, BlockDecline, Release]
 
 
 class AttachClient(Message, frozen=True):

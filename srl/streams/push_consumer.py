@@ -12,7 +12,16 @@ from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import Context
 from srl.base.state import State, pack, unpack
 from srl.streams.admission import Admission
-from srl.streams.messages import AttachProducer, Decline, Grant, Post, PushMessage, Release, Terms, Want
+from srl.streams.messages import (
+    AttachProducer,
+    BlockDecline,
+    BlockGrant,
+    BlockRequest,
+    ConsumerTerms,
+    Post,
+    PushMessage,
+    Release,
+)
 from srl.streams.peers import receive_attach, restore_unread, unread_messages
 
 if TYPE_CHECKING:
@@ -41,12 +50,12 @@ class Consumer:
     def __init__(self, stream: PushStream, context: Context, version: int = 0) -> None:
         self._stream = stream
         self._context = context
-        self._listener = context.listen(f"{stream.prefix}{context.place.name}", PushMessage, remote=stream.remote)
+        self._listener = context.listen(f"{stream.prefix}{context.worker_id.name}", PushMessage, remote=stream.remote)
         context.wake_on(self._listener)
         self._admission = Admission(stream.batch_blocks, stream.max_lag, pauses=stream.full == "block", version=version)
         self._links: list[_ProducerLink] = []
         self._queue: list[tuple[PostedBlock, _ProducerLink]] = []
-        self._turn = context.place.index  # each consumer starts with another producer
+        self._turn = context.worker_id.index  # each consumer starts with another producer
         self._taken: dict[int, _ProducerLink] = {}
         self._waited = 0  # polls since the current batch was complete
         self._posted = 0
@@ -69,18 +78,20 @@ class Consumer:
         self._context.wake_on(channel)
         if self._stream.route == "broadcast":
             try:
-                channel.send(Terms(self._stream.full == "block", self._stream.batch_blocks + self._stream.capacity))
+                channel.send(
+                    ConsumerTerms(self._stream.full == "block", self._stream.batch_blocks + self._stream.capacity)
+                )
             except ChannelClosed:
                 channel.close()
                 return
         self._links.append(_ProducerLink(channel))
 
     def _handle(self, link: _ProducerLink, message: Any, arrays: list[Any], memory: Any) -> None:
-        if isinstance(message, Want):
+        if isinstance(message, BlockRequest):
             link.wanted += message.count
         elif isinstance(message, AttachProducer):
             self._attach(link, message, memory)
-        elif isinstance(message, Decline):
+        elif isinstance(message, BlockDecline):
             link.tickets.discard(message.ticket)
             self._admission.returned(message.ticket)
         elif isinstance(message, Post):
@@ -131,7 +142,7 @@ class Consumer:
             link.wanted -= 1
             link.tickets.add(ticket)
             try:
-                link.channel.send(Grant(ticket, min_version))
+                link.channel.send(BlockGrant(ticket, min_version))
             except ChannelClosed:
                 self._lose(link)
 

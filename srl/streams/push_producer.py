@@ -12,7 +12,16 @@ from srl.api.transport import ChannelClosed, Message
 from srl.api.worker import Context
 from srl.base.state import State, pack, part, unpack
 from srl.base.tree import Array
-from srl.streams.messages import AttachProducer, Decline, Grant, Post, PushMessage, Release, Terms, Want
+from srl.streams.messages import (
+    AttachProducer,
+    BlockDecline,
+    BlockGrant,
+    BlockRequest,
+    ConsumerTerms,
+    Post,
+    PushMessage,
+    Release,
+)
 from srl.streams.peers import connect_new_peers, restore_unread, unread_messages
 from srl.streams.routes import ROUTES, ConsumerLink
 
@@ -39,7 +48,7 @@ class Producer:
         self._shares = stream.route == "broadcast"  # several consumers may hold a block
         self.memory = BlockMemory.create(stream.name, stream.spec, num_open + stream.room + num_scratch)
         num_blocks = len(self.memory.blocks)
-        self._attach = AttachProducer(context.place.name, num_blocks, context.place.incarnation)
+        self._attach = AttachProducer(context.worker_id.name, num_blocks, context.worker_id.incarnation)
         self._free = deque(range(num_blocks))  # the most recently used block comes first: it is still in the cache
         self._links: dict[str, ConsumerLink] = {}
         self._open: dict[int, OpenBlock] = {}
@@ -53,7 +62,7 @@ class Producer:
             try:
                 while (received := link.channel.receive()) is not None:
                     message = received[0]
-                    if isinstance(message, Grant):
+                    if isinstance(message, BlockGrant):
                         link.wanted -= 1
                         link.grants.append(message)
                     elif isinstance(message, Release):
@@ -62,7 +71,7 @@ class Producer:
                         link.posted.remove(message.block)
                         if not (self._shares and self._is_posted(message.block)):
                             self._free.appendleft(message.block)
-                    elif isinstance(message, Terms):
+                    elif isinstance(message, ConsumerTerms):
                         link.terms = message
                 self._decline_unused(link)
                 link.channel.flush()
@@ -74,7 +83,7 @@ class Producer:
         link.polls_unused = link.polls_unused + 1 if link.grants else 0
         if link.polls_unused > UNUSED_GRANT_POLLS:
             link.polls_unused = 0
-            link.channel.send(Decline(link.grants.popleft().ticket))
+            link.channel.send(BlockDecline(link.grants.popleft().ticket))
 
     def _connect(self) -> None:
         stream = self._stream
@@ -89,7 +98,7 @@ class Producer:
             missing = self._num_open + GRANTS_AHEAD - len(self._open) - len(link.grants) - link.wanted
             if missing > 0:
                 link.wanted += missing
-                self._send(link, Want(missing))
+                self._send(link, BlockRequest(missing))
 
     def _lose(self, link: ConsumerLink) -> None:
         link.channel.close()
@@ -157,7 +166,7 @@ class Producer:
     def _decline(self, opened: OpenBlock) -> None:
         """Return the admissions of the consumers that do not receive the block."""
         for name, ticket in opened.tickets.items():
-            self._send(self._links[name], Decline(ticket))
+            self._send(self._links[name], BlockDecline(ticket))
 
     def _send(self, link: ConsumerLink, message: Message, arrays: Sequence[Array] = ()) -> None:
         try:
@@ -202,9 +211,9 @@ class Producer:
         for name, saved in facts["links"].items():
             link = self._links[name]
             link.wanted, link.polls_unused = saved["wanted"], saved["polls_unused"]
-            link.grants = deque(Grant(*grant) for grant in saved["grants"])
+            link.grants = deque(BlockGrant(*grant) for grant in saved["grants"])
             link.posted = set(saved["posted"])
-            link.terms = None if saved["terms"] is None else Terms(*saved["terms"])
+            link.terms = None if saved["terms"] is None else ConsumerTerms(*saved["terms"])
             restore_unread(link.channel, saved["unread"])
         return True
 

@@ -126,7 +126,7 @@ class Client:
         self._stream = stream
         self._context = context
         self._memory = memory
-        self._attach = AttachClient(context.place.name, len(memory.blocks))
+        self._attach = AttachClient(context.worker_id.name, len(memory.blocks))
         self._links: dict[str, _ServerLink] = {}
         self._queue: deque[_Asked] = deque()
         self._inputs = input_paths(stream.spec)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from srl.api.transport import Channel
-from srl.streams.messages import Grant, Terms
+from srl.streams.messages import BlockGrant, ConsumerTerms
 
 RouteName: TypeAlias = Literal["balanced", "broadcast"]
 
@@ -22,13 +22,13 @@ class ConsumerLink:
     channel: Channel
     wanted: int = 0
     """Number of admissions that were requested and not granted yet."""
-    grants: deque[Grant] = field(default_factory=deque)
+    grants: deque[BlockGrant] = field(default_factory=deque)
     """Unused admissions, oldest first."""
     polls_unused: int = 0
     """Number of polls since the oldest unused admission could have been used."""
     posted: set[int] = field(default_factory=set)
     """Blocks that the consumer holds."""
-    terms: Terms | None = None
+    terms: ConsumerTerms | None = None
     """Rules of a consumer of a broadcast. Until they have arrived, it receives no blocks and no producer waits for
     it."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.api.transport import Message, Transport
-from srl.api.worker import Place
+from srl.api.worker import WorkerId
 from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
 from srl.parameters.host import HostParameterStore
@@ -40,7 +40,7 @@ class World:
         self.names: dict[str, str] = {}
         self.stores = {policy: HostParameterStore.create(policy) for policy in policies}
         self.commits = {policy: Snapshot.create(f"commit-{policy}") for policy in self.stores}
-        self.reports: list[tuple[Place, Message]] = []
+        self.reports: list[tuple[WorkerId, Message]] = []
         self._runtime = directory or Path("/nonexistent")
         self._transport: Transport = InprocTransport() if directory is None else HostTransport(directory)
         self._contexts: list[WorkerContext] = []
@@ -49,13 +49,13 @@ class World:
         self, group: str, index: int = 0, incarnation: int = 0, *, seed: int = 0, threads: bool = False
     ) -> WorkerContext:
         """Return the context of one worker."""
-        place = Place(group, index, incarnation)
+        worker_id = WorkerId(group, index, incarnation)
 
         def report(message: Message) -> None:
-            self.reports.append((place, message))
+            self.reports.append((worker_id, message))
 
         context = WorkerContext(
-            place,
+            worker_id,
             seed,
             Meter.unshared(),
             SharedNames(self.names),

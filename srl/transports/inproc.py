@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from srl.api.transport import ChannelClosed, Message
 from srl.base.shared_memory import Memory
-from srl.base.state import NotYet
+from srl.base.state import NotResumableYet
 from srl.base.tree import Array
 from srl.base.wire import Codec, DecodeError
 from srl.transports.endpoints import Refusals
@@ -65,7 +65,7 @@ class InprocChannel:
     def unread(self) -> list[bytes]:
         """Return the frames that have arrived and were not received yet. Raises NotYet while memory is being passed."""
         if any(memory is not None for _, memory in self._inbox):
-            raise NotYet(f"the connection to {self.peer} is still being set up")
+            raise NotResumableYet(f"the connection to {self.peer} is still being set up")
         return [bytes(frame) for frame, _ in self._inbox]
 
     def put_back(self, frames: Sequence[bytes]) -> None:

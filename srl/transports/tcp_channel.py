@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from srl.api.transport import ChannelClosed, Message, PeerSilent
+from srl.api.transport import ChannelClosed, Message, PeerUnresponsive
 from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 from srl.base.wire import ALIGNMENT, Buffer, Codec, DecodeError
@@ -59,7 +59,7 @@ class Liveness:
         info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
         num_retransmits, num_probes, silent_ms = TCP_INFO.unpack(info)
         if max(num_retransmits, num_probes) >= MIN_UNANSWERED and silent_ms > DEAD_AFTER * 1000:
-            raise PeerSilent(f"{peer} has not answered for {silent_ms / 1000:.0f} s; its host is gone")
+            raise PeerUnresponsive(f"{peer} has not answered for {silent_ms / 1000:.0f} s; its host is gone")
 
 
 class TcpChannel:
@@ -152,7 +152,7 @@ class TcpChannel:
         try:
             keys = self._handshake.progress()
         except ConnectFailed as error:
-            raise PeerSilent(f"{self.peer} {error}") from error
+            raise PeerUnresponsive(f"{self.peer} {error}") from error
         except HandshakeError as error:
             self._refuse("handshake", str(error))
             raise ChannelClosed(f"{self.peer} {error}") from error
@@ -238,7 +238,7 @@ class TcpChannel:
         return True
 
     def _gone(self, error: OSError) -> ChannelClosed:
-        kind = PeerSilent if error.errno in UNREACHABLE else ChannelClosed
+        kind = PeerUnresponsive if error.errno in UNREACHABLE else ChannelClosed
         return kind(f"{self.peer} is gone: {error}")
 
     def _refuse(self, reason: str, detail: str) -> None:

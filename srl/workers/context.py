@@ -10,7 +10,7 @@ from typing import Any
 from srl.api.parameters import ParameterStore
 from srl.api.trainer import TrainerGroup
 from srl.api.transport import Channel, Listener, Message, NameService, Transport
-from srl.api.worker import Place
+from srl.api.worker import WorkerId
 from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
 from srl.transports.endpoints import DualListener, address_from
@@ -24,7 +24,7 @@ RENDEZVOUS_SECONDS = 30.0
 class WorkerContext:
     """Implements :class:`srl.api.worker.Context` for all schedulers, each of which passes its own services."""
 
-    place: Place
+    worker_id: WorkerId
     seed: int
     meter: Meter
     names: NameService
@@ -47,7 +47,7 @@ class WorkerContext:
     _remote: Transport | None = None
 
     def listen(self, name: str, messages: Any, *, remote: bool = False) -> Listener:
-        full = f"{name}.{self.place.incarnation}"
+        full = f"{name}.{self.worker_id.incarnation}"
         listener: Listener
         if remote:
             listener = self._over_tcp().listen(full, messages)
@@ -82,10 +82,10 @@ class WorkerContext:
 
     def trainer_group(self, policy: str, size: int) -> TrainerGroup:
         if not self.host:
-            file = f"file://{self.runtime}/trainers-{policy}-{self.place.incarnation}"
-            return TrainerGroup(self.place.index, size, file)
+            file = f"file://{self.runtime}/trainers-{policy}-{self.worker_id.incarnation}"
+            return TrainerGroup(self.worker_id.index, size, file)
         rendezvous = join_rendezvous(self, policy, RENDEZVOUS_SECONDS)
-        return TrainerGroup(self.place.index, size, rendezvous, interface=interface_of(self.bind))
+        return TrainerGroup(self.worker_id.index, size, rendezvous, interface=interface_of(self.bind))
 
     def wait_for_controller(self, timeout: float) -> None:
         self.read_control()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from srl.api.lanes import Arrival, Lanes, TeamSpec
+from srl.api.lanes import Lanes, TeamSpec, TimeStep
 from srl.api.policy import Policy
 from srl.api.spaces import array_spec
 from srl.base.meter import Meter, Phase
@@ -19,7 +19,7 @@ from srl.workers.roles import assign_teams
 
 
 @dataclass
-class Played:
+class EpisodeResults:
     """Episodes of the agents of one policy, or of one team."""
 
     returns: list[float] = field(default_factory=list)
@@ -27,13 +27,13 @@ class Played:
     cut: int = 0
     """Number of episodes that were truncated at the step limit; they count with their return so far."""
 
-    def add(self, other: Played) -> None:
+    def add(self, other: EpisodeResults) -> None:
         self.returns += other.returns
         self.lengths += other.lengths
         self.cut += other.cut
 
 
-class Player:
+class EpisodePlayer:
     """Plays episodes. Policies only choose actions: nothing is recorded, and no statistics are updated.
 
     The number of episodes of each lane is fixed at the start, because taking the first episodes to end would favor
@@ -63,7 +63,7 @@ class Player:
         teams = assign_teams(lanes.spec, tuple(patterns))
         self._names = {team: name for name, members in zip(patterns.values(), teams, strict=True) for team in members}
         self._policies = policies
-        self._arrivals: tuple[Arrival, ...] = ()
+        self._time_steps: tuple[TimeStep, ...] = ()
         self._states: list[Tree | None] = []
         self._tallies: list[_LaneTally] = []
         self._seed = self._round = 0
@@ -77,10 +77,10 @@ class Player:
         self._reset(seed)
 
     def _reset(self, seed: int) -> None:
-        self._arrivals = self.lanes.reset(seed)
-        self._states = [None] * len(self._arrivals)
-        for tally in self._tallies:
-            tally.start()
+        self._time_steps = self.lanes.reset(seed)
+        self._states = [None] * len(self._time_steps)
+        for tracker in self._tallies:
+            tracker.start()
 
     def play(self, seed: int, episodes: int) -> None:
         """Play all episodes. For use in the user's own process, not in a worker."""
@@ -92,41 +92,41 @@ class Player:
     def step(self) -> None:
         """Choose actions for all lanes that act, and step once."""
         self._meter.enter(Phase.INFERENCE)
-        actions = tuple(self._decide(team, arrival) for team, arrival in enumerate(self._arrivals))
-        acted = [arrival.acting.copy() for arrival in self._arrivals]
+        actions = tuple(self._decide(team, time_step) for team, time_step in enumerate(self._time_steps))
+        acted = [time_step.acting.copy() for time_step in self._time_steps]
         self._meter.enter(Phase.ENV)
-        self._arrivals = self.lanes.step(actions)
+        self._time_steps = self.lanes.step(actions)
         self._meter.enter(Phase.OTHER)
-        for tally, arrival, acted_lanes in zip(self._tallies, self._arrivals, acted, strict=True):
-            tally.add(arrival, acted_lanes)
-        if all(tally.waits for tally in self._tallies) and not self.done:
+        for tracker, time_step, acted_lanes in zip(self._tallies, self._time_steps, acted, strict=True):
+            tracker.add(time_step, acted_lanes)
+        if all(tracker.waits for tracker in self._tallies) and not self.done:
             self._round += 1
             self._reset(derive(self._seed, "round", self._round))
 
     @property
     def done(self) -> bool:
-        return all(tally.full for tally in self._tallies)
+        return all(tracker.full for tracker in self._tallies)
 
-    def results(self) -> dict[str, Played]:
+    def results(self) -> dict[str, EpisodeResults]:
         """Return the episodes of each policy's agents so far."""
-        found: dict[str, Played] = {}
-        for team, tally in enumerate(self._tallies):
-            found.setdefault(self._names[team], Played()).add(tally.done)
+        found: dict[str, EpisodeResults] = {}
+        for team, tracker in enumerate(self._tallies):
+            found.setdefault(self._names[team], EpisodeResults()).add(tracker.done)
         return found
 
-    def _decide(self, team: int, arrival: Arrival) -> Tree:
+    def _decide(self, team: int, time_step: TimeStep) -> Tree:
         """Return actions [L, ...]; lanes that do not act get zeros."""
         spec: TeamSpec = self.lanes.spec.teams[team]
-        num_lanes = len(arrival.acting)
-        acting = np.flatnonzero(arrival.acting)
+        num_lanes = len(time_step.acting)
+        acting = np.flatnonzero(time_step.acting)
         actions: Tree = map_tree(lambda leaf: leaf.empty(num_lanes), array_spec(spec.action))
         if len(acting) == 0:
             return actions
-        observation = map_tree(lambda array: np.ascontiguousarray(array[acting]), arrival.observation)
+        observation = map_tree(lambda array: np.ascontiguousarray(array[acting]), time_step.observation)
         memory = self._states[team]
         state = None if memory is None else map_tree(lambda array: array[acting], memory)
         policy = self._policies[self._names[team]]
-        decision = policy.act(observation, state, arrival.first[acting], greedy=self._greedy)
+        decision = policy.act(observation, state, time_step.first[acting], greedy=self._greedy)
         if "state" in decision:  # memory of a recurrent policy, kept by lane because not every lane acts at every step
             if memory is None:
                 memory = self._states[team] = map_tree(
@@ -151,7 +151,7 @@ class _LaneTally:
         self._max_steps = max_steps
         self._shares = shares
         self._played = np.zeros(len(shares), int)
-        self.done = Played()
+        self.done = EpisodeResults()
         self.start()
 
     def start(self) -> None:
@@ -163,23 +163,23 @@ class _LaneTally:
         )  # steps since the episode started or ended, including those in which only other lanes acted
         self._ended, self._waits = np.zeros((2, count), bool)
 
-    def add(self, arrival: Arrival, acted: Array) -> None:
-        self._return += arrival.reward
+    def add(self, time_step: TimeStep, acted: Array) -> None:
+        self._return += time_step.reward
         self._length += acted
         self._steps += 1
-        for lane in np.flatnonzero(arrival.terminated | arrival.truncated):
-            total = float(arrival.facts["return"][lane] if "return" in arrival.facts else self._return[lane])
-            length = float(arrival.facts["length"][lane] if "length" in arrival.facts else self._length[lane])
+        for lane in np.flatnonzero(time_step.terminated | time_step.truncated):
+            total = float(time_step.facts["return"][lane] if "return" in time_step.facts else self._return[lane])
+            length = float(time_step.facts["length"][lane] if "length" in time_step.facts else self._length[lane])
             if np.isnan(total):
                 continue  # not a full episode: the loss of a life, which counts as an end
             if not self._waits[lane]:
                 self._count(lane, total, length)
             self._return[lane] = self._length[lane] = self._steps[lane] = 0
             self._ended[lane] = True
-        begins = self._ended & arrival.first
-        if arrival.failed is not None:
-            begins |= arrival.failed
-            self._return[arrival.failed] = self._length[arrival.failed] = 0.0
+        begins = self._ended & time_step.first
+        if time_step.failed is not None:
+            begins |= time_step.failed
+            self._return[time_step.failed] = self._length[time_step.failed] = 0.0
         self._steps[begins] = 0
         self._ended[begins] = self._waits[begins] = False
         for lane in np.flatnonzero((self._steps >= self._max_steps) & ~self._waits):

@@ -12,7 +12,7 @@ from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
 from srl.base.statistics import mean_of
-from srl.workers.episode_player import Player
+from srl.workers.episode_player import EpisodePlayer
 from srl.workers.process import IDLE_SECONDS
 from srl.workers.roles import Role
 
@@ -66,7 +66,9 @@ class Evaluator:
         }
         self._lanes = config.environment.build(min(MAX_COPIES, config.episodes))
         patterns = {role.agents: role.policy for role in config.roles}
-        self._player = Player(self._lanes, self._policies, patterns, config.greedy, context.meter, config.max_steps)
+        self._player = EpisodePlayer(
+            self._lanes, self._policies, patterns, config.greedy, context.meter, config.max_steps
+        )
         self._playing = False
         learning = [role.policy for role in config.roles if not role.frozen] or list(self._stores)
         # Policy -> version that starts the next evaluation. A frozen policy has no further versions to wait for.

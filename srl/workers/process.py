@@ -18,7 +18,7 @@ from srl.api.worker import RunBroken, WorkerConfig
 from srl.base.meter import Phase
 from srl.names.table import NameView
 from srl.workers.context import WorkerContext
-from srl.workers.faults import Faults
+from srl.workers.fault_injection import Faults
 
 LEFT = 83
 """Exit code of a worker that has finished or was stopped. Not 0, because user code may exit with 0."""
@@ -29,7 +29,7 @@ IDLE_SECONDS = 0.1
 LESS_MEMORY = "use fewer --lanes, a shorter --horizon or fewer --actors, or allow this host more memory (`ulimit -v`)"
 
 
-class WorkerHost:
+class WorkerProcess:
     """Runs one worker until it has finished, is stopped, or has lost its controller."""
 
     def __init__(self, config: WorkerConfig, context: WorkerContext, control: Channel, names: NameView) -> None:

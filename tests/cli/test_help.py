@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
+from srl.cli.flags import run_options
 from srl.cli.help import COMMON, TOPICS
 from srl.cli.main import COMMANDS, command_class, main
 from srl.cli.parser import options_of
 from srl.cli.train import Train
-from srl.cli.words import run_options
 from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import srl
-from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
+from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep
 from srl.api.spaces import Box, Discrete
 from srl.base.state import NotResumable
 from srl.base.tree import leaves
@@ -55,13 +55,13 @@ def config(request) -> LanesConfig:
 def record(lanes: Lanes, seed: int, steps: int = 25) -> list[np.ndarray]:
     """Everything that the acting lanes saw and earned under random actions."""
     rng = np.random.default_rng(0)
-    arrivals = lanes.reset(seed)
+    time_steps = lanes.reset(seed)
     seen: list[np.ndarray] = []
     for _ in range(steps):
-        for arrival in arrivals:
-            seen += [leaf[arrival.acting] for _, leaf in leaves(arrival.observation)]
-            seen += [arrival.reward.copy(), arrival.terminated | arrival.truncated, arrival.acting.copy()]
-        arrivals = lanes.step(some_actions(lanes.spec, rng, arrivals))
+        for time_step in time_steps:
+            seen += [leaf[time_step.acting] for _, leaf in leaves(time_step.observation)]
+            seen += [time_step.reward.copy(), time_step.terminated | time_step.truncated, time_step.acting.copy()]
+        time_steps = lanes.step(some_actions(lanes.spec, rng, time_steps))
     return seen
 
 
@@ -126,14 +126,14 @@ def test_restored_lanes_continue_exactly(name: str) -> None:
     rng = np.random.default_rng(0)
 
     one, other = config.build(3), config.build(3)
-    arrivals = one.reset(4)
+    time_steps = one.reset(4)
     for _ in range(33):
-        arrivals = one.step(some_actions(one.spec, rng, arrivals))
+        time_steps = one.step(some_actions(one.spec, rng, time_steps))
     other.restore({key: array.copy() for key, array in one.state().items()})
     for step in range(250):
-        chosen = some_actions(one.spec, rng, arrivals)
-        arrivals = one.step(chosen)
-        for left, right in zip(arrivals, other.step(chosen), strict=True):
+        chosen = some_actions(one.spec, rng, time_steps)
+        time_steps = one.step(chosen)
+        for left, right in zip(time_steps, other.step(chosen), strict=True):
             for mark in ("observation", "reward", "terminated", "truncated", "acting", "first"):
                 pairs = zip(leaves(getattr(left, mark)), leaves(getattr(right, mark)), strict=True)
                 assert all(np.array_equal(a, b) for (_, a), (_, b) in pairs), (step, mark)
@@ -180,18 +180,18 @@ class MinimalLanes(Lanes):
     def __init__(self, num_copies: int) -> None:
         self.spec = LaneSpec("minimal", num_copies, (TeamSpec("agent", ("agent",), Box((1,)), Discrete(2)),))
 
-    def reset(self, seed: int) -> tuple[Arrival, ...]:
+    def reset(self, seed: int) -> tuple[TimeStep, ...]:
         self._ended = np.zeros(self.spec.num_copies, bool)
-        return (self._arrival(np.zeros(self.spec.num_copies, np.float32), ~self._ended),)
+        return (self._time_step(np.zeros(self.spec.num_copies, np.float32), ~self._ended),)
 
-    def step(self, actions) -> tuple[Arrival, ...]:
+    def step(self, actions) -> tuple[TimeStep, ...]:
         first = self._ended
         self._ended = ~first
-        return (self._arrival(np.where(first, 0, actions[0]).astype(np.float32), first),)
+        return (self._time_step(np.where(first, 0, actions[0]).astype(np.float32), first),)
 
-    def _arrival(self, reward: np.ndarray, first: np.ndarray) -> Arrival:
+    def _time_step(self, reward: np.ndarray, first: np.ndarray) -> TimeStep:
         observation, never = np.zeros((len(reward), 1), np.float32), np.zeros(len(reward), bool)
-        return Arrival(observation, reward, self._ended.copy(), never, ~self._ended, first)
+        return TimeStep(observation, reward, self._ended.copy(), never, ~self._ended, first)
 
     def close(self) -> None: ...
 

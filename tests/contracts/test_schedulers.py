@@ -15,12 +15,12 @@ from srl.api.control import Done, Failure, Names, Notice, Ready, Register, Stop,
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, Event, Scheduler, TakeoverRecord, Usage, WorkerMessage
 from srl.api.transport import Message
-from srl.api.worker import FINISHED, IDLE, WORKED, Context, Place, PollResult, RunBroken, WorkerConfig
+from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult, RunBroken, WorkerConfig, WorkerId
 from srl.base.meter import Counter, Meter
 from srl.base.state import NotResumable
-from srl.experiments.session.train import train
+from srl.experiments.session.launch import train
 from srl.schedulers.engines.manual import ManualEngine
-from srl.schedulers.hosts.fleet import AgentSettings
+from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.messages import AGENTS, Messages, codec
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.inline import InlineScheduler
@@ -87,10 +87,10 @@ class Harness:
         self.memory = memory
         self.events: list[Event] = []
 
-    def start(self, what: str, group: str = "actors", incarnation: int = 0, seed: int = 7) -> Place:
-        place = Place(group, 0, incarnation)
-        self.scheduler.start(place, ScriptedConfig(what), Resources(), seed)
-        return place
+    def start(self, what: str, group: str = "actors", incarnation: int = 0, seed: int = 7) -> WorkerId:
+        worker_id = WorkerId(group, 0, incarnation)
+        self.scheduler.start(worker_id, ScriptedConfig(what), Resources(), seed)
+        return worker_id
 
     def wait(self, condition: Callable[[Event], bool]) -> Event:
         def found() -> Event | None:
@@ -99,13 +99,15 @@ class Harness:
         event: Event = until(found, lambda: self.events.extend(self.scheduler.poll(0.05)))
         return event
 
-    def message(self, place: Place, kind: type[Any]) -> Any:
-        event = self.wait(lambda e: isinstance(e, WorkerMessage) and e.place == place and isinstance(e.message, kind))
+    def message(self, worker_id: WorkerId, kind: type[Any]) -> Any:
+        event = self.wait(
+            lambda e: isinstance(e, WorkerMessage) and e.worker_id == worker_id and isinstance(e.message, kind)
+        )
         assert isinstance(event, WorkerMessage)
         return event.message
 
-    def died(self, place: Place) -> Died:
-        event = self.wait(lambda e: isinstance(e, Died) and e.place == place)
+    def died(self, worker_id: WorkerId) -> Died:
+        event = self.wait(lambda e: isinstance(e, Died) and e.worker_id == worker_id)
         assert isinstance(event, Died)
         return event
 
@@ -139,29 +141,29 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]
 class MinimalScheduler(Scheduler):
     """Implements only the abstract methods."""
 
-    def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None: ...
+    def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None: ...
 
-    def send(self, places: Sequence[Place], message: ToWorker) -> None: ...
+    def send(self, worker_ids: Sequence[WorkerId], message: ToWorker) -> None: ...
 
-    def kill(self, place: Place) -> None: ...
+    def kill(self, worker_id: WorkerId) -> None: ...
 
     def poll(self, timeout: float) -> list[Event]:
         return []
 
-    def meter(self, place: Place) -> Meter:
+    def meter(self, worker_id: WorkerId) -> Meter:
         return Meter.unshared()
 
     def close(self) -> None: ...
 
 
 def test_a_minimal_scheduler_has_defaults_for_everything_else() -> None:
-    scheduler, place, record = MinimalScheduler(), Place("actors", 0, 0), TakeoverRecord("127.0.0.1:1", [])
+    scheduler, worker_id, record = MinimalScheduler(), WorkerId("actors", 0, 0), TakeoverRecord("127.0.0.1:1", [])
     scheduler.check_room([("actors/0", Resources(cpu=1000))])
-    assert (scheduler.pid(place), scheduler.usage(place), scheduler.dump(place)) == (0, Usage(), "")
+    assert (scheduler.pid(worker_id), scheduler.usage(worker_id), scheduler.dump(worker_id)) == (0, Usage(), "")
     assert not scheduler.inline
     assert scheduler.parameters() == {}
     with pytest.raises(ValueError, match="without their own process"):
-        scheduler.signal(place, 9)
+        scheduler.signal(worker_id, 9)
     for attempt in (scheduler.state, lambda: scheduler.restore({})):
         with pytest.raises(NotResumable, match="MinimalScheduler does not"):
             attempt()
@@ -170,13 +172,13 @@ def test_a_minimal_scheduler_has_defaults_for_everything_else() -> None:
     with pytest.raises(ConnectionError, match="end together with"):
         scheduler.find_orphans([], 0.0)
     with pytest.raises(ValueError, match="cannot adopt actors/0"):
-        scheduler.adopt(place, ScriptedConfig("idle"), Resources(), 0)
+        scheduler.adopt(worker_id, ScriptedConfig("idle"), Resources(), 0)
     scheduler.finish_adoption(0.0)
 
 
 def test_only_inline_workers_are_saved_with_everything_in_progress(harness: Harness) -> None:
-    place = harness.start("idle")
-    harness.message(place, Ready)
+    worker_id = harness.start("idle")
+    harness.message(worker_id, Ready)
     if harness.scheduler.inline:
         assert harness.scheduler.state() == {}  # an idle worker has none
     else:
@@ -186,27 +188,27 @@ def test_only_inline_workers_are_saved_with_everything_in_progress(harness: Harn
 
 
 def test_a_worker_is_ready_works_and_ends_when_it_is_stopped(harness: Harness) -> None:
-    place = harness.start("idle")
-    assert harness.message(place, Ready) == Ready()
-    meter = harness.scheduler.meter(place)
+    worker_id = harness.start("idle")
+    assert harness.message(worker_id, Ready) == Ready()
+    meter = harness.scheduler.meter(worker_id)
     until(lambda: meter.get(Counter.PROGRESS) > 3, lambda: harness.scheduler.poll(0.01))
-    harness.scheduler.send([place], Stop())
-    assert harness.died(place).clean
+    harness.scheduler.send([worker_id], Stop())
+    assert harness.died(worker_id).clean
 
 
 def test_a_worker_that_has_finished_reports_it_and_ends(harness: Harness) -> None:
-    place = harness.start("finish")
-    assert harness.message(place, Done).reason == "everything"
-    assert harness.died(place).clean
+    worker_id = harness.start("finish")
+    assert harness.message(worker_id, Done).reason == "everything"
+    assert harness.died(worker_id).clean
 
 
 @pytest.mark.parametrize(("what", "fatal"), [("raise", False), ("break", True)])
 def test_a_worker_that_fails_reports_the_reason_and_dies(harness: Harness, what: str, fatal: bool) -> None:
-    place = harness.start(what)
-    failure = harness.message(place, Failure)
+    worker_id = harness.start(what)
+    failure = harness.message(worker_id, Failure)
     assert failure.fatal is fatal
     assert {"raise": "an accident", "break": "forever"}[what] in failure.text
-    assert not harness.died(place).clean
+    assert not harness.died(worker_id).clean
 
 
 def test_a_worker_that_cannot_be_built_is_a_fatal_failure(harness: Harness) -> None:
@@ -216,14 +218,14 @@ def test_a_worker_that_cannot_be_built_is_a_fatal_failure(harness: Harness) -> N
 
 
 def test_a_killed_worker_is_reported_and_can_be_replaced(harness: Harness) -> None:
-    place = harness.start("idle")
-    harness.message(place, Ready)
-    harness.scheduler.kill(place)
-    assert not harness.died(place).clean
+    worker_id = harness.start("idle")
+    harness.message(worker_id, Ready)
+    harness.scheduler.kill(worker_id)
+    assert not harness.died(worker_id).clean
     replacement = harness.start("finish", incarnation=1)
     assert harness.died(replacement).clean
-    harness.scheduler.kill(place)  # it is gone already: nothing happens
-    harness.scheduler.send([place], Stop())
+    harness.scheduler.kill(worker_id)  # it is gone already: nothing happens
+    harness.scheduler.send([worker_id], Stop())
 
 
 def test_endpoints_are_registered_and_names_delivered(harness: Harness) -> None:
@@ -239,9 +241,9 @@ def test_endpoints_are_registered_and_names_delivered(harness: Harness) -> None:
 def test_parameters_and_seeds_are_shared_through_the_memory_of_the_run(harness: Harness) -> None:
     if isinstance(harness.scheduler, HostsScheduler):
         pytest.skip("each host has its own memory; tests/system/test_hosts.py covers how versions reach the others")
-    place = harness.start("publish", seed=42)
+    worker_id = harness.start("publish", seed=42)
     store = harness.memory.parameters["policy"]
-    harness.message(place, Ready)
+    harness.message(worker_id, Ready)
     until(lambda: store.version == 0, lambda: harness.scheduler.poll(0.01))
     pulled = store.pull()
     assert pulled is not None

@@ -12,7 +12,7 @@ from support.stages import SPEC, Stage, fill, opened_by, send_block, settle, tak
 from srl.api.block import BlockSpec
 from srl.api.streams import OpenBlock, PushConsumer, PushProducer
 from srl.base.tree import ArraySpec
-from srl.streams.messages import Decline, Post, Release, Want
+from srl.streams.messages import BlockDecline, BlockRequest, Post, Release
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import Consumer
 from srl.streams.push_producer import Producer
@@ -369,7 +369,7 @@ def test_messages_for_the_other_end_do_no_harm(stage: Stage) -> None:
     producer, consumer = stage.producer(stream), stage.consumer(stream)
     opened = opened_by(producer, consumer)
     (source,) = consumer._links
-    for message in (Want(3), Decline(0)):
+    for message in (BlockRequest(3), BlockDecline(0)):
         source.channel.send(message)
     settle(producer, consumer)
     assert opened.alive

@@ -47,7 +47,7 @@ class Greeter:
         if self._greeted:
             return IDLE
         self._greeted = True
-        self._context.report(Notice(f"hello from {self._context.place.name}"))
+        self._context.report(Notice(f"hello from {self._context.worker_id.name}"))
         return WORKED
 
     def close(self) -> None:

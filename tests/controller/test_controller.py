@@ -12,8 +12,8 @@ from srl.api.control import (
     Done,
     Episodes,
     Failure,
-    Figures,
     InjectFault,
+    MetricsReport,
     Names,
     Notice,
     Ready,
@@ -24,7 +24,7 @@ from srl.api.control import (
 from srl.api.experiment import Experiment, RestartRule, WorkerGroup
 from srl.api.scheduler import Died, OrphanWorker, WorkerMessage
 from srl.api.status import RunStatus
-from srl.api.worker import Place, WorkerConfig
+from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.clock import ManualClock
 from srl.base.meter import Counter
 from srl.controller.controller import STOP_SECONDS, Controller
@@ -137,7 +137,7 @@ def test_names_are_sent_to_all_workers_and_withdrawn_when_their_owner_dies() -> 
     run.scheduler.sent.clear()
     run.scheduler.send_from("trainers/0", Register("push/policy/trainers/0", "unix:here"))
     run.ticks(1)
-    names = {place.name: message for place, message in run.scheduler.sent}
+    names = {worker_id.name: message for worker_id, message in run.scheduler.sent}
     assert sorted(names) == EVERYTHING
     assert names["actors/0"] == Names({"push/policy/trainers/0": "unix:here"})
     run.scheduler.sent.clear()
@@ -214,7 +214,7 @@ def test_data_parallel_trainers_are_restarted_together_with_one_incarnation() ->
     run.until(10.0)
     run.scheduler.die("trainers/1", "killed")
     run.ticks(3)
-    assert Place("trainers", 0, 0) in run.scheduler.killed
+    assert WorkerId("trainers", 0, 0) in run.scheduler.killed
     assert [run.incarnation(f"trainers/{index}") for index in (0, 1)] == [1, 1]
     assert run.controller.status().restarts == 1
     assert run.incarnation("actors/0") == 0
@@ -236,7 +236,7 @@ def test_a_stuck_worker_is_replaced_and_its_stacks_are_kept_as_the_reason() -> N
     run = Run().started()
     run.scheduler.stuck.add("actors/1")
     run.until(61.0)
-    assert run.scheduler.killed == [Place("actors", 1, 0)]
+    assert run.scheduler.killed == [WorkerId("actors", 1, 0)]
     assert run.incarnation("actors/1") == 1
     assert "actors/1 is stuck in phase boot; replacing it" in run.messages()
     assert "stacks of actors/1" in run.messages()
@@ -247,7 +247,7 @@ def test_a_stopped_process_is_replaced_within_seconds() -> None:
     run.scheduler.stopped.add(run.scheduler.place("actors/2"))
     run.scheduler.stuck.add("actors/2")
     run.until(FROZEN_SECONDS + 1.0)
-    assert run.scheduler.killed == [Place("actors", 2, 0)]
+    assert run.scheduler.killed == [WorkerId("actors", 2, 0)]
     assert "frozen (SIGSTOP)" in run.messages()
 
 
@@ -265,7 +265,7 @@ def test_scaling_up_starts_workers_and_scaling_down_asks_the_last_to_stop() -> N
     run.ticks(1)
     assert [name for name in run.scheduler.names() if name.startswith("actors")] == [f"actors/{i}" for i in range(5)]
     assert run.controller.scale("actors", -3, relative=True) == "actors: 5 -> 2"
-    leaving = [place.name for place, message in run.scheduler.sent if isinstance(message, Stop)]
+    leaving = [worker_id.name for worker_id, message in run.scheduler.sent if isinstance(message, Stop)]
     assert leaving == ["actors/2", "actors/3", "actors/4"]
     for name in leaving:
         run.scheduler.die(name, "stopped", clean=True)
@@ -290,9 +290,9 @@ def test_scaling_trainers_restarts_all_of_them_with_their_new_number() -> None:
     run = Run().started()
     run.controller.scale("trainers", 3)
     run.ticks(3)
-    places = [run.scheduler.place(f"trainers/{index}") for index in range(3)]
-    assert [run.scheduler.configs[place] for place in places] == [Config("policy", 3)] * 3
-    assert len({place.incarnation for place in places}) == 1
+    worker_ids = [run.scheduler.place(f"trainers/{index}") for index in range(3)]
+    assert [run.scheduler.configs[worker_id] for worker_id in worker_ids] == [Config("policy", 3)] * 3
+    assert len({worker_id.incarnation for worker_id in worker_ids}) == 1
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,9 @@ def test_shutting_down_asks_all_workers_to_stop_and_does_not_wait_forever() -> N
     run.controller.stop("stopped", "SIGINT")
     before = run.clock.now()
     run.controller.shut_down()
-    assert sorted(place.name for place, message in run.scheduler.sent if isinstance(message, Stop)) == EVERYTHING
+    assert (
+        sorted(worker_id.name for worker_id, message in run.scheduler.sent if isinstance(message, Stop)) == EVERYTHING
+    )
     assert run.clock.now() - before == pytest.approx(STOP_SECONDS, abs=0.2)
     assert run.scheduler.closed
 
@@ -390,7 +392,7 @@ def test_a_fatal_event_of_the_hosts_ends_the_run() -> None:
 def test_reports_of_workers_reach_the_status() -> None:
     run = Run().started()
     run.scheduler.send_from("actors/0", Episodes(1, [5.0], [9.0], "policy"))
-    run.scheduler.send_from("trainers/0", Figures("policy", {"entropy": 0.5}))
+    run.scheduler.send_from("trainers/0", MetricsReport("policy", {"entropy": 0.5}))
     run.scheduler.send_from("trainers/0", Notice("update 3 was skipped"))
     record = UpdateRecord("policy", 0, 1, "a", "b", ["actors/0.0:1"], 0)
     run.scheduler.send_from("trainers/0", record)
@@ -411,7 +413,7 @@ def test_a_status_is_published_four_times_a_second() -> None:
 def test_a_fault_is_sent_to_the_named_worker() -> None:
     run = Run().started()
     assert run.controller.inject_fault("actors/1", "slow", 3.0) == "slow actors/1"
-    assert run.scheduler.sent[-1] == (Place("actors", 1, 0), InjectFault("slow", 3.0))
+    assert run.scheduler.sent[-1] == (WorkerId("actors", 1, 0), InjectFault("slow", 3.0))
     with pytest.raises(ValueError, match="unknown worker 'actor/1'; did you mean 'actors/1'"):
         run.controller.inject_fault("actor/1", "slow", 3.0)
     with pytest.raises(ValueError, match="unknown fault 'slo'"):
@@ -425,8 +427,10 @@ def test_a_successor_adopts_the_workers_that_live_and_restarts_the_others() -> N
     state = run.controller.takeover_state()
     assert state is not None
     successor = Run()
-    kept = [place for place in run.scheduler.live if place.name not in ("actors/3", "trainers/1")]
-    successor.scheduler.orphans = [OrphanWorker(place, True, {f"end/{place.name}": "tcp:x"}) for place in kept]
+    kept = [worker_id for worker_id in run.scheduler.live if worker_id.name not in ("actors/3", "trainers/1")]
+    successor.scheduler.orphans = [
+        OrphanWorker(worker_id, True, {f"end/{worker_id.name}": "tcp:x"}) for worker_id in kept
+    ]
     successor.controller.attach(state, patience=1.0)
     assert successor.until(1.0)
     assert successor.incarnation("actors/0") == 0

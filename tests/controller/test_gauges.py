@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from srl.api.control import Episodes, Evaluated, Figures
+from srl.api.control import Episodes, Evaluated, MetricsReport
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.status import RunStatus
 from srl.api.streams import StreamEnd
-from srl.api.worker import Place, WorkerConfig
+from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.meter import Counter, Meter
-from srl.controller.gauges import Gauges, Member
+from srl.controller.gauges import Gauges, WorkerView
 from srl.controller.policy_gauges import CURVE_POINTS
 
 
@@ -28,15 +28,15 @@ def gauges() -> Gauges:
     return new_gauges()
 
 
-def member(name: str, incarnation: int = 0, **counters: int) -> Member:
+def member(name: str, incarnation: int = 0, **counters: int) -> WorkerView:
     meter = Meter.unshared()
     meter.reset()
     for counter, value in counters.items():
         meter.set(Counter[counter.upper()], value)
-    return Member(Place(name, 0, incarnation), meter, 0, "running")
+    return WorkerView(WorkerId(name, 0, incarnation), meter, 0, "running")
 
 
-def status(gauges: Gauges, *members: Member, now: float = 0.0) -> RunStatus:
+def status(gauges: Gauges, *members: WorkerView, now: float = 0.0) -> RunStatus:
     return gauges.status(list(members), now, now, "running", 0, [])
 
 
@@ -54,14 +54,14 @@ def test_totals_are_sums_over_workers(gauges: Gauges) -> None:
 def test_totals_survive_the_restart_of_a_worker(gauges: Gauges) -> None:
     trainer, actor = member("trainers", learned=100, version=7, lag_sum=50, lag_count=100, lag_max=2), member("actors")
     assert status(gauges, trainer, actor).steps == 100
-    gauges.forget(trainer.place, trainer.meter)
-    dead = Member(trainer.place, Meter.unshared(), 0, "ended")
+    gauges.forget(trainer.worker_id, trainer.meter)
+    dead = WorkerView(trainer.worker_id, Meter.unshared(), 0, "ended")
     found = status(gauges, dead, actor)
     assert (found.steps, found.version, found.lag_mean, found.lag_max) == (100, 7, 0.5, 2)
     replacement = member("trainers", incarnation=1, learned=20, version=8)
     found = status(gauges, replacement, actor)
     assert (found.steps, found.version, found.lag_max) == (120, 8, 2)
-    gauges.forget(replacement.place, replacement.meter)
+    gauges.forget(replacement.worker_id, replacement.meter)
     assert status(gauges, actor).steps == 120
 
 
@@ -175,9 +175,9 @@ def test_figures_of_several_policies_are_kept_apart() -> None:
     gauges = two_policies()
     gauges.add_report(Episodes(2, [1.0, 3.0], [5.0, 5.0], "hiders", {"moves": 1.0}))
     gauges.add_report(Episodes(1, [-8.0], [5.0], "seekers", {"moves": 2.0}))
-    gauges.add_report(Figures("hiders", {"entropy": 0.1}))
-    gauges.add_report(Figures("seekers", {"entropy": 0.2}))
-    gauges.add_report(Figures("", {"greedy": 0.3}))
+    gauges.add_report(MetricsReport("hiders", {"entropy": 0.1}))
+    gauges.add_report(MetricsReport("seekers", {"entropy": 0.2}))
+    gauges.add_report(MetricsReport("", {"greedy": 0.3}))
     gauges.add_report(Evaluated("hiders", 3, [4.0], [5.0]))
     gauges.add_report(Evaluated("seekers", 9, [-4.0], [5.0]))
     found = status(
@@ -211,7 +211,7 @@ def test_the_figures_of_every_policy_survive_a_takeover() -> None:
     trainer = member("trainers-hiders", learned=10, version=4, lag_max=2)
     gauges.add_report(Episodes(1, [1.0], [5.0], "hiders"))
     gauges.add_report(Evaluated("seekers", 9, [-4.0], [5.0]))
-    gauges.forget(trainer.place, trainer.meter)
+    gauges.forget(trainer.worker_id, trainer.meter)
     successor = two_policies()
     successor.take_over(json.loads(json.dumps(gauges.totals())))
     assert status(successor).policies == status(gauges).policies

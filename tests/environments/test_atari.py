@@ -28,11 +28,11 @@ def test_images_are_stacked_and_actions_are_those_of_the_game():
     team = lanes.spec.teams[0]
     assert team.observation == Box((4, 84, 84), "uint8", 0.0, 255.0)
     assert team.action == Discrete(6)
-    (arrival,) = lanes.reset(0)
-    assert leaf(arrival.observation).shape == (2, 4, 84, 84)
-    earlier = leaf(arrival.observation).copy()
-    (arrival,) = lanes.step((np.zeros(2, np.int64),))
-    np.testing.assert_array_equal(leaf(arrival.observation)[:, 2], earlier[:, 3])  # the newest frame is last
+    (time_step,) = lanes.reset(0)
+    assert leaf(time_step.observation).shape == (2, 4, 84, 84)
+    earlier = leaf(time_step.observation).copy()
+    (time_step,) = lanes.step((np.zeros(2, np.int64),))
+    np.testing.assert_array_equal(leaf(time_step.observation)[:, 2], earlier[:, 3])  # the newest frame is last
     lanes.close()
 
 
@@ -54,11 +54,11 @@ def play(episodes: int, **options):
     random = np.random.default_rng(0)
     summed, ends = 0.0, []
     for _ in range(3000):
-        (arrival,) = lanes.step((random.integers(0, 4, 2),))
-        assert (arrival.reward[~arrival.acting & arrival.first] == 0).all()
-        summed += float(arrival.reward[0])
-        if not arrival.acting[0]:
-            ends.append((summed, float(arrival.facts["return"][0]), int(arrival.facts["length"][0])))
+        (time_step,) = lanes.step((random.integers(0, 4, 2),))
+        assert (time_step.reward[~time_step.acting & time_step.first] == 0).all()
+        summed += float(time_step.reward[0])
+        if not time_step.acting[0]:
+            ends.append((summed, float(time_step.facts["return"][0]), int(time_step.facts["length"][0])))
             summed = 0.0
             if len(ends) == episodes:
                 break
@@ -86,12 +86,12 @@ def test_a_lost_life_ends_an_episode_but_not_the_game():
 def test_episodic_life_does_not_change_a_game_without_lives():
     def played(**options):
         lanes = lanes_config("PongNoFrameskip-v4", max_num_frames_per_episode=100, **options).build(2)
-        arrivals = [lanes.reset(3)[0], *(lanes.step((np.array([i % 6, 2]),))[0] for i in range(40))]
+        time_steps = [lanes.reset(3)[0], *(lanes.step((np.array([i % 6, 2]),))[0] for i in range(40))]
         lanes.close()
-        return arrivals
+        return time_steps
 
     plain, lives = played(), played(episodic_life=True)
-    assert any(arrival.truncated.any() for arrival in plain)
+    assert any(time_step.truncated.any() for time_step in plain)
     for one, other in zip(plain, lives, strict=True):
         np.testing.assert_array_equal(one.observation, other.observation)
         np.testing.assert_array_equal(one.reward, other.reward)
@@ -125,9 +125,9 @@ def test_truncation_at_the_frame_limit():
     lanes = lanes_config("ALE/Pong-v5", max_num_frames_per_episode=100).build(2)
     lanes.reset(0)
     for _ in range(40):
-        (arrival,) = lanes.step((np.zeros(2, np.int64),))
-        if arrival.truncated.any():
+        (time_step,) = lanes.step((np.zeros(2, np.int64),))
+        if time_step.truncated.any():
             break
-    assert arrival.truncated.any()
-    assert not arrival.terminated.any()
+    assert time_step.truncated.any()
+    assert not time_step.terminated.any()
     lanes.close()

@@ -17,12 +17,12 @@ TRACER, FAULTY = "srl.testing.environments:tracer", "srl.testing.environments:fa
 
 def test_the_rows_of_an_episode_and_of_the_next_one_are_as_computed_by_hand():
     lanes = lanes_config(TRACER, length=2).build(1)
-    (arrival,) = lanes.reset(0)
+    (time_step,) = lanes.reset(0)
     rows = []
     for _ in range(5):
-        episode, t = leaf(arrival.observation)[0, 1:].tolist()
-        rows.append((episode, t, arrival.reward[0], arrival.terminated[0], arrival.acting[0], arrival.first[0]))
-        arrival = step(lanes)
+        episode, t = leaf(time_step.observation)[0, 1:].tolist()
+        rows.append((episode, t, time_step.reward[0], time_step.terminated[0], time_step.acting[0], time_step.first[0]))
+        time_step = step(lanes)
     assert rows == [
         (0, 0, 0, False, True, True),
         (0, 1, 1, False, True, False),
@@ -37,9 +37,9 @@ def test_truncation_is_not_termination():
     lanes = lanes_config(TRACER, length=2, truncate=True).build(2)
     lanes.reset(0)
     step(lanes)
-    arrival = step(lanes)
-    assert arrival.truncated.all()
-    assert not arrival.terminated.any()
+    time_step = step(lanes)
+    assert time_step.truncated.all()
+    assert not time_step.terminated.any()
 
 
 def test_copies_have_different_seeds_and_a_seed_repeats_them():
@@ -57,8 +57,8 @@ def test_gymnasiums_wrappers_are_removed_and_the_time_limit_is_kept():
     lanes.reset(0)
     marks = []
     for _ in range(8):
-        (arrival,) = lanes.step((np.zeros((2, 1), np.float32),))
-        marks.append((bool(arrival.truncated.all()), bool(arrival.first.all())))
+        (time_step,) = lanes.step((np.zeros((2, 1), np.float32),))
+        marks.append((bool(time_step.truncated.all()), bool(time_step.first.all())))
     ended, began, between = (True, False), (False, True), (False, False)
     assert marks == [between, between, ended, began, between, between, ended, began]
     lanes.close()
@@ -76,13 +76,13 @@ def test_observations_are_those_of_the_bare_environment():
     bare = gymnasium.make("Acrobot-v1", disable_env_checker=True)
     lanes = lanes_config("Acrobot-v1").build(2)
     assert isinstance(lanes, GymnasiumLanes)
-    (arrival,) = lanes.reset(3)
+    (time_step,) = lanes.reset(3)
     expected, _ = bare.reset(seed=lanes._seed[1])
     for index in range(50):
-        np.testing.assert_array_equal(leaf(arrival.observation)[1], expected)
-        arrival = step(lanes, index % 3)
+        np.testing.assert_array_equal(leaf(time_step.observation)[1], expected)
+        time_step = step(lanes, index % 3)
         expected, reward, *_ = bare.step(index % 3)
-        assert arrival.reward[1] == reward
+        assert time_step.reward[1] == reward
     bare.close()
     lanes.close()
 
@@ -90,26 +90,26 @@ def test_observations_are_those_of_the_bare_environment():
 def test_box_actions_are_clipped_to_the_bounds_of_the_environment():
     lanes = lanes_config("support.tracers:echo_box").build(2)
     lanes.reset(0)
-    (arrival,) = lanes.step((np.array([[-9.0, -9.0], [0.5, 9.0]], np.float32),))
-    assert leaf(arrival.observation, "action").tolist() == [[-1.0, 0.0], [0.5, 2.0]]
-    assert leaf(arrival.observation, "action").dtype == np.float32
+    (time_step,) = lanes.step((np.array([[-9.0, -9.0], [0.5, 9.0]], np.float32),))
+    assert leaf(time_step.observation, "action").tolist() == [[-1.0, 0.0], [0.5, 2.0]]
+    assert leaf(time_step.observation, "action").dtype == np.float32
 
 
 def test_choices_start_at_the_number_of_the_environment():
     lanes = lanes_config("support.tracers:echo_discrete").build(3)
     lanes.reset(0)
-    (arrival,) = lanes.step((np.arange(3),))
-    assert leaf(arrival.observation, "action").tolist() == [[-1], [0], [1]]
-    assert leaf(arrival.observation, "pair", "0").tolist() == [4, 4, 4]  # 7, counted from 3
-    assert leaf(arrival.observation, "pair", "1").tolist() == [[1, 0, 0, 1]] * 3
+    (time_step,) = lanes.step((np.arange(3),))
+    assert leaf(time_step.observation, "action").tolist() == [[-1], [0], [1]]
+    assert leaf(time_step.observation, "pair", "0").tolist() == [4, 4, 4]  # 7, counted from 3
+    assert leaf(time_step.observation, "pair", "1").tolist() == [[1, 0, 0, 1]] * 3
 
 
 def test_a_matrix_of_choices_is_flat_for_the_policy_and_a_matrix_for_the_environment():
     lanes = lanes_config("support.tracers:echo_grid").build(1)
     lanes.reset(0)
     assert lanes.spec.teams[0].action == MultiDiscrete((2, 3, 4, 5), native_shape=(2, 2))
-    (arrival,) = lanes.step((np.array([[1, 2, 3, 4]]),))
-    assert leaf(arrival.observation, "action").tolist() == [[1, 2, 3, 4]]
+    (time_step,) = lanes.step((np.array([[1, 2, 3, 4]]),))
+    assert leaf(time_step.observation, "action").tolist() == [[1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize(
@@ -128,20 +128,20 @@ def test_a_failure_of_an_environment_affects_only_its_lane(tmp_path, fault, mess
     seeds = leaf(lanes.reset(1)[0].observation)[:, 0].copy()
     first_seed = lanes._seed[0]
     step(lanes)
-    arrival = step(lanes)  # the first copy to come to step 2 breaks
-    assert leaf(arrival.failed).tolist() == [True, False, False]
-    (report,) = arrival.failures
+    time_step = step(lanes)  # the first copy to come to step 2 breaks
+    assert leaf(time_step.failed).tolist() == [True, False, False]
+    (report,) = time_step.failures
     for fact in (FAULTY, "copy 0", f"seed {first_seed},", "episode 0", "step 2"):
         assert fact in report
     assert re.search(message, report)
-    assert leaf(arrival.observation)[:, 2].tolist() == [0, 2, 2]
-    assert leaf(arrival.observation)[0, 0] not in seeds
-    assert arrival.reward.tolist() == [0, 2, 2]
-    assert arrival.first.tolist() == [True, False, False]
-    assert arrival.acting.all()
-    arrival = step(lanes)
-    assert arrival.failed is None
-    assert leaf(arrival.observation)[:, 2].tolist() == [1, 3, 3]
+    assert leaf(time_step.observation)[:, 2].tolist() == [0, 2, 2]
+    assert leaf(time_step.observation)[0, 0] not in seeds
+    assert time_step.reward.tolist() == [0, 2, 2]
+    assert time_step.first.tolist() == [True, False, False]
+    assert time_step.acting.all()
+    time_step = step(lanes)
+    assert time_step.failed is None
+    assert leaf(time_step.observation)[:, 2].tolist() == [1, 3, 3]
     assert [bool(mark) for mark in step(lanes).terminated] == [False, True, True]
 
 
@@ -149,9 +149,9 @@ def test_an_environment_that_raises_in_its_reset_is_replaced(tmp_path):
     config = lanes_config(FAULTY, fault="raise_in_reset", once=str(tmp_path / "broke"))
     assert isinstance(config, GymnasiumConfig)
     lanes = replace(config, info_mask=False).build(2)  # no copy of it has been reset to look for masks
-    (arrival,) = lanes.reset(0)
-    assert leaf(arrival.failed).tolist() == [True, False]
-    assert leaf(arrival.observation)[:, 2].tolist() == [0, 0]
+    (time_step,) = lanes.reset(0)
+    assert leaf(time_step.failed).tolist() == [True, False]
+    assert leaf(time_step.observation)[:, 2].tolist() == [0, 0]
 
 
 def test_a_replacement_that_fails_raises_an_error_with_the_facts():
@@ -178,5 +178,5 @@ def test_an_environment_that_cannot_be_created_raises_with_the_reason():
 
 def test_nothing_leaks_from_one_episode_into_the_next():
     lanes = lanes_config(TRACER, length=3).build(4)
-    (arrival,) = lanes.reset(0)
-    assert_consecutive(lanes, arrival, 40, lengths=3)
+    (time_step,) = lanes.reset(0)
+    assert_consecutive(lanes, time_step, 40, lengths=3)

@@ -86,14 +86,14 @@ def test_masks_are_added_to_the_observation(function: str, where: str) -> None:
         observation = lanes.spec.teams[0].observation
         assert isinstance(observation, Dict)
         assert set(observation.items) == {"observation", "action_mask"}
-        (arrival,) = lanes.reset(0)
+        (time_step,) = lanes.reset(0)
         for t in range(9):
-            tree = arrival.observation
+            tree = time_step.observation
             mask, step = leaf(tree, "action_mask"), t % 5
             np.testing.assert_array_equal(leaf(tree, "observation")[:, 0], [step, step])
             np.testing.assert_array_equal(mask.sum(1), [step < 4] * 2)
-            assert arrival.failed is None
-            (arrival,) = lanes.step((np.argmax(mask, axis=1),))
+            assert time_step.failed is None
+            (time_step,) = lanes.step((np.argmax(mask, axis=1),))
     finally:
         lanes.close()
 
@@ -103,16 +103,16 @@ def test_masks_are_added_to_the_observation(function: str, where: str) -> None:
 def test_masks_are_kept_in_every_autoreset_mode(mode: str, where: str) -> None:
     """A forbidden action raises, also in steps that the policy does not decide."""
     lanes = lanes_config(f"{HERE}:narrowing_vector", mode=mode, where=where, backwards=True).build(2)
-    (arrival,) = lanes.reset(0)
+    (time_step,) = lanes.reset(0)
     ends = 0
     for _ in range(17):
-        assert arrival.failed is None, arrival.failures
-        tree = arrival.observation
+        assert time_step.failed is None, time_step.failures
+        tree = time_step.observation
         time, mask = leaf(tree, "observation")[:, 0], leaf(tree, "action_mask")
         assert mask.dtype == (np.uint8 if where == "info" else np.int8)
-        np.testing.assert_array_equal(mask.argmax(1)[arrival.acting], 3 - time[arrival.acting])
-        ends += int(arrival.terminated.sum())
-        (arrival,) = lanes.step((np.argmax(mask, axis=1),))
+        np.testing.assert_array_equal(mask.argmax(1)[time_step.acting], 3 - time[time_step.acting])
+        ends += int(time_step.terminated.sum())
+        (time_step,) = lanes.step((np.argmax(mask, axis=1),))
     assert ends == (8 if mode == "SAME_STEP" else 6)  # 4 steps each, and one more that shows a first observation
     lanes.close()
 
@@ -128,10 +128,10 @@ def test_a_mask_may_have_another_name(function: str, where: str) -> None:
     assert isinstance(space, Dict)
     assert set(space.items) == {"observation", "legal"}
     generator = np.random.default_rng(0)
-    arrivals = lanes.reset(0)
+    time_steps = lanes.reset(0)
     for _ in range(12):
-        arrivals = lanes.step(some_actions(lanes.spec, generator, arrivals))
-        assert arrivals[0].failed is None, arrivals[0].failures
+        time_steps = lanes.step(some_actions(lanes.spec, generator, time_steps))
+        assert time_steps[0].failed is None, time_steps[0].failures
     lanes.close()
     lanes = lanes_config(f"{HERE}:{function}", where=where, stuck=True, key="legal").with_mask_key("legal").build(2)
     lanes.reset(0)
@@ -154,9 +154,9 @@ def test_a_mask_that_forbids_everything_is_a_failure_that_names_lane_and_step(fu
     lanes = lanes_config(f"{HERE}:{function}", where=where, stuck=True).build(2)
     lanes.reset(0)
     lanes.step((np.zeros(2, np.int64),))
-    (arrival,) = lanes.step((np.ones(2, np.int64),))
-    assert arrival.failed is not None
-    report = arrival.failures[0]
+    (time_step,) = lanes.step((np.ones(2, np.int64),))
+    assert time_step.failed is not None
+    report = time_step.failures[0]
     assert "'action_mask' forbids every choice" in report
     assert "narrowing" in report
     assert "step 2" in report
@@ -175,8 +175,8 @@ def test_taxi_has_a_mask_in_its_infos() -> None:
     space = lanes.spec.teams[0].observation
     assert isinstance(space, Dict)
     assert space.items["observation"] == Discrete(500)
-    (arrival,) = lanes.reset(0)
-    assert leaf(arrival.observation, "action_mask").any(1).all()
+    (time_step,) = lanes.reset(0)
+    assert leaf(time_step.observation, "action_mask").any(1).all()
     lanes.close()
 
 
@@ -194,20 +194,20 @@ def test_masks_in_the_infos_of_games_are_added_to_the_observation(game: str) -> 
         assert observations.pop("free") == Box((1,), "float32", 0.0, 9.0)
     for observation in observations.values():
         assert observation == Dict({"observation": Box((1,), "float32", 0.0, 9.0), "action_mask": mask})
-    arrivals = lanes.reset(0)
+    time_steps = lanes.reset(0)
     episodes = 0
     for _ in range(30):
-        for arrival in arrivals:
-            assert arrival.failed is None, arrival.failures
-            if isinstance(arrival.observation, dict):
-                np.testing.assert_array_equal(arrival.observation["action_mask"].sum(1)[arrival.acting], 1)
-        episodes += int(arrivals[0].terminated.sum())
-        arrivals = lanes.step(
+        for time_step in time_steps:
+            assert time_step.failed is None, time_step.failures
+            if isinstance(time_step.observation, dict):
+                np.testing.assert_array_equal(time_step.observation["action_mask"].sum(1)[time_step.acting], 1)
+        episodes += int(time_steps[0].terminated.sum())
+        time_steps = lanes.step(
             tuple(
-                np.argmax(arrival.observation["action_mask"], axis=1)
-                if isinstance(arrival.observation, dict)
+                np.argmax(time_step.observation["action_mask"], axis=1)
+                if isinstance(time_step.observation, dict)
                 else np.zeros(2, np.int64)
-                for arrival in arrivals
+                for time_step in time_steps
             )
         )
     assert episodes >= 4

@@ -27,27 +27,27 @@ def assert_equal_to_gymnasium(name: str, steps: int, scale: float = 1.0, **kwarg
     log_warnings()
     bare = gymnasium.make(name, disable_env_checker=True, **kwargs).unwrapped
     bare.reset(seed=0)
-    (arrival,) = lanes.reset(1)
+    (time_step,) = lanes.reset(1)
     space = bare.action_space
     actions = np.random.default_rng(0).uniform(scale * space.low, scale * space.high, (steps, 3, *space.shape))
     data = lanes._datas[1]
     ends = 0
     for action in actions.astype(np.float32):
-        if arrival.first[1]:
+        if time_step.first[1]:
             mujoco.mj_resetData(bare.model, bare.data)
             bare.set_state(data.qpos.copy(), data.qvel.copy())
-            np.testing.assert_allclose(leaf(arrival.observation)[1], bare._get_obs(), rtol=1e-6, atol=1e-6)
-            assert arrival.reward[1] == 0
-        acted = arrival.acting[1]
-        (arrival,) = lanes.step((action,))
+            np.testing.assert_allclose(leaf(time_step.observation)[1], bare._get_obs(), rtol=1e-6, atol=1e-6)
+            assert time_step.reward[1] == 0
+        acted = time_step.acting[1]
+        (time_step,) = lanes.step((action,))
         if acted:
             observation, reward, terminated, _, _ = bare.step(action[1])
-            np.testing.assert_allclose(leaf(arrival.observation)[1], observation, rtol=1e-6, atol=1e-6)
-            np.testing.assert_allclose(arrival.reward[1], reward, rtol=1e-6, atol=1e-6)
-            assert arrival.terminated[1] == terminated
+            np.testing.assert_allclose(leaf(time_step.observation)[1], observation, rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(time_step.reward[1], reward, rtol=1e-6, atol=1e-6)
+            assert time_step.terminated[1] == terminated
             ends += terminated
         else:
-            assert arrival.first[1]
+            assert time_step.first[1]
     bare.close()
     lanes.close()
     return ends
@@ -76,16 +76,16 @@ def test_tasks_with_options_equal_those_of_gymnasium(name, kwargs):
 
 def test_the_time_limit_truncates_and_the_next_episode_has_another_start():
     lanes = lanes_config("HalfCheetah-v5", max_episode_steps=3).build(4)
-    (arrival,) = lanes.reset(0)
-    start = leaf(arrival.observation).copy()
+    (time_step,) = lanes.reset(0)
+    start = leaf(time_step.observation).copy()
     marks = []
     for _ in range(5):
-        (arrival,) = lanes.step((np.zeros((4, 6), np.float32),))
-        marks.append((bool(arrival.truncated.all()), bool(arrival.first.all())))
+        (time_step,) = lanes.step((np.zeros((4, 6), np.float32),))
+        marks.append((bool(time_step.truncated.all()), bool(time_step.first.all())))
     assert marks == [(False, False), (False, False), (True, False), (False, True), (False, False)]
     assert len(np.unique(start[:, 0])) == 4
-    (arrival,) = lanes.reset(0)
-    np.testing.assert_array_equal(arrival.observation, start)
+    (time_step,) = lanes.reset(0)
+    np.testing.assert_array_equal(time_step.observation, start)
 
 
 def test_options_of_gymnasium_only_use_its_environment():
@@ -101,14 +101,14 @@ def test_an_unstable_simulation_affects_only_its_lane():
     action = np.zeros((3, 6), np.float32)
     lanes.step((action,))
     lanes._datas[1].qvel[:] = 1e12
-    (arrival,) = lanes.step((action,))
-    assert leaf(arrival.failed).tolist() == [False, True, False]
-    assert arrival.first.tolist() == [False, True, False]
-    assert arrival.acting.all()
-    assert arrival.reward[1] == 0
-    assert "HalfCheetah-v5, copy 1" in arrival.failures[0]
-    assert "step 2" in arrival.failures[0]
-    assert np.abs(leaf(arrival.observation)).max() < 100
+    (time_step,) = lanes.step((action,))
+    assert leaf(time_step.failed).tolist() == [False, True, False]
+    assert time_step.first.tolist() == [False, True, False]
+    assert time_step.acting.all()
+    assert time_step.reward[1] == 0
+    assert "HalfCheetah-v5, copy 1" in time_step.failures[0]
+    assert "step 2" in time_step.failures[0]
+    assert np.abs(leaf(time_step.observation)).max() < 100
     assert lanes.step((action,))[0].failed is None
 
 
@@ -120,5 +120,5 @@ def test_actions_are_clipped_before_their_cost_is_computed():
         data.qpos[:], data.qvel[:] = lanes._datas[0].qpos, lanes._datas[0].qvel
         mujoco.mj_forward(lanes._scene.model, data)
     lanes._gather()
-    (arrival,) = lanes.step((np.stack((np.ones(6), np.full(6, 7.0))).astype(np.float32),))
-    assert arrival.reward[0] == arrival.reward[1]
+    (time_step,) = lanes.step((np.stack((np.ones(6), np.full(6, 7.0))).astype(np.float32),))
+    assert time_step.reward[0] == time_step.reward[1]

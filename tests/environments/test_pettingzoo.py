@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.trees import leaf
 
-from srl.api.lanes import Arrival, Lanes
+from srl.api.lanes import Lanes, TimeStep
 from srl.api.spaces import Box, Dict, Discrete
 from srl.environments.copies import EnvironmentBroken
 from srl.environments.pettingzoo.config import PettingZooConfig
@@ -23,20 +23,20 @@ def build(name: str, num_copies: int = 1, **kwargs) -> Lanes:
     return PettingZooConfig(name, kwargs).build(num_copies)
 
 
-def step(lanes: Lanes, action: int = 0) -> tuple[Arrival, ...]:
+def step(lanes: Lanes, action: int = 0) -> tuple[TimeStep, ...]:
     return lanes.step(tuple(np.full(lanes.spec.num_copies, action) for _ in lanes.spec.teams))
 
 
-def row(arrival: Arrival, lane: int = 0) -> tuple:
+def row(time_step: TimeStep, lane: int = 0) -> tuple:
     """(time, reward, marks), the marks being letters for what is true."""
-    observation = leaf(arrival.observation, *(["observation"] if isinstance(arrival.observation, dict) else []))
-    marks = {"a": arrival.acting, "f": arrival.first, "e": arrival.terminated, "u": arrival.truncated}
+    observation = leaf(time_step.observation, *(["observation"] if isinstance(time_step.observation, dict) else []))
+    marks = {"a": time_step.acting, "f": time_step.first, "e": time_step.terminated, "u": time_step.truncated}
     letters = "".join(letter for letter, flags in marks.items() if flags[lane])
-    return int(observation[lane, 2]), float(arrival.reward[lane]), letters
+    return int(observation[lane, 2]), float(time_step.reward[lane]), letters
 
 
-def rows(arrivals: tuple[Arrival, ...]) -> list[tuple]:
-    return [row(arrival) for arrival in arrivals]
+def rows(time_steps: tuple[TimeStep, ...]) -> list[tuple]:
+    return [row(time_step) for time_step in time_steps]
 
 
 def test_each_agent_is_a_team_and_each_copy_a_lane():
@@ -99,12 +99,12 @@ def test_a_dead_agent_in_a_turn_based_game_has_no_more_turns():
 
 def test_one_lane_of_each_copy_acts_in_a_turn_based_game():
     lanes = build(TURNS, num_copies=4, num_agents=3, length=7)
-    arrivals = lanes.reset(0)
+    time_steps = lanes.reset(0)
     for _ in range(30):
-        acting = np.sum([arrival.acting for arrival in arrivals], axis=0)
-        ended = np.sum([arrival.terminated | arrival.truncated for arrival in arrivals], axis=0)
+        acting = np.sum([time_step.acting for time_step in time_steps], axis=0)
+        ended = np.sum([time_step.terminated | time_step.truncated for time_step in time_steps], axis=0)
         assert ((acting == 1) | (ended == 3)).all()
-        arrivals = step(lanes)
+        time_steps = step(lanes)
 
 
 def test_an_agent_that_never_moved_has_no_episode():
@@ -119,13 +119,13 @@ def test_masks_are_kept_as_observations():
     space = lanes.spec.teams[0].observation
     assert isinstance(space, Dict)
     assert sorted(space.items) == ["action_mask", "observation"]
-    arrivals = lanes.reset(0)
+    time_steps = lanes.reset(0)
     for _ in range(12):
         actions = tuple(
-            leaf(arrival.observation, "action_mask").argmax(axis=1) for arrival in arrivals
+            leaf(time_step.observation, "action_mask").argmax(axis=1) for time_step in time_steps
         )  # [L, 2] -> [L]
-        arrivals = lanes.step(actions)
-        assert arrivals[0].failed is None
+        time_steps = lanes.step(actions)
+        assert time_steps[0].failed is None
 
 
 @pytest.mark.parametrize("name", [TEAM, TURNS])
@@ -142,13 +142,13 @@ def test_a_copy_that_fails_is_replaced_and_its_lanes_are_marked(name: str, fault
     lanes = build(name, num_copies=2, fault=fault, fault_after=2)
     seeds = leaf(lanes.reset(3)[0].observation)[:, 0].copy()
     step(lanes)
-    arrivals = step(lanes)
-    assert all(arrival.failed is not None and arrival.failed.all() for arrival in arrivals)
-    assert row(arrivals[0]) == (0, 0, "af")
-    assert (leaf(arrivals[0].observation)[:, 0] != seeds).all()
-    reports = arrivals[0].failures
+    time_steps = step(lanes)
+    assert all(time_step.failed is not None and time_step.failed.all() for time_step in time_steps)
+    assert row(time_steps[0]) == (0, 0, "af")
+    assert (leaf(time_steps[0].observation)[:, 0] != seeds).all()
+    reports = time_steps[0].failures
     assert len(reports) == 2
-    assert arrivals[1].failures == ()
+    assert time_steps[1].failures == ()
     for copy, report in enumerate(reports):
         assert name in report
         assert "step 2" in report

@@ -183,11 +183,11 @@ def test_the_example_of_the_guide_runs():
     lanes = lanes_config(f"{path}:make").build(4)
     action = lanes.spec.teams[0].action
     assert isinstance(action, Discrete)
-    (arrival,) = lanes.reset(0)
+    (time_step,) = lanes.reset(0)
     ended = np.zeros(4, bool)
     random = np.random.default_rng(0)
     for _ in range(300):
-        (arrival,) = lanes.step((random.integers(0, action.n, 4),))
-        assert not arrival.failures
-        ended |= ~arrival.acting
+        (time_step,) = lanes.step((random.integers(0, action.n, 4),))
+        assert not time_step.failures
+        ended |= ~time_step.acting
     assert ended.all()

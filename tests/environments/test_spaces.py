@@ -6,7 +6,7 @@ from support.trees import leaf
 
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, array_spec
 from srl.base.tree import ArraySpec
-from srl.environments.native import action_decoder, lane_decoder, observation_encoder, observation_leaves
+from srl.environments.conversion import action_decoder, lane_decoder, observation_encoder, observation_leaves
 from srl.environments.spaces import from_gymnasium
 
 

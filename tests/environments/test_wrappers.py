@@ -19,10 +19,10 @@ def test_rewards_are_summed_and_an_episode_may_end_within_a_decision(truncate: b
     lanes.reset(0)
     rows = []
     for _ in range(5):
-        (arrival,) = lanes.step((np.zeros(2, np.int64),))
-        ended = arrival.truncated if truncate else arrival.terminated
-        _, episode, t = leaf(arrival.observation)[1].tolist()
-        rows.append((episode, t, float(arrival.reward[1]), bool(ended[1]), bool(arrival.acting[1])))
+        (time_step,) = lanes.step((np.zeros(2, np.int64),))
+        ended = time_step.truncated if truncate else time_step.terminated
+        _, episode, t = leaf(time_step.observation)[1].tolist()
+        rows.append((episode, t, float(time_step.reward[1]), bool(ended[1]), bool(time_step.acting[1])))
     lanes.close()
     assert rows == [
         (0, 3, 1 + 2 + 3, False, True),

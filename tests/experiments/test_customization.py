@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import srl
-from srl.api.control import Figures
+from srl.api.control import MetricsReport
 from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.environments.registry import lanes_config
@@ -44,7 +44,7 @@ class Counter:
             return IDLE
         self._seen += sum(int(posted.block.arrays["acting"][:-1].sum()) for posted in blocks)
         self._samples.release(blocks)
-        self._context.report(Figures("policy", {"seen": float(self._seen)}))
+        self._context.report(MetricsReport("policy", {"seen": float(self._seen)}))
         return WORKED
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from srl.environments.registry import lanes_config
 from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.recipes.apply import apply
-from srl.experiments.recipes.table import RECIPES
+from srl.experiments.recipes.single_agent import RECIPES
 
 pytest.importorskip("mujoco")
 pytest.importorskip("numba")

@@ -34,10 +34,10 @@ def test_all_kinds_of_games_can_be_trained(game: str, algo: str, tmp_path: Path)
 
 def test_without_a_state_of_the_game_the_state_is_all_observations() -> None:
     lanes = PettingZooConfig(PURSUIT).with_global_state().build(2)
-    arrivals = lanes.reset(3)
-    seen = np.concatenate([arrival.observation["observation"] for arrival in arrivals], axis=1)
-    for arrival in arrivals:
-        np.testing.assert_array_equal(arrival.observation["state"], seen)
+    time_steps = lanes.reset(3)
+    seen = np.concatenate([time_step.observation["observation"] for time_step in time_steps], axis=1)
+    for time_step in time_steps:
+        np.testing.assert_array_equal(time_step.observation["state"], seen)
     lanes.close()
 
 
@@ -58,8 +58,8 @@ def test_dead_agents_are_zeros_in_the_state() -> None:
     lanes.reset(0)
     actions = tuple(np.zeros(1, np.int64) for _ in range(2))
     lanes.step(actions)
-    arrivals = lanes.step(actions)
-    state, own = (leaf(arrivals[1].observation, key)[0] for key in ("state", "observation"))
+    time_steps = lanes.step(actions)
+    state, own = (leaf(time_steps[1].observation, key)[0] for key in ("state", "observation"))
     np.testing.assert_array_equal(state[:4], 0.0)
     np.testing.assert_array_equal(state[4:], own)
     lanes.close()

@@ -29,7 +29,7 @@ from srl.experiments.options.algorithms import ALGORITHMS
 from srl.experiments.options.keywords import make_options, merged
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.recipes.apply import apply, recipe_for
-from srl.experiments.recipes.table import RECIPES
+from srl.experiments.recipes.single_agent import RECIPES
 from srl.workers.trainer.worker import TrainerWorkerConfig
 
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}

@@ -11,7 +11,7 @@ import pytest
 from srl.base.tree import Array
 from srl.parameters.host import HostParameterStore
 from srl.parameters.relay import ParameterRelay
-from srl.schedulers.hosts.fleet import FAN_OUT, relay_tree
+from srl.schedulers.hosts.agent_connections import FAN_OUT, relay_tree
 from srl.testing.contexts import until
 from srl.transports.tcp import TcpTransport
 

@@ -74,21 +74,21 @@ class FixedOpponents:
 def played(steps: int, copies: int = 3) -> tuple[FixedOpponents, list[Any], VersusLanes]:
     opponents = FixedOpponents()
     lanes = VersusLanes(lanes_config(TURNS, length=5).build(copies), opponents)
-    arrivals = [lanes.reset(1)[0]]
+    time_steps = [lanes.reset(1)[0]]
     for _ in range(steps):
-        arrivals.append(lanes.step((np.zeros(copies, np.int64),))[0])
+        time_steps.append(lanes.step((np.zeros(copies, np.int64),))[0])
     lanes.close()
-    return opponents, arrivals, lanes
+    return opponents, time_steps, lanes
 
 
 def test_a_seat_and_an_opponent_are_drawn_for_every_game() -> None:
-    opponents, arrivals, _ = played(60)
+    opponents, time_steps, _ = played(60)
     games = len(opponents.points)
     assert games >= 20
     assert opponents.drawn in range(games, games + 4)
-    seats = {float(seen[3]) for arrival in arrivals for seen in arrival.observation[arrival.acting]}
+    seats = {float(seen[3]) for time_step in time_steps for seen in time_step.observation[time_step.acting]}
     assert seats == {0.0, 1.0}
-    assert sum(float(arrival.first.sum()) for arrival in arrivals) >= games
+    assert sum(float(time_step.first.sum()) for time_step in time_steps) >= games
 
 
 def test_players_of_a_match_alternate_seats_and_are_both_greedy_or_neither() -> None:
@@ -118,8 +118,8 @@ def test_ratings_of_drawn_games_are_equal() -> None:
 
 
 def test_an_opponent_observes_its_own_seat_and_has_its_memory_for_one_game() -> None:
-    opponents, arrivals, _ = played(40, copies=1)
-    own = [float(seen[3]) for arrival in arrivals for seen in arrival.observation[arrival.acting]]
+    opponents, time_steps, _ = played(40, copies=1)
+    own = [float(seen[3]) for time_step in time_steps for seen in time_step.observation[time_step.acting]]
     assert set(opponents.other.seen) <= {0.0, 1.0}
     assert max(opponents.other.moves) == 2, "three moves of five at most, counted from 0"
     assert abs(len(own) - len(opponents.other.seen)) <= 12

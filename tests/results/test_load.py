@@ -13,7 +13,7 @@ from srl.cli.main import main
 from srl.storage import checkpoints
 from srl.storage.run_directory import create
 from srl.storage.saved_policies import choose_checkpoint
-from srl.workers.episode_player import Player
+from srl.workers.episode_player import EpisodePlayer
 
 
 def test_a_checkpoint_is_chosen_by_age_score_step_or_path(tmp_path: Path) -> None:
@@ -36,13 +36,13 @@ def test_evaluation_uses_one_thread_and_restores_the_number_of_threads(
     """Two threads that wait for each other at each small batch made `srl eval` ten times slower, and more on a busy
     machine."""
     run = untrained(tmp_path, "CartPole-v1")
-    seen, step = [], Player.step
+    seen, step = [], EpisodePlayer.step
 
-    def watched(player: Player) -> None:
+    def watched(player: EpisodePlayer) -> None:
         seen.append(torch.get_num_threads())
         step(player)
 
-    monkeypatch.setattr(Player, "step", watched)
+    monkeypatch.setattr(EpisodePlayer, "step", watched)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

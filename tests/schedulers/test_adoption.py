@@ -15,21 +15,21 @@ from support.waiting import PATIENCE
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, OrphanWorker
 from srl.api.transport import Channel, ChannelClosed
-from srl.api.worker import Place
+from srl.api.worker import WorkerId
 from srl.base.meter import WORDS, Counter
-from srl.schedulers.hosts.fleet import AgentSettings
+from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.messages import (
     USAGE,
     AgentHeartbeat,
     CommittedState,
+    JoinAccepted,
     Rejoin,
     StateStored,
-    Welcome,
     WorkerExited,
 )
 from srl.testing.contexts import until
 
-ACTOR, OTHER, LOST = (Place("actors", index, 3) for index in range(3))
+ACTOR, OTHER, LOST = (WorkerId("actors", index, 3) for index in range(3))
 
 
 class Takeover(FakeHosts):
@@ -45,20 +45,22 @@ class Takeover(FakeHosts):
     def find_orphans(self, *hosts: str) -> Future[list[OrphanWorker]]:
         return self.thread.submit(self.scheduler.find_orphans, hosts, PATIENCE)
 
-    def rejoin(self, host: str, *places: Place) -> Channel:
+    def rejoin(self, host: str, *worker_ids: WorkerId) -> Channel:
         """A host returns with these workers."""
-        orphans = [OrphanWorker(place, True, {}) for place in places]
+        orphans = [OrphanWorker(worker_id, True, {}) for worker_id in worker_ids]
         channel = self.connect(Rejoin(join_message(host), "run", SECRET, f"tcp:{host}:1", orphans))
         self.channels.append(channel)
-        self.receive(channel, Welcome)
+        self.receive(channel, JoinAccepted)
         return channel
 
-    def adopt(self, place: Place) -> None:
-        self.scheduler.adopt(place, IdleConfig(), Resources(), 0)
+    def adopt(self, worker_id: WorkerId) -> None:
+        self.scheduler.adopt(worker_id, IdleConfig(), Resources(), 0)
 
-    def died(self, place: Place) -> Died:
+    def died(self, worker_id: WorkerId) -> Died:
         found: Died = until(
-            lambda: next((e for e in self.scheduler.poll(0.0) if isinstance(e, Died) and e.place == place), None)
+            lambda: next(
+                (e for e in self.scheduler.poll(0.0) if isinstance(e, Died) and e.worker_id == worker_id), None
+            )
         )
         return found
 
@@ -74,10 +76,10 @@ def takeover(tmp_path: Path) -> Iterator[Takeover]:
     made.close()
 
 
-def send_heartbeat(channel: Channel, *places: Place, progress: int) -> None:
-    words = np.zeros((len(places), WORDS), np.int64)
+def send_heartbeat(channel: Channel, *worker_ids: WorkerId, progress: int) -> None:
+    words = np.zeros((len(worker_ids), WORDS), np.int64)
     words[:, Counter.PROGRESS] = progress
-    channel.send(AgentHeartbeat(list(places)), [words, np.zeros((len(places), len(USAGE)))])
+    channel.send(AgentHeartbeat(list(worker_ids)), [words, np.zeros((len(worker_ids), len(USAGE)))])
 
 
 def test_messages_about_workers_take_effect_once_the_workers_are_adopted(takeover: Takeover) -> None:
@@ -88,27 +90,27 @@ def test_messages_about_workers_take_effect_once_the_workers_are_adopted(takeove
     first.send(CommittedState("policy", 5, {}, ["parameters"]), [np.zeros(3, np.float32)])
     assert takeover.receive(first, StateStored) == StateStored("policy", 5)  # so everything before it has arrived
     send_heartbeat(takeover.rejoin("b", OTHER), OTHER, progress=8)
-    assert {worker.place for worker in orphans.result()} == {ACTOR, LOST, OTHER}
-    for place in (ACTOR, LOST, OTHER):
-        takeover.adopt(place)
+    assert {worker.worker_id for worker in orphans.result()} == {ACTOR, LOST, OTHER}
+    for worker_id in (ACTOR, LOST, OTHER):
+        takeover.adopt(worker_id)
     takeover.thread.submit(takeover.scheduler.finish_adoption, PATIENCE).result()
-    assert [takeover.scheduler.meter(place).get(Counter.PROGRESS) for place in (ACTOR, OTHER)] == [7, 8]
+    assert [takeover.scheduler.meter(worker_id).get(Counter.PROGRESS) for worker_id in (ACTOR, OTHER)] == [7, 8]
     assert takeover.died(LOST).reason == "killed"
 
 
 def test_a_host_that_returned_and_is_lost_again_takes_its_workers_along(takeover: Takeover) -> None:
     orphans = takeover.find_orphans("b")
     lost = takeover.rejoin("a", LOST)
-    lost.send(Welcome("run", "a", b"", [], [], [], False))  # not a message of an agent
+    lost.send(JoinAccepted("run", "a", b"", [], [], [], False))  # not a message of an agent
     with pytest.raises(ChannelClosed):
         until(lambda: lost.flush() and lost.receive() and False)
     lost_later = takeover.rejoin("c", ACTOR)
     takeover.rejoin("b", OTHER)
-    assert {worker.place for worker in orphans.result()} == {ACTOR, OTHER}
+    assert {worker.worker_id for worker in orphans.result()} == {ACTOR, OTHER}
     lost_later.close()
     until(lambda: takeover.scheduler.hosts() == ["b"], lambda: takeover.scheduler.poll(0.0))
-    for place in (ACTOR, OTHER):
-        takeover.adopt(place)
+    for worker_id in (ACTOR, OTHER):
+        takeover.adopt(worker_id)
     assert takeover.died(ACTOR) == Died(ACTOR, "its host was lost again", blameless=True)
 
 

@@ -7,11 +7,11 @@ import pytest
 from support.fake_controller import WELCOME, FakeChannel, connection_to
 
 from srl.api.control import Notice, Ready
-from srl.api.transport import ChannelClosed, PeerSilent
-from srl.api.worker import Place
+from srl.api.transport import ChannelClosed, PeerUnresponsive
+from srl.api.worker import WorkerId
 from srl.schedulers.hosts.messages import AgentHeartbeat, Refused, WorkerReport
 
-PLACE = Place("actors", 0, 0)
+PLACE = WorkerId("actors", 0, 0)
 
 
 def test_after_a_closed_connection_reports_wait_for_the_next_controller() -> None:
@@ -54,7 +54,7 @@ def test_without_a_headless_time_no_report_is_kept() -> None:
 
 
 def test_a_silent_controller_may_have_replaced_the_workers_so_the_agent_ends() -> None:
-    connection = connection_to(FakeChannel(PeerSilent("has not answered for 11 s")))
+    connection = connection_to(FakeChannel(PeerUnresponsive("has not answered for 11 s")))
     with pytest.raises(ChannelClosed, match="not answered"):
         list(connection.receive())
 

@@ -11,8 +11,8 @@ import pytest
 from support.waiting import PATIENCE
 
 from srl.schedulers.agent.join import HostResources, NoController, join
-from srl.schedulers.engines.ray import HostActor
-from srl.schedulers.hosts.fleet import AgentSettings, Fleet
+from srl.schedulers.engines.ray import RayAgent
+from srl.schedulers.hosts.agent_connections import AgentConnections, AgentSettings
 from srl.schedulers.hosts.messages import AGENTS, Messages, codec
 from srl.transports.tcp import TcpTransport
 
@@ -33,23 +33,23 @@ def test_an_agent_on_ray_that_lost_the_controller_joins_again_and_ends_with_the_
     """Agents on Slurm and those of `srl agent` use the same function."""
     listener = TcpTransport(bytes(32), AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
     address = listener.address.removeprefix("tcp:")
-    fleet = Fleet(AgentSettings("run", bytes(32)), ["policy"], listener)
+    agents = AgentConnections(AgentSettings("run", bytes(32)), ["policy"], listener)
     joined: list[str] = []
 
     def controller() -> None:
         deadline = time.monotonic() + PATIENCE
         while len(joined) < 2 and time.monotonic() < deadline:
-            fleet.poll(0.05)
-            for host in list(fleet.hosts.values()):
+            agents.poll(0.05)
+            for host in list(agents.hosts.values()):
                 if host.relay and host.relay not in joined:
                     joined.append(host.relay)
                     if len(joined) == 1:
                         host.channel.close()  # as after a reset of the network
-                        del fleet.hosts[host.name]
-        fleet.close()
+                        del agents.hosts[host.name]
+        agents.close()
 
     thread = threading.Thread(target=controller)
     thread.start()
-    assert HostActor().serve(address, bytes(32), 2.0, 0.0, "fast") == 0
+    assert RayAgent().serve(address, bytes(32), 2.0, 0.0, "fast") == 0
     thread.join()
     assert len(joined) == 2

@@ -18,11 +18,11 @@ from support.idle_worker import IdleConfig, VersionReporterConfig
 from srl.api.control import Notice, Ready
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, Event, HostEvent, WorkerMessage
-from srl.api.worker import Place
+from srl.api.worker import WorkerId
 from srl.schedulers.engines import manual
 from srl.schedulers.engines.manual import MODULE, ManualEngine, OrphanAgent, find_agent, record_agent
 from srl.schedulers.engines.retries import MAX_SECONDS, Retries
-from srl.schedulers.hosts.fleet import AgentSettings
+from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.messages import AGENTS, Messages, codec
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
@@ -48,7 +48,7 @@ def test_a_killed_agent_is_started_again_and_gets_workers(tmp_path: Path) -> Non
         until(lambda: wanted in events, lambda: events.extend(scheduler.poll(0.05)))
 
     try:
-        first, second = Place("actors", 0, 0), Place("actors", 0, 1)
+        first, second = WorkerId("actors", 0, 0), WorkerId("actors", 0, 1)
         scheduler.start(first, IdleConfig(), Resources(), 7)
         wait(WorkerMessage(first, Ready()))
         (agent,) = agents()

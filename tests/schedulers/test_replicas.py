@@ -10,12 +10,12 @@ import pytest
 from support.fake_agents import SECRET, FakeHosts, join_message
 
 from srl.base.tree import Array
-from srl.populations.pool import Pool, PoolConfig, refill
-from srl.schedulers.hosts.fleet import AgentSettings
+from srl.populations.opponent_pool import OpponentPool, PoolConfig, refill
+from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.messages import (
     CommittedState,
     ControllerHeartbeat,
-    Follow,
+    FollowParameters,
     StateStored,
     TaggedParameters,
 )
@@ -29,13 +29,15 @@ def vector(version: int) -> Array:
 
 class SelfPlay(FakeHosts):
     def __init__(self, logs: Path) -> None:
-        super().__init__(logs, AgentSettings("run", SECRET), retention=lambda store: Pool(POOL, store).refresh())
+        super().__init__(
+            logs, AgentSettings("run", SECRET), retention=lambda store: OpponentPool(POOL, store).refresh()
+        )
 
     def first_versions(self) -> list[tuple[int, str]]:
         """Versions and tags that a host gets when it joins, before any other message."""
         channel = self.join(join_message("host"))
         found = []
-        kinds = (TaggedParameters, Follow, ControllerHeartbeat)
+        kinds = (TaggedParameters, FollowParameters, ControllerHeartbeat)
         while isinstance(message := self.receive(channel, *kinds), TaggedParameters):
             found.append((message.version, message.tag))
         return found

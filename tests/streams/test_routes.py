@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, cast
 
-from srl.streams.messages import Grant, Terms
+from srl.streams.messages import BlockGrant, ConsumerTerms
 from srl.streams.routes import ConsumerLink, balanced, broadcast
 
 NO_CHANNEL = cast(Any, None)
-WAITED_FOR, DROPS = Terms(True, 2), Terms(False, 2)
+WAITED_FOR, DROPS = ConsumerTerms(True, 2), ConsumerTerms(False, 2)
 
 
-def link(name: str, *tickets: int, terms: Terms | None = WAITED_FOR) -> ConsumerLink:
-    return ConsumerLink(name, NO_CHANNEL, grants=deque(Grant(ticket, 0) for ticket in tickets), terms=terms)
+def link(name: str, *tickets: int, terms: ConsumerTerms | None = WAITED_FOR) -> ConsumerLink:
+    return ConsumerLink(name, NO_CHANNEL, grants=deque(BlockGrant(ticket, 0) for ticket in tickets), terms=terms)
 
 
 def names(links: list[ConsumerLink]) -> list[str]:

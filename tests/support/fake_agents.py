@@ -9,8 +9,8 @@ from typing import Any
 import srl
 from srl.api.scheduler import Engine, Event
 from srl.api.transport import Channel, Listener
-from srl.schedulers.hosts.fleet import AgentSettings
-from srl.schedulers.hosts.messages import AGENTS, Join, Messages, Rejoin, RelayAddress, Welcome, codec
+from srl.schedulers.hosts.agent_connections import AgentSettings
+from srl.schedulers.hosts.messages import AGENTS, Join, JoinAccepted, Messages, Rejoin, RelayAddress, codec
 from srl.schedulers.hosts.replicas import Retention
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
@@ -108,7 +108,7 @@ class FakeHosts(FakeAgents):
     def join(self, join: Join) -> Channel:
         channel = self.connect(join)
         self.channels.append(channel)
-        self.receive(channel, Welcome)
+        self.receive(channel, JoinAccepted)
         channel.send(RelayAddress(f"tcp:{join.host}:1"))
         return channel
 

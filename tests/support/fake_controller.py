@@ -6,9 +6,9 @@ from typing import Any
 
 from srl.api.transport import ChannelClosed, Message
 from srl.schedulers.agent.connection import ControllerConnection
-from srl.schedulers.hosts.messages import Welcome
+from srl.schedulers.hosts.messages import JoinAccepted
 
-WELCOME = Welcome("run", "host", b"", [], [], [], False, 60.0)
+WELCOME = JoinAccepted("run", "host", b"", [], [], [], False, 60.0)
 
 
 class FakeChannel:

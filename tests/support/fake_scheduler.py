@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from srl.api.control import FromWorker, Ready, ToWorker
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, Event, HostEvent, OrphanWorker, Scheduler, TakeoverRecord, Usage, WorkerMessage
-from srl.api.worker import Place, WorkerConfig
+from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.clock import ManualClock
 from srl.base.meter import Counter, Meter
 
@@ -20,13 +20,13 @@ class FakeScheduler(Scheduler):
         self.clock = clock
         self.ready = ready
         self.room = 1000
-        self.started: list[Place] = []
-        self.configs: dict[Place, WorkerConfig] = {}
-        self.live: dict[Place, Meter] = {}
-        self.meters: dict[Place, Meter] = {}
-        self.sent: list[tuple[Place, ToWorker]] = []
-        self.killed: list[Place] = []
-        self.stopped: set[Place] = set()
+        self.started: list[WorkerId] = []
+        self.configs: dict[WorkerId, WorkerConfig] = {}
+        self.live: dict[WorkerId, Meter] = {}
+        self.meters: dict[WorkerId, Meter] = {}
+        self.sent: list[tuple[WorkerId, ToWorker]] = []
+        self.killed: list[WorkerId] = []
+        self.stopped: set[WorkerId] = set()
         """Processes that the kernel reports as stopped."""
         self.stuck: set[str] = set()
         self.orphans: list[OrphanWorker] = []
@@ -35,52 +35,52 @@ class FakeScheduler(Scheduler):
 
     # What a test does
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> WorkerId:
         """The live worker with this name."""
-        return next(place for place in self.live if place.name == name)
+        return next(worker_id for worker_id in self.live if worker_id.name == name)
 
     def send_from(self, name: str, message: FromWorker) -> None:
         self.events.append(WorkerMessage(self.place(name), message))
 
     def die(self, name: str, reason: str = "killed", clean: bool = False, blameless: bool = False) -> None:
-        place = self.place(name)
-        del self.live[place]
-        self.events.append(Died(place, reason, clean, blameless))
+        worker_id = self.place(name)
+        del self.live[worker_id]
+        self.events.append(Died(worker_id, reason, clean, blameless))
 
     def report(self, text: str, fatal: bool = False) -> None:
         self.events.append(HostEvent(text, fatal))
 
     def names(self) -> list[str]:
-        return sorted(place.name for place in self.live)
+        return sorted(worker_id.name for worker_id in self.live)
 
     # What the controller calls
 
-    def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
-        self.started.append(place)
-        self.configs[place] = config
-        self.live[place] = self.meters[place] = Meter.unshared()
+    def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        self.started.append(worker_id)
+        self.configs[worker_id] = config
+        self.live[worker_id] = self.meters[worker_id] = Meter.unshared()
         if self.ready:
-            self.events.append(WorkerMessage(place, Ready()))
+            self.events.append(WorkerMessage(worker_id, Ready()))
 
-    def send(self, places: Sequence[Place], message: ToWorker) -> None:
-        self.sent += [(place, message) for place in places]
+    def send(self, worker_ids: Sequence[WorkerId], message: ToWorker) -> None:
+        self.sent += [(worker_id, message) for worker_id in worker_ids]
 
-    def kill(self, place: Place) -> None:
-        self.killed.append(place)
-        if place in self.live:
-            del self.live[place]
-            self.events.append(Died(place, "killed"))
+    def kill(self, worker_id: WorkerId) -> None:
+        self.killed.append(worker_id)
+        if worker_id in self.live:
+            del self.live[worker_id]
+            self.events.append(Died(worker_id, "killed"))
 
     def poll(self, timeout: float) -> list[Event]:
         self.clock.advance(timeout)
-        for place, meter in self.live.items():
-            if place.name not in self.stuck:
+        for worker_id, meter in self.live.items():
+            if worker_id.name not in self.stuck:
                 meter.add(Counter.PROGRESS)
         events, self.events = self.events, []
         return events
 
-    def meter(self, place: Place) -> Meter:
-        return self.meters[place]
+    def meter(self, worker_id: WorkerId) -> Meter:
+        return self.meters[worker_id]
 
     def close(self) -> None:
         self.closed = True
@@ -89,14 +89,14 @@ class FakeScheduler(Scheduler):
         if len(self.live) + len(wanted) > self.room:
             raise ValueError(f"there is room for {self.room} workers")
 
-    def pid(self, place: Place) -> int:
-        return 1000 + self.started.index(place) if place in self.live and place in self.started else 0
+    def pid(self, worker_id: WorkerId) -> int:
+        return 1000 + self.started.index(worker_id) if worker_id in self.live and worker_id in self.started else 0
 
-    def usage(self, place: Place) -> Usage:
-        return Usage(stopped=place in self.stopped)
+    def usage(self, worker_id: WorkerId) -> Usage:
+        return Usage(stopped=worker_id in self.stopped)
 
-    def dump(self, place: Place) -> str:
-        return f"stacks of {place.name}"
+    def dump(self, worker_id: WorkerId) -> str:
+        return f"stacks of {worker_id.name}"
 
     def takeover_record(self) -> TakeoverRecord | None:
         return TakeoverRecord("127.0.0.1:1", ["here"])
@@ -104,5 +104,5 @@ class FakeScheduler(Scheduler):
     def find_orphans(self, hosts: Sequence[str], timeout: float) -> list[OrphanWorker]:
         return self.orphans
 
-    def adopt(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
-        self.live[place] = self.meters[place] = Meter.unshared()
+    def adopt(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        self.live[worker_id] = self.meters[worker_id] = Meter.unshared()

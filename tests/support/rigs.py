@@ -108,7 +108,7 @@ class ActorRig:
         returns: list[float] = []
         lengths: list[float] = []
         for group in self.actor._groups:
-            more, some, long = group.recorders[role].tally.drain()
+            more, some, long = group.recorders[role].tracker.drain()
             count, returns, lengths = count + more, returns + some, lengths + long
         return count, returns, lengths
 

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from srl.api.lanes import Arrival, Lanes
+from srl.api.lanes import Lanes, TimeStep
 from srl.testing.environments import Tracer
 from support.trees import leaf
 
@@ -110,33 +110,33 @@ def unmakeable() -> gymnasium.Env:
 number = 3
 
 
-def step(lanes: Lanes, action: int = 0) -> Arrival:
-    (arrival,) = lanes.step((np.full(lanes.spec.num_copies, action),))
-    return arrival
+def step(lanes: Lanes, action: int = 0) -> TimeStep:
+    (time_step,) = lanes.step((np.full(lanes.spec.num_copies, action),))
+    return time_step
 
 
-def assert_consecutive(lanes: Lanes, arrival: Arrival, steps: int, lengths: int, begins_at: int = 0) -> int:
+def assert_consecutive(lanes: Lanes, time_step: TimeStep, steps: int, lengths: int, begins_at: int = 0) -> int:
     """Every pair of rows of a lane is one real transition of one episode, or is flagged; returns the episodes seen."""
     num_first = 0
     for _ in range(steps):
-        before, acting = leaf(arrival.observation).copy(), arrival.acting.copy()
-        arrival = step(lanes)
+        before, acting = leaf(time_step.observation).copy(), time_step.acting.copy()
+        time_step = step(lanes)
         for lane in range(lanes.spec.num_copies):
             seed, episode, t = before[lane]
-            now = leaf(arrival.observation)[lane].tolist()
+            now = leaf(time_step.observation)[lane].tolist()
             if acting[lane]:
                 assert now == [seed, episode, t + 1]
-                assert arrival.reward[lane] == t + 1
-                assert not arrival.first[lane]
-                assert arrival.terminated[lane] == (t + 1 == lengths)
-                assert arrival.acting[lane] == (t + 1 != lengths)
+                assert time_step.reward[lane] == t + 1
+                assert not time_step.first[lane]
+                assert time_step.terminated[lane] == (t + 1 == lengths)
+                assert time_step.acting[lane] == (t + 1 != lengths)
             else:
                 assert t == lengths
                 assert now[0] == seed
                 assert now[1] > episode
                 assert now[2] == begins_at
-                assert arrival.first[lane]
-                assert arrival.acting[lane]
-                assert arrival.reward[lane] == 0
+                assert time_step.first[lane]
+                assert time_step.acting[lane]
+                assert time_step.reward[lane] == 0
                 num_first += 1
     return num_first

@@ -53,9 +53,9 @@ def test_trainers_on_two_hosts_have_equal_parameters_and_survive_the_death_of_on
     shape = ("--hosts", "2", "--trainers", "2", "--actors", "2", "--lanes", "16", "--horizon", "32", "--journal")
     with hosts(2) as two:
         address = f"{two.address(0)}:7700"
-        place = ("--scheduler", "hosts", "--bind", address, "--secret-file", str(terminal.secret))
+        worker_id = ("--scheduler", "hosts", "--bind", address, "--secret-file", str(terminal.secret))
         run = ("CartPole-v1", "--recipe", "none", "--ppo.epochs", "1", "--steps", "1000000000", "--name", "run")
-        train = terminal.launch([*two.enter(0), SRL, "train", *run, "--root", str(terminal.root), *shape, *place])
+        train = terminal.launch([*two.enter(0), SRL, "train", *run, "--root", str(terminal.root), *shape, *worker_id])
         wait_for(terminal.secret.exists, "the secret of the run")
         join = ("agent", address, "--secret-file", str(terminal.secret), "--cpus", "2")
         agent = terminal.launch([*two.enter(1), SRL, *join])
@@ -85,12 +85,12 @@ def test_trainers_on_two_hosts_have_equal_parameters_and_survive_the_death_of_on
 def test_a_heterogeneous_job_that_loses_a_node_is_queued_again(terminal: Terminal, lost: str) -> None:
     """All components are queued again, and the next attempt starts from the last checkpoint."""
     shape = ("--hosts", "3", "--actors", "4", "--lanes", "16", "--horizon", "32", "--recipe", "none")
-    place = ("--scheduler", "slurm", "--resources", f"actors=node:{FEATURE}", "--checkpoint-seconds", "2")
+    worker_id = ("--scheduler", "slurm", "--resources", f"actors=node:{FEATURE}", "--checkpoint-seconds", "2")
     run = terminal.root / "run"
     with hosts(5) as five, slurm(five, cpus=2) as environment:
         enter = (*five.enter(0), "env", *(f"{name}={value}" for name, value in environment.items()))
-        train = start_run(terminal, enter, "CartPole-v1", "--steps", "1000000000", *shape, *place)
-        there = places(train.until(lambda status: len(places(status)) == 3, "three hosts"))
+        train = start_run(terminal, enter, "CartPole-v1", "--steps", "1000000000", *shape, *worker_id)
+        there = worker_ids(train.until(lambda status: len(worker_ids(status)) == 3, "three hosts"))
         assert "#SBATCH hetjob" in (run / "cluster" / "job.sh").read_text()
         checkpoint = wait_for(lambda: checkpoints.latest(run / "checkpoints"), "a checkpoint")
         before = checkpoints.read(checkpoint)[1]["policies"]["policy"]["version"]
@@ -100,11 +100,11 @@ def test_a_heterogeneous_job_that_loses_a_node_is_queued_again(terminal: Termina
         victim = controller if "controller" in lost else next(name for name in there if name != controller)
         five.power_off(five.names.index(victim))
         began = time.monotonic()
-        train.until(lambda status: status["reason"] or len(places(status)) < 3, "a report of the loss")
+        train.until(lambda status: status["reason"] or len(worker_ids(status)) < 3, "a report of the loss")
         train.until(lambda status: status["state"] == "queued", "the job in the queue again")
         print(f"slurm: queued again {time.monotonic() - began:.1f} s after the loss of {lost}")
         wait_for(lambda: (run / "cluster" / "attempt").read_text() != attempt, "a second attempt")
-        train.until(lambda status: len(places(status)) == 3 and status["version"] > before, "more updates")
+        train.until(lambda status: len(worker_ids(status)) == 3 and status["version"] > before, "more updates")
         print(f"slurm: an update {time.monotonic() - began:.1f} s after the loss of {lost}")
         stopped = train.command("stop", "run").end()
         assert stopped.code == 0, stopped.text
@@ -150,16 +150,18 @@ def lose_a_node(
         began = time.monotonic()
 
     train = start_run(terminal, enter, *RUN, *engine)
-    before = train.until(lambda status: len(places(status)) == 3 and status["version"] > 5, "three hosts")
+    before = train.until(lambda status: len(worker_ids(status)) == 3 and status["version"] > 5, "three hosts")
     report("training on three hosts")
-    victim = next((name for name in places(before) if name != controller and "trainers/0" in places(before)[name]), "")
-    victim = victim or next(name for name in places(before) if name != controller)
-    print(f"{engine[1]}: {places(before)}; {victim} is powered off")
+    victim = next(
+        (name for name in worker_ids(before) if name != controller and "trainers/0" in worker_ids(before)[name]), ""
+    )
+    victim = victim or next(name for name in worker_ids(before) if name != controller)
+    print(f"{engine[1]}: {worker_ids(before)}; {victim} is powered off")
     hosts.power_off(hosts.names.index(victim))
     began = time.monotonic()
     back = train.until(lambda status: all_work(status, victim, before), "all workers on other nodes")
     after = train.until(lambda status: status["version"] > back["version"], "another update")
-    report(f"{len(places(before)[victim])} workers of {victim} run on other nodes and an update followed")
+    report(f"{len(worker_ids(before)[victim])} workers of {victim} run on other nodes and an update followed")
     assert after["version"] > before["version"]
     deadline = time.monotonic() + LEARN_SECONDS
     while train.status(lambda found: (found["return_mean"] or 0.0) >= 475) is None:
@@ -174,7 +176,7 @@ def lose_a_node(
     assert check(read(terminal.root / "run" / "journal.jsonl"), after["max_lag"]) == []
 
 
-def places(status: dict[str, Any]) -> dict[str, list[str]]:
+def worker_ids(status: dict[str, Any]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for one in status["workers"]:
         if one["progress"] > 0:
@@ -183,5 +185,5 @@ def places(status: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def all_work(status: dict[str, Any], victim: str, before: dict[str, Any]) -> bool:
-    now = places(status)
-    return victim not in now and sum(map(len, now.values())) == sum(map(len, places(before).values()))
+    now = worker_ids(status)
+    return victim not in now and sum(map(len, now.values())) == sum(map(len, worker_ids(before).values()))

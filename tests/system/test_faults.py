@@ -25,8 +25,12 @@ def wait_for_recovery(command: Command, before: dict, replaced: str) -> dict:
         nonlocal seen
         assert status["version"] >= seen, f"version went back from {seen} to {status['version']}"
         seen = status["version"]
-        place = worker(status, replaced)
-        return place["incarnation"] > old and place["state"] == "running" and status["version"] > before["version"] + 1
+        worker_id = worker(status, replaced)
+        return (
+            worker_id["incarnation"] > old
+            and worker_id["state"] == "running"
+            and status["version"] > before["version"] + 1
+        )
 
     after = command.wait(recovered, f"updates after the death of {replaced}")
     assert after["steps"] >= before["steps"]

@@ -30,8 +30,8 @@ def test_a_run_over_two_hosts_survives_the_loss_of_one_and_leaves_nothing_behind
     assert_join_errors_say_what_is_wrong(terminal)
     second = terminal.join(command, "second", "--cpus", "3")
     status = command.wait_for_steps(500)
-    places = hosts(status)
-    assert len(set(places.values())) == 2, places
+    worker_ids = hosts(status)
+    assert len(set(worker_ids.values())) == 2, worker_ids
     assert all(worker["rss_mb"] > 1 for worker in status["workers"])
     secret = terminal.secret.read_bytes()
     assert_not_visible(terminal, secret)
@@ -39,13 +39,13 @@ def test_a_run_over_two_hosts_survives_the_loss_of_one_and_leaves_nothing_behind
     second.signal(signal.SIGKILL)
     second.end()
     after = command.wait(lambda status: "second" not in hosts(status).values(), "all workers are on one host")
-    lost = sum(host == "second" for host in places.values())
+    lost = sum(host == "second" for host in worker_ids.values())
     assert after["restarts"] >= lost
     assert "host second is lost" in " ".join(after["messages"])
     command.wait_for_steps(after["steps"] + 500)
 
     third = terminal.join(command, "third", "--cpus", "4")
-    crowded = max(0, len(places) - len(os.sched_getaffinity(0)))
+    crowded = max(0, len(worker_ids) - len(os.sched_getaffinity(0)))
     command.wait(
         lambda status: list(hosts(status).values()).count("third") == crowded,
         "workers that shared the CPUs of the first host moved to the third",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.trees import leaf
 
-from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
+from srl.api.lanes import Lanes, LaneSpec, TeamSpec, TimeStep
 from srl.api.spaces import Box, Discrete
 from srl.testing.env_checks.lanes import check_lanes
 
@@ -15,24 +15,24 @@ class Clock(Lanes):
     """Two correct lanes that count steps; `spoil` may change an arrival, given the steps since the reset."""
 
     def __init__(
-        self, spoil: Callable[[Arrival, int], None] = lambda arrival, time: None, aligned: bool = True
+        self, spoil: Callable[[TimeStep, int], None] = lambda time_step, time: None, aligned: bool = True
     ) -> None:
         self.spec = LaneSpec("clock", 2, (TeamSpec("agent", ("agent",), Box((1,)), Discrete(2), aligned),))
         self.spoil = spoil
         self.closed = 0
 
-    def reset(self, seed: int) -> tuple[Arrival, ...]:
+    def reset(self, seed: int) -> tuple[TimeStep, ...]:
         self.time = 0
         return self.arrive()
 
-    def step(self, actions) -> tuple[Arrival, ...]:
+    def step(self, actions) -> tuple[TimeStep, ...]:
         self.time += 1
         return self.arrive()
 
-    def arrive(self) -> tuple[Arrival, ...]:
+    def arrive(self) -> tuple[TimeStep, ...]:
         t = self.time % (LENGTH + 1)
         ended = np.full(2, t == LENGTH)
-        arrival = Arrival(
+        time_step = TimeStep(
             observation=np.full((2, 1), t, np.float32),
             reward=np.full(2, min(t, 1), np.float32),
             terminated=ended,
@@ -40,89 +40,89 @@ class Clock(Lanes):
             acting=~ended,
             first=np.full(2, t == 0),
         )
-        self.spoil(arrival, self.time)
-        return (arrival,)
+        self.spoil(time_step, self.time)
+        return (time_step,)
 
     def close(self) -> None:
         self.closed += 1
 
 
-def wrong_shape(arrival: Arrival, time: int) -> None:
-    arrival.observation = np.zeros((2, 2), np.float32)
+def wrong_shape(time_step: TimeStep, time: int) -> None:
+    time_step.observation = np.zeros((2, 2), np.float32)
 
 
-def wrong_dtype(arrival: Arrival, time: int) -> None:
-    arrival.observation = leaf(arrival.observation).astype(np.float64)
+def wrong_dtype(time_step: TimeStep, time: int) -> None:
+    time_step.observation = leaf(time_step.observation).astype(np.float64)
 
 
-def wrong_keys(arrival: Arrival, time: int) -> None:
-    arrival.observation = {"observation": arrival.observation}
+def wrong_keys(time_step: TimeStep, time: int) -> None:
+    time_step.observation = {"observation": time_step.observation}
 
 
-def wide_reward(arrival: Arrival, time: int) -> None:
-    arrival.reward = arrival.reward.astype(np.float64)
+def wide_reward(time_step: TimeStep, time: int) -> None:
+    time_step.reward = time_step.reward.astype(np.float64)
 
 
-def integer_end(arrival: Arrival, time: int) -> None:
-    arrival.terminated = arrival.terminated.astype(np.int64)
+def integer_end(time_step: TimeStep, time: int) -> None:
+    time_step.terminated = time_step.terminated.astype(np.int64)
 
 
-def nan(arrival: Arrival, time: int) -> None:
-    arrival.reward[1] = np.nan
+def nan(time_step: TimeStep, time: int) -> None:
+    time_step.reward[1] = np.nan
 
 
-def acts_on_the_last_observation(arrival: Arrival, time: int) -> None:
-    arrival.acting[:] = True
+def acts_on_the_last_observation(time_step: TimeStep, time: int) -> None:
+    time_step.acting[:] = True
 
 
-def same_step_reset(arrival: Arrival, time: int) -> None:
-    arrival.first |= arrival.terminated
+def same_step_reset(time_step: TimeStep, time: int) -> None:
+    time_step.first |= time_step.terminated
 
 
-def reward_in_reset_row(arrival: Arrival, time: int) -> None:
-    arrival.reward[:] = 1
+def reward_in_reset_row(time_step: TimeStep, time: int) -> None:
+    time_step.reward[:] = 1
 
 
-def first_in_the_middle(arrival: Arrival, time: int) -> None:
+def first_in_the_middle(time_step: TimeStep, time: int) -> None:
     if time == 2:
-        arrival.first[0], arrival.reward[0] = True, 0
+        time_step.first[0], time_step.reward[0] = True, 0
 
 
-def first_forgotten(arrival: Arrival, time: int) -> None:
+def first_forgotten(time_step: TimeStep, time: int) -> None:
     if time > 0:
-        arrival.first[:] = False
+        time_step.first[:] = False
 
 
-def ends_twice(arrival: Arrival, time: int) -> None:
+def ends_twice(time_step: TimeStep, time: int) -> None:
     if time == LENGTH + 1:
-        arrival.first[0] = arrival.acting[0] = False
-        arrival.terminated[0] = True
+        time_step.first[0] = time_step.acting[0] = False
+        time_step.terminated[0] = True
 
 
-def is_idle_in_an_aligned_team(arrival: Arrival, time: int) -> None:
+def is_idle_in_an_aligned_team(time_step: TimeStep, time: int) -> None:
     if time == 1:
-        arrival.acting[0], arrival.reward[0] = False, 0
+        time_step.acting[0], time_step.reward[0] = False, 0
 
 
-def is_rewarded_while_idle(arrival: Arrival, time: int) -> None:
+def is_rewarded_while_idle(time_step: TimeStep, time: int) -> None:
     if time == 1:
-        arrival.acting[0] = False
+        time_step.acting[0] = False
 
 
-def no_agent_acts(arrival: Arrival, time: int) -> None:
+def no_agent_acts(time_step: TimeStep, time: int) -> None:
     if time == 0:
-        arrival.first[:] = arrival.acting[:] = False
+        time_step.first[:] = time_step.acting[:] = False
 
 
-def fails(arrival: Arrival, time: int) -> None:
+def fails(time_step: TimeStep, time: int) -> None:
     if time == 2:
-        arrival.failed = np.array([True, False])
-        arrival.failures = ("copy 0, seed 3: ZeroDivisionError",)
-        arrival.first[0], arrival.reward[0] = True, 0
+        time_step.failed = np.array([True, False])
+        time_step.failures = ("copy 0, seed 3: ZeroDivisionError",)
+        time_step.first[0], time_step.reward[0] = True, 0
 
 
-def short_fact(arrival: Arrival, time: int) -> None:
-    arrival.facts = {"return": np.zeros(1)}
+def short_fact(time_step: TimeStep, time: int) -> None:
+    time_step.facts = {"return": np.zeros(1)}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def short_fact(arrival: Arrival, time: int) -> None:
         (short_fact, "statistic 'return' in `facts` to have one value for each lane"),
     ],
 )
-def test_a_violation_of_the_contract_is_found(spoil: Callable[[Arrival, int], None], expected: str):
+def test_a_violation_of_the_contract_is_found(spoil: Callable[[TimeStep, int], None], expected: str):
     findings = check_lanes(Clock(spoil), steps=10)
     assert any(expected in finding.expected for finding in findings), findings
     assert all(finding.severity == "error" for finding in findings)
@@ -160,8 +160,8 @@ def test_correct_lanes_have_no_findings_and_are_closed_twice():
 
 
 def test_a_lane_of_a_team_that_is_not_aligned_may_be_idle():
-    def be_idle(arrival: Arrival, time: int) -> None:
-        is_idle_in_an_aligned_team(arrival, time)
+    def be_idle(time_step: TimeStep, time: int) -> None:
+        is_idle_in_an_aligned_team(time_step, time)
 
     assert check_lanes(Clock(be_idle, aligned=False), steps=10) == []
 
@@ -170,11 +170,11 @@ def test_different_first_observations_with_the_same_seed_are_a_warning():
     class Drifting(Clock):
         resets = 0
 
-        def reset(self, seed: int) -> tuple[Arrival, ...]:
+        def reset(self, seed: int) -> tuple[TimeStep, ...]:
             self.resets += 1
-            (arrival,) = super().reset(seed)
-            leaf(arrival.observation)[:] += self.resets
-            return (arrival,)
+            (time_step,) = super().reset(seed)
+            leaf(time_step.observation)[:] += self.resets
+            return (time_step,)
 
     (finding,) = check_lanes(Drifting(), steps=10)
     assert (finding.severity, finding.expected) == ("warning", "the same seed to give the same episode")

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srl.api.lanes import Arrival, Lanes, LaneSpec, TeamSpec
+from srl.api.lanes import Lanes, LaneSpec, TeamSpec, TimeStep
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Discrete
 from srl.environments.registry import lanes_config
 from srl.testing.policies import CountingPolicy
-from srl.workers.episode_player import Player
+from srl.workers.episode_player import EpisodePlayer
 
 
 class Countdown(Lanes):
@@ -23,27 +23,27 @@ class Countdown(Lanes):
         self._lives = lives
         self.actions: list[Any] = []
 
-    def reset(self, seed: int) -> tuple[Arrival, ...]:
+    def reset(self, seed: int) -> tuple[TimeStep, ...]:
         count = self.spec.num_copies
         self._elapsed, self._ended = np.zeros(count, int), np.zeros(count, bool)
         self._ends = 0
-        return (self._arrival(np.zeros(count, np.float32), np.ones(count, bool)),)
+        return (self._time_step(np.zeros(count, np.float32), np.ones(count, bool)),)
 
-    def step(self, actions: tuple[Any, ...]) -> tuple[Arrival, ...]:
+    def step(self, actions: tuple[Any, ...]) -> tuple[TimeStep, ...]:
         self.actions.append(actions[0].copy())
         first = self._ended
         self._elapsed = np.where(first, 0, self._elapsed + 1)
         self._ended = self._elapsed == np.arange(len(first)) + 1
-        arrival = self._arrival((~first).astype(np.float32), first)
+        time_step = self._time_step((~first).astype(np.float32), first)
         if self._lives and self._ended[0]:
             self._ends += 1
-            arrival.facts = {"return": np.where(self._ends % 3 == 0, 100.0, np.nan) + np.zeros(len(first))}
-        return (arrival,)
+            time_step.facts = {"return": np.where(self._ends % 3 == 0, 100.0, np.nan) + np.zeros(len(first))}
+        return (time_step,)
 
-    def _arrival(self, reward: Any, first: Any) -> Arrival:
+    def _time_step(self, reward: Any, first: Any) -> TimeStep:
         none = np.zeros(len(reward), bool)
         observation = self._elapsed[:, None].astype(np.float32)
-        return Arrival(observation, reward, self._ended.copy(), none, ~self._ended, first)
+        return TimeStep(observation, reward, self._ended.copy(), none, ~self._ended, first)
 
     def close(self) -> None: ...
 
@@ -68,7 +68,7 @@ class Remembering(Policy):
 
 def test_every_lane_plays_its_share_to_the_end_and_keeps_its_memory() -> None:
     policy = Remembering()
-    player = Player(Countdown(3), {"policy": policy}, {"*": "policy"})
+    player = EpisodePlayer(Countdown(3), {"policy": policy}, {"*": "policy"})
     player.begin(seed=0, episodes=7)  # the first lane plays one more
     while not player.done:
         player.step()
@@ -80,7 +80,7 @@ def test_every_lane_plays_its_share_to_the_end_and_keeps_its_memory() -> None:
 
 def test_lanes_that_do_not_act_get_zeros() -> None:
     lanes = Countdown(2)
-    player = Player(lanes, {"policy": Remembering()}, {"*": "policy"}, greedy=False)
+    player = EpisodePlayer(lanes, {"policy": Remembering()}, {"*": "policy"}, greedy=False)
     player.begin(0, 1)
     for _ in range(3):
         player.step()
@@ -88,7 +88,7 @@ def test_lanes_that_do_not_act_get_zeros() -> None:
 
 
 def test_a_lost_life_does_not_count_as_an_episode() -> None:
-    player = Player(Countdown(1, lives=True), {"policy": Remembering()}, {"*": "policy"})
+    player = EpisodePlayer(Countdown(1, lives=True), {"policy": Remembering()}, {"*": "policy"})
     player.begin(0, 2)
     while not player.done:
         player.step()
@@ -97,7 +97,7 @@ def test_a_lost_life_does_not_count_as_an_episode() -> None:
 
 def test_an_episode_is_truncated_at_the_limit_and_its_lane_continues_after_its_end() -> None:
     lanes = Countdown(3)
-    player = Player(lanes, {"policy": Remembering()}, {"*": "policy"}, max_steps=2)
+    player = EpisodePlayer(lanes, {"policy": Remembering()}, {"*": "policy"}, max_steps=2)
     player.play(seed=0, episodes=7)
     played = player.results()["policy"]
     assert sorted(played.returns) == sorted(played.lengths) == [1, 1, 1, 2, 2, 2, 2]
@@ -107,7 +107,7 @@ def test_an_episode_is_truncated_at_the_limit_and_its_lane_continues_after_its_e
 
 def test_a_truncated_game_includes_all_its_lives() -> None:
     """The game loses a life at each odd step, with a reward of 1, and continues with the next at each even step."""
-    player = Player(Countdown(1, lives=True), {"policy": Remembering()}, {"*": "policy"}, max_steps=4)
+    player = EpisodePlayer(Countdown(1, lives=True), {"policy": Remembering()}, {"*": "policy"}, max_steps=4)
     player.play(seed=0, episodes=1)
     assert player.results()["policy"].returns == [2.0]
 
@@ -115,7 +115,7 @@ def test_a_truncated_game_includes_all_its_lives() -> None:
 def test_all_copies_are_reset_until_every_lane_has_its_share_if_no_episode_ends() -> None:
     """One agent dies at its second step, the other never does."""
     lanes = lanes_config("pettingzoo:srl.testing.multiagent_environments:DyingTeam", deaths=(2, 10**6)).build(2)
-    player = Player(lanes, {"policy": CountingPolicy()}, {"*": "policy"}, max_steps=3)
+    player = EpisodePlayer(lanes, {"policy": CountingPolicy()}, {"*": "policy"}, max_steps=3)
     player.play(seed=0, episodes=3)
     lanes.close()
     played = player.results()["policy"]
@@ -125,4 +125,4 @@ def test_all_copies_are_reset_until_every_lane_has_its_share_if_no_episode_ends(
 
 def test_an_agent_without_a_policy_is_refused() -> None:
     with pytest.raises(ValueError, match="must match exactly one role"):
-        Player(Countdown(1), {"policy": Remembering()}, {"seeker*": "policy"})
+        EpisodePlayer(Countdown(1), {"policy": Remembering()}, {"seeker*": "policy"})

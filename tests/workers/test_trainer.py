@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.stages import Stage, fill
 
-from srl.api.control import Done, Figures, Notice
+from srl.api.control import Done, MetricsReport, Notice
 from srl.api.spaces import Box, Discrete
 from srl.api.worker import FINISHED, IDLE, WORKED, PollResult, RunBroken
 from srl.base.meter import Counter
@@ -103,7 +103,7 @@ def test_every_update_is_committed_and_published(inproc: Stage, training: Callab
     assert (meter.get(Counter.VERSION), meter.get(Counter.LEARNED)) == (3, 24)
     assert (meter.get(Counter.LAG_COUNT), meter.get(Counter.LAG_SUM), meter.get(Counter.LAG_MAX)) == (24, 0, 0)
     assert meter.get(Counter.FIRST_UPDATE_NS) > 0
-    assert inproc.world.reported(Figures)[0].figures == {"applied": 1.0}
+    assert inproc.world.reported(MetricsReport)[0].figures == {"applied": 1.0}
 
 
 def test_an_update_is_committed_before_it_is_published(inproc: Stage, training: Callable[..., Training]) -> None:

@@ -12,7 +12,7 @@ from support.rigs import ActorRig, Rows
 from support.stages import Stage
 
 from srl.api.block import BlockSpec
-from srl.api.lanes import Arrival
+from srl.api.lanes import TimeStep
 from srl.base.meter import Counter, Meter
 from srl.base.tree import ArraySpec
 from srl.testing.contexts import until
@@ -115,10 +115,10 @@ def test_lanes_continue_unrecorded_without_admission(rig: Callable[..., ActorRig
         one.consumer().advance(version)
 
 
-def arrival(number: int) -> Arrival:
+def time_step(number: int) -> TimeStep:
     """One lane, which must act."""
     no = np.zeros(1, bool)
-    return Arrival(np.full((1, 3), number, np.float32), np.ones(1, np.float32), no, no, ~no, no)
+    return TimeStep(np.full((1, 3), number, np.float32), np.ones(1, np.float32), no, no, ~no, no)
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -128,7 +128,7 @@ def test_a_block_starts_with_the_last_decision_only_if_that_is_new_enough(inproc
     recorder = UnalignedRecorder(producer, [1], Meter.unshared())
     until(lambda: producer._links and next(iter(producer._links.values())).grants, producer.poll, consumer.poll)
     for number in range(2):
-        recorder.arrive([arrival(number)])
+        recorder.arrive([time_step(number)])
         (cell,) = recorder.cells()
         cell.block.arrays["version"][cell.row] = version
         if number == 1:

@@ -30,7 +30,7 @@ from srl.environments.spaces import from_gymnasium
 WAITING = "srl/waiting"
 """Key in a step's info: lanes [L] that neither act nor begin an episode, because their episode ended unseen."""
 FACTS = "srl/facts"
-"""Key in a step's info: the `facts` of :class:`srl.api.lanes.Arrival` about the episodes that ended."""
+"""Key in a step's info: the `facts` of :class:`srl.api.lanes.TimeStep` about the episodes that ended."""
 
 MAX_UNSEEN_EPISODES = 100
 BOOL = np.dtype(bool)
@@ -47,11 +47,11 @@ def next_step(environment: Any, mask_key: str = MASK_KEY) -> Any:
     mode = environment.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
     mode = mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
     if mode is AutoresetMode.SAME_STEP:
-        return FromSameStep(environment, mask_key)
-    return FromDisabled(environment, mask_key) if mode is AutoresetMode.DISABLED else environment
+        return NextStepFromSameStep(environment, mask_key)
+    return NextStepFromDisabled(environment, mask_key) if mode is AutoresetMode.DISABLED else environment
 
 
-class FromDisabled:
+class NextStepFromDisabled:
     """A wrapper of mode DISABLED: copies that ended are reset, stepped with the others, and reset again."""
 
     def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:
@@ -92,7 +92,7 @@ class FromDisabled:
         return native, info
 
 
-class FromSameStep:
+class NextStepFromSameStep:
     """A wrapper of mode SAME_STEP: shows the last observation of copies that are already in their next episode."""
 
     def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:

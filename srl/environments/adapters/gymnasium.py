@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
+from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep
 from srl.api.spaces import Dict, Space, choice_sizes
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
@@ -29,6 +29,7 @@ from srl.environments.adapters.masks import (
     with_mask,
 )
 from srl.environments.adapters.wrappers import RepeatAction
+from srl.environments.conversion import lane_decoder, observation_buffers, observation_leaves
 from srl.environments.copies import (
     EnvironmentBroken,
     all_finite,
@@ -38,7 +39,6 @@ from srl.environments.copies import (
     rendered_frame,
 )
 from srl.environments.factories import locate
-from srl.environments.native import lane_decoder, observation_buffers, observation_leaves
 from srl.environments.spaces import from_gymnasium
 
 
@@ -184,7 +184,7 @@ class GymnasiumLanes(Lanes):
         self._episodes = [0] * num_copies  # since the copy was seeded
         self._failures_in_a_row = [0] * num_copies
 
-    def reset(self, seed: int) -> tuple[Arrival, ...]:
+    def reset(self, seed: int) -> tuple[TimeStep, ...]:
         self._seeds = copy_seeds(seed)
         self._clear()
         self._first[:] = True
@@ -199,9 +199,9 @@ class GymnasiumLanes(Lanes):
                     self._write_mask(copy, info)
             except Exception:
                 failures[copy] = traceback.format_exc()
-        return self._arrival(failures)
+        return self._time_step(failures)
 
-    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+    def step(self, actions: tuple[Tree, ...]) -> tuple[TimeStep, ...]:
         rewards, terminations, truncations, write = self._reward, self._terminated, self._truncated, self._write
         starting, masked = self._ended, self._num_choices > 0
         self._clear()
@@ -229,7 +229,7 @@ class GymnasiumLanes(Lanes):
                 failures[copy] = traceback.format_exc()
         if self._limit is not None:
             truncations |= self._elapsed >= self._limit
-        return self._arrival(failures)
+        return self._time_step(failures)
 
     def state(self) -> State:
         state = {
@@ -263,7 +263,7 @@ class GymnasiumLanes(Lanes):
         for array in (self._reward, self._terminated, self._truncated):
             array.fill(0)
 
-    def _arrival(self, failures: dict[int, str]) -> tuple[Arrival, ...]:
+    def _time_step(self, failures: dict[int, str]) -> tuple[TimeStep, ...]:
         if not (all_finite(self._reward) and all_finite(self._observation)):
             failures = broken_lanes(self._observation, self._reward) | failures
         if self._check_masks is not None:
@@ -277,10 +277,10 @@ class GymnasiumLanes(Lanes):
             reports = tuple(self._replace(copy, report) for copy, report in failures.items())
         ended = self._terminated | self._truncated
         self._ended = ended
-        arrival = Arrival(
+        time_step = TimeStep(
             self._observation, self._reward, self._terminated, self._truncated, ~ended, self._first, failed, reports
         )
-        return (arrival,)
+        return (time_step,)
 
     def _write_mask(self, copy: int, info: Mapping[str, Any]) -> None:
         buffers: Any = self._observation

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from srl.api.lanes import Arrival, Lanes, LanesConfig
+from srl.api.lanes import Lanes, LanesConfig, TimeStep
 from srl.base.state import State
 from srl.base.tree import Array, Tree
 
@@ -35,17 +35,17 @@ class TeamRewardLanes(Lanes):
         self._groups = groups
         self.spec = inner.spec
 
-    def reset(self, seed: int) -> tuple[Arrival, ...]:
+    def reset(self, seed: int) -> tuple[TimeStep, ...]:
         return self._inner.reset(seed)
 
-    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
-        arrivals = self._inner.step(actions)
+    def step(self, actions: tuple[Tree, ...]) -> tuple[TimeStep, ...]:
+        time_steps = self._inner.step(actions)
         for members in self._groups:
-            rewards = np.concatenate([arrivals[team].reward.reshape(-1, self.spec.num_copies) for team in members])
+            rewards = np.concatenate([time_steps[team].reward.reshape(-1, self.spec.num_copies) for team in members])
             mean = rewards.mean(0)  # [copies]
             for team in members:
-                arrivals[team].reward = np.tile(mean, len(self.spec.teams[team].agents))
-        return arrivals
+                time_steps[team].reward = np.tile(mean, len(self.spec.teams[team].agents))
+        return time_steps
 
     def state(self) -> State:
         return self._inner.state()

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
+from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep
 from srl.api.spaces import choice_sizes
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree
@@ -32,9 +32,9 @@ from srl.environments.adapters.masks import (
     may_have_mask,
     with_mask,
 )
+from srl.environments.conversion import action_decoder, observation_buffers, observation_encoder
 from srl.environments.copies import EnvironmentBroken, all_finite, broken_lanes, copy_seeds, count_failure, finite_check
 from srl.environments.factories import Factory, locate, parameters_of
-from srl.environments.native import action_decoder, observation_buffers, observation_encoder
 from srl.environments.spaces import from_gymnasium
 
 FLOAT32 = np.dtype(np.float32)
@@ -167,14 +167,14 @@ class VectorLanes(Lanes):
         self._failures_in_a_row = 0
         self._ended: Array = np.zeros(self._num_lanes, bool)
 
-    def reset(self, seed: int) -> tuple[Arrival, ...]:
+    def reset(self, seed: int) -> tuple[TimeStep, ...]:
         self._seeds = copy_seeds(seed)
         try:
             return (self._restart(next(self._seeds)),)
         except Exception:
             return self._replace(traceback.format_exc())
 
-    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+    def step(self, actions: tuple[Tree, ...]) -> tuple[TimeStep, ...]:
         self._steps += 1
         try:
             native, reward, terminated, truncated, info = self._environment.step(self._decode(actions[0]))
@@ -195,24 +195,24 @@ class VectorLanes(Lanes):
         if self._check_masks is not None and (blocked := self._check_masks(observation, ~ended)):
             return self._replace("\n".join(f"lane {lane}: {what}" for lane, what in blocked.items()))
         first, self._ended = self._ended, ended
-        arrival = Arrival(observation, reward, terminated, truncated, ~self._ended, first)
+        time_step = TimeStep(observation, reward, terminated, truncated, ~self._ended, first)
         if info:
-            self._apply(info, arrival)
-        return (arrival,)
+            self._apply(info, time_step)
+        return (time_step,)
 
     def _with_mask(self, observation: Tree, info: Mapping[str, Any]) -> Tree:
         mask = from_info(info, self._num_choices, self._num_lanes, key=self._mask_key)
         parts = observation if isinstance(observation, Mapping) else {OBSERVATION: observation}
         return {**parts, self._mask_key: mask}
 
-    def _apply(self, info: Mapping[str, Any], arrival: Arrival) -> None:
+    def _apply(self, info: Mapping[str, Any], time_step: TimeStep) -> None:
         """Apply the infos of our own wrappers; other infos are ignored."""
         if FACTS in info:
-            arrival.facts = info[FACTS]
+            time_step.facts = info[FACTS]
         if WAITING in info:
             waiting = info[WAITING]
-            arrival.acting &= ~waiting
-            arrival.first = arrival.first & ~waiting
+            time_step.acting &= ~waiting
+            time_step.first = time_step.first & ~waiting
             self._ended = self._ended | waiting
 
     def state(self) -> State:
@@ -234,7 +234,7 @@ class VectorLanes(Lanes):
                 self._environment.close()
             self._environment = None
 
-    def _restart(self, seed: int) -> Arrival:
+    def _restart(self, seed: int) -> TimeStep:
         self._seed, self._steps = seed, 0
         native, info = self._environment.reset(seed=seed)
         observation = self._encode(native, self._num_lanes)
@@ -247,20 +247,20 @@ class VectorLanes(Lanes):
             raise ValueError("; ".join(broken_lanes(observation, reward).values()))
         if self._check_masks is not None and (blocked := self._check_masks(observation, all_lanes)):
             raise ValueError("; ".join(f"lane {lane}: {what}" for lane, what in blocked.items()))
-        return Arrival(observation, reward, no_lane, no_lane, all_lanes, all_lanes)
+        return TimeStep(observation, reward, no_lane, no_lane, all_lanes, all_lanes)
 
-    def _replace(self, report: str) -> tuple[Arrival, ...]:
+    def _replace(self, report: str) -> tuple[TimeStep, ...]:
         facts = f"vector environment {self._name}, seed {self._seed}, step {self._steps} since the seed"
         self._failures_in_a_row = count_failure(self._failures_in_a_row, self._steps <= 1, f"{facts}: {report}")
         with suppress(Exception):
             self._environment.close()
         try:
             self._environment = self._make()
-            arrival = self._restart(next(self._seeds))
+            time_step = self._restart(next(self._seeds))
         except Exception as error:
             raise EnvironmentBroken(
                 f"{facts}: failed, and its replacement failed, too ({error!r}). First failure:\n{report}"
             ) from error
-        arrival.failed = np.ones(self._num_lanes, bool)
-        arrival.failures = (f"{facts}: failed; all its lanes were replaced (new seed {self._seed}):\n{report}",)
-        return (arrival,)
+        time_step.failed = np.ones(self._num_lanes, bool)
+        time_step.failures = (f"{facts}: failed; all its lanes were replaced (new seed {self._seed}):\n{report}",)
+        return (time_step,)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
+from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep
 from srl.api.spaces import MultiDiscrete
 from srl.base.tree import Array, Tree
 from srl.environments.copies import copy_seeds, count_failure
@@ -73,7 +73,7 @@ class HideAndSeekLanes(Lanes):
         self._draws = [RandomDraws(np.random.default_rng(0))] * num_copies
         self._seeds: list[int] = [0] * num_copies
 
-    def reset(self, seed: int) -> tuple[Arrival, ...]:
+    def reset(self, seed: int) -> tuple[TimeStep, ...]:
         self._seeds = list(islice(copy_seeds(seed), self._num))
         self._draws = [RandomDraws(np.random.default_rng(one)) for one in self._seeds]
         everywhere = np.ones(self._num, bool)
@@ -83,9 +83,9 @@ class HideAndSeekLanes(Lanes):
         self.game.look()
         self.game.describe()
         reward = np.zeros((self._num, self._options.most_agents))
-        return self._arrivals(reward, self._ended, self._ended, everywhere, {}, {})
+        return self._time_steps(reward, self._ended, self._ended, everywhere, {}, {})
 
-    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+    def step(self, actions: tuple[Tree, ...]) -> tuple[TimeStep, ...]:
         game, starting = self.game, self._ended
         chosen = np.stack([np.asarray(tree) for tree in actions], axis=1)  # [N, A, 5]
         failures = game.step(chosen, ~starting, self._draws)
@@ -98,7 +98,7 @@ class HideAndSeekLanes(Lanes):
         truncated = ~starting & ~terminated & (game.steps >= self._options.horizon)
         self._ended = terminated | truncated
         facts = game.facts() if self._ended.any() else {}
-        return self._arrivals(reward, terminated, truncated, starting, facts, failures)
+        return self._time_steps(reward, terminated, truncated, starting, facts, failures)
 
     def render(self) -> Array:
         """Return the frame of the first copy, [size, size, 3] uint8."""
@@ -125,7 +125,7 @@ class HideAndSeekLanes(Lanes):
             f"step {self.game.steps[world]}: failed and was restarted with a new layout:\n{what}"
         )
 
-    def _arrivals(
+    def _time_steps(
         self,
         reward: Array,  # [N, A]
         terminated: Array,  # [N], as the rest
@@ -133,19 +133,19 @@ class HideAndSeekLanes(Lanes):
         starting: Array,
         facts: Mapping[str, Array],
         failures: Mapping[int, str],
-    ) -> tuple[Arrival, ...]:
+    ) -> tuple[TimeStep, ...]:
         present = self.game.worlds.present.T  # [E, N]
         failed = None
         if failures:
             failed = np.zeros(self._num, bool)
             failed[list(failures)] = True
-        arrivals: list[Arrival] = []
+        time_steps: list[TimeStep] = []
         acting = ~(terminated | truncated)
         rewards = np.ascontiguousarray(reward.T, np.float32)  # [A, N]
         shared = self._shared_facts(facts) if facts else {}
         for agent, observation in enumerate(self._observations):
             here = present[agent]
-            arrival = Arrival(
+            time_step = TimeStep(
                 observation,
                 rewards[agent],
                 terminated=here & terminated,
@@ -156,9 +156,9 @@ class HideAndSeekLanes(Lanes):
                 failures=() if agent else tuple(failures.values()),
             )
             if facts:
-                arrival.facts = shared | {"return": self.game.statistics.returns[:, agent].astype(np.float32)}
-            arrivals.append(arrival)
-        return tuple(arrivals)
+                time_step.facts = shared | {"return": self.game.statistics.returns[:, agent].astype(np.float32)}
+            time_steps.append(time_step)
+        return tuple(time_steps)
 
     def _shared_facts(self, facts: Mapping[str, Array]) -> dict[str, Array]:
         """Return the facts that are the same for all agents of a world, [N] each."""

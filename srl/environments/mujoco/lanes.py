@@ -11,16 +11,16 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.api.lanes import Arrival, Lanes, LanesConfig, LaneSpec, TeamSpec
+from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep
 from srl.api.spaces import Box
 from srl.base.seeding import generator_state, restore_generator
 from srl.base.state import State, part, under
 from srl.base.tree import Array, Tree
+from srl.environments.conversion import action_decoder
 from srl.environments.copies import all_finite, broken_lanes, copy_seeds
 from srl.environments.mujoco import bodies, tasks
 from srl.environments.mujoco.callbacks import log_warnings, stop_clock
 from srl.environments.mujoco.tasks import Scene, Task
-from srl.environments.native import action_decoder
 from srl.environments.spaces import from_gymnasium
 
 TASKS: Mapping[str, Any] = {
@@ -102,7 +102,7 @@ class MujocoLanes(Lanes):
         self._seed = 0
         self._random = np.random.default_rng(0)
 
-    def reset(self, seed: int) -> tuple[Arrival, ...]:
+    def reset(self, seed: int) -> tuple[TimeStep, ...]:
         self._seed = next(copy_seeds(seed))
         self._random = np.random.default_rng(self._seed)
         all_lanes, no_lane = np.ones(len(self._datas), bool), np.zeros(len(self._datas), bool)
@@ -110,9 +110,9 @@ class MujocoLanes(Lanes):
         self._gather()
         self._ended = no_lane
         observation = self._task.observe(self._scene, self._now).astype(np.float32)
-        return (Arrival(observation, np.zeros(len(no_lane), np.float32), no_lane, no_lane, all_lanes, all_lanes),)
+        return (TimeStep(observation, np.zeros(len(no_lane), np.float32), no_lane, no_lane, all_lanes, all_lanes),)
 
-    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+    def step(self, actions: tuple[Tree, ...]) -> tuple[TimeStep, ...]:
         starting = self._ended
         action = self._decode(actions[0]).astype(np.float64)
         failures = self._simulate(action, starting.tolist())
@@ -138,7 +138,7 @@ class MujocoLanes(Lanes):
             terminated[starting] = False
         truncated = self._elapsed >= self._limit if self._limit is not None else np.zeros(len(starting), bool)
         self._ended = terminated | truncated
-        return (Arrival(observation, reward, terminated, truncated, ~self._ended, starting, failed, reports),)
+        return (TimeStep(observation, reward, terminated, truncated, ~self._ended, starting, failed, reports),)
 
     def state(self) -> State:
         bodies = np.zeros((len(self._datas), self._mujoco.mj_stateSize(self._scene.model, self._saved)))

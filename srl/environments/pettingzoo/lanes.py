@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from srl.api.lanes import Arrival, Lanes, LaneSpec
+from srl.api.lanes import Lanes, LaneSpec, TimeStep
 from srl.base.seeding import generator_state, restore_generator
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree
@@ -68,15 +68,15 @@ class PettingZooLanes(Lanes):
         self._failures_in_a_row = [0] * num_copies
         self.spec = LaneSpec(name, num_copies, tuple(rows.team for rows in self._rows))
 
-    def reset(self, seed: int) -> tuple[Arrival, ...]:
+    def reset(self, seed: int) -> tuple[TimeStep, ...]:
         self._generators = _generators(seed, self.spec.num_copies)
         self._clear()
-        return self._arrivals([self._start(copy) for copy in range(self.spec.num_copies)])
+        return self._time_steps([self._start(copy) for copy in range(self.spec.num_copies)])
 
-    def step(self, actions: tuple[Tree, ...]) -> tuple[Arrival, ...]:
+    def step(self, actions: tuple[Tree, ...]) -> tuple[TimeStep, ...]:
         native = [rows.decode(tree) for rows, tree in zip(self._rows, actions, strict=True)]
         self._clear()
-        return self._arrivals([self._step(copy, native) for copy in range(self.spec.num_copies)])
+        return self._time_steps([self._step(copy, native) for copy in range(self.spec.num_copies)])
 
     def state(self) -> State:
         counters = [self._seeds, self._steps, self._failures_in_a_row, [game.state() for game in self._games]]
@@ -111,11 +111,11 @@ class PettingZooLanes(Lanes):
         for rows in self._rows:
             rows.clear()
 
-    def _arrivals(self, reports: Sequence[str]) -> tuple[Arrival, ...]:
+    def _time_steps(self, reports: Sequence[str]) -> tuple[TimeStep, ...]:
         failures = tuple(report for report in reports if report)
-        # A report belongs to a copy, not to an agent: only the first team's arrival carries it.
+        # A report belongs to a copy, not to an agent: only the first team's time step carries it.
         return tuple(
-            rows.arrival(bool(failures), failures if team == 0 else ()) for team, rows in enumerate(self._rows)
+            rows.time_step(bool(failures), failures if team == 0 else ()) for team, rows in enumerate(self._rows)
         )
 
     def _start(self, copy: int) -> str:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from srl.api.lanes import Arrival, TeamSpec
+from srl.api.lanes import TeamSpec, TimeStep
 from srl.api.spaces import choice_sizes
 from srl.base.state import State
 from srl.base.tree import Tree, leaves, map_tree
 from srl.environments.adapters.masks import OBSERVATION, asked, from_info, mask_check, may_have_mask, with_mask
-from srl.environments.native import lane_decoder, observation_buffers, observation_encoder
+from srl.environments.conversion import lane_decoder, observation_buffers, observation_encoder
 from srl.environments.spaces import from_gymnasium
 
 
@@ -22,7 +22,7 @@ class AgentFault(Exception):
 
 
 class Rows:
-    """The values that one agent receives in every copy, written row by row and read as one arrival.
+    """The values that one agent receives in every copy, written row by row and read as one time step.
 
     A lane starts an episode with `open`, continues with `turn`, and ends with `end`. A row that none of them wrote in a
     step keeps its observation, does not act and has reward 0.
@@ -111,8 +111,8 @@ class Rows:
         for path, array in self._leaves.items():
             array[...] = state[f"observation/{path}"]
 
-    def arrival(self, failed: bool, failures: tuple[str, ...]) -> Arrival:
-        return Arrival(
+    def time_step(self, failed: bool, failures: tuple[str, ...]) -> TimeStep:
+        return TimeStep(
             self._observation,
             self._reward,
             self._terminated,

@@ -53,20 +53,20 @@ def _probe(environment: LanesConfig, seed: int, resumable: bool) -> EnvironmentP
     lanes, copies = environment.build(1), 1
     try:
         generator = np.random.default_rng(seed)
-        arrivals = lanes.step(some_actions(lanes.spec, generator, lanes.reset(seed)))
+        time_steps = lanes.step(some_actions(lanes.spec, generator, lanes.reset(seed)))
         if time.perf_counter() - began < CHEAP_SECONDS:  # the cost of a vectorized environment shows with many copies
             lanes.close()
             lanes, copies = environment.build(MANY_COPIES), MANY_COPIES
-            arrivals = lanes.reset(seed)
+            time_steps = lanes.reset(seed)
         spec = lanes.spec
-        actions = some_actions(spec, generator, arrivals)
-        masked = has_masks(spec, arrivals)
+        actions = some_actions(spec, generator, time_steps)
+        masked = has_masks(spec, time_steps)
         began, steps = time.perf_counter(), 0
         while steps == 0 or time.perf_counter() - began < PROBE_SECONDS:
-            arrivals = lanes.step(actions)
+            time_steps = lanes.step(actions)
             steps += copies
             if masked:
-                actions = some_actions(spec, generator, arrivals)
+                actions = some_actions(spec, generator, time_steps)
         step_us = (time.perf_counter() - began) / steps * 1e6
         return EnvironmentProfile(replace(spec, num_copies=1), step_us, _why_not_resumable(lanes) if resumable else "")
     finally:

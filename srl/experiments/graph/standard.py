@@ -23,7 +23,7 @@ from srl.experiments.options.algorithms import title_of
 from srl.experiments.options.roles import RoleOptions, role_options
 from srl.experiments.options.sections import CLUSTERS
 from srl.experiments.options.train_options import TrainOptions
-from srl.populations.pool import PoolConfig
+from srl.populations.opponent_pool import PoolConfig
 from srl.populations.self_play import SelfPlayConfig
 from srl.populations.versus import versus_spec
 from srl.streams.push import PushStream

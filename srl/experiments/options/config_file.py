@@ -18,7 +18,7 @@ COMMAND = ("env", "name", "root", "seeds")
 
 
 @dataclass(frozen=True)
-class Gathered:
+class CollectedOptions:
     """Options from a file and from keywords or flags, which win."""
 
     options: TrainOptions
@@ -56,11 +56,11 @@ def _underscored(value: Any, name: str) -> Any:
     return {key.replace("-", "_"): inner for key, inner in value.items()}
 
 
-def gather(config: str | Path | Mapping[str, Any] | None, keywords: Mapping[str, Any], source: str) -> Gathered:
+def gather(config: str | Path | Mapping[str, Any] | None, keywords: Mapping[str, Any], source: str) -> CollectedOptions:
     """The options of a config file, changed by keywords; `source` says what these are (`flag`)."""
     if config is None:
         options, given = merged(TrainOptions(), keywords)
-        return Gathered(options, dict.fromkeys(given, source), {})
+        return CollectedOptions(options, dict.fromkeys(given, source), {})
     title = "file" if isinstance(config, Mapping) else f"file {Path(config).name}"
     file = read_config(config)
     command = {name: file.pop(name) for name in COMMAND if name in file}
@@ -71,7 +71,7 @@ def gather(config: str | Path | Mapping[str, Any] | None, keywords: Mapping[str,
         keywords = {**keywords, "env_args": {**before.run.env_args, **keywords["env_args"]}}
     options, given = merged(before, keywords)
     kept = from_file if options.algo == before.algo else {name for name in from_file if not name.startswith(ALGO)}
-    return Gathered(options, {**dict.fromkeys(kept, title), **dict.fromkeys(given, source)}, command)
+    return CollectedOptions(options, {**dict.fromkeys(kept, title), **dict.fromkeys(given, source)}, command)
 
 
 def _from_file(file: Mapping[str, Any], title: str) -> tuple[TrainOptions, frozenset[str]]:

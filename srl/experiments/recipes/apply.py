@@ -17,7 +17,7 @@ from srl.experiments.options.roles import role_patterns
 from srl.experiments.options.sections import AUTO, NONE
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.recipes.recipe import Recipe, Setting
-from srl.experiments.recipes.table import NAMES, RECIPES
+from srl.experiments.recipes.single_agent import NAMES, RECIPES
 from srl.networks.spaces.boxes import has_image
 from srl.workers.roles import assign_teams
 

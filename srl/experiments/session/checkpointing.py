@@ -19,10 +19,10 @@ from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.base.config import to_data
 from srl.base.snapshot import Snapshot
-from srl.base.state import NotResumable, NotYet, State
+from srl.base.state import NotResumable, NotResumableYet, State
 from srl.base.tree import Array
 from srl.experiments.options.train_options import TrainOptions
-from srl.populations.pool import refill
+from srl.populations.opponent_pool import refill
 from srl.storage import checkpoints
 from srl.storage.background_writer import BackgroundWriter
 from srl.storage.checkpoints import Retention
@@ -159,7 +159,7 @@ class CheckpointWriter:
             facts["policies"][policy] = {**noted, "version": number, "return_mean": mean}
         try:
             workers = self._workers() if with_workers else None
-        except NotYet:
+        except NotResumableYet:
             return  # the next call is soon
         facts |= {
             checkpoints.SCORE: status.return_mean,
@@ -187,7 +187,7 @@ class CheckpointWriter:
             return None
         try:
             return self._scheduler.state()
-        except NotYet:
+        except NotResumableYet:
             raise
         except NotResumable as error:
             self._why_not = str(error)

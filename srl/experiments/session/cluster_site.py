@@ -15,12 +15,12 @@ from srl.controller.control_socket import remote_listener
 from srl.controller.takeover import ControllerState
 from srl.experiments.graph.standard import pool_of
 from srl.experiments.options.train_options import TrainOptions
-from srl.populations.pool import Pool
+from srl.populations.opponent_pool import OpponentPool
 from srl.schedulers.agent.secret import DEFAULT, find_or_make_secret
 from srl.schedulers.engines.components import components
 from srl.schedulers.engines.manual import ManualEngine
 from srl.schedulers.engines.ray import RayEngine
-from srl.schedulers.hosts.fleet import AgentSettings
+from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.messages import AGENTS, Messages, codec
 from srl.schedulers.hosts.replicas import Retention
 from srl.schedulers.hosts.scheduler import HostsScheduler
@@ -50,7 +50,7 @@ class ClusterSite:
     headless: float = 0.0
     """Seconds for which hosts continue without a controller."""
     attach: Mapping[str, int] | None = None
-    """If the hosts already run and have lost their controller: see `takeover` of `Fleet`."""
+    """If the hosts already run and have lost their controller: see `takeover` of `AgentConnections`."""
 
 
 def site_of(
@@ -102,7 +102,7 @@ def hosts_scheduler(
 def _retention(options: TrainOptions) -> Retention | None:
     """Return a function that gives a host that joins late the same opponents as the others; None without self-play."""
     pool = pool_of(options)
-    return None if pool is None else lambda store: Pool(pool, store).refresh()
+    return None if pool is None else lambda store: OpponentPool(pool, store).refresh()
 
 
 def warning(options: TrainOptions, site: ClusterSite | None) -> str:

@@ -52,17 +52,17 @@ def _check_state(policy: str, described: Any, restored: Restored, changed: list[
         ) from error
 
 
-def differences(old: Any, new: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+def differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     """Yield the differing fields of two configs given as plain data: name, old and new value."""
     if is_config(old) and is_config(new) and old["type"] == new["type"]:
         for name in sorted({*old["fields"], *new["fields"]}):
-            inner = f"{place}.{name}" if place else name
+            inner = f"{path}.{name}" if path else name
             yield from differences(old["fields"].get(name), new["fields"].get(name), inner)
     elif isinstance(old, Mapping) and isinstance(new, Mapping) and not is_config(old) and not is_config(new):
         for name in sorted({*old, *new}):
-            yield from differences(old.get(name), new.get(name), f"{place}.{name}" if place else name)
+            yield from differences(old.get(name), new.get(name), f"{path}.{name}" if path else name)
     elif old != new:
-        yield place or "algorithm", _short(old), _short(new)
+        yield path or "algorithm", _short(old), _short(new)
 
 
 def _short(value: Any) -> Any:

@@ -23,9 +23,9 @@ from srl.base.errors import explain
 from srl.controller.control_socket import ADDRESS, CLUSTER, SECRET, STOP_REASON
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.cluster_site import ClusterSite
+from srl.experiments.session.launch import conduct_on
 from srl.experiments.session.session import RunFailed
 from srl.experiments.session.slurm_queue import OUTCOME, End
-from srl.experiments.session.train import conduct_on
 from srl.schedulers.agent.secret import find_or_make_secret
 from srl.schedulers.engines.components import components
 from srl.schedulers.engines.slurm import SlurmEngine, nodes_of_job, own_address, requeue, requeue_other_components

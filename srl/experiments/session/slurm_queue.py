@@ -31,7 +31,7 @@ class End(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Queued:
+class QueuedJob:
     """A job that is not over and whose run does not respond."""
 
     cluster: Path
@@ -87,7 +87,7 @@ def refuse_if_running(run: RunDirectory) -> None:
         )
 
 
-def queued(root: Path, answering: Container[str]) -> list[Queued]:
+def queued(root: Path, answering: Container[str]) -> list[QueuedJob]:
     """Return the jobs of the runs below `root` that are not in `answering`, newest last. Raises SlurmError if Slurm
     does not respond."""
     clusters = [path.parent for path in sorted(root.glob(f"*/{CLUSTER}/{JOB}"), key=lambda path: path.stat().st_mtime)]
@@ -96,7 +96,7 @@ def queued(root: Path, answering: Container[str]) -> list[Queued]:
     if not wanted or shutil.which("squeue") is None:
         return []
     known = slurm.job_states(wanted)
-    found = [Queued(cluster, job, *known[job]) for cluster, job in jobs.items() if job in known]
+    found = [QueuedJob(cluster, job, *known[job]) for cluster, job in jobs.items() if job in known]
     return [each for each in found if each.state not in slurm.OVER]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from srl.api.control import Evaluated, Published, Ready, Register, Stop
 from srl.api.scheduler import Died, Event, OrphanWorker, WorkerMessage
 from srl.api.transport import Channel, ChannelClosed, Message
-from srl.api.worker import Place
+from srl.api.worker import WorkerId
 from srl.base.meter import WORDS
 from srl.base.tree import Array
 from srl.parameters.relay import ParameterRelay
@@ -28,9 +28,10 @@ from srl.schedulers.hosts.messages import (
     CommittedState,
     ControllerHeartbeat,
     DumpStacks,
-    Follow,
+    FollowParameters,
     HostLeaving,
     Join,
+    JoinAccepted,
     KillWorker,
     Rejoin,
     RelayAddress,
@@ -41,7 +42,6 @@ from srl.schedulers.hosts.messages import (
     StartWorker,
     StateStored,
     TaggedParameters,
-    Welcome,
     WorkerExited,
     WorkerReport,
     codec,
@@ -61,38 +61,38 @@ class Agent:
     def __init__(
         self,
         channel: Channel,
-        welcome: Welcome,
+        accepted: JoinAccepted,
         bind: str,
         join_message: Callable[[], Join],
         connect: Callable[[], Channel],
     ) -> None:
-        self.run = welcome.run
-        self.host = welcome.host
-        self._secret = welcome.secret
+        self.run = accepted.run
+        self.host = accepted.host
+        self._secret = accepted.secret
         self._join_message = join_message
-        self._workers: dict[Place, OrphanWorker] = {}
+        self._workers: dict[WorkerId, OrphanWorker] = {}
         """Information on the workers that a new controller would need."""
-        self._memory = RunMemory.create(welcome.policies, with_bell=True)
-        self._runtime = make_runtime(welcome.run)
+        self._memory = RunMemory.create(accepted.policies, with_bell=True)
+        self._runtime = make_runtime(accepted.run)
         logs = self._runtime / "logs"
         logs.mkdir()
-        self._logs = LogUpload(logs, welcome.host)
-        network = Network(welcome.secret, bind, welcome.host, welcome.encrypt)
+        self._logs = LogUpload(logs, accepted.host)
+        network = Network(accepted.secret, bind, accepted.host, accepted.encrypt)
         self._processes = ProcessScheduler(
-            welcome.run, self._memory, self._runtime, logs, welcome.preload, welcome.path, network
+            accepted.run, self._memory, self._runtime, logs, accepted.preload, accepted.path, network
         )
         self._wait_set = WaitSet()
-        self._connection = ControllerConnection(channel, connect, welcome.headless, self._wait_set.watch)
+        self._connection = ControllerConnection(channel, connect, accepted.headless, self._wait_set.watch)
         self._wait_set.watch_fd(self._memory.bell)
         self._processes.watch(self._wait_set.fileno())
-        transport = TcpTransport(welcome.secret, welcome.run, bind, encrypt=welcome.encrypt, codec=codec)
+        transport = TcpTransport(accepted.secret, accepted.run, bind, encrypt=accepted.encrypt, codec=codec)
         self._relay = ParameterRelay(transport, self._memory.parameters, self._wait_set.watch, self._wake_workers)
         self._states = StateUpload(self._memory.commits, self._connection, self._relay)
         self._last_heartbeat = 0.0
         self.leaving = 0.0
         """Time at which this host was asked to leave; 0 if it was not."""
         self._announced = False
-        self._listed: list[Place] | None = None
+        self._listed: list[WorkerId] | None = None
         self._connection.send(RelayAddress(self._relay.address))
 
     def serve(self) -> bool:
@@ -129,9 +129,11 @@ class Agent:
         if not self._announced:
             self._announced = True
             self._connection.send(HostLeaving())
-            self._processes.send(self._processes.places(), Stop())
+            self._processes.send(self._processes.worker_ids(), Stop())
         late = time.monotonic() - self.leaving > LEAVE_SECONDS
-        return late or self._connection.channel is None or not (self._processes.places() or self._states.in_progress)
+        return (
+            late or self._connection.channel is None or not (self._processes.worker_ids() or self._states.in_progress)
+        )
 
     def close(self) -> None:
         self._processes.close()
@@ -149,26 +151,26 @@ class Agent:
         """Send a new controller the information that its predecessor had: reports, the list of workers, states."""
         self._connection.repeat_reports()
         self._listed = None
-        alive = set(self._processes.places())
-        self._workers = {place: worker for place, worker in self._workers.items() if place in alive}
+        alive = set(self._processes.worker_ids())
+        self._workers = {worker_id: worker for worker_id, worker in self._workers.items() if worker_id in alive}
         self._states.restart()
 
     # To the controller
 
     def _report(self, event: Event) -> None:
         if isinstance(event, WorkerMessage):
-            self._update_worker(event.place, event.message)
+            self._update_worker(event.worker_id, event.message)
             if isinstance(event.message, Evaluated):
                 self._send_evaluated(event.message)
-            self._connection.report(WorkerReport(event.place, event.message))
+            self._connection.report(WorkerReport(event.worker_id, event.message))
         elif isinstance(event, Died):
             self._send_logs()  # before the report, so that the log is complete when the death is seen
-            words = self._processes.meter(event.place).words()
-            exited = WorkerExited(event.place, event.reason, event.clean, event.blameless)
+            words = self._processes.meter(event.worker_id).words()
+            exited = WorkerExited(event.worker_id, event.reason, event.clean, event.blameless)
             if self.leaving:
-                exited = WorkerExited(event.place, "its host was asked to leave", clean=False, blameless=True)
+                exited = WorkerExited(event.worker_id, "its host was asked to leave", clean=False, blameless=True)
             if self._connection.report(exited, [words[None]]):
-                self._workers.pop(event.place, None)
+                self._workers.pop(event.worker_id, None)
 
     def _send_evaluated(self, message: Evaluated) -> None:
         """Send the parameters that were evaluated here: the controller keeps the best of them on disk."""
@@ -176,10 +178,10 @@ class Agent:
         if pulled is not None and pulled[0] == message.version:
             self._connection.send(TaggedParameters(message.policy, message.version, EVALUATED), [pulled[1]])
 
-    def _update_worker(self, place: Place, message: Message) -> None:
-        worker = self._workers.get(place)
+    def _update_worker(self, worker_id: WorkerId, message: Message) -> None:
+        worker = self._workers.get(worker_id)
         if worker is not None and isinstance(message, Ready):
-            self._workers[place] = msgspec.structs.replace(worker, ready=True)
+            self._workers[worker_id] = msgspec.structs.replace(worker, ready=True)
         elif worker is not None and isinstance(message, Register):
             worker.endpoints[message.name] = message.address
 
@@ -188,16 +190,16 @@ class Agent:
         if now - self._last_heartbeat < HEARTBEAT_SECONDS or self._connection.channel is None:
             return
         self._last_heartbeat = now
-        places = self._processes.places()
-        usages = [(self._processes.pid(place), self._processes.usage(place)) for place in places]
+        worker_ids = self._processes.worker_ids()
+        usages = [(self._processes.pid(worker_id), self._processes.usage(worker_id)) for worker_id in worker_ids]
         columns = [(pid, usage.cpu_percent, usage.rss_mb, usage.stopped) for pid, usage in usages]
-        words = [self._processes.meter(place).words() for place in places]
+        words = [self._processes.meter(worker_id).words() for worker_id in worker_ids]
         arrays = [
             np.array(words, np.int64).reshape(-1, WORDS),
             np.array(columns, np.float64).reshape(-1, len(USAGE)),
         ]
-        self._connection.send(AgentHeartbeat(None if places == self._listed else places), arrays)
-        self._listed = places
+        self._connection.send(AgentHeartbeat(None if worker_ids == self._listed else worker_ids), arrays)
+        self._listed = worker_ids
         self._send_logs()
 
     def _send_logs(self) -> None:
@@ -222,17 +224,17 @@ class Agent:
             case ControllerHeartbeat():
                 self._connection.discard(message.recorded)
             case StartWorker():
-                self._workers[message.place] = OrphanWorker(message.place, False, {})
-                self._processes.launch(message.place, message.config, message.niceness, message.seed)
+                self._workers[message.worker_id] = OrphanWorker(message.worker_id, False, {})
+                self._processes.launch(message.worker_id, message.config, message.niceness, message.seed)
             case SendToWorkers():
-                self._processes.send(message.places, message.message)
+                self._processes.send(message.worker_ids, message.message)
             case KillWorker():
-                self._processes.kill(message.place)
+                self._processes.kill(message.worker_id)
             case SignalWorker():
-                self._processes.signal(message.place, message.number)
+                self._processes.signal(message.worker_id, message.number)
             case DumpStacks():
-                self._connection.send(StackDump(message.place, self._processes.dump(message.place)))
-            case Follow():
+                self._connection.send(StackDump(message.worker_id, self._processes.dump(message.worker_id)))
+            case FollowParameters():
                 self._relay.follow(message.policy, message.address)
             case StateStored():
                 self._states.confirm(message.policy, message.version)
@@ -246,4 +248,4 @@ class Agent:
                     snapshot.write(message.version, dict(zip(message.keys, arrays, strict=True)), message.facts)
 
     def _wake_workers(self) -> None:
-        self._processes.send(self._processes.places(), Published())
+        self._processes.send(self._processes.worker_ids(), Published())

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from srl.api.transport import Channel, ChannelClosed, Message, PeerSilent
+from srl.api.transport import Channel, ChannelClosed, Message, PeerUnresponsive
 from srl.base.tree import Array
-from srl.schedulers.hosts.messages import CONTROLLER_TIMEOUT, Welcome, WorkerExited, WorkerReport
+from srl.schedulers.hosts.messages import CONTROLLER_TIMEOUT, JoinAccepted, WorkerExited, WorkerReport
 
 RECONNECT_SECONDS = 0.5
 ANSWER_SECONDS = 5.0
@@ -89,11 +89,11 @@ class ControllerConnection:
             self._last_message = time.monotonic()
             yield received[0], received[1]
         if self._channel is not None and time.monotonic() - self._last_message > CONTROLLER_TIMEOUT:
-            raise PeerSilent(f"no message from the controller for {CONTROLLER_TIMEOUT:.0f} s")
+            raise PeerUnresponsive(f"no message from the controller for {CONTROLLER_TIMEOUT:.0f} s")
 
     def _break(self, error: ChannelClosed) -> None:
         assert self._channel is not None
-        if self._headless <= 0 or isinstance(error, PeerSilent):
+        if self._headless <= 0 or isinstance(error, PeerUnresponsive):
             raise error
         self._channel.close()
         self._channel = None
@@ -130,7 +130,7 @@ class ControllerConnection:
             if now - self._last_attempt > ANSWER_SECONDS:
                 self._close_pending()
             return False
-        if not isinstance(received[0], Welcome):
+        if not isinstance(received[0], JoinAccepted):
             self._close_pending()
             raise ChannelClosed("the controller has replaced our workers")
         self._channel, self._pending = pending, None

@@ -17,10 +17,10 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from srl.api.transport import ChannelClosed, PeerSilent
+from srl.api.transport import ChannelClosed, PeerUnresponsive
 from srl.base.process import signal_on_parent_death
 from srl.schedulers.agent.agent import Agent
-from srl.schedulers.hosts.messages import AGENTS, Join, Messages, Refused, Welcome, codec, own_version
+from srl.schedulers.hosts.messages import AGENTS, Join, JoinAccepted, Messages, Refused, codec, own_version
 from srl.transports.tcp import PREFIX, TcpTransport
 
 ANSWER_SECONDS = 30.0
@@ -91,13 +91,13 @@ def join(address: str, secret: bytes, resources: HostResources, connect_seconds:
         message = received[0]
         if isinstance(message, Refused):
             raise JoinError(message.text)
-        if not isinstance(message, Welcome):
+        if not isinstance(message, JoinAccepted):
             raise JoinError(f"expected a welcome from {address}, found {type(message).__name__}: not a controller")
         again = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, connect_wait=RECONNECT_WAIT)
         return Agent(
             channel, message, channel.local_host, resources.join_message, lambda: again.connect(endpoint, Messages)
         )
-    except PeerSilent as error:
+    except PeerUnresponsive as error:
         channel.close()
         raise NoController(f"no controller at {address}: {error}") from error
     except ChannelClosed as error:

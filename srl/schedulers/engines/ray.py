@@ -52,7 +52,7 @@ def check_ray(address: str) -> None:
         raise RayError(f"no Ray at {address}: {error}") from error
 
 
-class HostActor:
+class RayAgent:
     """The actor on a node: an agent until the run is over or Ray needs the node (SIGTERM). It joins again when it lost
     the controller, and Ray calls it again after a restart."""
 
@@ -127,7 +127,7 @@ class RayEngine(Engine):
                 f"Ray did not reserve nodes for this run within {PLACEMENT_SECONDS:.0f} s: others use them, and only "
                 f"{free} is free"
             )
-        kind = self._ray.remote(HostActor)
+        kind = self._ray.remote(RayAgent)
         for index, part in enumerate(self._bundles):
             strategy = util.scheduling_strategies.PlacementGroupSchedulingStrategy(self._placement, index)
             actor = kind.options(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from srl.api.scheduler import OrphanWorker
-from srl.api.worker import Place
-from srl.schedulers.hosts.fleet import AgentMessage
+from srl.api.worker import WorkerId
+from srl.schedulers.hosts.agent_connections import AgentMessage
 from srl.schedulers.hosts.messages import AgentHeartbeat, WorkerExited
 
 
@@ -21,7 +21,7 @@ class AdoptableWorkers:
 
     def host_returned(self, host: str, workers: Sequence[OrphanWorker]) -> None:
         self.hosts.add(host)
-        self._orphans.update({(worker.place.group, worker.place.index): (worker, host) for worker in workers})
+        self._orphans.update({(worker.worker_id.group, worker.worker_id.index): (worker, host) for worker in workers})
 
     def host_lost(self, host: str) -> None:
         self.hosts.discard(host)
@@ -30,9 +30,9 @@ class AdoptableWorkers:
     def workers(self) -> list[OrphanWorker]:
         return [worker for worker, _ in self._orphans.values()]
 
-    def adopt(self, place: Place) -> str:
+    def adopt(self, worker_id: WorkerId) -> str:
         """Return the host of the worker; empty if that was lost again."""
-        found = self._orphans.pop((place.group, place.index), None)
+        found = self._orphans.pop((worker_id.group, worker_id.index), None)
         return found[1] if found is not None else ""
 
     def defer(self, message: AgentMessage) -> bool:

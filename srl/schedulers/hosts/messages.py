@@ -8,7 +8,7 @@ import srl
 from srl.api.control import FromWorker, ToWorker
 from srl.api.scheduler import OrphanWorker
 from srl.api.transport import Message
-from srl.api.worker import Place
+from srl.api.worker import WorkerId
 from srl.base.wire import Codec
 
 AGENTS = "agents"
@@ -51,7 +51,7 @@ class Rejoin(Message, frozen=True):
     workers: list[OrphanWorker]
 
 
-class Welcome(Message, frozen=True):
+class JoinAccepted(Message, frozen=True):
     """Controller: this host is part of the run."""
 
     run: str
@@ -78,7 +78,7 @@ class RelayAddress(Message, frozen=True):
     address: str
 
 
-class Follow(Message, frozen=True):
+class FollowParameters(Message, frozen=True):
     """Controller: get the parameters of a policy from `address`; empty if its trainer is on this host."""
 
     policy: str
@@ -88,7 +88,7 @@ class Follow(Message, frozen=True):
 class StartWorker(Message, frozen=True):
     """Controller: start a worker."""
 
-    place: Place
+    worker_id: WorkerId
     config: Any
     niceness: int
     seed: int
@@ -97,40 +97,40 @@ class StartWorker(Message, frozen=True):
 class SendToWorkers(Message, frozen=True):
     """Controller: pass `message` on to these workers."""
 
-    places: list[Place]
+    worker_ids: list[WorkerId]
     message: ToWorker
 
 
 class KillWorker(Message, frozen=True):
     """Controller: kill a worker."""
 
-    place: Place
+    worker_id: WorkerId
 
 
 class SignalWorker(Message, frozen=True):
     """Controller: send a signal to a worker's process."""
 
-    place: Place
+    worker_id: WorkerId
     number: int
 
 
 class DumpStacks(Message, frozen=True):
     """Controller: report the stack traces of a worker."""
 
-    place: Place
+    worker_id: WorkerId
 
 
 class StackDump(Message, frozen=True):
     """Agent: stack traces of a worker."""
 
-    place: Place
+    worker_id: WorkerId
     text: str
 
 
 class WorkerReport(Message, frozen=True):
     """Agent: a worker sent `message`."""
 
-    place: Place
+    worker_id: WorkerId
     message: FromWorker
     number: int = 0
     """Number of the report. The agent repeats a report to the next controller until one has recorded it."""
@@ -139,7 +139,7 @@ class WorkerReport(Message, frozen=True):
 class WorkerExited(Message, frozen=True):
     """Agent: a worker died. Its last gauges [1, WORDS] follow."""
 
-    place: Place
+    worker_id: WorkerId
     reason: str
     clean: bool
     blameless: bool = False
@@ -149,7 +149,7 @@ class WorkerExited(Message, frozen=True):
 class AgentHeartbeat(Message, frozen=True):
     """Agent: gauges of the workers [workers, WORDS] and their usage [workers, USAGE], which follow."""
 
-    places: list[Place] | None = None
+    worker_ids: list[WorkerId] | None = None
     """None: the same workers as in the last heartbeat."""
 
 
@@ -214,9 +214,9 @@ FromAgent = Union[
     StackDump,
 ]
 FromController = Union[
-    Welcome,
+    JoinAccepted,
     Refused,
-    Follow,
+    FollowParameters,
     StartWorker,
     SendToWorkers,
     KillWorker,

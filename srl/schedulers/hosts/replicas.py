@@ -9,7 +9,7 @@ from pathlib import Path
 from srl.api.parameters import ParameterStore
 from srl.base.tree import Array
 from srl.parameters.host import HostParameterStore
-from srl.schedulers.hosts.fleet import Fleet
+from srl.schedulers.hosts.agent_connections import AgentConnections
 from srl.schedulers.hosts.messages import CommittedState, LogText, StateStored, TaggedParameters
 from srl.schedulers.local.run_memory import RunMemory
 
@@ -59,9 +59,9 @@ def append_log(directory: Path, message: LogText) -> None:
 class StateReplica:
     """Copies of the states that trainers committed, and of the parameters that were evaluated."""
 
-    def __init__(self, memory: RunMemory, fleet: Fleet, archive: VersionArchive) -> None:
+    def __init__(self, memory: RunMemory, agents: AgentConnections, archive: VersionArchive) -> None:
         self._memory = memory
-        self._fleet = fleet
+        self._agents = agents
         self._archive = archive
 
     def store(self, host: str, message: CommittedState, arrays: Sequence[Array]) -> None:
@@ -71,18 +71,18 @@ class StateReplica:
             state = dict(zip(message.keys, arrays, strict=True))
             snapshot.write(message.version, state, message.facts)
             self._archive.add(message.policy, message.version, state["parameters"])
-        if host in self._fleet.hosts:
-            self._fleet.hosts[host].state_versions[message.policy] = message.version
-            self._fleet.send(host, StateStored(message.policy, message.version))
+        if host in self._agents.hosts:
+            self._agents.hosts[host].state_versions[message.policy] = message.version
+            self._agents.send(host, StateStored(message.policy, message.version))
 
     def send(self, policy: str, name: str) -> None:
         """Send the last committed state to a host, before a trainer starts there."""
-        host = self._fleet.hosts[name]
+        host = self._agents.hosts[name]
         snapshot = self._memory.commits[policy]
         if snapshot.version > host.state_versions.get(policy, -1) and (committed := snapshot.read()) is not None:
             version, state, facts = committed
             host.state_versions[policy] = version
-            self._fleet.send(name, CommittedState(policy, version, facts, list(state)), list(state.values()))
+            self._agents.send(name, CommittedState(policy, version, facts, list(state)), list(state.values()))
 
     def store_evaluated(self, message: TaggedParameters, arrays: Sequence[Array]) -> None:
         store = self._memory.parameters.get(message.policy)

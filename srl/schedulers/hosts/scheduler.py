@@ -25,24 +25,24 @@ from srl.api.scheduler import (
     WorkerMessage,
 )
 from srl.api.transport import Listener
-from srl.api.worker import Place, WorkerConfig
+from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.config import to_data
 from srl.base.meter import Meter
 from srl.schedulers.hosts import messages
 from srl.schedulers.hosts.adoption import AdoptableWorkers
-from srl.schedulers.hosts.fleet import (
+from srl.schedulers.hosts.agent_connections import (
+    AgentConnections,
     AgentMessage,
     AgentSettings,
-    Fleet,
-    FleetEvent,
+    ConnectionEvent,
     HostJoined,
     HostLost,
     HostReturned,
     JoinRefused,
 )
-from srl.schedulers.hosts.gauge_table import GaugeTable
+from srl.schedulers.hosts.host_loss import NO_HOST_SECONDS, HostLosses, StartLimiter, WaitReports
 from srl.schedulers.hosts.placement import DoesNotFit, HostCapacity, check_all, choose, why_waiting, workers_to_move
-from srl.schedulers.hosts.recovery import NO_HOST_SECONDS, HostLosses, StartLimiter, WaitReports
+from srl.schedulers.hosts.remote_meters import RemoteMeters
 from srl.schedulers.hosts.replicas import Retention, StateReplica, VersionArchive, append_log
 from srl.schedulers.local.run_memory import RunMemory
 
@@ -51,26 +51,26 @@ DUMP_SECONDS = 3.0
 
 @dataclass
 class _Worker:
-    place: Place
+    worker_id: WorkerId
     config: Any
     policy: str
     """Policy whose state this worker commits; empty if it is no trainer."""
     resources: Resources
     seed: int
     row: int
-    """Row in the gauge table."""
+    """Row in the table of meters."""
     host: str = ""
     """Empty while the worker waits for a host, and after its death."""
     alive: bool = True
 
     @property
     def key(self) -> tuple[str, int]:
-        return self.place.group, self.place.index
+        return self.worker_id.group, self.worker_id.index
 
 
 class HostsScheduler(Scheduler):
     """Waits for `num_hosts` agents, at most `patience` seconds, before it places the first worker. `takeover` is given
-    where the hosts of another controller are taken over (see `Fleet`); there workers are placed from the beginning."""
+    where the hosts of another controller are taken over (see `AgentConnections`); then workers are placed at once."""
 
     def __init__(
         self,
@@ -88,22 +88,21 @@ class HostsScheduler(Scheduler):
         self._num_hosts, self._engine, self._logs = num_hosts, engine, logs
         self._patience, self._deadline = patience, time.monotonic() + patience
         self._placing = takeover is not None
-        self._failed = False
+        self._failed = self._closed = False
         self._headless = settings.headless > 0
         self._workers: dict[tuple[str, int], _Worker] = {}
         self._unplaced: set[tuple[str, int]] = set()
-        self._gauges = GaugeTable()
+        self._gauges = RemoteMeters()
         self._configs: dict[int, tuple[WorkerConfig, Any]] = {}
         self._previous_hosts: dict[tuple[str, int], str] = {}
         self._events: deque[Event] = deque()
-        self._dumps: dict[Place, str] = {}
+        self._dumps: dict[WorkerId, str] = {}
         self._adoptable = AdoptableWorkers()
-        self._closed = False
         self.address = listener.address.removeprefix("tcp:")
         policies = list(memory.commits)
         self._archive = VersionArchive(policies, retention)
-        self._fleet = Fleet(settings, policies, listener, self._archive.messages, takeover)
-        self._replica = StateReplica(memory, self._fleet, self._archive)
+        self._agents = AgentConnections(settings, policies, listener, self._archive.messages, takeover)
+        self._replica = StateReplica(memory, self._agents, self._archive)
         self._losses, self._starts, self._waits = HostLosses(), StartLimiter(), WaitReports()
         self._reported: dict[str, int] = {}
         if num_hosts > 1 and takeover is None:
@@ -116,17 +115,17 @@ class HostsScheduler(Scheduler):
 
     # Workers
 
-    def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
-        worker = self._register(place, config, resources, seed)
+    def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        worker = self._register(worker_id, config, resources, seed)
         self._unplaced.add(worker.key)
         if self._placing:
             self._place(worker)
 
-    def _register(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> _Worker:
+    def _register(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> _Worker:
         if id(config) not in self._configs:  # the workers of a group share one config
             self._configs[id(config)] = config, to_data(config)
-        row, data = self._gauges.row((place.group, place.index)), self._configs[id(config)][1]
-        worker = _Worker(place, data, config.committed_policy(), resources, seed, row)
+        row, data = self._gauges.row((worker_id.group, worker_id.index)), self._configs[id(config)][1]
+        worker = _Worker(worker_id, data, config.committed_policy(), resources, seed, row)
         self._workers[worker.key] = worker
         return worker
 
@@ -138,16 +137,18 @@ class HostsScheduler(Scheduler):
             check_all(self._capacities(), list(wanted))
 
     def _capacities(self) -> list[HostCapacity]:
-        return [host.capacity for host in self._fleet.hosts.values() if host.relay]
+        return [host.capacity for host in self._agents.hosts.values() if host.relay]
 
     def _place(self, worker: _Worker) -> None:
-        place = worker.place
-        share_cpus = place.incarnation > 0 and not self._losses.hold(time.monotonic(), len(self._fleet.hosts))
+        worker_id = worker.worker_id
+        share_cpus = worker_id.incarnation > 0 and not self._losses.hold(time.monotonic(), len(self._agents.hosts))
         previous = self._previous_hosts.get(worker.key, "")
         capacity = choose(self._capacities(), worker.resources, previous, share_cpus)
         if capacity is None:
             return  # until a host joins or another worker ends
-        unlimited = not place.incarnation or bool(worker.policy)  # trainers wait for each other while they are built
+        unlimited = not worker_id.incarnation or bool(
+            worker.policy
+        )  # trainers wait for each other while they are built
         if not unlimited and not self._starts.start(capacity.host, worker.key, time.monotonic()):
             return  # until other workers on that host are ready
         self._unplaced.discard(worker.key)
@@ -155,15 +156,15 @@ class HostsScheduler(Scheduler):
         if worker.policy:
             self._replica.send(worker.policy, capacity.host)
         self._assign(worker, capacity)
-        self._fleet.send(
-            capacity.host, messages.StartWorker(place, worker.config, worker.resources.niceness, worker.seed)
+        self._agents.send(
+            capacity.host, messages.StartWorker(worker_id, worker.config, worker.resources.niceness, worker.seed)
         )
 
     def _assign(self, worker: _Worker, capacity: HostCapacity) -> None:
         capacity.take(worker.resources)
         worker.host = self._previous_hosts[worker.key] = capacity.host
-        if worker.policy and worker.place.index == 0:
-            self._fleet.set_source(worker.policy, capacity.host)
+        if worker.policy and worker.worker_id.index == 0:
+            self._agents.set_source(worker.policy, capacity.host)
 
     def _place_waiting(self) -> None:
         for key in sorted(self._unplaced):
@@ -171,42 +172,42 @@ class HostsScheduler(Scheduler):
         reasons = {}
         for key in self._waits.due(self._unplaced, time.monotonic()):
             worker = self._workers[key]
-            if reason := why_waiting(self._capacities(), worker.resources, share_cpus=worker.place.incarnation > 0):
+            if reason := why_waiting(self._capacities(), worker.resources, share_cpus=worker.worker_id.incarnation > 0):
                 reasons[key] = reason
         self._events.extend(HostEvent(line) for line in self._waits.report(reasons))
 
-    def send(self, places: Sequence[Place], message: ToWorker) -> None:
-        by_host: dict[str, list[Place]] = {}
-        for place in places:
-            worker = self._worker(place)
+    def send(self, worker_ids: Sequence[WorkerId], message: ToWorker) -> None:
+        by_host: dict[str, list[WorkerId]] = {}
+        for worker_id in worker_ids:
+            worker = self._worker(worker_id)
             if worker is not None and worker.host:
-                by_host.setdefault(worker.host, []).append(place)
+                by_host.setdefault(worker.host, []).append(worker_id)
         for host, on_host in by_host.items():
-            self._fleet.send(host, messages.SendToWorkers(on_host, message))
+            self._agents.send(host, messages.SendToWorkers(on_host, message))
 
-    def kill(self, place: Place) -> None:
-        worker = self._worker(place)
+    def kill(self, worker_id: WorkerId) -> None:
+        worker = self._worker(worker_id)
         if worker is None or not worker.alive:
             return
         if worker.host:
-            self._fleet.send(worker.host, messages.KillWorker(place))
+            self._agents.send(worker.host, messages.KillWorker(worker_id))
         else:
-            self._died(worker, Died(place, "was waiting for a host"))
+            self._died(worker, Died(worker_id, "was waiting for a host"))
 
-    def signal(self, place: Place, number: int) -> None:
-        worker = self._worker(place)
+    def signal(self, worker_id: WorkerId, number: int) -> None:
+        worker = self._worker(worker_id)
         if worker is not None and worker.host:
-            self._fleet.send(worker.host, messages.SignalWorker(place, number))
+            self._agents.send(worker.host, messages.SignalWorker(worker_id, number))
 
-    def _worker(self, place: Place) -> _Worker | None:
-        worker = self._workers.get((place.group, place.index))
-        return worker if worker is not None and worker.place == place else None
+    def _worker(self, worker_id: WorkerId) -> _Worker | None:
+        worker = self._workers.get((worker_id.group, worker_id.index))
+        return worker if worker is not None and worker.worker_id == worker_id else None
 
     def _died(self, worker: _Worker, died: Died) -> None:
         if not worker.alive:
             return
         self._starts.end(worker.host, worker.key)
-        host = self._fleet.hosts.get(worker.host)
+        host = self._agents.hosts.get(worker.host)
         if host is not None:
             host.capacity.give_back(worker.resources)
         worker.alive, worker.host = False, ""
@@ -220,24 +221,24 @@ class HostsScheduler(Scheduler):
         return TakeoverRecord(self.address, self.hosts(), self._reported) if self._headless else None
 
     def takeover_recorded(self, record: TakeoverRecord) -> None:
-        self._fleet.reports_recorded(record.reports)
+        self._agents.reports_recorded(record.reports)
 
     def find_orphans(self, hosts: Sequence[str], timeout: float) -> list[OrphanWorker]:
         deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline and not set(hosts) <= set(self._fleet.hosts):
-            for event in self._fleet.poll(0.05):
+        while time.monotonic() < deadline and not set(hosts) <= set(self._agents.hosts):
+            for event in self._agents.poll(0.05):
                 if not isinstance(event, AgentMessage) or not self._adoptable.defer(event):
                     self._handle(event)
-        self._fleet.end_takeover()
+        self._agents.end_takeover()
         if not self._adoptable.hosts:
             raise ConnectionError(f"no host of the run reconnected within {timeout:.0f} s: its agents are gone")
         return self._adoptable.workers()
 
-    def adopt(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
-        worker = self._register(place, config, resources, seed)
-        host = self._fleet.hosts.get(self._adoptable.adopt(place))
+    def adopt(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        worker = self._register(worker_id, config, resources, seed)
+        host = self._agents.hosts.get(self._adoptable.adopt(worker_id))
         if host is None:
-            self._died(worker, Died(place, "its host was lost again", blameless=True))
+            self._died(worker, Died(worker_id, "its host was lost again", blameless=True))
         else:
             self._assign(worker, host.capacity)
 
@@ -246,22 +247,22 @@ class HostsScheduler(Scheduler):
         for message in self._adoptable.deferred():
             self._handle_message(message)
         while time.monotonic() < deadline and any(
-            host.rows is None for host in self._fleet.hosts.values() if host.name in self._adoptable.hosts
+            host.rows is None for host in self._agents.hosts.values() if host.name in self._adoptable.hosts
         ):
-            for event in self._fleet.poll(0.05):
+            for event in self._agents.poll(0.05):
                 self._handle(event)
 
     # Events
 
     def poll(self, timeout: float) -> list[Event]:
-        for event in self._fleet.poll(0.0 if self._events else timeout):
+        for event in self._agents.poll(0.0 if self._events else timeout):
             self._handle(event)
         if not self._failed:
             if not self._placing:
                 self._place_if_complete()
             else:
                 self._place_waiting()
-                if self._losses.no_host_left(time.monotonic(), len(self._fleet.hosts)):
+                if self._losses.no_host_left(time.monotonic(), len(self._agents.hosts)):
                     hint = self._engine.hint(self.address)
                     self._fail(f"no host is left, and none joined for {NO_HOST_SECONDS:.0f} s; {hint}")
         problem = self._engine.poll()
@@ -269,17 +270,17 @@ class HostsScheduler(Scheduler):
             self._events.append(HostEvent(problem, fatal=not self._placing and self._engine.start_failed()))
         events = list(self._events)
         self._events.clear()
-        self._reported = self._fleet.reports()
+        self._reported = self._agents.reports()
         return events
 
-    def _handle(self, event: FleetEvent) -> None:
+    def _handle(self, event: ConnectionEvent) -> None:
         match event:
             case AgentMessage():
                 self._handle_message(event)
-            case HostJoined() if event.host in self._fleet.hosts:
-                capacity = self._fleet.hosts[event.host].capacity
-                joined = f"host {event.host} joined: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs"
-                self._events.append(HostEvent(joined))
+            case HostJoined() if event.host in self._agents.hosts:
+                capacity = self._agents.hosts[event.host].capacity
+                text = f"host {event.host} joined: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs"
+                self._events.append(HostEvent(text))
                 self._move_workers()
             case HostReturned():
                 self._events.append(HostEvent(f"host {event.host} is back with {len(event.workers)} workers"))
@@ -290,27 +291,26 @@ class HostsScheduler(Scheduler):
                 self._host_lost(event)
 
     def _host_lost(self, event: HostLost) -> None:
-        """Report the workers of a lost host as dead. The controller starts replacements, which are placed on other
-        hosts."""
+        """Report the workers of a lost host as dead; the controller starts replacements on other hosts."""
         self._losses.add(time.monotonic())
         self._adoptable.host_lost(event.host)
         lost = [worker for worker in self._workers.values() if worker.host == event.host]
         self._events.append(HostEvent(f"host {event.host} is lost with {len(lost)} workers: {event.reason}"))
         for worker in lost:
-            self._died(worker, Died(worker.place, f"its host {event.host} is lost", blameless=True))
+            self._died(worker, Died(worker.worker_id, f"its host {event.host} is lost", blameless=True))
 
     def _move_workers(self) -> None:
         """Preempt workers that have shared CPUs since their host was lost, so that they restart on a host with room.
         Trainers stay."""
         movable = [worker for worker in self._workers.values() if worker.host and not worker.policy]
         for index in workers_to_move(self._capacities(), [(worker.host, worker.resources) for worker in movable]):
-            self.signal(movable[index].place, signal.SIGTERM)
+            self.signal(movable[index].worker_id, signal.SIGTERM)
 
     def _place_if_complete(self) -> None:
         capacities = self._capacities()
         if len(capacities) >= self._num_hosts:
             try:
-                check_all(capacities, [(worker.place.name, worker.resources) for worker in self._workers.values()])
+                check_all(capacities, [(worker.worker_id.name, worker.resources) for worker in self._workers.values()])
             except DoesNotFit as error:
                 self._fail(str(error))
                 return
@@ -328,26 +328,26 @@ class HostsScheduler(Scheduler):
         self._events.append(HostEvent(reason, fatal=True))
 
     def _handle_message(self, event: AgentMessage) -> None:
-        message, host = event.message, self._fleet.hosts.get(event.host)
+        message, host = event.message, self._agents.hosts.get(event.host)
         match message:
             case messages.WorkerReport():
                 if isinstance(message.message, Ready):
-                    self._starts.end(event.host, (message.place.group, message.place.index))
-                self._events.append(WorkerMessage(message.place, message.message))
+                    self._starts.end(event.host, (message.worker_id.group, message.worker_id.index))
+                self._events.append(WorkerMessage(message.worker_id, message.message))
             case messages.WorkerExited():
-                worker = self._worker(message.place)
+                worker = self._worker(message.worker_id)
                 if host is not None:
-                    self._gauges.write_last(host, self._row(message.place, event.host), event.arrays)
+                    self._gauges.write_last(host, self._row(message.worker_id, event.host), event.arrays)
                 if worker is not None:
-                    self._died(worker, Died(message.place, message.reason, message.clean, message.blameless))
+                    self._died(worker, Died(message.worker_id, message.reason, message.clean, message.blameless))
             case messages.AgentHeartbeat() if host is not None:
-                places = message.places
-                rows = None if places is None else [self._row(place, event.host) for place in places]
+                worker_ids = message.worker_ids
+                rows = None if worker_ids is None else [self._row(worker_id, event.host) for worker_id in worker_ids]
                 self._gauges.write_heartbeat(host, rows, event.arrays)
             case messages.LogText():
                 append_log(self._logs, message)
             case messages.StackDump():
-                self._dumps[message.place] = message.text
+                self._dumps[message.worker_id] = message.text
             case messages.HostLeaving():
                 self._events.append(HostEvent(f"host {event.host} was asked to leave; its workers move to other hosts"))
                 if host is not None:
@@ -357,44 +357,44 @@ class HostsScheduler(Scheduler):
             case messages.CommittedState():
                 self._replica.store(event.host, message, event.arrays)
 
-    def _row(self, place: Place, host: str) -> int:
+    def _row(self, worker_id: WorkerId, host: str) -> int:
         """Row of a worker on this host; -1 if there is no such worker."""
-        worker = self._worker(place)
+        worker = self._worker(worker_id)
         return worker.row if worker is not None and worker.host == host else -1
 
     # Queries
 
-    def meter(self, place: Place) -> Meter:
-        worker = self._worker(place)
+    def meter(self, worker_id: WorkerId) -> Meter:
+        worker = self._worker(worker_id)
         return self._gauges.meter(worker.row) if worker is not None else Meter.unshared()
 
-    def pid(self, place: Place) -> int:
-        worker = self._worker(place)
+    def pid(self, worker_id: WorkerId) -> int:
+        worker = self._worker(worker_id)
         return self._gauges.pid(worker.row) if worker is not None else 0
 
-    def usage(self, place: Place) -> Usage:
-        worker = self._worker(place)
+    def usage(self, worker_id: WorkerId) -> Usage:
+        worker = self._worker(worker_id)
         return self._gauges.usage(worker.row, worker.host) if worker is not None else Usage()
 
     def parameters(self) -> Mapping[str, ParameterStore]:
         return self._archive.stores
 
-    def dump(self, place: Place) -> str:
-        worker = self._worker(place)
+    def dump(self, worker_id: WorkerId) -> str:
+        worker = self._worker(worker_id)
         if worker is None or not worker.host:
             return ""
-        self._fleet.send(worker.host, messages.DumpStacks(place))
+        self._agents.send(worker.host, messages.DumpStacks(worker_id))
         deadline = time.monotonic() + DUMP_SECONDS
-        while place not in self._dumps and worker.host and time.monotonic() < deadline:
-            for event in self._fleet.poll(0.05):
+        while worker_id not in self._dumps and worker.host and time.monotonic() < deadline:
+            for event in self._agents.poll(0.05):
                 self._handle(event)
-        return self._dumps.pop(place, "")
+        return self._dumps.pop(worker_id, "")
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        for message in self._fleet.close():
+        for message in self._agents.close():
             append_log(self._logs, message)
         self._engine.close()
         self._archive.close()

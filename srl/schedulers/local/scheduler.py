@@ -22,7 +22,7 @@ from srl.api.experiment import Resources
 from srl.api.parameters import ParameterStore
 from srl.api.scheduler import Died, Event, Scheduler, Usage, WorkerMessage
 from srl.api.transport import Channel, ChannelClosed
-from srl.api.worker import Place, WorkerConfig
+from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.config import to_data
 from srl.base.errors import end_of_log
 from srl.base.meter import Meter
@@ -41,7 +41,7 @@ HINTS = {
 
 @dataclass
 class _Child:
-    place: Place
+    worker_id: WorkerId
     page: int
     """Page of its gauges in the memory of the run."""
     control: Channel
@@ -88,18 +88,18 @@ class ProcessScheduler(Scheduler):
             socket.send_fds(self._channel, [data], [log.fileno(), *memory.values()])
         self._poller.register(self._channel, select.POLLIN)
 
-    def start(self, place: Place, config: WorkerConfig, resources: Resources, seed: int) -> None:
-        self.launch(place, to_data(config), resources.niceness, seed)
+    def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
+        self.launch(worker_id, to_data(config), resources.niceness, seed)
 
-    def launch(self, place: Place, config: Any, niceness: int, seed: int) -> None:
+    def launch(self, worker_id: WorkerId, config: Any, niceness: int, seed: int) -> None:
         """Start a worker whose config is plain data already."""
-        page = self._pages.setdefault((place.group, place.index), len(self._pages))
+        page = self._pages.setdefault((worker_id.group, worker_id.index), len(self._pages))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._memory.meters.meter(page).reset()
-        log = self._logs / f"{place.group}-{place.index}.log"
-        request = ForkRequest(place.group, place.index, place.incarnation, page, seed, niceness, config)
-        control = control_channel(ours, place.name)
-        self._children[page] = _Child(place, page, control, log)
+        log = self._logs / f"{worker_id.group}-{worker_id.index}.log"
+        request = ForkRequest(worker_id.group, worker_id.index, worker_id.incarnation, page, seed, niceness, config)
+        control = control_channel(ours, worker_id.name)
+        self._children[page] = _Child(worker_id, page, control, log)
         self._poller.register(control.fileno(), select.POLLIN)
         with theirs, _open_log(log) as stream:
             self._request(msgspec.msgpack.encode(request), [theirs.fileno(), stream.fileno()])
@@ -129,34 +129,34 @@ class ProcessScheduler(Scheduler):
         if total > self._memory.meters.num_pages:
             raise ValueError(f"a host runs at most {self._memory.meters.num_pages} workers, but {total} were requested")
 
-    def send(self, places: Sequence[Place], message: ToWorker) -> None:
-        for place in places:
-            child = self._child(place)
+    def send(self, worker_ids: Sequence[WorkerId], message: ToWorker) -> None:
+        for worker_id in worker_ids:
+            child = self._child(worker_id)
             if child is not None:
                 with contextlib.suppress(ChannelClosed):  # the zygote reports its death
                     child.control.send(message)
 
-    def places(self) -> list[Place]:
+    def worker_ids(self) -> list[WorkerId]:
         """Return the workers that are alive or starting."""
-        return [child.place for child in self._children.values()]
+        return [child.worker_id for child in self._children.values()]
 
-    def kill(self, place: Place) -> None:
-        child = self._child(place)
+    def kill(self, worker_id: WorkerId) -> None:
+        child = self._child(worker_id)
         if child is None:
             return
         child.killed = True
         _kill_process_group(child.pid)
 
-    def signal(self, place: Place, number: int) -> None:
-        pid = self.pid(place)
+    def signal(self, worker_id: WorkerId, number: int) -> None:
+        pid = self.pid(worker_id)
         if pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def _child(self, place: Place) -> _Child | None:
-        page = self._pages.get((place.group, place.index), -1)
+    def _child(self, worker_id: WorkerId) -> _Child | None:
+        page = self._pages.get((worker_id.group, worker_id.index), -1)
         child = self._children.get(page)
-        return child if child is not None and child.place == place else None
+        return child if child is not None and child.worker_id == worker_id else None
 
     def poll(self, timeout: float) -> list[Event]:
         ready = self._poller.poll(timeout * 1000)
@@ -173,7 +173,7 @@ class ProcessScheduler(Scheduler):
     def _receive(self, child: _Child) -> None:
         try:
             while (received := child.control.receive()) is not None:
-                self._events.append(WorkerMessage(child.place, received[0]))  # type: ignore[arg-type]
+                self._events.append(WorkerMessage(child.worker_id, received[0]))  # type: ignore[arg-type]
         except ChannelClosed:
             self._poller.unregister(child.control.fileno())
             child.control.close()
@@ -196,7 +196,7 @@ class ProcessScheduler(Scheduler):
             if isinstance(message, Forked):
                 child.pid = message.pid
                 if child.killed:
-                    self.kill(child.place)
+                    self.kill(child.worker_id)
             elif child.pid == message.pid:
                 status = message.status
                 self._remove(child, _describe(status), clean=status == LEFT, blameless=status == PREEMPTED)
@@ -208,8 +208,8 @@ class ProcessScheduler(Scheduler):
             self._poller.unregister(child.control.fileno())
             child.control.close()
         del self._children[child.page]
-        self._usage.forget(child.place.name)
-        self._events.append(Died(child.place, reason, clean, blameless))
+        self._usage.forget(child.worker_id.name)
+        self._events.append(Died(child.worker_id, reason, clean, blameless))
 
     def _zygote_died(self) -> None:
         """All workers died with the zygote (the kernel kills them); start a new zygote."""
@@ -223,22 +223,22 @@ class ProcessScheduler(Scheduler):
             self._remove(child, reason, clean=False)
         self._start_zygote()
 
-    def meter(self, place: Place) -> Meter:
-        return self._memory.meters.meter(self._pages[(place.group, place.index)])
+    def meter(self, worker_id: WorkerId) -> Meter:
+        return self._memory.meters.meter(self._pages[(worker_id.group, worker_id.index)])
 
-    def pid(self, place: Place) -> int:
-        child = self._child(place)
+    def pid(self, worker_id: WorkerId) -> int:
+        child = self._child(worker_id)
         return child.pid if child is not None else 0
 
-    def usage(self, place: Place) -> Usage:
-        return self._usage.measure(place.name, self.pid(place))
+    def usage(self, worker_id: WorkerId) -> Usage:
+        return self._usage.measure(worker_id.name, self.pid(worker_id))
 
     def parameters(self) -> Mapping[str, ParameterStore]:
         return self._memory.parameters
 
-    def dump(self, place: Place) -> str:
+    def dump(self, worker_id: WorkerId) -> str:
         """Return the stack traces that the fault handler of a worker writes to its log."""
-        child = self._child(place)
+        child = self._child(worker_id)
         if child is None or not child.pid:
             return ""
         with contextlib.suppress(OSError):  # it may die, and the disk of the log may be full

@@ -19,7 +19,7 @@ import msgspec
 
 from srl.api.control import FromWorker, Register, ToWorker
 from srl.api.transport import Channel, Transport
-from srl.api.worker import Place, WorkerConfig
+from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.config import from_data
 from srl.base.process import signal_on_parent_death
 from srl.base.wire import Codec
@@ -30,7 +30,7 @@ from srl.transports.endpoints import Refusals
 from srl.transports.host import HostTransport
 from srl.transports.host_channel import HostChannel
 from srl.workers.context import WorkerContext
-from srl.workers.process import WorkerHost, limit_threads
+from srl.workers.process import WorkerProcess, limit_threads
 
 MAX_DESCRIPTORS = 250
 """Limit of Linux for the descriptors of one message."""
@@ -268,7 +268,7 @@ def run_worker(request: ForkRequest, setup: RunSetup, descriptors: dict[str, int
         return transport
 
     context = WorkerContext(
-        place=Place(request.group, request.index, request.incarnation),
+        worker_id=WorkerId(request.group, request.index, request.incarnation),
         seed=request.seed,
         meter=memory.meters.meter(request.page),
         names=names,
@@ -284,7 +284,7 @@ def run_worker(request: ForkRequest, setup: RunSetup, descriptors: dict[str, int
     )
     context.wait_set.watch(control)
     config: WorkerConfig = from_data(request.config)
-    return WorkerHost(config, context, control, names).run()
+    return WorkerProcess(config, context, control, names).run()
 
 
 if __name__ == "__main__":

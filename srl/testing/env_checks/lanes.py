@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from srl.api.lanes import Arrival, Lanes, TeamSpec
+from srl.api.lanes import Lanes, TeamSpec, TimeStep
 from srl.api.spaces import array_spec
 from srl.base.tree import Array, Tree, leaves, map_tree
 from srl.environments.random_actions import some_actions
 from srl.testing.env_checks.findings import Finding, Findings
 
-CONTRACT = "see the docstring of srl.api.lanes.Arrival"
+CONTRACT = "see the docstring of srl.api.lanes.TimeStep"
 
 
 def check_lanes(lanes: Lanes, steps: int = 200, seed: int = 0, seconds: float = 60.0) -> list[Finding]:
-    """Step the lanes with random actions, compare every arrival with the contract, and close the lanes."""
+    """Step the lanes with random actions, compare every time step with the contract, and close the lanes."""
     started = time.monotonic()
     findings = Findings()
     rng = np.random.default_rng(seed)
@@ -27,18 +27,18 @@ def check_lanes(lanes: Lanes, steps: int = 200, seed: int = 0, seconds: float = 
         checkers = [
             _TeamChecker(findings, team, lanes.spec.num_lanes(index)) for index, team in enumerate(lanes.spec.teams)
         ]
-        arrivals = lanes.reset(seed)
-        opening = _acting(arrivals)
-        over = _check_arrivals(findings, lanes, checkers, arrivals, None)
+        time_steps = lanes.reset(seed)
+        opening = _acting(time_steps)
+        over = _check_time_steps(findings, lanes, checkers, time_steps, None)
         for _ in range(steps):
             if findings.have_errors or time.monotonic() - started > seconds:
                 break
-            actions = some_actions(lanes.spec, rng, arrivals)
+            actions = some_actions(lanes.spec, rng, time_steps)
             before = map_tree(np.copy, _by_team(actions))
-            arrivals = lanes.step(actions)
+            time_steps = lanes.step(actions)
             if not _same(before, _by_team(actions)):
                 findings.error("step to leave the actions unchanged", "step changed them", "change a copy")
-            over = _check_arrivals(findings, lanes, checkers, arrivals, over)
+            over = _check_time_steps(findings, lanes, checkers, time_steps, over)
         if not findings.have_errors and not _same(_by_team(opening), _by_team(_acting(lanes.reset(seed)))):
             findings.warning(
                 "the same seed to give the same episode",
@@ -54,22 +54,22 @@ def check_lanes(lanes: Lanes, steps: int = 200, seed: int = 0, seconds: float = 
     return findings.all
 
 
-def _check_arrivals(
-    findings: Findings, lanes: Lanes, checkers: list[_TeamChecker], arrivals: tuple[Arrival, ...], over: Array | None
+def _check_time_steps(
+    findings: Findings, lanes: Lanes, checkers: list[_TeamChecker], time_steps: tuple[TimeStep, ...], over: Array | None
 ) -> Array:
-    """Check the arrivals of one step. Return which copies [copies] start a new episode in the next step. `over` is the
+    """Check the time steps of all teams. Return which copies [copies] start an episode in the next step. `over` is the
     result of the previous call; None at a reset.
     """
     num_copies = lanes.spec.num_copies
-    if len(arrivals) != len(checkers):
-        findings.error(f"one arrival for each of {len(checkers)} teams", f"{len(arrivals)}", CONTRACT)
+    if len(time_steps) != len(checkers):
+        findings.error(f"one time step for each of {len(checkers)} teams", f"{len(time_steps)}", CONTRACT)
         return np.zeros(num_copies, np.bool_)
     acting = np.zeros(num_copies, np.bool_)
-    for team, arrival in zip(checkers, arrivals, strict=True):
-        if not team.fits(arrival):
+    for team, time_step in zip(checkers, time_steps, strict=True):
+        if not team.fits(time_step):
             return np.zeros(num_copies, np.bool_)
-        team.follow(arrival, opening=over is None)
-        acting |= arrival.acting.reshape(-1, num_copies).any(axis=0)
+        team.follow(time_step, opening=over is None)
+        acting |= time_step.acting.reshape(-1, num_copies).any(axis=0)
     if (over is None and not acting.all()) or (over is not None and not acting[over].all()):
         findings.error(
             "an agent to act in every copy after a reset or the end of an episode",
@@ -88,10 +88,10 @@ class _TeamChecker:
         self._num_lanes = num_lanes
         self._running = np.zeros(num_lanes, np.bool_)
 
-    def fits(self, arrival: Arrival) -> bool:
+    def fits(self, time_step: TimeStep) -> bool:
         """Return whether shapes and dtypes are those of the spec."""
         spec: dict[str, Any] = dict(leaves(array_spec(self._team.observation)))
-        found = dict(leaves(arrival.observation))
+        found = dict(leaves(time_step.observation))
         good = self._expect(
             sorted(spec) == sorted(found), f"observations with the keys {sorted(spec)}", f"{sorted(found)}"
         )
@@ -99,11 +99,11 @@ class _TeamChecker:
             name = f"observation {path!r}" if path else "observation"
             good &= self._array(name, found[path], spec[path].shape, spec[path].dtype)
             good &= self._finite(name, found[path])
-        good &= self._array("reward", arrival.reward, (), "float32") and self._finite("reward", arrival.reward)
+        good &= self._array("reward", time_step.reward, (), "float32") and self._finite("reward", time_step.reward)
         for name in ("terminated", "truncated", "acting", "first", "failed"):
-            if name != "failed" or arrival.failed is not None:
-                good &= self._array(name, getattr(arrival, name), (), "bool")
-        for name, fact in arrival.facts.items():
+            if name != "failed" or time_step.failed is not None:
+                good &= self._array(name, getattr(time_step, name), (), "bool")
+        for name, fact in time_step.facts.items():
             good &= self._expect(
                 len(fact) == self._num_lanes,
                 f"statistic {name!r} in `facts` to have one value for each lane",
@@ -111,11 +111,11 @@ class _TeamChecker:
             )
         return good
 
-    def follow(self, arrival: Arrival, opening: bool) -> None:
+    def follow(self, time_step: TimeStep, opening: bool) -> None:
         """Check that `acting`, `first` and the ends follow the next-step rule."""
-        acting, first, reward = arrival.acting, arrival.first, arrival.reward
-        ended = arrival.terminated | arrival.truncated
-        failed = arrival.failed if arrival.failed is not None else np.zeros(self._num_lanes, np.bool_)
+        acting, first, reward = time_step.acting, time_step.first, time_step.reward
+        ended = time_step.terminated | time_step.truncated
+        failed = time_step.failed if time_step.failed is not None else np.zeros(self._num_lanes, np.bool_)
         running = np.zeros_like(self._running) if opening else self._running & ~failed
         self._never(ended & acting, "no lane to act on the last observation of an episode", "lanes that ended and act")
         self._never(ended & first, "no end together with a first observation", "lanes with `first` and an end")
@@ -134,8 +134,8 @@ class _TeamChecker:
         )
         if self._team.aligned:
             self._never(idle & running, "lanes of an aligned team to act until they end", "idle lanes")
-        if arrival.failures:
-            last = arrival.failures[0].strip().splitlines()
+        if time_step.failures:
+            last = time_step.failures[0].strip().splitlines()
             self._findings.error(
                 "environments that do not fail",
                 f"{last[0]} ... {last[-1]}",
@@ -171,9 +171,9 @@ def _close(findings: Findings, lanes: Lanes) -> None:
         findings.error("close to succeed, also when called twice", f"{error!r}", "do nothing in the second call")
 
 
-def _acting(arrivals: tuple[Arrival, ...]) -> list[Tree]:
+def _acting(time_steps: tuple[TimeStep, ...]) -> list[Tree]:
     """Copies of the observations of the lanes that act; those of other lanes are undefined."""
-    return [map_tree(lambda array: array[arrival.acting], arrival.observation) for arrival in arrivals]  # noqa: B023
+    return [map_tree(lambda array: array[time_step.acting], time_step.observation) for time_step in time_steps]  # noqa: B023
 
 
 def _by_team(trees: Sequence[Tree]) -> Tree:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from srl.api.lanes import Arrival
+from srl.api.lanes import TimeStep
 from srl.api.streams import Cell, OpenBlock, PushProducer
 from srl.base.meter import Counter, Meter
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
-from srl.workers.actor.episodes import EpisodeTally
+from srl.workers.actor.episodes import EpisodeTracker
 from srl.workers.actor.recorder import ACTION, Teams, action_paths, memory_paths
 
 WRITTEN = ("reward", "terminated", "truncated", "acting", "first", "observation")
@@ -50,7 +50,7 @@ class AlignedRecorder:
         self._written: tuple[Array, ...] = ()  # arrays that `write` fills, if plain
         self._has_facts = False
         self._failed: Array | None = None  # [T+1, L]: where an environment failed; no episode ended there
-        self.tally = EpisodeTally(self._spec.lanes)
+        self.tracker = EpisodeTracker(self._spec.lanes)
 
     def open(self) -> bool:
         if self.opened is not None:
@@ -116,54 +116,54 @@ class AlignedRecorder:
             return (self._arrays[ACTION][self.row],)
         return self._teams.actions({path: self._arrays[path][self.row] for path in self._actions})
 
-    def arrive(self, arrivals: Sequence[Arrival]) -> None:
+    def arrive(self, time_steps: Sequence[TimeStep]) -> None:
         if self.opened is None:
-            self._write_last_row(arrivals)
+            self._write_last_row(time_steps)
             return
         if self.is_plain:
-            self.write(arrivals[0])
+            self.write(time_steps[0])
             return
         arrays, row = self._arrays, self.row
-        for arrival, lanes in zip(arrivals, self._slices, strict=True):
-            arrays["reward"][row, lanes] = arrival.reward
-            arrays["terminated"][row, lanes] = arrival.terminated
-            arrays["truncated"][row, lanes] = arrival.truncated
-            arrays["acting"][row + 1, lanes] = arrival.acting
-            arrays["first"][row + 1, lanes] = arrival.first
-            for path, leaf in leaves(arrival.observation, "observation"):
+        for time_step, lanes in zip(time_steps, self._slices, strict=True):
+            arrays["reward"][row, lanes] = time_step.reward
+            arrays["terminated"][row, lanes] = time_step.terminated
+            arrays["truncated"][row, lanes] = time_step.truncated
+            arrays["acting"][row + 1, lanes] = time_step.acting
+            arrays["first"][row + 1, lanes] = time_step.first
+            for path, leaf in leaves(time_step.observation, "observation"):
                 arrays[path][row + 1, lanes] = leaf
-            if arrival.failed is not None:
-                self._erase(lanes, arrival.failed)
-            if arrival.facts:
-                self._take_facts(arrival)
+            if time_step.failed is not None:
+                self._erase(lanes, time_step.failed)
+            if time_step.facts:
+                self._take_facts(time_step)
         for after, before in self._memory:
             arrays[before][row + 1] = arrays[after][row]
         self.row = row + 1
         self.decided = False
 
-    def write(self, arrival: Arrival) -> None:
+    def write(self, time_step: TimeStep) -> None:
         """Write the results of the current row's actions and the observations of the next row. Plain recorders only."""
         reward, terminated, truncated, acting, first, observation = self._written
         row = self.row
-        reward[row] = arrival.reward
-        terminated[row] = arrival.terminated
-        truncated[row] = arrival.truncated
-        if arrival.failed is not None:
-            self._erase(self._slices[0], arrival.failed)
-        if arrival.facts:
-            self._take_facts(arrival)
+        reward[row] = time_step.reward
+        terminated[row] = time_step.terminated
+        truncated[row] = time_step.truncated
+        if time_step.failed is not None:
+            self._erase(self._slices[0], time_step.failed)
+        if time_step.facts:
+            self._take_facts(time_step)
         self.row = row = row + 1
-        acting[row] = arrival.acting
-        first[row] = arrival.first
-        observation[row] = arrival.observation
+        acting[row] = time_step.acting
+        first[row] = time_step.first
+        observation[row] = time_step.observation
         self.decided = False
 
-    def _write_last_row(self, arrivals: Sequence[Arrival]) -> None:
+    def _write_last_row(self, time_steps: Sequence[TimeStep]) -> None:
         """Keep the first row of lanes that were reset before any block was open."""
-        for arrival, lanes in zip(arrivals, self._slices, strict=True):
-            self._last_row["acting"][lanes] = arrival.acting
-            self._last_row["first"][lanes] = arrival.first
-            for path, leaf in leaves(arrival.observation, "observation"):
+        for time_step, lanes in zip(time_steps, self._slices, strict=True):
+            self._last_row["acting"][lanes] = time_step.acting
+            self._last_row["first"][lanes] = time_step.first
+            for path, leaf in leaves(time_step.observation, "observation"):
                 self._last_row[path][lanes] = leaf
         self._last_row["version"][...] = -1
 
@@ -179,15 +179,15 @@ class AlignedRecorder:
         arrays["acting"][row, lanes] &= ~failed
         arrays["reward"][row, lanes][failed] = 0.0
 
-    def _take_facts(self, arrival: Arrival) -> None:
-        ended = arrival.terminated | arrival.truncated
+    def _take_facts(self, time_step: TimeStep) -> None:
+        ended = time_step.terminated | time_step.truncated
         self._has_facts = True
-        if ended.any() and "return" in arrival.facts:
-            lengths = arrival.facts.get("length", np.zeros(len(ended)))
+        if ended.any() and "return" in time_step.facts:
+            lengths = time_step.facts.get("length", np.zeros(len(ended)))
             for lane in np.flatnonzero(ended):
-                if np.isfinite(arrival.facts["return"][lane]):
-                    self.tally.record(float(arrival.facts["return"][lane]), float(lengths[lane]))
-        self.tally.note(arrival.facts, ended)
+                if np.isfinite(time_step.facts["return"][lane]):
+                    self.tracker.record(float(time_step.facts["return"][lane]), float(lengths[lane]))
+        self.tracker.note(time_step.facts, ended)
 
     def _count(self, rows: int) -> None:
         """Add the first `rows` rows of the current block to the episode statistics."""
@@ -195,14 +195,14 @@ class AlignedRecorder:
             arrays = self._arrays
             ended = arrays["terminated"][:rows] | arrays["truncated"][:rows]
             failed = None if self._failed is None else self._failed[:rows]
-            self.tally.count_block(arrays["reward"][:rows], arrays["acting"][:rows], ended, failed)
+            self.tracker.count_block(arrays["reward"][:rows], arrays["acting"][:rows], ended, failed)
 
     def abandon(self) -> None:
         if self.opened is not None:
             self._count(self.row)
             self._producer.discard(self.opened)
             self.opened = None
-        self.tally.forget(np.arange(self._spec.lanes))
+        self.tracker.forget(np.arange(self._spec.lanes))
 
     def state(self) -> State:
         index = -1 if self.opened is None else self.opened.block.index
@@ -210,7 +210,7 @@ class AlignedRecorder:
             "facts": pack([index, self.row, self.decided, self._has_facts]),
             "failed": np.zeros((0, 0), bool) if self._failed is None else self._failed.copy(),
             **{f"last_row/{path}": values.copy() for path, values in self._last_row.items()},
-            **under("tally", self.tally.state()),
+            **under("tally", self.tracker.state()),
         }
 
     def restore(self, state: State) -> None:
@@ -221,4 +221,4 @@ class AlignedRecorder:
         self._failed = state["failed"] if state["failed"].size else None
         for path, values in part(state, "last_row").items():
             self._last_row[path][...] = values
-        self.tally.restore(part(state, "tally"))
+        self.tracker.restore(part(state, "tally"))

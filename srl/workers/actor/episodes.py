@@ -15,7 +15,7 @@ COUNTED = ("return", "length")
 """Statistics that are reported for each episode; for the others, only means are reported."""
 
 
-class EpisodeTally:
+class EpisodeTracker:
     """Tracks the episodes of one lane group. It processes whole blocks, so that single steps cost nothing."""
 
     def __init__(self, num_lanes: int) -> None:

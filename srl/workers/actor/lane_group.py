@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from srl.api.lanes import Arrival, Lanes, LanesConfig
+from srl.api.lanes import Lanes, LanesConfig, TimeStep
 from srl.api.streams import RequestClient
 from srl.base.meter import Counter, Meter, Phase
 from srl.base.seeding import derive
@@ -65,23 +65,23 @@ class LaneGroup:
         self.lanes = self._environment.build(self._num_copies)
         seed = derive(self._seed, "lanes", self.tag, self._num_builds)
         self._num_builds += 1
-        arrivals = self.lanes.reset(seed)
+        time_steps = self.lanes.reset(seed)
         self._meter.enter(Phase.OTHER)
-        self._arrive(arrivals)
+        self._arrive(time_steps)
 
-    def _arrive(self, arrivals: tuple[Arrival, ...]) -> None:
+    def _arrive(self, time_steps: tuple[TimeStep, ...]) -> None:
         if self._single_team:
-            self.recorders[0].arrive(arrivals)
+            self.recorders[0].arrive(time_steps)
         else:
             for recorder, members in zip(self.recorders, self._teams, strict=True):
-                recorder.arrive([arrivals[team] for team in members])
-        for arrival in arrivals:
-            self._count_failures(arrival)
+                recorder.arrive([time_steps[team] for team in members])
+        for time_step in time_steps:
+            self._count_failures(time_step)
 
-    def _count_failures(self, arrival: Arrival) -> None:
-        if arrival.failures:
-            self._meter.add(Counter.LANE_FAILURES, len(arrival.failures))
-            self.reports.extend(arrival.failures)
+    def _count_failures(self, time_step: TimeStep) -> None:
+        if time_step.failures:
+            self._meter.add(Counter.LANE_FAILURES, len(time_step.failures))
+            self.reports.extend(time_step.failures)
 
     @property
     def waiting(self) -> bool:
@@ -128,11 +128,11 @@ class LaneGroup:
             if row == end:
                 break
             enter(env)
-            (arrival,) = step((action[row],))
-            write(arrival)
+            (time_step,) = step((action[row],))
+            write(time_step)
             row += 1
-            if arrival.failures or now() > deadline:
-                self._count_failures(arrival)
+            if time_step.failures or now() > deadline:
+                self._count_failures(time_step)
                 end = row
         enter(Phase.OTHER)
         block.version[begin : row + 1] = policy.version
@@ -156,9 +156,9 @@ class LaneGroup:
         actions = self.recorders[0].actions() if self._single_team else self._actions_by_team()
         assert self.lanes is not None
         self._meter.enter(Phase.ENV)
-        arrivals = self.lanes.step(actions)
+        time_steps = self.lanes.step(actions)
         self._meter.enter(Phase.OTHER)
-        self._arrive(arrivals)
+        self._arrive(time_steps)
 
     def _actions_by_team(self) -> tuple[Tree, ...]:
         """Return the actions of all roles, in the order of the environment's teams."""

@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 
 from srl.api.block import STATE, BlockSpec
-from srl.api.lanes import Arrival
+from srl.api.lanes import TimeStep
 from srl.api.streams import Cell
 from srl.base.state import State
 from srl.base.tree import SEPARATOR, Array, Tree, from_leaves
-from srl.workers.actor.episodes import EpisodeTally
+from srl.workers.actor.episodes import EpisodeTracker
 
 ACTION = "decision/action"
 
@@ -22,7 +22,7 @@ class Recorder(Protocol):
     """Writes the rows of one role's lanes in one lane group. The group calls, for every step: `open`, `cells`,
     `take_decisions`, `post_full`, `actions` and finally `arrive`, with the environment's results."""
 
-    tally: EpisodeTally
+    tracker: EpisodeTracker
     is_plain: bool
     """Whether there is one team, one observation array, one action array and no memory. A group fills such rows in one
     loop."""
@@ -46,8 +46,8 @@ class Recorder(Protocol):
     def actions(self) -> tuple[Tree, ...]:
         """Return one tree [L, ...] for each team."""
 
-    def arrive(self, arrivals: Sequence[Arrival]) -> None:
-        """Write the environment's results, one arrival for each of the role's teams."""
+    def arrive(self, time_steps: Sequence[TimeStep]) -> None:
+        """Write the environment's results, one time step for each of the role's teams."""
 
     def abandon(self) -> None:
         """Discard the unfinished rows, because the whole environment failed."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from srl.api.block import Block
-from srl.api.lanes import Arrival
+from srl.api.lanes import TimeStep
 from srl.api.streams import Cell, OpenBlock, PushProducer
 from srl.base.meter import Counter, Meter
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
-from srl.workers.actor.episodes import EpisodeTally
+from srl.workers.actor.episodes import EpisodeTracker
 from srl.workers.actor.recorder import Teams, action_paths, memory_paths
 
 
@@ -56,47 +56,47 @@ class UnalignedRecorder:
         self._memory = memory_paths(producer.memory.spec)
         self._written: list[int] = []  # lanes whose current row needs a decision
         self._full: list[_Lane] = []  # lanes whose last row has its decision
-        self.tally = EpisodeTally(total)
+        self.tracker = EpisodeTracker(total)
 
-    def arrive(self, arrivals: Sequence[Arrival]) -> None:
-        for arrival, lanes in zip(arrivals, self._slices, strict=True):
-            ended = arrival.terminated | arrival.truncated
-            failed = np.zeros_like(ended) if arrival.failed is None else arrival.failed
+    def arrive(self, time_steps: Sequence[TimeStep]) -> None:
+        for time_step, lanes in zip(time_steps, self._slices, strict=True):
+            ended = time_step.terminated | time_step.truncated
+            failed = np.zeros_like(ended) if time_step.failed is None else time_step.failed
             for index in np.flatnonzero(failed):
                 self._restart(lanes.start + int(index))
-            if arrival.facts:
-                self.tally.note(arrival.facts, ended)
-            for index in np.flatnonzero(arrival.acting | ended):
-                self._write(lanes.start + int(index), int(index), arrival)
+            if time_step.facts:
+                self.tracker.note(time_step.facts, ended)
+            for index in np.flatnonzero(time_step.acting | ended):
+                self._write(lanes.start + int(index), int(index), time_step)
 
-    def _write(self, number: int, index: int, arrival: Arrival) -> None:
+    def _write(self, number: int, index: int, time_step: TimeStep) -> None:
         lane = self._lanes[number]
         if lane.acted:
-            self._answer(number, index, arrival)
+            self._answer(number, index, time_step)
         if lane.opened is not None and not lane.opened.alive:
             self._producer.discard(lane.opened)
             lane.opened, lane.row = None, 0
         if lane.opened is None:
             lane.opened, lane.row = self._producer.open(), 0
         arrays, row = lane.block.arrays, lane.row
-        for path, leaf in leaves(arrival.observation, "observation"):
+        for path, leaf in leaves(time_step.observation, "observation"):
             arrays[path][row, 0] = leaf[index]
-        arrays["acting"][row, 0] = arrival.acting[index]
-        arrays["first"][row, 0] = arrival.first[index]
+        arrays["acting"][row, 0] = time_step.acting[index]
+        arrays["first"][row, 0] = time_step.first[index]
         for path, values in lane.memory.items():
             arrays[path][row, 0] = values
         self._written.append(number)
 
-    def _answer(self, number: int, index: int, arrival: Arrival) -> None:
+    def _answer(self, number: int, index: int, time_step: TimeStep) -> None:
         """Write the result of the lane's last action into its row, and go to the next row."""
         lane = self._lanes[number]
         arrays, row = lane.block.arrays, lane.row
-        arrays["reward"][row, 0] = arrival.reward[index]
-        arrays["terminated"][row, 0] = arrival.terminated[index]
-        arrays["truncated"][row, 0] = arrival.truncated[index]
+        arrays["reward"][row, 0] = time_step.reward[index]
+        arrays["terminated"][row, 0] = time_step.terminated[index]
+        arrays["truncated"][row, 0] = time_step.truncated[index]
         if arrays["acting"][row, 0]:
-            ended = bool(arrival.terminated[index] or arrival.truncated[index])
-            self.tally.count_step(number, float(arrival.reward[index]), ended)
+            ended = bool(time_step.terminated[index] or time_step.truncated[index])
+            self.tracker.count_step(number, float(time_step.reward[index]), ended)
             self._meter.add(Counter.DECISIONS if lane.opened is not None else Counter.UNRECORDED)
         if lane.opened is not None:
             lane.row += 1
@@ -108,7 +108,7 @@ class UnalignedRecorder:
         if lane.opened is not None:
             self._producer.discard(lane.opened)
         lane.opened, lane.row, lane.acted = None, 0, False
-        self.tally.forget(np.array([number]))
+        self.tracker.forget(np.array([number]))
 
     def open(self) -> bool:
         if any(lane.opened is None for lane in self._lanes):
@@ -172,7 +172,7 @@ class UnalignedRecorder:
                 for path, values in lane.memory.items()
             },
             **{f"actions/{path}": values.copy() for path, values in self._actions.items()},
-            **under("tally", self.tally.state()),
+            **under("tally", self.tracker.state()),
         }
 
     def restore(self, state: State) -> None:
@@ -184,4 +184,4 @@ class UnalignedRecorder:
         self._written = facts["written"]
         for path, values in part(state, "actions").items():
             self._actions[path][...] = values
-        self.tally.restore(part(state, "tally"))
+        self.tracker.restore(part(state, "tally"))

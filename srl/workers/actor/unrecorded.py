@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from srl.api.lanes import Arrival
+from srl.api.lanes import TimeStep
 from srl.api.streams import Cell, PushProducer
 from srl.base.meter import Counter, Meter
 from srl.base.state import State, part, under
 from srl.base.tree import Tree, leaves
-from srl.workers.actor.episodes import EpisodeTally
+from srl.workers.actor.episodes import EpisodeTracker
 from srl.workers.actor.recorder import Teams, action_paths, memory_paths
 
 
@@ -30,24 +30,24 @@ class UnrecordedLanes:
         self._memory = memory_paths(producer.memory.spec)
         self._actions = action_paths(producer.memory.spec)
         self._decided = False
-        self.tally = EpisodeTally(self._teams.num_lanes)
+        self.tracker = EpisodeTracker(self._teams.num_lanes)
 
-    def arrive(self, arrivals: Sequence[Arrival]) -> None:
+    def arrive(self, time_steps: Sequence[TimeStep]) -> None:
         arrays = self._arrays
         acted = arrays["acting"][0].copy()
         for after, before in self._memory:
             arrays[before][0][acted] = arrays[after][0][acted]
-        for arrival, lanes in zip(arrivals, self._slices, strict=True):
-            arrays["acting"][0, lanes], arrays["first"][0, lanes] = arrival.acting, arrival.first
-            for path, leaf in leaves(arrival.observation, "observation"):
+        for time_step, lanes in zip(time_steps, self._slices, strict=True):
+            arrays["acting"][0, lanes], arrays["first"][0, lanes] = time_step.acting, time_step.first
+            for path, leaf in leaves(time_step.observation, "observation"):
                 arrays[path][0, lanes] = leaf
-            ended = arrival.terminated | arrival.truncated
-            if arrival.facts:
-                self.tally.note(arrival.facts, ended)
+            ended = time_step.terminated | time_step.truncated
+            if time_step.facts:
+                self.tracker.note(time_step.facts, ended)
             for index in np.flatnonzero(acted[lanes] | ended):
-                self.tally.count_step(lanes.start + int(index), float(arrival.reward[index]), bool(ended[index]))
-            if arrival.failed is not None:
-                self.tally.forget(lanes.start + np.flatnonzero(arrival.failed))
+                self.tracker.count_step(lanes.start + int(index), float(time_step.reward[index]), bool(ended[index]))
+            if time_step.failed is not None:
+                self.tracker.forget(lanes.start + np.flatnonzero(time_step.failed))
         self._decided = False
 
     def open(self) -> bool:
@@ -75,14 +75,14 @@ class UnrecordedLanes:
     def abandon(self) -> None:
         self._decided = False
         self._arrays["acting"][...] = False
-        self.tally.forget(np.arange(self._teams.num_lanes))
+        self.tracker.forget(np.arange(self._teams.num_lanes))
 
     def state(self) -> State:
         arrays = {f"row/{path}": values[0].copy() for path, values in self._arrays.items()}
-        return {"decided": np.array(self._decided), **arrays, **under("tally", self.tally.state())}
+        return {"decided": np.array(self._decided), **arrays, **under("tally", self.tracker.state())}
 
     def restore(self, state: State) -> None:
         self._decided = bool(state["decided"])
         for path, values in part(state, "row").items():
             self._arrays[path][0] = values
-        self.tally.restore(part(state, "tally"))
+        self.tracker.restore(part(state, "tally"))

@@ -17,7 +17,7 @@ from srl.api.worker import IDLE, WORKED, Context, PollResult, RunBroken, WorkerC
 from srl.base.errors import last_line
 from srl.base.meter import Counter
 from srl.base.seeding import derive
-from srl.base.state import NotYet, State, part, under
+from srl.base.state import NotResumableYet, State, part, under
 from srl.streams.request_client import InlineClient
 from srl.workers.actor.aligned_recorder import AlignedRecorder
 from srl.workers.actor.lane_group import LaneGroup
@@ -168,8 +168,8 @@ class Actor:
         count = len(self._failures)
         if count > self._config.max_env_failures:
             raise RunBroken(
-                f"environments failed {count} times within a minute in {self._context.place.name}; the last report:\n"
-                f"{report}"
+                f"environments failed {count} times within a minute in {self._context.worker_id.name}; the last report:"
+                f"\n{report}"
             )
         last = last_line(report, "no message", limit=None)
         self._context.report(Notice(f"an environment failed and was restarted: {last}"))
@@ -179,11 +179,11 @@ class Actor:
             count, returns, lengths = 0, [], []
             facts: dict[str, tuple[float, int]] = {}
             for group in self._groups:
-                tally = group.recorders[position].tally
-                for name, (total, number) in tally.drain_facts().items():
+                tracker = group.recorders[position].tracker
+                for name, (total, number) in tracker.drain_facts().items():
                     sum_before, number_before = facts.get(name, (0.0, 0))
                     facts[name] = (sum_before + total, number_before + number)
-                more, some, long = tally.drain()
+                more, some, long = tracker.drain()
                 count += more
                 returns += some
                 lengths += long
@@ -194,7 +194,7 @@ class Actor:
     def state(self) -> State:
         """Return the state, including environments in the middle of their episodes and partly filled blocks."""
         if self._started < len(self._groups):
-            raise NotYet("its environments are still being built")
+            raise NotResumableYet("its environments are still being built")
         parts = {
             **{f"producer/{role}": producer.state() for role, producer in enumerate(self._producers)},
             **{f"client/{role}": client.state() for role, client in enumerate(self._clients)},

@@ -203,7 +203,7 @@ class _PrefetchContext:
     """The worker's context, except that stream endpoints wake the gathering thread."""
 
     def __init__(self, context: Context, wait_set: WaitSet) -> None:
-        self.place = context.place
+        self.worker_id = context.worker_id
         self.seed = context.seed
         self.meter = context.meter
         self.names = context.names

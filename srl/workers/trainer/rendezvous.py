@@ -135,8 +135,8 @@ class RendezvousClient:
 def join_rendezvous(context: Context, policy: str, timeout: float) -> RendezvousServer | RendezvousClient:
     """Return this rank's store for the rendezvous of a policy's trainers. Rank 0 opens the rendezvous; the other ranks
     wait for it. Every restart of the trainers uses a new one."""
-    name = f"rendezvous/{policy}/{context.place.incarnation}"
-    if context.place.index == 0:
+    name = f"rendezvous/{policy}/{context.worker_id.incarnation}"
+    if context.worker_id.index == 0:
         return RendezvousServer(context.listen(name, Messages), timeout)
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from srl.api.algorithm import AlgorithmConfig
-from srl.api.control import Done, Figures, Notice
+from srl.api.control import Done, MetricsReport, Notice
 from srl.api.spaces import Space
 from srl.api.streams import StreamEnd
 from srl.api.trainer import TrainerGroup
 from srl.api.worker import FINISHED, IDLE, WORKED, Context, PollResult, RunBroken, WorkerConfig
 from srl.base.meter import Counter, Phase
 from srl.base.seeding import derive
-from srl.base.state import NotYet, State, part, under
+from srl.base.state import NotResumableYet, State, part, under
 from srl.streams.push import PushStream
 from srl.workers.trainer.batches import Batch, BatchSource, DirectBatches, PrefetchedBatches
-from srl.workers.trainer.update_log import UpdateJournal
+from srl.workers.trainer.journal_reporter import JournalReporter
 
 REPORT_SECONDS = 0.25
 MAX_SKIPPED = 3
@@ -85,7 +85,7 @@ class TrainerWorker:
         self._config = config
         self._context = context
         self._meter = context.meter
-        self._rank = context.place.index
+        self._rank = context.worker_id.index
         self._trainer = config.algorithm.build_trainer(
             config.observation, config.action, derive(config.seed, "trainer", config.policy)
         )
@@ -95,7 +95,7 @@ class TrainerWorker:
         self._steps = 0
         self._skipped = 0
         self._group: TrainerGroup | None = None
-        self._journal = UpdateJournal(config.policy, self._rank, context.report) if config.journal else None
+        self._journal = JournalReporter(config.policy, self._rank, context.report) if config.journal else None
         self._resume()
         if config.size > 1:
             self._group = context.trainer_group(config.policy, config.size)
@@ -230,17 +230,17 @@ class TrainerWorker:
         ):
             self._meter.set(counter, value)
 
-    def _report(self, figures: dict[str, float]) -> None:
+    def _report(self, metrics: dict[str, float]) -> None:
         now = time.monotonic()
         if self._rank == 0 and now - self._reported > REPORT_SECONDS:
             self._reported = now
-            self._context.report(Figures(self._config.policy, figures))
+            self._context.report(MetricsReport(self._config.policy, metrics))
 
     def state(self) -> State:
         """Return the state that is not in the commit: the stream, the number of updates skipped in a row, and the
         trainer's other state."""
         if self._used is not None:
-            raise NotYet("an update is not published yet")
+            raise NotResumableYet("an update is not published yet")
         own = {"skipped": np.array(self._skipped), **under("uncommitted", self._trainer.uncommitted_state())}
         return {**own, **under("batches", self._batches.state())}
 

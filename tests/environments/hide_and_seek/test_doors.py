@@ -69,21 +69,21 @@ def test_pettingzoos_own_test_is_passed():
 def test_the_pettingzoo_environment_is_the_same_game_as_the_lanes():
     lanes = lanes_config("hide-and-seek/quadrant", horizon=30).build(1)
     assert isinstance(lanes, HideAndSeekLanes)
-    arrivals = lanes.reset(3)
+    time_steps = lanes.reset(3)
     game = parallel_env("quadrant", horizon=30)
     observations, _ = game.reset(seed=lanes._seeds[0])
     assert game.agents == ["hider_0", "hider_1", "seeker_0", "seeker_1"]
     random = np.random.default_rng(0)
     for step in range(30):
         for name, value in observations["seeker_1"].items():
-            np.testing.assert_array_equal(value, leaf(arrivals[3].observation, name)[0])
+            np.testing.assert_array_equal(value, leaf(time_steps[3].observation, name)[0])
         actions = random.integers(0, (11, 11, 11, 2, 2), (4, 5))
-        arrivals = lanes.step(tuple(actions[:, None]))
+        time_steps = lanes.step(tuple(actions[:, None]))
         observations, rewards, _, truncations, infos = game.step(dict(zip(game.agents, actions, strict=True)))
-        assert rewards["hider_0"] == arrivals[0].reward[0]
+        assert rewards["hider_0"] == time_steps[0].reward[0]
         assert truncations["hider_0"] == (step == 29)
     assert game.agents == []
-    assert infos["seeker_0"]["hider_return"] == arrivals[0].facts["hider_return"][0]
+    assert infos["seeker_0"]["hider_return"] == time_steps[0].facts["hider_return"][0]
     lanes.close()
     game.close()
 

@@ -26,15 +26,15 @@ def test_every_game_keeps_the_contract_of_lanes(variant):
 def rollout(num, seed, steps=100, **options):
     """Return all observations and rewards of the first copy."""
     lanes = build("full", num, horizon=45, **options)
-    arrivals = lanes.reset(seed)
+    time_steps = lanes.reset(seed)
     random = np.random.default_rng(1)
     actions = random.integers(0, (11, 11, 11, 2, 2), (steps, 4, 5))
     rows = []
     for action in actions:
         in_all_copies = np.repeat(action[None], num, axis=0)
-        arrivals = lanes.step(by_agent(in_all_copies))
-        for arrival in arrivals:
-            rows += [leaf[0].copy() for _, leaf in leaves(arrival.observation)] + [arrival.reward[0].copy()]
+        time_steps = lanes.step(by_agent(in_all_copies))
+        for time_step in time_steps:
+            rows += [leaf[0].copy() for _, leaf in leaves(time_step.observation)] + [time_step.reward[0].copy()]
     lanes.close()
     return rows
 
@@ -71,8 +71,8 @@ def test_every_agent_has_its_own_lanes_hiders_first():
     lanes = build("quadrant", 3)
     assert [team.agents for team in lanes.spec.teams] == [("hider_0",), ("hider_1",), ("seeker_0",), ("seeker_1",)]
     q = lanes.game.worlds.q
-    for agent, arrival in enumerate(lanes.reset(0)):
-        np.testing.assert_allclose(arrival.observation["observation_self"][:, :2], q[:, agent, :2])
+    for agent, time_step in enumerate(lanes.reset(0)):
+        np.testing.assert_allclose(time_step.observation["observation_self"][:, :2], q[:, agent, :2])
     lanes.close()
 
 
@@ -83,12 +83,12 @@ def test_team_sizes_may_be_drawn_for_each_episode():
     players = RandomPlayers(lanes.game, 0)
     sizes = set()
     for _ in range(12):
-        arrivals = lanes.step(by_agent(players.act()))
+        time_steps = lanes.step(by_agent(players.act()))
         here = lanes.game.worlds.present[:, :3]
         sizes |= set(here.sum(axis=1).tolist())
-        for agent, arrival in enumerate(arrivals[:3]):
-            assert not arrival.acting[~here[:, agent]].any()
-            assert not arrival.reward[~here[:, agent]].any()
+        for agent, time_step in enumerate(time_steps[:3]):
+            assert not time_step.acting[~here[:, agent]].any()
+            assert not time_step.reward[~here[:, agent]].any()
     assert sizes == {1, 2, 3}
     lanes.close()
 
@@ -99,13 +99,13 @@ def test_an_unstable_world_affects_only_its_lanes():
     players = RandomPlayers(lanes.game, 0)
     lanes.step(by_agent(players.act()))
     lanes.game.worlds._scene(1).qvel[0] = 1e4
-    arrivals = lanes.step(by_agent(players.act()))
-    for arrival in arrivals:
-        assert arrival.failed.tolist() == [False, True, False]
-        assert arrival.first.tolist() == [False, True, False]
-        assert not arrival.reward[arrival.failed].any()
-    assert "hide-and-seek/quadrant, copy 1, seed" in arrivals[0].failures[0]
-    assert [arrival.failures for arrival in arrivals[1:]] == [()] * 3
+    time_steps = lanes.step(by_agent(players.act()))
+    for time_step in time_steps:
+        assert time_step.failed.tolist() == [False, True, False]
+        assert time_step.first.tolist() == [False, True, False]
+        assert not time_step.reward[time_step.failed].any()
+    assert "hide-and-seek/quadrant, copy 1, seed" in time_steps[0].failures[0]
+    assert [time_step.failures for time_step in time_steps[1:]] == [()] * 3
     assert lanes.step(by_agent(players.act()))[0].failed is None
     lanes.close()
 
@@ -117,10 +117,10 @@ def soak(variant, num, steps, players, **options):
     worlds = lanes.game.worlds
     fastest, episodes, outside = 0.0, 0, 0
     for _ in range(steps):
-        arrivals = lanes.step(by_agent(bots.act()))
-        assert arrivals[0].failed is None
+        time_steps = lanes.step(by_agent(bots.act()))
+        assert time_steps[0].failed is None
         fastest = max(fastest, float(np.abs(worlds.v[:, :, :3]).max()))
-        episodes += int(arrivals[0].truncated.sum())
+        episodes += int(time_steps[0].truncated.sum())
         walled = np.array([layout.num_outer > 0 for layout in worlds.layouts])
         center = worlds.q[:, :, :2] + worlds.half[:, :, :2]
         out = ((center < 0) | (center > lanes.game.options.floor)).any(axis=2) & worlds.present

@@ -103,7 +103,7 @@ def test_unseen_entities_are_in_the_observation_and_masked():
 def test_absent_boxes_and_agents_are_rows_of_zeros():
     lanes = lanes_config("hide-and-seek/reproduce", num_boxes=[1, 2], num_elongated=0).build(40)
     assert isinstance(lanes, HideAndSeekLanes)
-    arrivals = lanes.reset(0)
+    time_steps = lanes.reset(0)
     worlds, arrays = lanes.game.worlds, lanes.game.observation.arrays
     boxes = arrays["mask_ab_obs_spoof"][0].astype(bool)
     assert set(boxes.sum(axis=1).tolist()) == {1, 2}
@@ -115,6 +115,6 @@ def test_absent_boxes_and_agents_are_rows_of_zeros():
     for agent in range(6):
         here = worlds.present[:, agent]
         assert (others[agent].sum(axis=1)[here] == present[here] - 1).all()
-    for agent, arrival in enumerate(arrivals):
-        assert np.array_equal(arrival.acting, worlds.present[:, agent])
+    for agent, time_step in enumerate(time_steps):
+        assert np.array_equal(time_step.acting, worlds.present[:, agent])
     lanes.close()

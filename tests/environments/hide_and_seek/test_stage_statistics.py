@@ -122,9 +122,9 @@ def test_random_players_show_no_stage_and_busy_ones_chase(players):
     lanes.reset(0)
     bots = players(lanes.game, 0)
     for _ in range(80):
-        arrivals = lanes.step(tuple(bots.act().transpose(1, 0, 2)))
+        time_steps = lanes.step(tuple(bots.act().transpose(1, 0, 2)))
     lanes.close()
-    shares = {name: float(arrivals[0].facts[f"stage_{name}"].mean()) for name in STAGES}
+    shares = {name: float(time_steps[0].facts[f"stage_{name}"].mean()) for name in STAGES}
     if players is RandomPlayers:
         assert max(shares.values()) <= 0.2, shares
     else:

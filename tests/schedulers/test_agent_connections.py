@@ -9,25 +9,25 @@ from support.fake_agents import SECRET, FakeAgents, join_message
 
 from srl.api.control import Notice
 from srl.api.transport import Channel, ChannelClosed
-from srl.api.worker import Place
-from srl.schedulers.hosts.fleet import (
+from srl.api.worker import WorkerId
+from srl.schedulers.hosts.agent_connections import (
+    AgentConnections,
     AgentMessage,
     AgentSettings,
-    Fleet,
-    FleetEvent,
+    ConnectionEvent,
     HostJoined,
     HostLost,
     JoinRefused,
 )
 from srl.schedulers.hosts.messages import (
     ControllerHeartbeat,
-    Follow,
+    FollowParameters,
+    JoinAccepted,
     Messages,
     Refused,
     Rejoin,
     RelayAddress,
     StartWorker,
-    Welcome,
     WorkerReport,
 )
 from srl.testing.contexts import until
@@ -38,17 +38,17 @@ RELAY = "tcp:a:1"
 class Controller(FakeAgents):
     def __init__(self, takeover: Mapping[str, int] | None = None) -> None:
         super().__init__()
-        self.fleet = Fleet(AgentSettings("run", SECRET), ["policy"], self.listener, takeover=takeover)
-        self.events: list[FleetEvent] = []
+        self.agents = AgentConnections(AgentSettings("run", SECRET), ["policy"], self.listener, takeover=takeover)
+        self.events: list[ConnectionEvent] = []
 
     def poll(self) -> None:
-        self.events += self.fleet.poll(0.0)
+        self.events += self.agents.poll(0.0)
 
     def join(self, name: str) -> Channel:
         channel = self.connect(join_message(name))
-        welcome = self.receive(channel, Welcome)
-        channel.send(RelayAddress(f"tcp:{welcome.host}:1"))
-        until(lambda: HostJoined(welcome.host) in self.events, self.poll)
+        accepted = self.receive(channel, JoinAccepted)
+        channel.send(RelayAddress(f"tcp:{accepted.host}:1"))
+        until(lambda: HostJoined(accepted.host) in self.events, self.poll)
         return channel
 
     def rejoin(self, secret: bytes = SECRET) -> Channel:
@@ -60,14 +60,14 @@ class Controller(FakeAgents):
 def controller() -> Iterator[Controller]:
     made = Controller()
     yield made
-    made.fleet.close()
+    made.agents.close()
 
 
 def test_an_agent_gets_a_unique_name_and_the_secret_of_the_run(controller: Controller) -> None:
     channels = [controller.connect(join_message("node")) for _ in range(2)]
-    welcomes = [controller.receive(channel, Welcome) for channel in channels]
-    assert {welcome.host for welcome in welcomes} == {"node", "node-2"}
-    assert {welcome.secret for welcome in welcomes} == {SECRET}
+    welcomes = [controller.receive(channel, JoinAccepted) for channel in channels]
+    assert {accepted.host for accepted in welcomes} == {"node", "node-2"}
+    assert {accepted.secret for accepted in welcomes} == {SECRET}
     for channel in channels:
         channel.close()
 
@@ -83,14 +83,14 @@ def test_a_host_with_another_version_is_refused_and_both_versions_are_named(cont
 
 def test_when_a_host_is_lost_the_others_get_parameters_elsewhere(controller: Controller) -> None:
     channels = {name: controller.join(name) for name in ("a", "b", "c")}
-    controller.fleet.set_source("policy", "b")
-    assert controller.receive(channels["a"], Follow) == Follow("policy", "tcp:b:1")
-    assert controller.receive(channels["c"], Follow) == Follow("policy", "tcp:b:1")
+    controller.agents.set_source("policy", "b")
+    assert controller.receive(channels["a"], FollowParameters) == FollowParameters("policy", "tcp:b:1")
+    assert controller.receive(channels["c"], FollowParameters) == FollowParameters("policy", "tcp:b:1")
     channels["b"].close()
     until(lambda: any(isinstance(e, HostLost) and e.host == "b" for e in controller.events), controller.poll)
-    controller.fleet.set_source("policy", "c")
-    assert controller.receive(channels["a"], Follow) == Follow("policy", "tcp:c:1")
-    assert controller.receive(channels["c"], Follow) == Follow("policy", "")
+    controller.agents.set_source("policy", "c")
+    assert controller.receive(channels["a"], FollowParameters) == FollowParameters("policy", "tcp:c:1")
+    assert controller.receive(channels["c"], FollowParameters) == FollowParameters("policy", "")
     for channel in channels.values():
         channel.close()
 
@@ -99,32 +99,32 @@ def test_a_peer_that_breaks_the_protocol_is_disconnected(controller: Controller)
     not_joined = controller.transport.connect(controller.address, Messages)
     not_joined.send(RelayAddress("tcp:x:1"))
     joined = controller.join("a")
-    joined.send(StartWorker(Place("actors", 0, 0), {}, 0, 0))  # a message of controllers
+    joined.send(StartWorker(WorkerId("actors", 0, 0), {}, 0, 0))  # a message of controllers
     until(lambda: any(isinstance(event, HostLost) for event in controller.events), controller.poll)
     for channel in (not_joined, joined):
         with pytest.raises(ChannelClosed):
             until(lambda channel=channel: channel.flush() and channel.receive() and False, controller.poll)  # type: ignore[misc]
         channel.close()
-    assert controller.fleet.hosts == {}
+    assert controller.agents.hosts == {}
 
 
 def report(number: int) -> WorkerReport:
-    return WorkerReport(Place("trainers", 0, 0), Notice(f"update {number}"), number)
+    return WorkerReport(WorkerId("trainers", 0, 0), Notice(f"update {number}"), number)
 
 
 def test_repeated_reports_are_dropped_if_the_previous_controller_recorded_them() -> None:
     successor = Controller(takeover={RELAY: 2})
     channel = successor.rejoin()
-    successor.receive(channel, Welcome)
+    successor.receive(channel, JoinAccepted)
     for number in (1, 2, 3, 4):  # the agent does not know yet that the first two are recorded
         channel.send(report(number))
-    until(lambda: successor.fleet.reports() == {RELAY: 4}, successor.poll)
+    until(lambda: successor.agents.reports() == {RELAY: 4}, successor.poll)
     assert [event.message for event in successor.events if isinstance(event, AgentMessage)] == [report(3), report(4)]
     assert successor.receive(channel, ControllerHeartbeat) == ControllerHeartbeat(2)
-    successor.fleet.reports_recorded({RELAY: 4})
+    successor.agents.reports_recorded({RELAY: 4})
     until(lambda: successor.receive(channel, ControllerHeartbeat) == ControllerHeartbeat(4), successor.poll)
     channel.close()
-    successor.fleet.close()
+    successor.agents.close()
 
 
 def test_a_new_host_waits_for_the_hosts_of_the_run_and_gets_the_secret_that_they_bring() -> None:
@@ -132,34 +132,34 @@ def test_a_new_host_waits_for_the_hosts_of_the_run_and_gets_the_secret_that_they
     successor = Controller(takeover={})
     new = successor.connect(join_message("a"))  # the name of a host that is about to return
     returned = successor.rejoin(secret)
-    assert successor.receive(returned, Welcome).host == "a"
-    assert list(successor.fleet.hosts) == ["a"]
-    successor.fleet.end_takeover()
-    welcome = successor.receive(new, Welcome)
-    assert (welcome.host, welcome.secret) == ("a-2", secret)
+    assert successor.receive(returned, JoinAccepted).host == "a"
+    assert list(successor.agents.hosts) == ["a"]
+    successor.agents.end_takeover()
+    accepted = successor.receive(new, JoinAccepted)
+    assert (accepted.host, accepted.secret) == ("a-2", secret)
     for channel in (new, returned):
         channel.close()
-    successor.fleet.close()
+    successor.agents.close()
 
 
 def test_repeated_reports_of_a_host_that_returns_twice_are_dropped() -> None:
     successor = Controller(takeover={})
     for last in (1, 2):
         channel = successor.rejoin()
-        successor.receive(channel, Welcome)
+        successor.receive(channel, JoinAccepted)
         for number in range(1, last + 1):
             channel.send(report(number))
-        until(lambda last=last: successor.fleet.reports() == {RELAY: last}, successor.poll)  # type: ignore[misc]
+        until(lambda last=last: successor.agents.reports() == {RELAY: last}, successor.poll)  # type: ignore[misc]
         channel.close()
-        until(lambda: not successor.fleet.hosts, successor.poll)
+        until(lambda: not successor.agents.hosts, successor.poll)
     assert [event.message for event in successor.events if isinstance(event, AgentMessage)] == [report(1), report(2)]
-    successor.fleet.close()
+    successor.agents.close()
 
 
 def test_a_host_that_returns_too_late_is_refused_because_its_workers_were_replaced() -> None:
     successor = Controller(takeover={})
-    successor.fleet.end_takeover()
+    successor.agents.end_takeover()
     channel = successor.rejoin()
     assert "replaced" in successor.receive(channel, Refused).text
     channel.close()
-    successor.fleet.close()
+    successor.agents.close()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from srl.parameters.host import HostParameterStore
-from srl.populations.pool import LATEST, Pool, PoolConfig
+from srl.populations.opponent_pool import LATEST, OpponentPool, PoolConfig
 
 
 def store_with(versions: int) -> HostParameterStore:
@@ -16,10 +16,10 @@ def store_with(versions: int) -> HostParameterStore:
     return store
 
 
-def grown(config: PoolConfig, versions: int) -> tuple[Pool, HostParameterStore]:
+def grown(config: PoolConfig, versions: int) -> tuple[OpponentPool, HostParameterStore]:
     """Return a pool that was refreshed with every version."""
     store = HostParameterStore.create("policy")
-    pool = Pool(config, store)
+    pool = OpponentPool(config, store)
     for version in range(versions):
         store.push(version, np.zeros(2, np.float32))
         pool.refresh()
@@ -38,14 +38,14 @@ def test_kept_versions_are_spread_over_the_run() -> None:
 
 def test_before_the_first_version_the_opponent_is_the_policy_itself() -> None:
     store = HostParameterStore.create("policy")
-    assert Pool(PoolConfig("uniform", share=1.0), store).draw(np.random.default_rng(0)) == LATEST
+    assert OpponentPool(PoolConfig("uniform", share=1.0), store).draw(np.random.default_rng(0)) == LATEST
     store.memory.close()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_the_share_of_games_against_past_versions_is_kept(share: float) -> None:
     store = store_with(1)
-    pool, generator = Pool(PoolConfig("uniform", share=share), store), np.random.default_rng(0)
+    pool, generator = OpponentPool(PoolConfig("uniform", share=share), store), np.random.default_rng(0)
     drawn = [pool.draw(generator) for _ in range(400)]
     assert np.mean([tag != LATEST for tag in drawn]) == pytest.approx(share, abs=0.08)
     store.memory.close()

@@ -9,12 +9,12 @@ import numpy as np
 
 from srl.api.control import UpdateRecord
 from srl.base.snapshot import Snapshot
-from srl.workers.trainer.update_log import REPEATED, UpdateJournal, digest_of
+from srl.workers.trainer.journal_reporter import REPEATED, JournalReporter, digest_of
 
 
 def test_lost_reports_are_repeated_from_the_facts_of_the_commit() -> None:
     parameters = np.zeros(3, np.float32)
-    dying = UpdateJournal("policy", 0, lambda message: None)  # its reports are lost
+    dying = JournalReporter("policy", 0, lambda message: None)  # its reports are lost
     dying.resume({}, parameters)
     made = []
     for update in range(1, REPEATED + 3):
@@ -26,16 +26,16 @@ def test_lost_reports_are_repeated_from_the_facts_of_the_commit() -> None:
     facts = {"journal": dying.last}
 
     reported: list[Any] = []
-    UpdateJournal("policy", 0, reported.append).resume(facts, parameters)
+    JournalReporter("policy", 0, reported.append).resume(facts, parameters)
     assert reported == made[-REPEATED:]
     other: list[Any] = []
-    UpdateJournal("policy", 1, other.append).resume(facts, parameters)  # it holds no reports of this rank
+    JournalReporter("policy", 1, other.append).resume(facts, parameters)  # it holds no reports of this rank
     assert other == []
 
 
 def test_the_labels_of_thousands_of_blocks_fit_into_a_commit() -> None:
     parameters = np.zeros(3, np.float32)
-    journal = UpdateJournal("policy", 0, lambda message: None)
+    journal = JournalReporter("policy", 0, lambda message: None)
     journal.resume({}, parameters)
     for update in range(3 * REPEATED):
         blocks = [f"actors/{actor}.0:{4 * update + block}" for block in range(4) for actor in range(2000)]
@@ -48,7 +48,7 @@ def test_the_labels_of_thousands_of_blocks_fit_into_a_commit() -> None:
         commits.memory.close()
     assert committed is not None
     reported: list[Any] = []
-    UpdateJournal("policy", 0, reported.append).resume(committed[2], parameters)
+    JournalReporter("policy", 0, reported.append).resume(committed[2], parameters)
     assert reported[-1].update == 3 * REPEATED - 1
     assert sorted(reported[-1].samples) == sorted([*blocks, blocks[0]])
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from srl.cli.flags import chosen_algorithm
 from srl.cli.main import main, parse
-from srl.cli.words import chosen_algorithm
 from srl.experiments.options.algorithms import BUILT_IN
 from srl.experiments.options.aliases import ADVICE, SAME
 from srl.experiments.options.keywords import make_options

@@ -15,15 +15,15 @@ from srl.schedulers.hosts.messages import (
     AGENT_TIMEOUT,
     HEARTBEAT_SECONDS,
     ControllerHeartbeat,
-    Follow,
+    FollowParameters,
     FromAgent,
     Join,
+    JoinAccepted,
     LogText,
     Refused,
     Rejoin,
     RelayAddress,
     RunOver,
-    Welcome,
     WorkerExited,
     WorkerReport,
     own_version,
@@ -111,7 +111,7 @@ class AgentMessage:
     arrays: Sequence[Array]
 
 
-FleetEvent = Union[HostJoined, HostReturned, JoinRefused, HostLost, AgentMessage]
+ConnectionEvent = Union[HostJoined, HostReturned, JoinRefused, HostLost, AgentMessage]
 
 
 def relay_tree(source: str, hosts: Sequence[str]) -> dict[str, str]:
@@ -120,7 +120,7 @@ def relay_tree(source: str, hosts: Sequence[str]) -> dict[str, str]:
     return {host: line[(number - 1) // FAN_OUT] for number, host in enumerate(line) if number}
 
 
-class Fleet:
+class AgentConnections:
     """Connections to the agents of all hosts.
 
     `first_messages` are sent to a host that joins before any other message. `takeover` is given by a controller that
@@ -148,9 +148,9 @@ class Fleet:
         self._wait_set.watch(listener)
         self._sources: dict[str, str] = {}
         self._last_heartbeat = 0.0
-        self._events: list[FleetEvent] = []
+        self._events: list[ConnectionEvent] = []
 
-    def poll(self, timeout: float) -> list[FleetEvent]:
+    def poll(self, timeout: float) -> list[ConnectionEvent]:
         ready = self._wait_set.wait(0.0 if self._events else timeout)
         now = time.monotonic()
         while (channel := self._listener.accept()) is not None:
@@ -206,7 +206,7 @@ class Fleet:
         name, settings = self._unique(join.host), self._settings
         capacity = HostCapacity(name, join.cpus, join.gpus, join.memory_mb, labels=tuple(join.labels))
         self.hosts[name] = host = Host(name, channel, capacity, clock_offset_ns, time.monotonic())
-        welcome = Welcome(
+        accepted = JoinAccepted(
             settings.run,
             name,
             settings.secret,
@@ -216,7 +216,7 @@ class Fleet:
             settings.encrypt,
             settings.headless,
         )
-        self.send(name, welcome)
+        self.send(name, accepted)
         if rejoin is None:
             for message, arrays in self._first_messages():
                 self.send(name, message, arrays)
@@ -309,7 +309,7 @@ class Fleet:
                 host = self.hosts.get(name)
                 if host is not None and host.follows.get(policy) != address:
                     host.follows[policy] = address
-                    self.send(name, Follow(policy, address))
+                    self.send(name, FollowParameters(policy, address))
 
     def close(self) -> list[LogText]:
         """End the run on all hosts and wait until they have left; returns the last pieces of their logs."""

@@ -9,13 +9,13 @@ import numpy as np
 from srl.api.scheduler import MAX_WORKERS, Usage
 from srl.base.meter import PHASE_START, WORDS, Meter
 from srl.base.tree import Array
-from srl.schedulers.hosts.fleet import Host
+from srl.schedulers.hosts.agent_connections import Host
 from srl.schedulers.hosts.messages import USAGE
 
 PID = USAGE.index("pid")
 
 
-class GaugeTable:
+class RemoteMeters:
     """One row for each place in the graph. The arrays are large, but the kernel provides a page only when it is
     used."""
 

@@ -10,11 +10,10 @@ from support.idle_worker import IdleConfig
 
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, HostEvent
-from srl.api.worker import Place
-from srl.schedulers.hosts import recovery
-from srl.schedulers.hosts.fleet import AgentSettings
-from srl.schedulers.hosts.messages import StartWorker
-from srl.schedulers.hosts.recovery import (
+from srl.api.worker import WorkerId
+from srl.schedulers.hosts import host_loss
+from srl.schedulers.hosts.agent_connections import AgentSettings
+from srl.schedulers.hosts.host_loss import (
     HOLD_SECONDS,
     MAX_STARTS,
     NO_HOST_SECONDS,
@@ -24,6 +23,7 @@ from srl.schedulers.hosts.recovery import (
     StartLimiter,
     WaitReports,
 )
+from srl.schedulers.hosts.messages import StartWorker
 from srl.testing.contexts import until
 
 WAITS = HostEvent("trainers/0 waits: no remaining host has 1 GPU")
@@ -79,12 +79,12 @@ def test_the_reason_why_a_worker_waits_is_reported_once_and_after_a_while() -> N
 def test_a_worker_that_waits_for_the_gpu_of_a_lost_host_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(host_loss, "WAIT_SECONDS", 0.0)
     run = FakeHosts(tmp_path, AgentSettings("run", SECRET))
-    first, second = Place("trainers", 0, 0), Place("trainers", 0, 1)
+    first, second = WorkerId("trainers", 0, 0), WorkerId("trainers", 0, 1)
     run.scheduler.start(first, IdleConfig(), Resources(gpu=1), 0)
     fast = run.join(join_message("fast", gpus=1.0))
-    assert run.receive(fast, StartWorker).place == first
+    assert run.receive(fast, StartWorker).worker_id == first
     run.join(join_message("slow"))
     until(lambda: run.scheduler.hosts() == ["fast", "slow"], run.poll)
     fast.close()
@@ -92,6 +92,6 @@ def test_a_worker_that_waits_for_the_gpu_of_a_lost_host_is_reported_once(
     run.scheduler.start(second, IdleConfig(), Resources(gpu=1), 0)
     until(lambda: WAITS in run.events, run.poll)
     other = run.join(join_message("other", gpus=2.0))
-    assert run.receive(other, StartWorker).place == second
+    assert run.receive(other, StartWorker).worker_id == second
     assert run.events.count(WAITS) == 1
     run.close()

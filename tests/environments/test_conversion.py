@@ -11,7 +11,7 @@ from support.spaces import SPACES
 from srl.api.spaces import Box
 from srl.base.config import from_data, to_data
 from srl.base.tree import lane_of, leaves, map_tree
-from srl.environments.native import action_decoder, batch_axes, observation_encoder
+from srl.environments.conversion import action_decoder, batch_axes, observation_encoder
 from srl.environments.spaces import from_gymnasium
 
 

@@ -41,7 +41,7 @@ def refill(store: ParameterStore, past: Iterable[tuple[int, Array]]) -> int:
     return number
 
 
-class Pool:
+class OpponentPool:
     """Opponents for one worker. All workers of a host share the tags of its parameter service, and each of them keeps
     the pool up to date when it draws; win rates are the worker's own."""
 

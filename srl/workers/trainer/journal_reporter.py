@@ -21,7 +21,7 @@ ROOM = FACTS_BYTES // 2
 """Maximum size of these entries in a commit's metadata, in bytes: with thousands of actors, fewer entries fit."""
 
 
-class UpdateJournal:
+class JournalReporter:
     """Reports an entry once its update is published, and so committed. A report can be lost with a trainer or its host,
     but the commit's metadata also contains it: the replacement, which continues from the commit, repeats it."""
 
