@@ -28,8 +28,8 @@ from srl.workers.context import WorkerContext
 from srl.workers.process import limit_threads
 
 POLL_SECONDS = 0.01
-"""Time between two returns to the controller, which saves checkpoints and handles signals. Workers are polled in the same
-order whatever its value, so that it does not affect results."""
+"""Time between two returns to the controller, which saves checkpoints and handles signals. Workers are polled in the
+same order whatever its value, so that it does not affect results."""
 
 
 @dataclass

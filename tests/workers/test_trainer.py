@@ -103,7 +103,7 @@ def test_every_update_is_committed_and_published(inproc: Stage, training: Callab
     assert (meter.get(Counter.VERSION), meter.get(Counter.LEARNED)) == (3, 24)
     assert (meter.get(Counter.LAG_COUNT), meter.get(Counter.LAG_SUM), meter.get(Counter.LAG_MAX)) == (24, 0, 0)
     assert meter.get(Counter.FIRST_UPDATE_NS) > 0
-    assert inproc.world.reported(MetricsReport)[0].figures == {"applied": 1.0}
+    assert inproc.world.reported(MetricsReport)[0].metrics == {"applied": 1.0}
 
 
 def test_an_update_is_committed_before_it_is_published(inproc: Stage, training: Callable[..., Training]) -> None:
