@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "parameters": FOUNDATION | {"transports"},
     "workers": DATA_PLANE,
     "schedulers": DATA_PLANE | {"workers"},
-    "controller": FOUNDATION | {"transports", "names", "schedulers"},
+    "controller": FOUNDATION | {"transports", "names"},
     "networks": FOUNDATION,
     "algorithms": FOUNDATION | {"networks"},
     "environments": FOUNDATION,

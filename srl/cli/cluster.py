@@ -32,7 +32,7 @@ class Agent:
 
     def run(self) -> int:
         from srl.schedulers.agent.join import HostResources, keep_joining
-        from srl.schedulers.agent.secret import read_secret
+        from srl.transports.join_secret import read_secret
 
         resources = HostResources(self.host, self.cpus, self.gpus, labels=self.label)
         return keep_joining(self.address, read_secret(self.secret_file), resources, self.patience, print)

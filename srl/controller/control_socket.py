@@ -16,9 +16,9 @@ from srl.api.transport import Channel, ChannelClosed, Listener, Message, Transpo
 from srl.api.worker import WorkerId
 from srl.base.errors import nearest
 from srl.base.files import write_whole
-from srl.schedulers.agent.secret import read_secret
-from srl.schedulers.local.runtime_dir import runtime_root, sweep
 from srl.transports.host import HostTransport
+from srl.transports.join_secret import read_secret
+from srl.transports.runtime_dir import runtime_root, sweep
 from srl.transports.tcp import TcpTransport
 
 CONTROL = "control"

@@ -12,7 +12,7 @@ from srl.api.status import RunStatus
 from srl.api.transport import Message
 from srl.controller import control_socket
 from srl.controller.control_socket import StatusReply, live, running
-from srl.schedulers.local.runtime_dir import runtime_root
+from srl.transports.runtime_dir import runtime_root
 
 
 def test_runs_are_asked_at_the_same_time_and_one_without_an_answer_is_omitted(

@@ -14,7 +14,6 @@ from support.waiting import wait_for
 
 from srl.api.experiment import Resources, WorkerGroup
 from srl.schedulers.agent.join import REFUSED
-from srl.schedulers.agent.secret import find_or_make_secret
 from srl.schedulers.engines import slurm
 from srl.schedulers.engines.components import Component, components
 from srl.schedulers.engines.slurm import Node, SlurmEngine, lost_controller, nodes_of_job, requeue_other_components
@@ -25,6 +24,7 @@ from srl.schedulers.engines.slurm_commands import (
     job_state,
     job_states,
 )
+from srl.transports.join_secret import find_or_make_secret
 
 
 def group(name: str, count: int, **needs: object) -> WorkerGroup:

@@ -16,7 +16,6 @@ from srl.controller.takeover import ControllerState
 from srl.experiments.graph.standard import pool_of
 from srl.experiments.options.train_options import TrainOptions
 from srl.populations.opponent_pool import OpponentPool
-from srl.schedulers.agent.secret import DEFAULT, find_or_make_secret
 from srl.schedulers.engines.components import components
 from srl.schedulers.engines.manual import ManualEngine
 from srl.schedulers.engines.ray import RayEngine
@@ -25,6 +24,7 @@ from srl.schedulers.hosts.messages import AGENTS, Messages, codec
 from srl.schedulers.hosts.replicas import Retention
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
+from srl.transports.join_secret import DEFAULT, find_or_make_secret
 from srl.transports.tcp import TcpTransport
 
 LOOPBACK = "127.0.0.1"

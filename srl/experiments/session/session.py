@@ -36,7 +36,6 @@ from srl.experiments.session.checkpointing import (
 from srl.experiments.session.cluster_site import ClusterSite, hosts_scheduler, open_remote_listener, site_of, warning
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.local.run_memory import RunMemory
-from srl.schedulers.local.runtime_dir import make_runtime
 from srl.schedulers.local.scheduler import ProcessScheduler
 from srl.schedulers.local.zygote_launch import PRELOAD
 from srl.storage.background_writer import BackgroundWriter
@@ -44,6 +43,7 @@ from srl.storage.checkpoints import Retention
 from srl.storage.run_directory import RunDirectory
 from srl.storage.service_sinks import sinks_of
 from srl.storage.update_journal import Journal
+from srl.transports.runtime_dir import make_runtime
 
 ATTACH_SECONDS = 10.0
 """Time limit for the hosts of a controller that died to connect again; their agents try twice per second."""

@@ -26,10 +26,10 @@ from srl.experiments.session.cluster_site import ClusterSite
 from srl.experiments.session.launch import conduct_on
 from srl.experiments.session.session import RunFailed
 from srl.experiments.session.slurm_queue import OUTCOME, End
-from srl.schedulers.agent.secret import find_or_make_secret
 from srl.schedulers.engines.components import components
 from srl.schedulers.engines.slurm import SlurmEngine, nodes_of_job, own_address, requeue, requeue_other_components
 from srl.storage.run_directory import RunDirectory, RunDirectoryError
+from srl.transports.join_secret import find_or_make_secret
 
 ATTEMPT = "attempt"
 INTERRUPTED = 143

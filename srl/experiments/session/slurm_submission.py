@@ -26,10 +26,10 @@ from srl.controller.control_socket import (
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.session import Outcome, RunFailed
 from srl.experiments.session.slurm_queue import JOB, OUTCOME, End, cancel
-from srl.schedulers.agent.secret import find_or_make_secret
 from srl.schedulers.engines import slurm_commands as slurm
 from srl.schedulers.engines.components import components
 from srl.storage.run_directory import RunDirectory
+from srl.transports.join_secret import find_or_make_secret
 
 SCRIPT = "job.sh"
 LOG = "slurm.log"

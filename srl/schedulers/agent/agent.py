@@ -47,9 +47,9 @@ from srl.schedulers.hosts.messages import (
     codec,
 )
 from srl.schedulers.local.run_memory import RunMemory
-from srl.schedulers.local.runtime_dir import make_runtime
 from srl.schedulers.local.scheduler import ProcessScheduler
 from srl.schedulers.local.zygote import Network
+from srl.transports.runtime_dir import make_runtime
 from srl.transports.tcp import TcpTransport
 from srl.workers.evaluator import EVALUATED
 from srl.workers.wait_set import WaitSet

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from srl.schedulers.agent.secret import find_or_make_secret, read_secret
+from srl.transports.join_secret import find_or_make_secret, read_secret
 
 
 def test_a_secret_is_made_once_and_found_again(tmp_path: Path) -> None:
