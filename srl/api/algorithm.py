@@ -19,11 +19,8 @@ class UpdateCost(NamedTuple):
 
 
 class AlgorithmConfig(ABC):
-    """Base class of an algorithm's config.
-
-    Subclasses are frozen dataclasses whose fields are the algorithm's options: plain data that is stored with the run
-    and sent to the workers. Only the four abstract methods are required; the defaults of the others suit any algorithm.
-    """
+    """Base class of an algorithm's config: a frozen dataclass whose fields are the algorithm's options, plain data that
+    is stored with the run and sent to the workers. Only the four abstract methods are required."""
 
     @abstractmethod
     def check(self, observation: Space, action: Space) -> None:
@@ -31,8 +28,7 @@ class AlgorithmConfig(ABC):
 
     @abstractmethod
     def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
-        """Return the specs of the arrays that `Policy.act` returns for one lane: `action`, and others the trainer
-        needs."""
+        """Return the specs of the arrays that `Policy.act` returns for one lane: `action`, and the trainer's inputs."""
 
     @abstractmethod
     def build_policy(self, observation: Space, action: Space, seed: int) -> Policy:
@@ -54,8 +50,7 @@ class AlgorithmConfig(ABC):
         return "cpu"
 
     def on_cpu(self) -> AlgorithmConfig:
-        """Return the config for the CPU, for policies in actors and policies loaded from a run. Default: returns
-        self."""
+        """Return the config for the CPU, for policies in actors and policies loaded from a run."""
         return self
 
     def suggested_lanes(self) -> int | None:
@@ -67,22 +62,20 @@ class AlgorithmConfig(ABC):
         return None
 
     def update_cost(self) -> UpdateCost:
-        """Return the passes over a batch and gradient steps per pass. Default: one of each."""
         return UpdateCost()
 
     def discount(self) -> float | None:
-        """Return the discount factor per step. Default: None (there is none)."""
+        """Return the discount factor per step, or None if there is none."""
         return None
 
     def memory_kind(self) -> str:
-        """Return the kind of the policy's memory (`lstm`), for reports. Default: ''."""
+        """Return the kind of the policy's memory (`lstm`), for reports."""
         return ""
 
     def action_mask_key(self) -> str:
-        """Return the key of the action mask in a Dict observation. Default: '' (masks are ignored)."""
+        """Return the key of the action mask in a Dict observation; empty: masks are ignored."""
         return ""
 
     def global_observation_keys(self) -> tuple[str, ...]:
-        """Return the keys of a Dict observation that only the critic reads, so that acting works without them. Default:
-        none."""
+        """Return the keys of a Dict observation that only the critic reads, so that acting works without them."""
         return ()

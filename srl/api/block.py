@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from srl.base.shared_memory import Memory
 from srl.base.tree import Array, ArraySpec, TreeSpec, leaves
 
-ALIGNMENT = 64
-"""Arrays start at cache-line boundaries, so that two workers never write to the same line."""
+ALIGNMENT = 64  # arrays start at cache-line boundaries, so that two workers never write to the same line
 
 STEP_ARRAYS = {
     "reward": ArraySpec((), "float32"),
@@ -21,8 +20,8 @@ STEP_ARRAYS = {
 }
 
 STATE = "state"
-"""Path of a recurrent policy's memory before a decision. `decision/state` is the memory after the decision, which
-becomes the `state` of the lane's next row."""
+"""Path of a recurrent policy's memory before a decision. `decision/state`, the memory after it, becomes the `state` of
+the lane's next row."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +56,13 @@ def aligned(nbytes: int) -> int:
 
 @dataclass(frozen=True)
 class Block:
-    """The arrays of one block. `index` is its position in the producer's memory; within a host only that is sent."""
+    """The arrays of one block. `observation`, `state` (memory of a recurrent policy) and `decision` hold the arrays
+    under these paths, keyed by the rest of the path; a single array has the key ``""``."""
 
-    index: int
+    index: int  # position in the producer's memory; within a host only this is sent
     arrays: Mapping[str, Array]  # path -> [T+1, L, ...]
     observation: Mapping[str, Array] = field(init=False)
-    """Arrays under `observation`, keyed by the rest of their paths; a single array has the key ``""``."""
     state: Mapping[str, Array] = field(init=False)
-    """Arrays of the policy's memory, in the same form; empty if it has none."""
     decision: Mapping[str, Array] = field(init=False)
     version: Array = field(init=False)  # [T+1, L]
     first: Array = field(init=False)  # [T+1, L]
@@ -72,13 +70,11 @@ class Block:
 
     def __post_init__(self) -> None:
         for root in ("observation", STATE, "decision"):
-            object.__setattr__(self, root, self._below(root))
-        object.__setattr__(self, "version", self.arrays["version"])
-        object.__setattr__(self, "first", self.arrays["first"])
+            below = {p.partition("/")[2]: a for p, a in self.arrays.items() if p.partition("/")[0] == root}
+            object.__setattr__(self, root, below)
+        for name in ("version", "first"):
+            object.__setattr__(self, name, self.arrays[name])
         object.__setattr__(self, "num_lanes", self.first.shape[1])
-
-    def _below(self, root: str) -> dict[str, Array]:
-        return {p.partition("/")[2]: a for p, a in self.arrays.items() if p.partition("/")[0] == root}
 
 
 class BlockMemory:

@@ -19,15 +19,13 @@ class Register(Message, frozen=True):
 
 
 class Episodes(Message, frozen=True):
-    """Actor: episodes of one policy's agents that ended since the last report. Of many, only a random sample is
-    listed."""
+    """Actor: episodes of one policy's agents since the last report; a random sample of them if there are many."""
 
     count: int
     returns: list[float]
     lengths: list[float]
     policy: str = ""
-    facts: dict[str, float] = {}
-    """Statistics that the environment reported (`TimeStep.facts`), as means over the `count` episodes."""
+    facts: dict[str, float] = {}  # means of `TimeStep.facts` over the `count` episodes
 
 
 class Evaluated(Message, frozen=True):
@@ -37,15 +35,13 @@ class Evaluated(Message, frozen=True):
     version: int
     returns: list[float]
     lengths: list[float]
-    truncated: int = 0
-    """Number of episodes that did not end within the evaluator's step limit."""
+    truncated: int = 0  # episodes that did not end within the evaluator's step limit
 
 
 class MetricsReport(Message, frozen=True):
     """Trainer or any other worker: metrics to show and log, e.g. those of the last update."""
 
-    policy: str
-    """Policy that the metrics describe. In a run with several policies it becomes a prefix of their names."""
+    policy: str  # a prefix of the names in a run with several policies
     metrics: dict[str, float]
 
 
@@ -55,14 +51,10 @@ class UpdateRecord(Message, frozen=True):
     policy: str
     rank: int
     update: int
-    parent: str
-    """Digest of the parameters before the update."""
-    digest: str
-    """Digest of the parameters after the update."""
-    samples: list[str]
-    """Labels of its blocks (producer, incarnation, sequence number). Each block is used once."""
-    lag: int
-    """Highest lag of its samples, in versions."""
+    parent: str  # digest of the parameters before the update
+    digest: str  # digest of the parameters after the update
+    samples: list[str]  # `PostedBlock.label` of its blocks; each block is used once
+    lag: int  # highest lag of its samples, in versions
 
 
 class Notice(Message, frozen=True):
@@ -72,18 +64,17 @@ class Notice(Message, frozen=True):
 
 
 class Failure(Message, frozen=True):
-    """Worker: it failed. `fatal`: a replacement would fail too, so the run ends and shows `text`."""
+    """Worker: it failed."""
 
     text: str
-    fatal: bool = False
+    fatal: bool = False  # a replacement would fail too, so the run ends and shows `text`
 
 
 class Done(Message, frozen=True):
     """Worker: its part of the run is complete. The run ends once every learning policy is complete."""
 
     reason: str
-    policy: str = ""
-    """Policy that is complete; empty: the whole run."""
+    policy: str = ""  # empty: the whole run is complete
 
 
 class Names(Message, frozen=True):

@@ -15,10 +15,8 @@ class Resources:
     cpu: float = 1.0
     gpu: float = 0.0
     memory_mb: int = 0
-    node: str = ""
-    """Pattern for the name or label of a host, e.g. `gpu*`; on Slurm, a feature of the node. Empty: any host."""
-    niceness: int = 0
-    """Niceness of the process (0 to 19): where cores are scarce, workers with a lower value run first."""
+    node: str = ""  # pattern for the name or label of a host, e.g. `gpu*`; on Slurm, a feature of the node
+    niceness: int = 0  # of the process (0 to 19): where cores are scarce, workers with a lower value run first
 
 
 @dataclass(frozen=True)
@@ -26,16 +24,14 @@ class RestartRule:
     """What to do when a worker dies."""
 
     together: bool = False
-    """Restart all workers of the group if one dies (data-parallel trainers). If the group may be scaled, its config
-    implements `resized(count)`."""
+    """Restart all workers of the group if one dies (data-parallel trainers). If the group is scalable, its config
+    implements `resized`."""
     max_failures: int = 5
     """Early deaths (within 5 s of being ready) allowed within `window` seconds; ten times as many deaths overall. Above
     that the run fails, or the group is dropped if it is not `vital`."""
     window: float = 60.0
-    vital: bool = True
-    """Whether the run needs this group."""
-    hang_timeout: float = 60.0
-    """Seconds without progress in one phase of work after which a worker counts as stuck and is replaced."""
+    vital: bool = True  # whether the run needs this group
+    hang_timeout: float = 60.0  # seconds in one phase of work without progress after which a worker is replaced
 
 
 @dataclass(frozen=True)
@@ -47,8 +43,7 @@ class WorkerGroup:
     count: int
     resources: Resources = Resources()
     restart: RestartRule = RestartRule()
-    scalable: bool = True
-    """Whether `srl scale` may change the count during the run."""
+    scalable: bool = True  # whether `srl scale` may change the count during the run
 
 
 @dataclass(frozen=True)
@@ -58,10 +53,8 @@ class Edge:
     source: str
     target: str
     stream: str
-    kind: str
-    """`push`: blocks of samples. `request`: observations, answered with decisions. `parameters`: policy versions."""
-    where: str
-    """`inline`: inside each worker. `host`: shared memory on one host, TCP between hosts. `tcp`: always TCP."""
+    kind: str  # as in StreamEnd
+    where: str  # as in StreamEnd
 
 
 @dataclass(frozen=True)
@@ -71,10 +64,8 @@ class Experiment:
     name: str
     seed: int
     groups: tuple[WorkerGroup, ...]
-    policies: tuple[str, ...]
-    """Policies that act. Each has a parameter store and memory for its trainer's committed state."""
-    learning: tuple[str, ...] = ()
-    """Policies that a trainer updates; the run is complete when all of them are."""
+    policies: tuple[str, ...]  # each has a parameter store and memory for its trainer's committed state
+    learning: tuple[str, ...] = ()  # policies that a trainer updates; the run is complete when all of them are
     environment: str = ""
     algorithm: str = ""
     target_steps: int = 0
@@ -83,7 +74,7 @@ class Experiment:
     """Spaces and algorithms as plain data, sufficient to use the trained policies without the run."""
 
     def edges(self) -> tuple[Edge, ...]:
-        """Return the streams between groups, from the stream endpoints that the worker configs describe."""
+        """Return the streams between groups, computed from the configs' `ends`."""
         ends = [(group.name, end) for group in self.groups for end in group.config.ends()]
         for group in self.groups:
             if policy := group.config.committed_policy():

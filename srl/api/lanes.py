@@ -15,26 +15,22 @@ if TYPE_CHECKING:
     from srl.api.worker import Context
 
 LONGEST_EPISODE = 30_000
-"""Default step limit per episode in evaluations and videos, because some episodes never end. It exceeds the longest
-limit in common use, Atari's 108,000 frames (27,000 decisions)."""
+"""Default step limit per episode in evaluations and videos, because some never end. Above Atari's limit of 27,000."""
 
 
 @dataclass(frozen=True)
 class TeamSpec:
-    """Agents of one kind, whose lanes share arrays. An environment with one agent has one team.
-
-    A team has ``len(agents) * num_copies`` lanes, ordered by agent, then by copy. The lanes of an `aligned` team act at
-    every step (except after the end of an episode) and share one block. Lanes of other teams act at different steps
-    (turn-based games, agents that die early) and have one block each.
-    """
+    """Agents of one kind, whose lanes share arrays: ``len(agents) * num_copies`` lanes, ordered by agent, then by copy.
+    An environment with one agent has one team."""
 
     name: str
     agents: tuple[str, ...]
     observation: Space
     action: Space
     aligned: bool = True
-    mask_key: str = "action_mask"
-    """Key of the action mask in a Dict observation, if there is one."""
+    """All lanes act at every step (except after the end of an episode) and share one block. Otherwise they act at
+    different steps (turn-based games, agents that die early) and have one block each."""
+    mask_key: str = "action_mask"  # key of the action mask in a Dict observation, if there is one
 
 
 @dataclass(frozen=True)
@@ -72,8 +68,7 @@ class TimeStep:
     failed: Array | None = None
     """[L] bool, or None: the lane's environment failed (it raised, or returned NaN) and was replaced. The observation
     is the first of a new episode; the failed step is not recorded."""
-    failures: tuple[str, ...] = ()
-    """One report per failed environment: traceback, seed and step."""
+    failures: tuple[str, ...] = ()  # one report per failed environment: traceback, seed and step
     facts: Mapping[str, Array] = field(default_factory=dict)
     """Statistics of the episodes that ended here, each [L]. `return` and `length` replace the actor's own values (an
     adapter that clips rewards knows the true return); a `return` of NaN excludes the episode (a lost life that counts
@@ -82,9 +77,7 @@ class TimeStep:
 
 class Lanes(ABC):
     """`num_copies` copies of one environment, stepped together, with one time step and one tree of actions per team.
-
-    A subclass sets `spec` and implements `reset`, `step` and `close`; the other methods are optional.
-    """
+    A subclass sets `spec` and implements the abstract methods."""
 
     spec: LaneSpec
 
@@ -102,7 +95,7 @@ class Lanes(ABC):
 
     def state(self) -> State:
         """Return everything that determines the future, given the same actions, so that an inline run resumes exactly.
-        Default: raises NotResumable; a resumed run then starts new episodes."""
+        After NotResumable, the default, a resumed run starts new episodes."""
         raise NotResumable(f"{type(self).__name__} does not implement `state` and `restore`")
 
     def restore(self, state: State) -> None:
@@ -117,10 +110,7 @@ class Lanes(ABC):
 
 
 class LanesConfig(ABC):
-    """An environment's name and options as plain data, from which actors build lanes.
-
-    A subclass is a frozen dataclass that implements `build`; the other methods are optional.
-    """
+    """An environment's name and options: a frozen dataclass from which actors build lanes. Only `build` is required."""
 
     @abstractmethod
     def build(self, num_copies: int) -> Lanes:
@@ -131,7 +121,7 @@ class LanesConfig(ABC):
         return type(self).__name__
 
     def build_rendered(self) -> Lanes:
-        """Build one copy whose `render` returns frames, for `srl record`. Raises ValueError if that is not possible."""
+        """Build one copy whose `render` returns frames. Raises ValueError if that is not possible."""
         return self.build(1)
 
     def with_mask_key(self, key: str) -> LanesConfig:
@@ -166,8 +156,7 @@ class LanesConfig(ABC):
 
 @runtime_checkable
 class ResumableEnvironment(Protocol):
-    """A Gymnasium or PettingZoo environment that can be saved in the middle of an episode. The adapter saves and
-    restores a Gymnasium environment's `np_random`."""
+    """A Gymnasium or PettingZoo environment that can be saved during an episode. The adapter saves `np_random`."""
 
     def save_state(self) -> Mapping[str, Array]:
         """Return everything that determines the rest of the episode, given the same actions."""

@@ -20,8 +20,8 @@ class ParameterStore(Protocol):
         """Publish a version; version numbers must increase. A tag keeps its version until the tag is moved."""
 
     def pull(self, tag: str = "latest", newer_than: int = -1) -> tuple[int, Array] | None:
-        """Return a tagged version and a copy of its parameters; None unless newer than `newer_than`. KeyError: unknown
-        tag."""
+        """Return a tagged version and a copy of its parameters; None unless newer than `newer_than`.
+        Raises KeyError for an unknown tag."""
 
     def versions(self) -> dict[str, int]:
         """Return the version of every tag, including `latest` after the first push."""
@@ -29,7 +29,7 @@ class ParameterStore(Protocol):
     def tag(self, name: str, source: str = "latest") -> None:
         """Tag the newest version, or the one with the tag `source`, as `name`."""
 
-    def note(self, version: int, facts: Mapping[str, float]) -> None:
+    def note(self, version: int, metrics: Mapping[str, float]) -> None:
         """Store metrics of a version, such as its score. Notes on the newest 200 versions are kept."""
 
     def notes(self) -> dict[int, dict[str, float]]:

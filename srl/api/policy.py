@@ -17,19 +17,15 @@ recurrent policy adds `state`, its memory, which it receives with the lane's nex
 class Policy(ABC):
     """Base class of policies."""
 
-    version: int = -1
-    """Version of the parameters in use; -1 before the first `load`."""
+    version: int = -1  # version of the parameters in use; -1 before the first `load`
 
     @abstractmethod
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
         """Choose actions for B lanes: observation [B, ...], state [B, ...] and first [B].
 
         `state` is from each lane's previous decision; a policy without memory gets None. Where `first` is true it is
-        invalid and the policy starts with an empty memory, as it does everywhere if `state` is None.
-
-        Actions are sampled with the policy's own generator, or the most likely ones if `greedy`. The caller may reuse
-        its arrays afterwards; the arrays of the decision are new.
-        """
+        invalid and the policy starts with an empty memory, as it does everywhere if `state` is None. Actions are
+        sampled with the policy's own generator, or the most likely ones if `greedy`. The decision's arrays are new."""
 
     @abstractmethod
     def load(self, parameters: Array, version: int) -> None:

@@ -16,13 +16,12 @@ from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.meter import Meter
 from srl.base.state import NotResumable, State
 
-MAX_WORKERS = 100_000
-"""Maximum number of workers in one run."""
+MAX_WORKERS = 100_000  # in one run
 
 
 @dataclass(frozen=True)
 class WorkerMessage:
-    """A worker sent a message."""
+    """A message from a worker."""
 
     worker_id: WorkerId
     message: FromWorker
@@ -30,14 +29,12 @@ class WorkerMessage:
 
 @dataclass(frozen=True)
 class Died:
-    """A worker's process ended; `reason` is for people to read."""
+    """The end of a worker."""
 
     worker_id: WorkerId
-    reason: str
-    clean: bool = False
-    """The worker finished or was asked to stop."""
-    blameless: bool = False
-    """The worker is not at fault: its host was lost, or it was preempted."""
+    reason: str  # for people to read
+    clean: bool = False  # the worker finished or was asked to stop
+    blameless: bool = False  # the worker is not at fault: its host was lost, or it was preempted
 
 
 @dataclass(frozen=True)
@@ -45,20 +42,17 @@ class HostEvent:
     """A change among the run's hosts, for example one joined or was lost."""
 
     text: str
-    fatal: bool = False
-    """The run cannot continue."""
+    fatal: bool = False  # the run cannot continue
 
 
 @dataclass(frozen=True)
 class Usage:
     """Current resource usage of a worker's process."""
 
-    host: str = ""
-    """Empty if the run has only one."""
+    host: str = ""  # empty if the run has only one
     cpu_percent: float = 0.0
     rss_mb: float = 0.0
-    stopped: bool = False
-    """The kernel reports the process as stopped (SIGSTOP)."""
+    stopped: bool = False  # the kernel reports the process as stopped (SIGSTOP)
 
 
 Event = Union[WorkerMessage, Died, HostEvent]
@@ -69,15 +63,13 @@ class OrphanWorker(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 
     worker_id: WorkerId
     ready: bool
-    endpoints: dict[str, str]
-    """Name -> address."""
+    endpoints: dict[str, str]  # name -> address
 
 
 class TakeoverRecord(msgspec.Struct, frozen=True):
     """Data with which a new controller finds the hosts of a run. It contains no secret."""
 
-    address: str
-    """Address at which host agents look for their controller."""
+    address: str  # at which host agents look for their controller
     hosts: list[str]
     reports: dict[str, int] = {}
     """Agent (by its relay's unique address) -> number of its last report that `poll` has returned. The agent repeats
@@ -85,20 +77,20 @@ class TakeoverRecord(msgspec.Struct, frozen=True):
 
 
 class Scheduler(ABC):
-    """Base class of schedulers. The defaults suit a scheduler whose workers run without their own process or host and
-    end with the scheduler."""
+    """Base class of schedulers. The defaults suit workers that have no process or host of their own and end with the
+    scheduler."""
 
     inline: bool = False
-    """Whether workers run in the thread that calls `poll`. Such a run can be saved between two polls with everything in
-    progress (`state`, `restore`), and must not use other threads."""
+    """Whether workers run in the thread that calls `poll`. Such a run can be saved between two polls, and must not use
+    other threads."""
 
     @abstractmethod
     def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
-        """Begin to start a worker; a `Ready` message or `Died` follows."""
+        """Start a worker in the background; a `Ready` message or `Died` follows."""
 
     @abstractmethod
     def send(self, worker_ids: Sequence[WorkerId], message: ToWorker) -> None:
-        """Send a message to those workers that are alive. Never blocks."""
+        """Send a message to those of the workers that are alive. Never blocks."""
 
     @abstractmethod
     def kill(self, worker_id: WorkerId) -> None:
@@ -121,9 +113,7 @@ class Scheduler(ABC):
 
     def signal(self, worker_id: WorkerId, number: int) -> None:
         """Send a signal to the worker's process. Raises ValueError if it has no process of its own."""
-        raise ValueError(
-            f"cannot send a signal to {worker_id.name}: its scheduler runs workers without their own process"
-        )
+        raise ValueError(f"cannot send a signal to {worker_id.name}: it has no process of its own")
 
     def pid(self, worker_id: WorkerId) -> int:
         """Return the worker's process id, or 0 if it has no process (yet)."""
@@ -138,11 +128,10 @@ class Scheduler(ABC):
         return ""
 
     def parameters(self) -> Mapping[str, ParameterStore]:
-        """Return the parameter store of each policy, to publish versions before workers start (past opponents on
-        resume)."""
+        """Return the store of each policy, so that a resumed run publishes past opponents before its workers start."""
         return {}
 
-    # Saving a run with everything in progress; only where `inline` is true.
+    # Exact resume; only where `inline` is true.
 
     def state(self) -> State:
         """Return the state of all workers. Raises NotResumable, naming the worker that cannot be saved."""
@@ -152,18 +141,18 @@ class Scheduler(ABC):
         """Set the state that workers continue from. Call it before the first worker starts."""
         raise NotResumable(f"{type(self).__name__} does not restore the state of workers")
 
-    # Taking over workers that outlived their controller.
+    # Takeover: a new controller continues a run whose controller died.
 
     def takeover_record(self) -> TakeoverRecord | None:
-        """Return the record for the next controller; None if workers end with this controller."""
+        """Return the record for the next controller; None if workers end with this one."""
         return None
 
     def takeover_recorded(self, record: TakeoverRecord) -> None:
         """Note that the record is on disk, so that agents may discard reports that it covers."""
 
     def find_orphans(self, hosts: Sequence[str], timeout: float) -> list[OrphanWorker]:
-        """Wait until these hosts reconnect and return the workers that they kept. Raises ConnectionError if none does
-        within `timeout` seconds. Then `adopt` every worker and call `finish_adoption`."""
+        """Wait until these hosts reconnect and return their workers, each of which `adopt` must take over before
+        `finish_adoption`. Raises ConnectionError if no host does within `timeout` seconds."""
         raise ConnectionError(f"cannot take over: workers of {type(self).__name__} end together with their controller")
 
     def adopt(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
@@ -172,27 +161,3 @@ class Scheduler(ABC):
 
     def finish_adoption(self, timeout: float) -> None:
         """Wait until the gauges of all adopted workers have arrived, so that counts continue."""
-
-
-class Engine(ABC):
-    """Starts a run's host agents: as a process on this machine, as Slurm steps or as Ray actors."""
-
-    @abstractmethod
-    def start(self, address: str, secret: bytes) -> None:
-        """Start agents that join the run at `address`. Errors name what the user can change."""
-
-    @abstractmethod
-    def poll(self) -> str | None:
-        """Restart agents that ended. Returns a description of new problems, or None. Never blocks."""
-
-    @abstractmethod
-    def start_failed(self) -> bool:
-        """Return whether agents failed to start for good. A run that still waits for its hosts then fails."""
-
-    @abstractmethod
-    def hint(self, address: str) -> str:
-        """Return advice for the user when hosts are missing."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End the remaining agents."""

@@ -30,10 +30,8 @@ class Discrete:
     """One of `n` choices, counted from zero."""
 
     n: int
-    start: int = 0
-    """The environment's value for the first choice (Gymnasium's `start`)."""
-    native_dtype: str = ""
-    """The environment's dtype, if it is not int64."""
+    start: int = 0  # the environment's value for the first choice (Gymnasium's `start`)
+    native_dtype: str = ""  # the environment's dtype, if it is not int64
 
 
 @dataclass(frozen=True)
@@ -41,12 +39,9 @@ class MultiDiscrete:
     """Several choices at once; the i-th is one of ``nvec[i]``."""
 
     nvec: tuple[int, ...]
-    native_shape: tuple[int, ...] = ()
-    """The environment's shape, if it is not one-dimensional."""
-    start: tuple[int, ...] = ()
-    """The environment's values for the first choices (Gymnasium's `start`), if not all zero."""
-    native_dtype: str = ""
-    """The environment's dtype, if it is not int64."""
+    native_shape: tuple[int, ...] = ()  # the environment's shape, if it is not one-dimensional
+    start: tuple[int, ...] = ()  # the environment's values for the first choices (Gymnasium's `start`), if not all zero
+    native_dtype: str = ""  # the environment's dtype, if it is not int64
 
 
 @dataclass(frozen=True)
@@ -79,8 +74,7 @@ def bounds_of(box: Box) -> tuple[Array, Array]:
 
 
 def choice_sizes(action: Space) -> tuple[int, ...]:
-    """Return the number of alternatives of each choice in an action, sorted by item name. An action mask has one entry
-    per alternative, in this order."""
+    """Return the number of alternatives of each choice in an action, in the order of action masks: by item name."""
     if isinstance(action, Dict):
         return tuple(size for name in sorted(action.items) for size in choice_sizes(action.items[name]))
     if isinstance(action, Discrete):

@@ -19,24 +19,24 @@ from srl.base.tree import Array
 
 @dataclass(frozen=True)
 class StreamEnd:
-    """One end of a stream, as the config of a worker describes it."""
+    """One endpoint of a stream, as the config of a worker describes it."""
 
     stream: str
     kind: Literal["push", "request", "parameters"]
     side: Literal["source", "target"]
-    """A source sends blocks, asks for decisions or publishes parameters; a target receives, answers or pulls."""
+    """A source sends blocks, requests decisions or publishes parameters; a target receives, answers or pulls."""
     where: Literal["inline", "host", "tcp"] = "host"
-    """`inline`: both ends are in one worker. `host`: shared memory on one host, TCP between hosts. `tcp`: TCP only."""
+    """`inline`: within one worker. `host`: shared memory on one host, TCP between hosts. `tcp`: TCP only."""
 
 
 class ResumableEnd(Protocol):
-    """The part of the contract that all stream endpoints share."""
+    """The methods that all stream endpoints share."""
 
     def state(self) -> State:
-        """Return everything under way here, unread messages included. Raises NotResumable if the run has processes."""
+        """Return everything in progress, unread messages included. Raises NotResumable if the run has processes."""
 
     def restore(self, state: State) -> bool:
-        """Continue from the state of another end. False: a peer is not connected yet; poll nothing and call again."""
+        """Continue from a saved state. False: a peer is not connected yet; poll nothing and call again."""
 
     def close(self) -> None:
         """Disconnect from all peers and release the memory."""
@@ -47,38 +47,34 @@ class OpenBlock:
     """A block that its producer fills."""
 
     block: Block
-    min_version: int
-    """The oldest policy version that may choose actions in it."""
-    tickets: dict[str, int]
-    """Admission ticket of each consumer that will get it, by the consumer's name: one, except in a broadcast."""
-    alive: bool = True
-    """False when all consumers that admitted it are gone: give it back with `discard`."""
+    min_version: int  # the oldest policy version that may choose actions in it
+    tickets: dict[str, int]  # consumer -> admission ticket; one, except in a broadcast
+    alive: bool = True  # false when all consumers that admitted it are gone: `discard` it
 
 
 @runtime_checkable
 class PushProducer(ResumableEnd, Protocol):
-    """The end of a push stream that fills blocks."""
+    """The endpoint of a push stream that fills blocks."""
 
-    memory: BlockMemory
-    """All blocks of this producer. A request client uses the same memory, so that rows are not copied."""
+    memory: BlockMemory  # all blocks of this producer; a request client uses it too, so that rows are not copied
 
     def poll(self) -> None:
-        """Process what consumers sent: admissions, released blocks, departures."""
+        """Process messages of consumers: admissions, released blocks, departures."""
 
     def open(self) -> OpenBlock | None:
-        """Return a free block that may be filled now, or None: no consumer, no room, or the staleness bound."""
+        """Return a free block to fill; None without a consumer, without room, or because of the staleness bound."""
 
     def open_blocks(self) -> Mapping[int, OpenBlock]:
-        """Return the blocks that are open now, by their index: how a restored actor finds those it was filling."""
+        """Return the open blocks by index, so that a restored actor finds those it was filling."""
 
     def scratch_block(self) -> Block:
-        """Return a block that is never posted, for rows that need a decision but are not recorded."""
+        """Return a block that is never posted, for rows that are not recorded."""
 
     def post(self, opened: OpenBlock) -> None:
         """Send a full block to its consumers; the producer must not touch it afterwards."""
 
     def discard(self, opened: OpenBlock) -> None:
-        """Give an unfinished block and its admission back."""
+        """Return an unfinished block and its admission."""
 
 
 @dataclass(frozen=True)
@@ -88,40 +84,38 @@ class PostedBlock:
     producer: str
     sequence: int
     ticket: int
-    oldest_version: int
-    """The oldest version that chose actions in it, except for the last row, which only bootstraps."""
+    oldest_version: int  # the oldest version that chose actions in it, except for the last row, which only bootstraps
     block: Block
-    incarnation: int = 0
-    """Incarnation of the producer. With its name and the sequence number it identifies the block."""
+    incarnation: int = 0  # of the producer
 
     @property
     def label(self) -> str:
+        """Text that identifies the block within its run."""
         return f"{self.producer}.{self.incarnation}:{self.sequence}"
 
 
 @runtime_checkable
 class PushConsumer(ResumableEnd, Protocol):
-    """The end of a push stream that takes batches of blocks."""
+    """The endpoint of a push stream that takes batches of blocks."""
 
     @property
     def waits_for_late_block(self) -> bool:
         """Whether `take` holds a complete batch back for a late block: poll again soon, even if nothing arrives."""
 
     def poll(self) -> None:
-        """Process what producers sent, and admit blocks."""
+        """Process messages of producers, and admit blocks."""
 
     def take(self, update: int) -> list[PostedBlock] | None:
         """Return the blocks for update number `update`, oldest admission first, or None until all have arrived. No
         block is older than the stream's bound allows for that update."""
 
     def release(self, blocks: Sequence[PostedBlock]) -> None:
-        """Give blocks back to their producers."""
+        """Return blocks to their producers."""
 
     def advance(self, version: int) -> None:
-        """Admit what the staleness bound allows now that parameters of this version are published."""
+        """Admit what the staleness bound allows once parameters of this version are published."""
 
-    def status(self) -> StreamStatus:
-        """Return counts and fill level, for the status of the run."""
+    def status(self) -> StreamStatus: ...
 
 
 class Cell(NamedTuple):
@@ -133,16 +127,15 @@ class Cell(NamedTuple):
 
 @runtime_checkable
 class RequestClient(ResumableEnd, Protocol):
-    """The end of a request stream that asks for decisions. Observations are in the cells already; decisions and
-    versions are written beside them."""
+    """The endpoint of a request stream that requests decisions. They are written beside the observations in the cells,
+    with their versions."""
 
     def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> bool:
-        """Request decisions; only `min_version` or newer may answer. Returns True if the decisions are already written;
-        otherwise `poll` will return the tag."""
+        """Request decisions of `min_version` or newer. Returns True if they are already written; otherwise `poll` will
+        return the tag."""
 
     def local_policy(self, min_version: int) -> Policy | None:
-        """Return the policy if it runs in this process and has parameters of `min_version` or newer, else None. The
-        caller may then call it directly instead of posting cells."""
+        """Return the policy, to call instead of posting, if it runs in this process with `min_version` or newer."""
 
     def flush(self) -> None:
         """Send queued requests."""
@@ -161,11 +154,10 @@ class Answer:
 
 @runtime_checkable
 class RequestServer(ResumableEnd, Protocol):
-    """The end of a request stream that answers. It counts batches and lanes in the worker's meter."""
+    """The endpoint of a request stream that answers. It counts batches and lanes in the worker's meter."""
 
     def poll(self, version: int | None) -> RequestBatch | None:
-        """Return, as one batch, all waiting requests that `version` is new enough to answer. With None, receive
-        requests but return none yet."""
+        """Return all waiting requests that `version` is new enough to answer, as one batch. None: only receive."""
 
     def reply(self, batch: RequestBatch, answer: Answer) -> None:
         """Send the decisions for a batch back to its clients."""
@@ -177,7 +169,5 @@ class RequestBatch:
 
     observation: dict[str, Array]
     first: Array  # [B]
-    requests: tuple[object, ...]
-    """The requests in this batch, in the form of the server that made it."""
-    state: dict[str, Array] = field(default_factory=dict)
-    """Recurrent state, one array per path; invalid where `first` is true."""
+    requests: tuple[object, ...]  # in the form of the server that made the batch
+    state: dict[str, Array] = field(default_factory=dict)  # recurrent state by path; invalid where `first` is true

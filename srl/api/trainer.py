@@ -26,8 +26,8 @@ class Trajectory:
     truncated: Array  # [T+1, B] bool
     acting: Array  # [T+1, B] bool
     first: Array  # [T+1, B] bool
-    version: Array  # [T+1, B] int32: the policy version that decided
-    state: Tree | None = None  # [T+1, B, ...]: memory of a recurrent policy before it decided; invalid where `first`
+    version: Array  # [T+1, B] int32: the policy version that chose the action
+    state: Tree | None = None  # [T+1, B, ...]: memory of a recurrent policy before it acted; invalid where `first`
 
     @property
     def num_decisions(self) -> int:
@@ -39,18 +39,15 @@ class Trajectory:
 class TrainResult:
     """Result of one update."""
 
-    num_decisions: int
-    """Decisions learned from, over all ranks."""
+    num_decisions: int  # decisions learned from, over all ranks
     metrics: Mapping[str, float] = field(default_factory=dict)
-    skipped: bool = False
-    """Whether the update was skipped because a loss or gradient was not finite; parameters are then unchanged."""
+    skipped: bool = False  # a loss or gradient was not finite; the parameters are unchanged
 
 
 class Rendezvous(Protocol):
     """A small key-value store that all ranks see, for ranks on several hosts."""
 
-    def set(self, key: str, value: bytes) -> None:
-        """Set a key for all ranks."""
+    def set(self, key: str, value: bytes) -> None: ...
 
     def get(self, key: str) -> bytes:
         """Wait until the key is set and return its value. Raises TimeoutError."""
@@ -64,11 +61,9 @@ class TrainerGroup:
 
     rank: int
     size: int
-    rendezvous: str | Rendezvous
-    """A torch.distributed init method, for ranks of one host, or a key-value store."""
+    rendezvous: str | Rendezvous  # A torch.distributed init method, for ranks of one host, or a key-value store
     timeout: float = 30.0
-    interface: str = ""
-    """Network interface between the ranks; empty: chosen by torch."""
+    interface: str = ""  # network interface between the ranks; empty: chosen by torch
 
 
 class Trainer(ABC):
@@ -80,12 +75,12 @@ class Trainer(ABC):
 
     @abstractmethod
     def parameters(self) -> Array:
-        """The vector that policies load, float32 [P]; valid until the next `step`."""
+        """Return the vector that policies load, float32 [P]; valid until the next `step`."""
 
     @abstractmethod
     def state(self) -> Mapping[str, Array]:
-        """Everything that an exact restart needs, as arrays whose shapes never change; valid until the next `step`. It
-        includes the vector of `parameters` under that name: a checkpoint holds this state and nothing else."""
+        """Return everything that an exact restart needs, as arrays whose shapes never change; valid until the next
+        `step`. It includes the vector of `parameters` under that name: a checkpoint holds only this state."""
 
     @abstractmethod
     def restore(self, state: Mapping[str, Array]) -> None:
@@ -93,13 +88,12 @@ class Trainer(ABC):
 
     @abstractmethod
     def join(self, group: TrainerGroup) -> None:
-        """Train with other ranks from now on: all ranks call `step` equally often and end with the same parameters."""
+        """Train with other ranks from now on: all call `step` equally often and have the same parameters after it."""
 
     def uncommitted_state(self) -> State:
-        """Arrays beyond `state`, such as batches kept for later. They are saved only by
-        `--scheduler inline`; otherwise lost when the trainer dies. Default: none."""
+        """Return arrays beyond `state`, such as batches for later updates. Only an inline run saves them."""
         return {}
 
     def restore_uncommitted(self, state: State) -> None:
-        """Restore what `uncommitted_state` returned; called after `restore`. Default: does nothing."""
+        """Restore what `uncommitted_state` returned; called after `restore`."""
         return

@@ -27,24 +27,21 @@ class PeerUnresponsive(ChannelClosed):
 class Channel(Protocol):
     """One end of a connection. Messages arrive in order, and none is lost or duplicated while the channel is open."""
 
-    shares_memory: bool
-    """Whether both ends can map the same memory, so that indices can be sent instead of arrays."""
-    peer: str
-    """Name of the other end, for error messages."""
+    shares_memory: bool  # whether both ends can map the same memory, so that indices can be sent instead of arrays
+    peer: str  # name of the other end, for error messages
 
     def send(self, message: Message, arrays: Sequence[Array] = (), memory: Memory | None = None) -> None:
         """Queue a message and send as much as possible without blocking. The caller may reuse `arrays` when this
         returns. `memory` is mapped at the other end (only if `shares_memory`). Raises ChannelClosed."""
 
     def receive(self) -> tuple[Message, list[Array], Memory | None] | None:
-        """Return the next message, or None if there is none yet. The arrays belong to the receiver. Raises
-        ChannelClosed once the other end is closed and everything it sent was received."""
+        """Return the next message, or None if there is none yet. Raises ChannelClosed after the last message."""
 
     def flush(self) -> bool:
         """Send queued messages without blocking. Return whether the queue is empty. Raises ChannelClosed."""
 
     def fileno(self) -> int:
-        """File descriptor that becomes readable when `receive` has a message to return; -1 for in-process channels."""
+        """Return a descriptor that is readable when `receive` has a message; -1 for in-process channels."""
 
     def close(self) -> None: ...
 
@@ -53,8 +50,7 @@ class Channel(Protocol):
 class Listener(Protocol):
     """An endpoint that accepts connections."""
 
-    address: str
-    """Address to connect to: `inproc:NAME`, `unix:PATH`, `tcp:HOST:PORT` or `host:NAME;UNIX;TCP`."""
+    address: str  # `inproc:NAME`, `unix:PATH`, `tcp:HOST:PORT` or `host:NAME;UNIX;TCP`
 
     def accept(self) -> Channel | None:
         """Return a new, authenticated channel, or None if no peer waits. Never blocks."""
@@ -67,8 +63,7 @@ class Listener(Protocol):
 
 @runtime_checkable
 class Transport(Protocol):
-    """A way to reach other processes. `messages` is the union of Message types that a channel carries; its decoder
-    refuses all others."""
+    """A way to reach other processes. A channel carries the Message types of the union `messages`, and no others."""
 
     def listen(self, name: str, messages: Any) -> Listener:
         """Open an endpoint; the name may appear in its address."""
@@ -82,7 +77,7 @@ class NameService(Protocol):
     """Addresses of endpoints by name. The controller removes the entries of a worker that ended."""
 
     def register(self, name: str, address: str) -> None:
-        """Publish an endpoint, for as long as this worker lives. A later registration replaces an earlier one."""
+        """Publish an endpoint until this worker ends. A later registration replaces an earlier one."""
 
     def lookup(self, prefix: str) -> dict[str, str]:
-        """Return all entries whose names start with `prefix`: name -> address. Cheap: it reads a local copy."""
+        """Return the addresses of all names that start with `prefix`. Cheap: it reads a local copy."""

@@ -18,11 +18,11 @@ from srl.base.state import State
 
 @dataclass(frozen=True)
 class WorkerId:
-    """Identity of a worker. A replacement has the same group and index and the next incarnation."""
+    """Identity of a worker."""
 
     group: str
     index: int
-    incarnation: int
+    incarnation: int  # 0; a replacement has the next one
 
     @property
     def name(self) -> str:
@@ -33,8 +33,7 @@ class Context(Protocol):
     """Services for one worker: its only way to reach the rest of the run."""
 
     worker_id: WorkerId
-    seed: int
-    """Seed of this incarnation; others have different ones."""
+    seed: int  # differs between incarnations
     meter: Meter
     names: NameService
     threads: bool
@@ -56,15 +55,13 @@ class Context(Protocol):
         """Send a message of `srl.api.control` to the controller; never blocks."""
 
     def trainer_group(self, policy: str, size: int) -> TrainerGroup:
-        """Return this worker's rank among the `size` trainers of a policy, and a rendezvous that changes each
-        time the trainers are restarted."""
+        """Return this worker's rank among the `size` trainers of a policy, and a rendezvous, new after each restart."""
 
     def wait_for_controller(self, timeout: float) -> None:
-        """Process messages of the controller, then wait up to `timeout` seconds for the next event. For a worker that
-        waits for another one while it is built."""
+        """Process messages of the controller, then wait up to `timeout` seconds for the next event; for `build`."""
 
     def waker(self) -> Callable[[], None]:
-        """Return a function with which background threads wake this worker."""
+        """Return a function that wakes this worker, for background threads."""
 
     def wake_on(self, endpoint: Channel | Listener) -> None:
         """Wake this worker when something arrives at `endpoint`, until it is closed."""
@@ -72,11 +69,10 @@ class Context(Protocol):
 
 @dataclass(frozen=True)
 class PollResult:
-    """Result of a poll. After one that did no work, the worker sleeps until something wakes it."""
+    """Result of a poll."""
 
-    worked: bool
-    finished: bool = False
-    """Whether this worker's part of the run is done, so that it need not be polled again."""
+    worked: bool  # if false, the worker sleeps until something wakes it
+    finished: bool = False  # this worker's part of the run is done: it is not polled again
 
 
 WORKED = PollResult(worked=True)
@@ -101,22 +97,17 @@ class Worker(Protocol):
 
 @runtime_checkable
 class ResumableWorker(Protocol):
-    """A worker that can be saved between two polls, with everything under way, for an exact resume. A worker without
-    these methods starts from the beginning when its run is resumed."""
+    """A worker that can be saved between two polls for an exact resume. Others start over in a resumed run."""
 
     def state(self) -> State:
         """Return everything that determines what the worker does next. Raises NotResumable if that is not possible."""
 
     def restore(self, state: State) -> bool:
-        """Continue from a saved state; this worker was just built and never polled. False: a worker that it was
-        connected to is not there yet; call again."""
+        """Continue from a saved state, in a worker that was just built. False: a peer is not connected yet; retry."""
 
 
 class WorkerConfig(ABC):
-    """Base class of worker configs: frozen dataclasses of plain data, which are sent to the worker's process as JSON.
-
-    A subclass implements `build`. The other methods have defaults that suit a worker without special needs.
-    """
+    """Base class of worker configs: frozen dataclasses of plain data. Only `build` is required."""
 
     @abstractmethod
     def build(self, context: Any) -> Worker:
@@ -125,21 +116,19 @@ class WorkerConfig(ABC):
 
     def committed_policy(self) -> str:
         """Return the policy whose trainer state this worker commits, or an empty string. Such a worker finds the last
-        commit wherever it starts, and its host is the root of that policy's parameter distribution."""
+        commit wherever it starts, and other hosts get that policy's parameters from its host."""
         return ""
 
     def resized(self, count: int) -> Self:
-        """Return the config for a group of `count` workers whose workers depend on the group's size
-        (RestartRule.together). Raises ValueError if that number is not possible."""
+        """Return the config for a group of `count` workers. Raises ValueError if that number is not possible."""
         return self
 
     def with_target_steps(self, target_steps: int) -> Self:
-        """Return the config for a run of another length; the same config if the length does not matter to it."""
+        """Return the config for a run of another length."""
         return self
 
     def sizes(self) -> Mapping[str, int]:
-        """Return the sizes that matter for speed, by the names of the options: `lanes` and `ring` of an actor,
-        `horizon` and `batch` (and `num_minibatches`) of a trainer."""
+        """Return sizes for advice on speed, by option: `lanes` and `ring`, or `horizon`, `batch`, `num_minibatches`."""
         return {}
 
     def ends(self) -> Sequence[StreamEnd]:

@@ -21,13 +21,13 @@ import psutil
 
 from srl.api.control import FromWorker, Ready, Register
 from srl.api.experiment import Experiment, Resources, WorkerGroup
-from srl.api.scheduler import Engine
 from srl.api.transport import ChannelClosed
 from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.meter import PHASE_START, WORDS, Counter
 from srl.bench.options import BenchOptions
 from srl.controller.controller import Controller
 from srl.schedulers.hosts.agent_connections import AgentSettings
+from srl.schedulers.hosts.engine import Engine
 from srl.schedulers.hosts.messages import (
     AGENTS,
     HEARTBEAT_SECONDS,

@@ -88,15 +88,15 @@ class HostParameterStore:
                 raise KeyError("cannot set a tag: no version was published yet")
             self._pin(index, name, newest, self.version)
 
-    def note(self, version: int, facts: Mapping[str, float]) -> None:
+    def note(self, version: int, metrics: Mapping[str, float]) -> None:
         with self._edit() as index:
             notes = index["notes"]
-            notes.setdefault(str(version), {}).update(facts)
+            notes.setdefault(str(version), {}).update(metrics)
             for oldest in sorted(notes, key=int)[:-MAX_NOTES]:
                 del notes[oldest]
 
     def notes(self) -> dict[int, dict[str, float]]:
-        return {int(version): facts for version, facts in self._index()["notes"].items()}
+        return {int(version): metrics for version, metrics in self._index()["notes"].items()}
 
     @staticmethod
     def _pin(index: dict[str, Any], name: str, slot: int, version: int) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from srl.api.experiment import WorkerGroup
-from srl.api.scheduler import Engine
 from srl.api.transport import Listener
 from srl.controller.control_socket import remote_listener
 from srl.controller.takeover import ControllerState
@@ -20,6 +19,7 @@ from srl.schedulers.engines.components import components
 from srl.schedulers.engines.manual import ManualEngine
 from srl.schedulers.engines.ray import RayEngine
 from srl.schedulers.hosts.agent_connections import AgentSettings
+from srl.schedulers.hosts.engine import Engine
 from srl.schedulers.hosts.messages import AGENTS, Messages, codec
 from srl.schedulers.hosts.replicas import Retention
 from srl.schedulers.hosts.scheduler import HostsScheduler

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from srl.api.scheduler import Engine
 from srl.base.errors import last_log_line
 from srl.base.files import write_whole
 from srl.schedulers.agent.join import REFUSED, AgentInput
 from srl.schedulers.engines.retries import Retries
+from srl.schedulers.hosts.engine import Engine
 
 MODULE = "srl.schedulers.agent.join"
 CLOSE_SECONDS = 5.0

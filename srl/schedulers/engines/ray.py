@@ -13,11 +13,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from srl.api.scheduler import Engine
 from srl.base.errors import last_line
 from srl.schedulers.agent.join import HostResources, keep_joining
 from srl.schedulers.engines.components import Component
 from srl.schedulers.engines.retries import Retries
+from srl.schedulers.hosts.engine import Engine
 
 CONNECT_SECONDS = 3.0
 PLACEMENT_SECONDS = 30.0

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from srl.api.scheduler import Engine
 from srl.base.errors import last_log_line
 from srl.schedulers.agent.join import REFUSED, HostResources, JoinError, NoController, keep_joining
 from srl.schedulers.engines.retries import Retries
 from srl.schedulers.engines.slurm_commands import SlurmError, run_command
+from srl.schedulers.hosts.engine import Engine
 from srl.transports.join_secret import read_secret
 
 FIRST_RETRY_SECONDS = 2.0

@@ -15,7 +15,6 @@ from srl.api.experiment import Resources
 from srl.api.parameters import ParameterStore
 from srl.api.scheduler import (
     Died,
-    Engine,
     Event,
     HostEvent,
     OrphanWorker,
@@ -40,6 +39,7 @@ from srl.schedulers.hosts.agent_connections import (
     HostReturned,
     JoinRefused,
 )
+from srl.schedulers.hosts.engine import Engine
 from srl.schedulers.hosts.host_loss import NO_HOST_SECONDS, HostLosses, StartLimiter, WaitReports
 from srl.schedulers.hosts.placement import DoesNotFit, HostCapacity, check_all, choose, why_waiting, workers_to_move
 from srl.schedulers.hosts.remote_meters import RemoteMeters
