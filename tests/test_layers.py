@@ -53,7 +53,7 @@ ROOMS = {
     "networks": "options spaces parameters network encoders distributions memory actor_critic wrappers build",
     "schedulers": "local inline hosts agent engines",
     "testing": "contexts env_checks worker_checks",
-    "workers": "roles wait_set trainer actor context process episode_player evaluator",
+    "workers": "role wait_set trainer actor context process episode_player evaluator",
 }
 # Imports that point to the right, with the reason why they stay.
 EXCEPTIONS = {

@@ -152,12 +152,12 @@ class Scheduler(ABC):
 
     def find_orphans(self, hosts: Sequence[str], timeout: float) -> list[OrphanWorker]:
         """Wait until these hosts reconnect and return their workers, each of which `adopt` must take over before
-        `finish_adoption`. Raises ConnectionError if no host does within `timeout` seconds."""
+        `finish_takeover`. Raises ConnectionError if no host does within `timeout` seconds."""
         raise ConnectionError(f"cannot take over: workers of {type(self).__name__} end together with their controller")
 
     def adopt(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
         """Supervise an orphan as if this scheduler had started it. `Died` follows if it was lost in the meantime."""
         raise ValueError(f"cannot adopt {worker_id.name}: workers of {type(self).__name__} end with their controller")
 
-    def finish_adoption(self, timeout: float) -> None:
+    def finish_takeover(self, timeout: float) -> None:
         """Wait until the gauges of all adopted workers have arrived, so that counts continue."""

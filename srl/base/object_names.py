@@ -65,7 +65,7 @@ PARTS = {
     "policy": "srl.workers.policy:PolicyWorkerConfig",
     "evaluator": "srl.workers.evaluator:EvaluatorConfig",
     "frozen-policy": "srl.experiments.graph.frozen_policy:FrozenPolicyConfig",
-    "role": "srl.workers.roles:Role",
+    "role": "srl.workers.role:Role",
     "push-stream": "srl.streams.push:PushStream",
     "request-stream": "srl.streams.request:RequestStream",
     # Benchmarks and tests

@@ -33,7 +33,7 @@ from srl.streams.push_consumer import Consumer
 from srl.transports.inproc import InprocTransport
 from srl.workers.actor.worker import Actor, ActorConfig
 from srl.workers.context import WorkerContext
-from srl.workers.roles import Role
+from srl.workers.role import Role
 
 TABLE = 64
 HORIZON = 128

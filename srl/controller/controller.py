@@ -120,7 +120,7 @@ class Controller:
             self._scheduler.adopt(worker_id, group.config, group.resources, seed)
             for name, address in orphan.endpoints.items():
                 self._names.register(name, address, worker_id.name)
-        self._scheduler.finish_adoption(patience)
+        self._scheduler.finish_takeover(patience)
         lost = [(group, Slot(worker_id, "ended")) for group, worker_id in missing]
         self._restarts_pending = bool(lost)
         self._slots.update({(slot.worker_id.group, slot.worker_id.index): slot for _, slot in lost})

@@ -68,7 +68,7 @@ def evaluate(
         lengths=tuple(value for one in played.values() for value in one.lengths),
         checkpoint=source,
         by_policy={name: tuple(one.returns) for name, one in played.items()},
-        truncated=sum(one.cut for one in played.values()),
+        truncated=sum(one.truncated for one in played.values()),
     )
 
 

@@ -148,7 +148,7 @@ def match(
         lanes = VersusLanes(inner, opponents, seats_in_turn=True, greedy=greedy)
         player = EpisodePlayer(lanes, {"one": one}, {"*": "one"}, greedy, max_steps=max_steps)
         player.play(seed, games)
-        truncated = player.results()["one"].cut
+        truncated = player.results()["one"].truncated
         return opponents.points + [DRAWN] * truncated, truncated
     finally:
         inner.close()

@@ -20,12 +20,9 @@ class Admission:
     max_lag: int | None
     pauses: bool = True
     """False: producers never wait for a version; a block that is too old when it would be used is dropped instead."""
-    version: int = 0
-    """Number of updates done, which is the policy version that actors use."""
-    used: int = field(init=False)
-    """Blocks used by updates, as a multiple of a batch. A resumed run starts above 0."""
-    queued: int = 0
-    """Blocks that have arrived and are not used yet."""
+    version: int = 0  # number of updates done, which is the policy version that actors use
+    used: int = field(init=False)  # Blocks used by updates, as a multiple of a batch. A resumed run starts above 0.
+    queued: int = 0  # blocks that have arrived and are not used yet
     granted: dict[int, int] = field(default_factory=dict)
     """Tickets of blocks that are being filled -> oldest version that may choose their actions."""
     _next_ticket: int = 0

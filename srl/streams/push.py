@@ -20,17 +20,14 @@ class PushStream:
 
     name: str
     spec: BlockSpec
-    batch_blocks: int
-    """Blocks that one consumer takes for one update."""
+    batch_blocks: int  # blocks that one consumer takes for one update
     capacity: int = 2
     """Full blocks of one producer that may wait; at least as many as one producer needs to complete a batch alone. In a
     broadcast: blocks that the taps may hold, in addition to those of the main consumer group."""
     full: Literal["block", "drop_oldest"] = "block"
     """Rule for a full stream: producers pause, or the oldest blocks are dropped."""
-    max_lag: int | None = 1
-    """Maximum age of a sample when an update uses it, in policy versions; None: no limit."""
-    remote: bool = False
-    """Whether to reach consumers over TCP, as if they were on another host."""
+    max_lag: int | None = 1  # maximum age of a sample when an update uses it, in policy versions; None: no limit
+    remote: bool = False  # whether to reach consumers over TCP, as if they were on another host
     consumers: int = 1
     """Number of consumers. Each waits for a whole batch, so a producer needs memory for one batch per consumer."""
     route: RouteName = "balanced"

@@ -53,8 +53,7 @@ class Producer:
         self._links: dict[str, ConsumerLink] = {}
         self._open: dict[int, OpenBlock] = {}
         self._sequence = 0
-        self.num_lost = 0
-        """Full blocks that were lost with a consumer that died."""
+        self.num_lost = 0  # full blocks that were lost with a consumer that died
 
     def poll(self) -> None:
         self._connect()

@@ -18,10 +18,8 @@ class RequestStream:
 
     name: str
     spec: BlockSpec
-    remote: bool = False
-    """Whether to reach servers over TCP, as if they were on another host."""
-    max_batch: int = 0
-    """Maximum number of lanes in one batch; 0: no limit."""
+    remote: bool = False  # whether to reach servers over TCP, as if they were on another host
+    max_batch: int = 0  # maximum number of lanes in one batch; 0: no limit
 
     @property
     def prefix(self) -> str:

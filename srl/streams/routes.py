@@ -17,17 +17,12 @@ RouteName: TypeAlias = Literal["balanced", "broadcast"]
 class ConsumerLink:
     """A producer's connection to one consumer."""
 
-    name: str
-    """Name of the consumer's endpoint: push/<stream>/<group>/<index>."""
+    name: str  # name of the consumer's endpoint: push/<stream>/<group>/<index>
     channel: Channel
-    wanted: int = 0
-    """Number of admissions that were requested and not granted yet."""
-    grants: deque[BlockGrant] = field(default_factory=deque)
-    """Unused admissions, oldest first."""
-    polls_unused: int = 0
-    """Number of polls since the oldest unused admission could have been used."""
-    posted: set[int] = field(default_factory=set)
-    """Blocks that the consumer holds."""
+    wanted: int = 0  # number of admissions that were requested and not granted yet
+    grants: deque[BlockGrant] = field(default_factory=deque)  # unused admissions, oldest first
+    polls_unused: int = 0  # number of polls since the oldest unused admission could have been used
+    posted: set[int] = field(default_factory=set)  # blocks that the consumer holds
     terms: ConsumerTerms | None = None
     """Rules of a consumer of a broadcast. Until they have arrived, it receives no blocks and no producer waits for
     it."""

@@ -22,15 +22,14 @@ from srl.transports.handshake import (
     is_connected,
 )
 from srl.transports.tcp_channel import TcpChannel
-from srl.transports.tcp_records import RecordSeals
+from srl.transports.tcp_records import RecordCodecs
 
 PREFIX = "tcp:"
 BACKLOG = 1024
 CONNECT_TIMEOUT = 3.0
 ANSWER_TIMEOUT = 30.0
 """Seconds that a client waits for the server's answer, which takes long while the server computes an update."""
-PROOF_TIMEOUT = 3.0
-"""Seconds that a server waits for a client to prove itself."""
+PROOF_TIMEOUT = 3.0  # seconds that a server waits for a client to prove itself
 MAX_UNPROVEN = 128
 """Maximum number of connections that have not proved themselves. Beyond it, the oldest is closed: a member of the run
 proves itself within milliseconds."""
@@ -92,7 +91,7 @@ class TcpListener:
         if keys is not None:
             self._poll.unregister(descriptor)
             del self._unproven[descriptor]
-            channel = TcpChannel(handshake.socket, self._codec, peer, self._refusals, RecordSeals.of(keys))
+            channel = TcpChannel(handshake.socket, self._codec, peer, self._refusals, RecordCodecs.of(keys))
             self._ready.append(channel)
 
     def _expire(self) -> None:

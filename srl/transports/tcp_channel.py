@@ -20,7 +20,7 @@ from srl.base.wire import ALIGNMENT, Buffer, Codec, DecodeError
 from srl.base.wire import PREFIX as FRAME_PREFIX
 from srl.transports.endpoints import Refusals
 from srl.transports.handshake import ConnectFailed, HandshakeError, SocketHandshake
-from srl.transports.tcp_records import LENGTH, TAG_BYTES, RecordSeals
+from srl.transports.tcp_records import LENGTH, TAG_BYTES, RecordCodecs
 
 STAGING_BYTES = 2**14
 MAX_STAGING_BYTES = 2**20
@@ -51,7 +51,7 @@ class Liveness:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, MIN_UNANSWERED)
 
     def check(self, peer: str) -> None:
-        """Raise PeerSilent if the peer's host is dead. Asks the kernel at most once per second."""
+        """Raise PeerUnresponsive if the peer's host is dead. Asks the kernel at most once per second."""
         now = time.monotonic()
         if now < self._next_check:
             return
@@ -66,7 +66,7 @@ class TcpChannel:
     """A channel over TCP. Call `receive` until it returns None before waiting on `fileno`: one read may have brought
     several messages.
 
-    A client's channel starts with a handshake, and gets its seals when that is done. Each call of send, flush and
+    A client's channel starts with a handshake, and can encode records when that is done. Each call of send, flush and
     receive continues the handshake; until then, messages wait in this process. So two workers may connect to each other
     at the same time.
     """
@@ -74,15 +74,15 @@ class TcpChannel:
     shares_memory = False
 
     def __init__(
-        self, sock: socket.socket, codec: Codec, peer: str, refusals: Refusals, start: RecordSeals | SocketHandshake
+        self, sock: socket.socket, codec: Codec, peer: str, refusals: Refusals, start: RecordCodecs | SocketHandshake
     ) -> None:
         self.peer = peer
         self._socket = sock
         self._codec = codec
         self._refusals = refusals
-        self._seals = start if isinstance(start, RecordSeals) else None
+        self._records = start if isinstance(start, RecordCodecs) else None
         self._handshake = start if isinstance(start, SocketHandshake) else None
-        self._unsealed: deque[bytes] = deque()
+        self._unsent: deque[bytes] = deque()
         self._liveness = Liveness(sock)
         self._refused: str | None = None
         self._pending: deque[memoryview] = deque()
@@ -97,11 +97,11 @@ class TcpChannel:
             raise ValueError("memory cannot be shared over TCP; send the arrays themselves (see `shares_memory`)")
         buffers = self._codec.encode(message, arrays)
         self._check_open()
-        seals = self._seals or self._continue_handshake()
-        if seals is None:
-            self._unsealed.append(b"".join(buffers))
+        records = self._records or self._continue_handshake()
+        if records is None:
+            self._unsent.append(b"".join(buffers))
             return
-        record = seals.outgoing.seal(buffers)
+        record = records.outgoing.encode(buffers)
         num_sent = self._write(record) if self.flush() else 0
         for buffer in record:
             if num_sent < len(buffer):
@@ -110,7 +110,7 @@ class TcpChannel:
 
     def flush(self) -> bool:
         self._check_open()
-        if self._seals is None and self._continue_handshake() is None:
+        if self._records is None and self._continue_handshake() is None:
             return False
         while self._pending:
             num_sent = self._write(list(islice(self._pending, MAX_IOVECS)))
@@ -133,21 +133,21 @@ class TcpChannel:
 
     def receive(self) -> tuple[Message, list[Array], Memory | None] | None:
         self._check_open()
-        seals = self._seals or self._continue_handshake()
-        if seals is None:
+        records = self._records or self._continue_handshake()
+        if records is None:
             return None
         try:
             record = self._next_record()
             if record is None:
                 self._liveness.check(self.peer)
                 return None
-            message, arrays = self._codec.decode(seals.incoming.open(record))
+            message, arrays = self._codec.decode(records.incoming.decode(record))
         except DecodeError as error:
             self._refuse("frame", str(error))
             raise ChannelClosed(f"{self.peer} violated the protocol: {error}") from error
         return message, arrays, None
 
-    def _continue_handshake(self) -> RecordSeals | None:
+    def _continue_handshake(self) -> RecordCodecs | None:
         assert self._handshake is not None
         try:
             keys = self._handshake.progress()
@@ -158,11 +158,11 @@ class TcpChannel:
             raise ChannelClosed(f"{self.peer} {error}") from error
         if keys is None:
             return None
-        self._seals = RecordSeals.of(keys)
-        while self._unsealed:
-            record = self._seals.outgoing.seal([self._unsealed.popleft()])
+        self._records = RecordCodecs.of(keys)
+        while self._unsent:
+            record = self._records.outgoing.encode([self._unsent.popleft()])
             self._pending.append(memoryview(b"".join(record)))
-        return self._seals
+        return self._records
 
     def _next_record(self) -> memoryview | None:
         """Return the next complete record in its own buffer, or None if it has not arrived yet."""

@@ -20,12 +20,11 @@ LENGTH = struct.Struct("<Q")
 TAG_BYTES = 16
 BLOCK_BYTES = 16  # of AES: the output buffer must be larger than the input by this much
 MAX_SCRATCH_BYTES = 2**23
-STREAM_BYTES = 2**18
-"""Size above which encrypting piece by piece is cheaper than copying into one contiguous buffer."""
+STREAM_BYTES = 2**18  # size above which encrypting piece by piece is cheaper than copying into one contiguous buffer
 
 
-class AuthenticatedSeal:
-    """Seal of one direction of a connection: frames in clear with a GMAC tag.
+class AuthenticatedRecords:
+    """Records of one direction of a connection: frames in clear with a GMAC tag.
 
     The tag is AES-GCM of an empty message, with length and frame as associated data. The nonce is the number of the
     record in its direction, so a record that was dropped, duplicated or moved is refused.
@@ -36,7 +35,7 @@ class AuthenticatedSeal:
         self._algorithm = AES(key)
         self._sequence = 0
 
-    def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+    def encode(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Return the record as buffers: length, frame, tag. They are valid until the next call."""
         size = sum(map(len, buffers))
         length = LENGTH.pack(size)
@@ -49,7 +48,7 @@ class AuthenticatedSeal:
         encryptor.finalize()
         return [length, *buffers, encryptor.tag]
 
-    def open(self, record: memoryview) -> memoryview:
+    def decode(self, record: memoryview) -> memoryview:
         """Return the frame of a complete record, in place where possible. Raises DecodeError if the tag is wrong."""
         try:
             self._one_shot.decrypt(self._next_nonce(), record[-TAG_BYTES:], record[:-TAG_BYTES])
@@ -63,29 +62,29 @@ class AuthenticatedSeal:
         return nonce
 
 
-class EncryptedSeal(AuthenticatedSeal):
-    """Seal that also encrypts the frame; only the length is in clear."""
+class EncryptedRecords(AuthenticatedRecords):
+    """Records whose frame is encrypted; only the length is in clear."""
 
     def __init__(self, key: bytes) -> None:
         super().__init__(key)
         self._scratch: memoryview | None = None  # new pages for each large record would cost more than the cipher
 
-    def seal(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+    def encode(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         size = sum(map(len, buffers))
         length = LENGTH.pack(size)
         if size < STREAM_BYTES:
             frame = buffers[0] if len(buffers) == 1 else b"".join(buffers)
-            sealed = self._buffer(STREAM_BYTES + TAG_BYTES)[: size + TAG_BYTES]
-            self._one_shot.encrypt_into(self._next_nonce(), frame, length, sealed)
-            return [length, sealed]
+            ciphertext = self._buffer(STREAM_BYTES + TAG_BYTES)[: size + TAG_BYTES]
+            self._one_shot.encrypt_into(self._next_nonce(), frame, length, ciphertext)
+            return [length, ciphertext]
         encryptor = Cipher(self._algorithm, GCM(self._next_nonce())).encryptor()
         encryptor.authenticate_additional_data(length)
-        sealed = self._buffer(size + BLOCK_BYTES)
+        ciphertext = self._buffer(size + BLOCK_BYTES)
         end = 0
         for buffer in buffers:
-            end += encryptor.update_into(buffer, sealed[end:])
+            end += encryptor.update_into(buffer, ciphertext[end:])
         encryptor.finalize()
-        return [length, sealed[:end], encryptor.tag]
+        return [length, ciphertext[:end], encryptor.tag]
 
     def _buffer(self, size: int) -> memoryview:
         if self._scratch is not None and size <= len(self._scratch):
@@ -95,33 +94,33 @@ class EncryptedSeal(AuthenticatedSeal):
             self._scratch = buffer
         return buffer
 
-    def open(self, record: memoryview) -> memoryview:
-        length, sealed, tag = record[: LENGTH.size], record[LENGTH.size : -TAG_BYTES], record[-TAG_BYTES:]
+    def decode(self, record: memoryview) -> memoryview:
+        length, ciphertext, tag = record[: LENGTH.size], record[LENGTH.size : -TAG_BYTES], record[-TAG_BYTES:]
         nonce = self._next_nonce()
         try:
-            if len(sealed) < STREAM_BYTES:
+            if len(ciphertext) < STREAM_BYTES:
                 # A new buffer: the receiver may write into its arrays.
-                frame: memoryview = np.empty(len(sealed), np.uint8).data
+                frame: memoryview = np.empty(len(ciphertext), np.uint8).data
                 self._one_shot.decrypt_into(nonce, record[LENGTH.size :], length, frame)
                 return frame
             decryptor = Cipher(self._algorithm, GCM(nonce, bytes(tag))).decryptor()
             decryptor.authenticate_additional_data(length)
             # In place: nothing else uses the record, and its tag is the space that the cipher needs behind the frame.
-            decryptor.update_into(sealed, record[LENGTH.size :])
+            decryptor.update_into(ciphertext, record[LENGTH.size :])
             decryptor.finalize()
         except InvalidTag as error:
             raise DecodeError("the record was altered, replayed, moved or not sent by this peer") from error
-        return sealed
+        return ciphertext
 
 
 @dataclass(frozen=True)
-class RecordSeals:
-    """The seals of a connection, one for each direction."""
+class RecordCodecs:
+    """Encoder and decoder of a connection's records; each direction has its own key."""
 
-    outgoing: AuthenticatedSeal
-    incoming: AuthenticatedSeal
+    outgoing: AuthenticatedRecords
+    incoming: AuthenticatedRecords
 
     @classmethod
-    def of(cls, keys: SessionKeys) -> RecordSeals:
-        kind = EncryptedSeal if keys.encrypt else AuthenticatedSeal
+    def of(cls, keys: SessionKeys) -> RecordCodecs:
+        kind = EncryptedRecords if keys.encrypt else AuthenticatedRecords
         return cls(kind(keys.outgoing), kind(keys.incoming))

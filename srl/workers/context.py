@@ -28,19 +28,15 @@ class WorkerContext:
     seed: int
     meter: Meter
     names: NameService
-    local: Transport
-    """Transport to the workers of this host."""
+    local: Transport  # transport to the workers of this host
     stores: dict[str, ParameterStore]
     committed: dict[str, Snapshot]
     send: Callable[[Message], None]
     threads: bool
     runtime: Path
-    tcp: Callable[[], Transport] | None = None
-    """Creates the transport to workers of other hosts on first use."""
-    host: str = ""
-    """Name of this host in the run; empty if the run has only one."""
-    bind: str = ""
-    """Address of this host for other hosts."""
+    tcp: Callable[[], Transport] | None = None  # creates the transport to workers of other hosts on first use
+    host: str = ""  # name of this host in the run; empty if the run has only one
+    bind: str = ""  # address of this host for other hosts
     read_control: Callable[[], None] = lambda: None
     """Function that reads the controller's messages; set by the process that runs the worker."""
     wait_set: WaitSet = field(default_factory=WaitSet)

@@ -15,7 +15,7 @@ from srl.base.meter import Meter, Phase
 from srl.base.seeding import derive
 from srl.base.tree import Array, Tree, map_tree
 from srl.workers.process import one_thread
-from srl.workers.roles import assign_teams
+from srl.workers.role import assign_teams
 
 
 @dataclass
@@ -24,13 +24,12 @@ class EpisodeResults:
 
     returns: list[float] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
-    cut: int = 0
-    """Number of episodes that were truncated at the step limit; they count with their return so far."""
+    truncated: int = 0  # number of episodes that were truncated at the step limit; they count with their return so far
 
     def add(self, other: EpisodeResults) -> None:
         self.returns += other.returns
         self.lengths += other.lengths
-        self.cut += other.cut
+        self.truncated += other.truncated
 
 
 class EpisodePlayer:
@@ -65,22 +64,22 @@ class EpisodePlayer:
         self._policies = policies
         self._time_steps: tuple[TimeStep, ...] = ()
         self._states: list[Tree | None] = []
-        self._tallies: list[_LaneTally] = []
+        self._lane_episodes: list[_LaneEpisodes] = []
         self._seed = self._round = 0
 
     def begin(self, seed: int, episodes: int) -> None:
         """Reset every copy and divide the `episodes` among the copies as evenly as possible."""
         spec = self.lanes.spec
         shares = episodes // spec.num_copies + (np.arange(spec.num_copies) < episodes % spec.num_copies)
-        self._tallies = [_LaneTally(np.tile(shares, len(team.agents)), self._max_steps) for team in spec.teams]
+        self._lane_episodes = [_LaneEpisodes(np.tile(shares, len(team.agents)), self._max_steps) for team in spec.teams]
         self._seed, self._round = seed, 0
         self._reset(seed)
 
     def _reset(self, seed: int) -> None:
         self._time_steps = self.lanes.reset(seed)
         self._states = [None] * len(self._time_steps)
-        for tracker in self._tallies:
-            tracker.start()
+        for episodes in self._lane_episodes:
+            episodes.start()
 
     def play(self, seed: int, episodes: int) -> None:
         """Play all episodes. For use in the user's own process, not in a worker."""
@@ -97,21 +96,21 @@ class EpisodePlayer:
         self._meter.enter(Phase.ENV)
         self._time_steps = self.lanes.step(actions)
         self._meter.enter(Phase.OTHER)
-        for tracker, time_step, acted_lanes in zip(self._tallies, self._time_steps, acted, strict=True):
-            tracker.add(time_step, acted_lanes)
-        if all(tracker.waits for tracker in self._tallies) and not self.done:
+        for episodes, time_step, acted_lanes in zip(self._lane_episodes, self._time_steps, acted, strict=True):
+            episodes.add(time_step, acted_lanes)
+        if all(episodes.waits for episodes in self._lane_episodes) and not self.done:
             self._round += 1
             self._reset(derive(self._seed, "round", self._round))
 
     @property
     def done(self) -> bool:
-        return all(tracker.full for tracker in self._tallies)
+        return all(episodes.full for episodes in self._lane_episodes)
 
     def results(self) -> dict[str, EpisodeResults]:
         """Return the episodes of each policy's agents so far."""
         found: dict[str, EpisodeResults] = {}
-        for team, tracker in enumerate(self._tallies):
-            found.setdefault(self._names[team], EpisodeResults()).add(tracker.done)
+        for team, episodes in enumerate(self._lane_episodes):
+            found.setdefault(self._names[team], EpisodeResults()).add(episodes.done)
         return found
 
     def _decide(self, team: int, time_step: TimeStep) -> Tree:
@@ -144,7 +143,7 @@ def _place(target: Tree, lanes: Array, values: Tree) -> None:
     map_tree(put, target, values)
 
 
-class _LaneTally:
+class _LaneEpisodes:
     """Counts each lane's episodes up to its share [L]."""
 
     def __init__(self, shares: Array, max_steps: float) -> None:
@@ -184,7 +183,7 @@ class _LaneTally:
         self._ended[begins] = self._waits[begins] = False
         for lane in np.flatnonzero((self._steps >= self._max_steps) & ~self._waits):
             if not self._ended[lane]:  # else the lane is dead and the other agents continue without end
-                self.done.cut += self._count(lane, float(self._return[lane]), float(self._length[lane]))
+                self.done.truncated += self._count(lane, float(self._return[lane]), float(self._length[lane]))
             self._waits[lane] = True
 
     def _count(self, lane: np.intp, total: float, length: float) -> bool:

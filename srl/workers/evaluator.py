@@ -14,7 +14,7 @@ from srl.base.seeding import derive
 from srl.base.statistics import mean_of
 from srl.workers.episode_player import EpisodePlayer
 from srl.workers.process import IDLE_SECONDS
-from srl.workers.roles import Role
+from srl.workers.role import Role
 
 EVALUATING, EVALUATED = "evaluating", "evaluated"
 """Tags in the parameter service: the version being evaluated, and the version of the last report."""
@@ -27,10 +27,8 @@ MAX_TURN = 0.25
 @dataclass(frozen=True)
 class EvaluatorConfig(WorkerConfig):
     environment: LanesConfig
-    roles: tuple[Role, ...]
-    """Policies of the agents. The streams of these roles are not used."""
-    every: int
-    """Minimum number of policy versions between the starts of two evaluations."""
+    roles: tuple[Role, ...]  # Policies of the agents. The streams of these roles are not used.
+    every: int  # minimum number of policy versions between the starts of two evaluations
     episodes: int = 10
     share: float = 0.03
     """Share of one core. After each poll with work, the evaluator pauses until its use is down to this share."""
@@ -127,7 +125,7 @@ class Evaluator:
             version = self._policies[name].version
             store.note(version, facts)
             played = results[name]
-            self._context.report(Evaluated(name, version, list(returns), list(played.lengths), played.cut))
+            self._context.report(Evaluated(name, version, list(returns), list(played.lengths), played.truncated))
         self._playing = False
 
     def close(self) -> None:

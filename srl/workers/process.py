@@ -20,10 +20,8 @@ from srl.names.table import NameView
 from srl.workers.context import WorkerContext
 from srl.workers.fault_injection import Faults
 
-LEFT = 83
-"""Exit code of a worker that has finished or was stopped. Not 0, because user code may exit with 0."""
-PREEMPTED = 84
-"""Exit code of a worker that closed after SIGTERM; the controller replaces it."""
+LEFT = 83  # Exit code of a worker that has finished or was stopped. Not 0, because user code may exit with 0.
+PREEMPTED = 84  # exit code of a worker that closed after SIGTERM; the controller replaces it
 CONTROL_SECONDS = 0.02
 IDLE_SECONDS = 0.1
 LESS_MEMORY = "use fewer --lanes, a shorter --horizon or fewer --actors, or allow this host more memory (`ulimit -v`)"

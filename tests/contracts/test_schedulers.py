@@ -173,7 +173,7 @@ def test_a_minimal_scheduler_has_defaults_for_everything_else() -> None:
         scheduler.find_orphans([], 0.0)
     with pytest.raises(ValueError, match="cannot adopt actors/0"):
         scheduler.adopt(worker_id, ScriptedConfig("idle"), Resources(), 0)
-    scheduler.finish_adoption(0.0)
+    scheduler.finish_takeover(0.0)
 
 
 def test_only_inline_workers_are_saved_with_everything_in_progress(harness: Harness) -> None:

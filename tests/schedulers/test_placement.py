@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from srl.api.experiment import Resources
+from srl.api.worker import WorkerId
 from srl.schedulers.hosts.placement import (
     DoesNotFit,
     HostCapacity,
+    PlacedWorker,
     check,
     check_all,
     choose,
@@ -50,11 +52,13 @@ def test_cpus_are_shared_only_where_a_host_was_lost_and_gpus_never() -> None:
 
 def test_workers_move_from_hosts_whose_cpus_are_shared_to_hosts_with_room() -> None:
     crowded, idle = HostCapacity("a", 2, used_cpus=5), HostCapacity("b", 2)
-    placed = [("a", Resources())] * 5
+    placed = [
+        PlacedWorker(WorkerId("actors", i, 0), None, "", Resources(node="" if i else "a"), 0, 0, "a") for i in range(5)
+    ]
     assert workers_to_move([crowded], placed) == []
-    assert workers_to_move([crowded, idle], placed) == [0, 1]
-    assert workers_to_move([crowded, HostCapacity("b", 9)], placed) == [0, 1, 2]  # no more than necessary
-    assert workers_to_move([crowded, idle], [("a", Resources(node="a")), *placed[1:]]) == [1, 2]
+    assert workers_to_move([crowded, idle], placed[1:]) == placed[1:3]
+    assert workers_to_move([crowded, HostCapacity("b", 9)], placed[1:]) == placed[1:4]  # no more than necessary
+    assert workers_to_move([crowded, idle], placed) == placed[1:3]
     assert (crowded.used_cpus, idle.used_cpus) == (5, 0)  # capacities change when the workers have ended
 
 

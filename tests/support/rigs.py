@@ -19,7 +19,7 @@ from srl.streams.push_consumer import Consumer
 from srl.testing.algorithms import CountingConfig
 from srl.testing.contexts import until
 from srl.workers.actor.worker import Actor, ActorConfig
-from srl.workers.roles import Role, assign_teams
+from srl.workers.role import Role, assign_teams
 from support.stages import Stage
 
 Rows = Mapping[str, Array]  # path -> [T+1, L, ...]

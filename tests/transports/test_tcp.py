@@ -26,7 +26,7 @@ from srl.transports.handshake import (
 )
 from srl.transports.tcp import TcpListener, TcpTransport
 from srl.transports.tcp_channel import TcpChannel
-from srl.transports.tcp_records import LENGTH, TAG_BYTES, RecordSeals
+from srl.transports.tcp_records import LENGTH, TAG_BYTES, RecordCodecs
 
 Result = TypeVar("Result")
 SECRET = bytes(range(32))
@@ -97,7 +97,7 @@ class Server:
         self.opened.append(attacker)
         return attacker
 
-    def break_in(self) -> tuple[socket.socket, RecordSeals, TcpChannel]:
+    def break_in(self) -> tuple[socket.socket, RecordCodecs, TcpChannel]:
         """Open a raw connection and complete the handshake, to violate the protocol afterwards."""
         member = self.dial()
         handshake = ClientHandshake(self.credentials)
@@ -108,7 +108,7 @@ class Server:
         member.sendall(proof)
         self.recorded = handshake.hello + proof
         assert handshake.keys is not None
-        return member, RecordSeals.of(handshake.keys), self.accept()
+        return member, RecordCodecs.of(handshake.keys), self.accept()
 
     def hangs_up_on(self, attacker: socket.socket, *more: TcpChannel) -> bool:
         """Return True once the server has closed the connection without accepting it."""
@@ -228,8 +228,8 @@ def test_the_proof_of_the_server_is_not_accepted_from_a_client(server: Server) -
 
 
 def test_a_recorded_connection_cannot_be_replayed(server: Server) -> None:
-    member, seals, channel = server.break_in()
-    record = join(seals.outgoing.seal(Codec(Count).encode(Count(1))))
+    member, codecs, channel = server.break_in()
+    record = join(codecs.outgoing.encode(Codec(Count).encode(Count(1))))
     member.sendall(record)
     assert until(channel.receive, channel.fileno())[0] == Count(1)
     attacker = server.dial()
@@ -328,8 +328,8 @@ def flipped(record: bytes, place: int) -> bytes:
 
 @pytest.mark.parametrize("place", [LENGTH.size, LENGTH.size + 20, -TAG_BYTES - 1, -TAG_BYTES, -1])
 def test_a_flipped_bit_is_detected_before_decoding(server: Server, place: int) -> None:
-    member, seals, channel = server.break_in()
-    record = join(seals.outgoing.seal(Codec(Count).encode(Count(1), [np.zeros(3)])))
+    member, codecs, channel = server.break_in()
+    record = join(codecs.outgoing.encode(Codec(Count).encode(Count(1), [np.zeros(3)])))
     member.sendall(flipped(record, place))
     assert "violated the protocol" in refusal(channel)
     assert server.refused == {"frame": 1}
@@ -342,9 +342,9 @@ def test_replayed_moved_and_dropped_records_are_refused(server: Server, size: in
     codec = Codec(Count)
     orders = {"replayed": [0, 0], "moved": [1, 0], "dropped": [0, 2]}
     for num_refused, order in enumerate(orders.values(), 1):
-        member, seals, channel = server.break_in()
+        member, codecs, channel = server.break_in()
         records = [
-            join(seals.outgoing.seal(codec.encode(Count(number), [np.zeros(size, np.uint8)]))) for number in range(3)
+            join(codecs.outgoing.encode(codec.encode(Count(number), [np.zeros(size, np.uint8)]))) for number in range(3)
         ]
         member.setblocking(False)
         left = b"".join(records[number] for number in order)
@@ -362,13 +362,13 @@ def test_replayed_moved_and_dropped_records_are_refused(server: Server, size: in
 
 
 def test_a_record_of_the_other_direction_is_refused(server: Server) -> None:
-    member, seals, channel = server.break_in()
+    member, codecs, channel = server.break_in()
     channel.send(Count(5))
     until(lambda: readable(member), member.fileno())
     member.sendall(member.recv(4096))
     assert "violated the protocol" in refusal(channel)
     assert server.num_decoded_of_others == 0
-    assert seals.incoming is not seals.outgoing
+    assert codecs.incoming is not codecs.outgoing
 
 
 @pytest.mark.parametrize("claim", [0, 15, 256 * 2**20 + 1, 2**31, 2**32, 2**63, 2**64 - 1])
@@ -384,8 +384,8 @@ def test_lengths_out_of_range_are_refused_at_once(server: Server, claim: int) ->
 def test_half_a_record_waits_until_its_sender_closes(server: Server) -> None:
     codec = Codec(Count)
     for size in (10, 300_000):
-        member, seals, channel = server.break_in()
-        record = join(seals.outgoing.seal(codec.encode(Count(1), [np.zeros(size, np.uint8)])))
+        member, codecs, channel = server.break_in()
+        record = join(codecs.outgoing.encode(codec.encode(Count(1), [np.zeros(size, np.uint8)])))
         member.sendall(record[: len(record) // 2])
         assert channel.receive() is None
         member.close()
@@ -396,10 +396,10 @@ def test_half_a_record_waits_until_its_sender_closes(server: Server) -> None:
 
 
 def test_a_record_may_arrive_byte_by_byte(server: Server) -> None:
-    member, seals, channel = server.break_in()
+    member, codecs, channel = server.break_in()
     member.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for number in range(2):
-        for value in join(seals.outgoing.seal(Codec(Count).encode(Count(number)))):
+        for value in join(codecs.outgoing.encode(Codec(Count).encode(Count(number)))):
             assert channel.receive() is None
             member.sendall(bytes((value,)))
             until(lambda: readable(member) or readable_channel(channel), channel.fileno())

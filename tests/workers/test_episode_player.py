@@ -74,7 +74,7 @@ def test_every_lane_plays_its_share_to_the_end_and_keeps_its_memory() -> None:
         player.step()
     played = player.results()["policy"]
     assert sorted(played.returns) == sorted(played.lengths) == [1, 1, 1, 2, 2, 3, 3]
-    assert played.cut == 0
+    assert played.truncated == 0
     assert all(policy.greedy)
 
 
@@ -101,7 +101,7 @@ def test_an_episode_is_truncated_at_the_limit_and_its_lane_continues_after_its_e
     player.play(seed=0, episodes=7)
     played = player.results()["policy"]
     assert sorted(played.returns) == sorted(played.lengths) == [1, 1, 1, 2, 2, 2, 2]
-    assert played.cut == 2, "those of three steps, not those that end at the limit by themselves"
+    assert played.truncated == 2, "those of three steps, not those that end at the limit by themselves"
     assert len(lanes.actions) == 6, "the second cut is two steps into the second episode of the third lane"
 
 
@@ -120,7 +120,7 @@ def test_all_copies_are_reset_until_every_lane_has_its_share_if_no_episode_ends(
     lanes.close()
     played = player.results()["policy"]
     assert sorted(played.returns) == [1 + 2] * 3 + [101 + 102 + 103] * 3
-    assert (sorted(played.lengths), played.cut) == ([2, 2, 2, 3, 3, 3], 3)
+    assert (sorted(played.lengths), played.truncated) == ([2, 2, 2, 3, 3, 3], 3)
 
 
 def test_an_agent_without_a_policy_is_refused() -> None:

@@ -18,7 +18,7 @@ from srl.testing.algorithms import CountingConfig
 from srl.testing.contexts import World, until
 from srl.testing.policies import DECISION_SPEC
 from srl.workers.evaluator import Evaluator, EvaluatorConfig
-from srl.workers.roles import Role
+from srl.workers.role import Role
 
 CARTPOLE = lanes_config("CartPole-v1")
 

@@ -15,7 +15,7 @@ from srl.experiments.options.roles import role_patterns, with_checkpoints
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.recipes.apply import apply, apply_to_environment, recipe_for, settings_in_force, summary
 from srl.storage.service_sinks import check_sinks
-from srl.workers.roles import assign_teams
+from srl.workers.role import assign_teams
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from srl.streams.request import RequestStream
 from srl.workers.actor.worker import ActorConfig
 from srl.workers.evaluator import EvaluatorConfig
 from srl.workers.policy import PolicyWorkerConfig
-from srl.workers.roles import Role, assign_teams
+from srl.workers.role import Role, assign_teams
 from srl.workers.trainer.worker import TrainerWorkerConfig
 
 ACTOR_NICENESS = 5

@@ -19,7 +19,7 @@ from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.recipes.recipe import Recipe, Setting
 from srl.experiments.recipes.single_agent import NAMES, RECIPES
 from srl.networks.spaces.boxes import has_image
-from srl.workers.roles import assign_teams
+from srl.workers.role import assign_teams
 
 SIZES = ("lanes", "horizon", "batch")
 ALGO, ENV = "algo", "env"

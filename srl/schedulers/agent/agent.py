@@ -70,8 +70,7 @@ class Agent:
         self.host = accepted.host
         self._secret = accepted.secret
         self._join_message = join_message
-        self._workers: dict[WorkerId, OrphanWorker] = {}
-        """Information on the workers that a new controller would need."""
+        self._workers: dict[WorkerId, OrphanWorker] = {}  # information on the workers that a new controller would need
         self._memory = RunMemory.create(accepted.policies, with_bell=True)
         self._runtime = make_runtime(accepted.run)
         logs = self._runtime / "logs"
@@ -89,8 +88,7 @@ class Agent:
         self._relay = ParameterRelay(transport, self._memory.parameters, self._wait_set.watch, self._wake_workers)
         self._states = StateUpload(self._memory.commits, self._connection, self._relay)
         self._last_heartbeat = 0.0
-        self.leaving = 0.0
-        """Time at which this host was asked to leave; 0 if it was not."""
+        self.leaving = 0.0  # time at which this host was asked to leave; 0 if it was not
         self._announced = False
         self._listed: list[WorkerId] | None = None
         self._connection.send(RelayAddress(self._relay.address))

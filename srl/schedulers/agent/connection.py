@@ -14,8 +14,7 @@ from srl.schedulers.hosts.messages import CONTROLLER_TIMEOUT, JoinAccepted, Work
 
 RECONNECT_SECONDS = 0.5
 ANSWER_SECONDS = 5.0
-MAX_REPORTS = 100_000
-"""Reports that are kept until a controller has recorded them; beyond that the oldest are lost."""
+MAX_REPORTS = 100_000  # reports that are kept until a controller has recorded them; beyond that the oldest are lost
 
 
 class ControllerConnection:

@@ -31,8 +31,7 @@ REJOIN_CONNECT_SECONDS = 1.0
 """Time to connect to a controller that was there before. The kernel repeats its attempts ever more slowly, so a new
 connection is answered sooner once the network is back."""
 RECONNECT_WAIT = 0.1
-REFUSED = 2
-"""Exit code of an agent that the controller refused."""
+REFUSED = 2  # exit code of an agent that the controller refused
 
 
 class JoinError(ConnectionError):
@@ -92,7 +91,7 @@ def join(address: str, secret: bytes, resources: HostResources, connect_seconds:
         if isinstance(message, Refused):
             raise JoinError(message.text)
         if not isinstance(message, JoinAccepted):
-            raise JoinError(f"expected a welcome from {address}, found {type(message).__name__}: not a controller")
+            raise JoinError(f"{address} is not a controller: it answered a join with {type(message).__name__}")
         again = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, connect_wait=RECONNECT_WAIT)
         return Agent(
             channel, message, channel.local_host, resources.join_message, lambda: again.connect(endpoint, Messages)

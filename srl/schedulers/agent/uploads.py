@@ -16,8 +16,7 @@ from srl.schedulers.hosts.messages import CommittedState, LogText
 MAX_LOG_BYTES = 1 << 16
 """Limit for one log in one heartbeat, so that a worker that prints without end uses a bounded part of the
 connection."""
-PER_HOST_LOGS = ("zygote",)
-"""Logs that every host has. In the run directory their names end with the name of the host."""
+PER_HOST_LOGS = ("zygote",)  # Logs that every host has. In the run directory their names end with the name of the host.
 
 
 @dataclass

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from srl.api.experiment import WorkerGroup
 from srl.schedulers.hosts.placement import EPSILON, DoesNotFit, HostCapacity, check_all
 
-ANY_NODE = (True, "")
-"""Kind of node for groups that need neither a GPU nor a certain node."""
+ANY_NODE = (True, "")  # kind of node for groups that need neither a GPU nor a certain node
 AMOUNTS = ("cpu", "gpu", "memory_mb")
 
 
@@ -19,12 +18,10 @@ class Component:
     """Nodes of one kind. A Slurm job with several components is a heterogeneous job."""
 
     nodes: int
-    cpus: int
-    """CPUs of each node."""
+    cpus: int  # CPUs of each node
     gpus: int = 0
     memory_mb: int = 0
-    constraint: str = ""
-    """The `node` of the groups' resources: a feature of nodes in Slurm, a custom resource in Ray."""
+    constraint: str = ""  # the `node` of the groups' resources: a feature of nodes in Slurm, a custom resource in Ray
 
 
 def components(groups: Sequence[WorkerGroup], hosts: int) -> list[Component]:

@@ -22,8 +22,7 @@ from srl.schedulers.hosts.engine import Engine
 MODULE = "srl.schedulers.agent.join"
 CLOSE_SECONDS = 5.0
 FIRST_RETRY_SECONDS = 0.25
-UNKNOWN_STATUS = 256
-"""Placeholder for the exit code of a process that is not a child of this one."""
+UNKNOWN_STATUS = 256  # placeholder for the exit code of a process that is not a child of this one
 
 
 class ManualEngine(Engine):
@@ -152,8 +151,7 @@ class OrphanAgent:
 
 class _AgentRecord(msgspec.Struct, frozen=True):
     pid: int
-    start_ticks: int
-    """Start time in the kernel's ticks, because process ids are reused."""
+    start_ticks: int  # start time in the kernel's ticks, because process ids are reused
 
 
 def record_agent(pid: int, path: Path) -> None:

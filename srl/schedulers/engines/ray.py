@@ -23,14 +23,12 @@ CONNECT_SECONDS = 3.0
 PLACEMENT_SECONDS = 30.0
 POLL_SECONDS = 1.0
 REJOIN_SECONDS = 60.0
-NODES_SECONDS = 5.0
-"""Time between two checks of Ray's nodes."""
+NODES_SECONDS = 5.0  # time between two checks of Ray's nodes
 FIRST_RETRY_SECONDS = 2.0
 LABEL_AMOUNT = 0.001
 """Amount of a custom resource that a bundle requests. It selects nodes and reserves almost nothing."""
 EPSILON = 1e-6
-MAX_TRIES = 10_000
-"""Attempts to fit bundles of different shapes onto the nodes; after that the decision is left to Ray."""
+MAX_TRIES = 10_000  # attempts to fit bundles of different shapes onto the nodes; after that the decision is left to Ray
 MAX_DEPTH = 200
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_SECONDS = 30.0
-"""Longest delay between two attempts. An agent that ran longer than this starts with no failures."""
-MAX_REPORTS = 2
-"""Number of failures in a row that are reported."""
+MAX_SECONDS = 30.0  # Longest delay between two attempts. An agent that ran longer than this starts with no failures.
+MAX_REPORTS = 2  # number of failures in a row that are reported
 
 
 @dataclass
 class Retries:
     """Delays that double with every failure in a row."""
 
-    first: float
-    """Seconds before the first retry."""
+    first: float  # seconds before the first retry
     failures: int = 0
     _began: float = 0.0
     _due: float = 0.0

@@ -22,8 +22,7 @@ from srl.schedulers.hosts.engine import Engine
 from srl.transports.join_secret import read_secret
 
 FIRST_RETRY_SECONDS = 2.0
-CLOSE_SECONDS = 3.0
-"""Time in which agents end after the run is over. Those on lost nodes never do."""
+CLOSE_SECONDS = 3.0  # Time in which agents end after the run is over. Those on lost nodes never do.
 QUERY_SECONDS = 5.0
 """Approximate time for which an agent tries to reach a silent controller before it asks Slurm. The time is randomized,
 because all agents lose the controller at once and Slurm should not have to answer them all at once."""
@@ -33,10 +32,8 @@ because all agents lose the controller at once and Slurm should not have to answ
 class Node:
     name: str
     cpus: int
-    label: str
-    """Name that the `node` of a group's resources may match."""
-    component: int | None
-    """Number of the component; None: the job has only one."""
+    label: str  # name that the `node` of a group's resources may match
+    component: int | None  # number of the component; None: the job has only one
 
 
 def nodes_of_job(environment: Mapping[str, str], labels: Sequence[str]) -> list[Node]:

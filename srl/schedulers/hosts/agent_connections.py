@@ -32,8 +32,7 @@ from srl.schedulers.hosts.placement import HostCapacity
 from srl.workers.wait_set import WaitSet
 
 FROM_AGENT = get_args(FromAgent)
-FAN_OUT = 4
-"""Number of hosts that get parameters from the same host."""
+FAN_OUT = 4  # number of hosts that get parameters from the same host
 JOIN_SECONDS = 10.0
 LEAVE_SECONDS = 3.0
 
@@ -47,8 +46,7 @@ class AgentSettings:
     preload: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     encrypt: bool = False
-    headless: float = 0.0
-    """Seconds for which agents continue without a controller."""
+    headless: float = 0.0  # seconds for which agents continue without a controller
 
 
 @dataclass
@@ -58,22 +56,15 @@ class Host:
     name: str
     channel: Channel
     capacity: HostCapacity
-    clock_offset_ns: int
-    """Clock of the controller minus clock of this host."""
-    last_message: float
-    """Time at which the last message arrived."""
-    relay: str = ""
-    """Address at which other hosts get parameters from this one; empty until it is known."""
-    follows: dict[str, str] = field(default_factory=dict)
-    """Policy -> address from which this host gets its parameters."""
-    rows: Any = None
-    """Rows of the gauge table for the workers in the order of the host's heartbeats."""
+    clock_offset_ns: int  # clock of the controller minus clock of this host
+    last_message: float  # time at which the last message arrived
+    relay: str = ""  # address at which other hosts get parameters from this one; empty until it is known
+    follows: dict[str, str] = field(default_factory=dict)  # policy -> address from which this host gets its parameters
+    rows: Any = None  # rows of the gauge table for the workers in the order of the host's heartbeats
     state_versions: dict[str, int] = field(default_factory=dict)
     """Policy -> version of the committed state that this host has."""
-    last_report: int = 0
-    """Number of the last report that arrived."""
-    recorded: int = 0
-    """Number of the last report that is on disk."""
+    last_report: int = 0  # number of the last report that arrived
+    recorded: int = 0  # number of the last report that is on disk
 
 
 @dataclass(frozen=True)
@@ -276,6 +267,10 @@ class AgentConnections:
                 self._takeover = {**self._takeover, host.relay: host.last_report}
             self._events.append(HostLost(host.name, reason))
             self._update_relays()
+
+    def capacities(self) -> list[HostCapacity]:
+        """Return the capacities of the hosts that can run workers."""
+        return [host.capacity for host in self.hosts.values() if host.relay]
 
     def reports(self) -> dict[str, int]:
         """Agent (by the address of its relay) -> number of its last report."""

@@ -1,26 +1,84 @@
-"""Recovery from lost hosts: when their workers move, how many start at once, and when waiting workers are reported.
-Decisions only; the scheduler acts on them."""
+"""Handling of lost hosts: replacement of their workers on other hosts, and reports on workers that wait for a host."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+from srl.api.scheduler import Died, HostEvent
+from srl.schedulers.hosts.agent_connections import AgentConnections
+from srl.schedulers.hosts.placement import HostCapacity, PlacedWorker, choose, why_waiting, workers_to_move
 
 NO_HOST_SECONDS = 60.0
 """Time without any host after which a run ends. Agents that lost the controller reconnect within seconds, and engines
 start their agents again."""
 RECENT_SECONDS = 60.0
 MAX_SHARE_LOST = 0.2
-HOLD_SECONDS = 10.0
-"""Time after the last of many losses for which workers wait for their hosts to return."""
+HOLD_SECONDS = 10.0  # time after the last of many losses for which workers wait for their hosts to return
 MAX_STARTS = 4
-START_SECONDS = 30.0
-"""Time after which a worker that is not ready no longer keeps others from starting."""
-WAIT_SECONDS = HOLD_SECONDS
-"""Waiting time after which the user is informed: a worker that waits longer than this may wait forever."""
-Key = tuple[str, int]
-"""Group and index of a worker."""
+START_SECONDS = 30.0  # time after which a worker that is not ready no longer keeps others from starting
+WAIT_SECONDS = HOLD_SECONDS  # after which the user is informed: a worker that waits longer may wait forever
+Key = tuple[str, int]  # group and index of a worker
+
+
+class HostLossHandler:
+    """Handles the loss of hosts. Dead workers are replaced by the controller; this class chooses the hosts of the
+    replacements, and finds the workers that move once hosts join again."""
+
+    def __init__(self, workers: Mapping[Key, PlacedWorker], agents: AgentConnections) -> None:
+        self._workers = workers
+        self._agents = agents
+        self._previous_hosts: dict[Key, str] = {}
+        self._losses, self._starts, self._waits = HostLosses(), StartLimiter(), WaitReports()
+
+    def host_lost(self, host: str, reason: str) -> tuple[HostEvent, list[Died]]:
+        """Return a report on the loss, and the deaths of the host's workers."""
+        self._losses.add(time.monotonic())
+        lost = [worker.worker_id for worker in self._workers.values() if worker.host == host]
+        deaths = [Died(worker_id, f"its host {host} is lost", blameless=True) for worker_id in lost]
+        return HostEvent(f"host {host} is lost with {len(lost)} workers: {reason}"), deaths
+
+    def choose_host(self, worker: PlacedWorker) -> HostCapacity | None:
+        """Choose the host for a worker; None: it has to wait. A replacement prefers its previous host, and may share
+        the CPUs of a host."""
+        now = time.monotonic()
+        is_replacement = worker.worker_id.incarnation > 0
+        share_cpus = is_replacement and not self._losses.hold(now, len(self._agents.hosts))
+        previous = self._previous_hosts.get(worker.key, "")
+        capacity = choose(self._agents.capacities(), worker.resources, previous, share_cpus)
+        limited = is_replacement and not worker.policy  # trainers wait for each other while they are built
+        if capacity is None or (limited and not self._starts.start(capacity.host, worker.key, now)):
+            return None  # until a host joins, another worker ends, or other workers on that host are ready
+        return capacity
+
+    def placed(self, worker: PlacedWorker) -> None:
+        self._previous_hosts[worker.key] = worker.host
+
+    def started(self, host: str, worker: Key) -> None:
+        """Stop counting a worker as starting, because it is ready or dead."""
+        self._starts.end(host, worker)
+
+    def workers_to_move(self) -> list[PlacedWorker]:
+        """Return the workers that have shared CPUs since their host was lost and fit on other hosts now. Trainers
+        stay."""
+        movable = [worker for worker in self._workers.values() if worker.host and not worker.policy]
+        return workers_to_move(self._agents.capacities(), movable)
+
+    def report_waiting(self, waiting: Iterable[Key]) -> list[HostEvent]:
+        """Return reports on workers that have waited for a host for long."""
+        reasons = {}
+        for key in self._waits.due(waiting, time.monotonic()):
+            worker = self._workers[key]
+            share_cpus = worker.worker_id.incarnation > 0
+            if reason := why_waiting(self._agents.capacities(), worker.resources, share_cpus):
+                reasons[key] = reason
+        return [HostEvent(line) for line in self._waits.report(reasons)]
+
+    def no_host_left(self) -> bool:
+        """Return whether the run has had no host for NO_HOST_SECONDS."""
+        return self._losses.no_host_left(time.monotonic(), len(self._agents.hosts))
 
 
 @dataclass
@@ -34,7 +92,7 @@ class HostLosses:
         self._recent.append(now)
 
     def hold(self, now: float, num_hosts: int) -> bool:
-        """Whether workers wait instead of sharing the CPUs of the `num_hosts` that are left. If more than a fifth of
+        """Return whether workers wait instead of sharing the CPUs of the `num_hosts` left. If more than a fifth of
         all hosts were lost within a minute, the cause is probably something they share, such as a switch: they will be
         back, and the hosts that are left could not do the work of all. The loss of a single host never holds."""
         while self._recent and now - self._recent[0] > RECENT_SECONDS:
@@ -43,7 +101,6 @@ class HostLosses:
         return many and now - self._recent[-1] < HOLD_SECONDS
 
     def no_host_left(self, now: float, num_hosts: int) -> bool:
-        """Whether the run has had no host for so long that none is expected any more."""
         if num_hosts:
             self._no_host_since = None
         elif self._no_host_since is None:
@@ -58,7 +115,7 @@ class StartLimiter:
     _starting: dict[str, dict[Key, float]] = field(default_factory=dict)
 
     def start(self, host: str, worker: Key, now: float) -> bool:
-        """Whether the worker may start on this host now; if so, it counts as starting."""
+        """Return whether the worker may start on this host now; if so, it counts as starting."""
         starting = self._starting.setdefault(host, {})
         if sum(now - began < START_SECONDS for began in starting.values()) >= MAX_STARTS:
             return False
@@ -66,7 +123,6 @@ class StartLimiter:
         return True
 
     def end(self, host: str, worker: Key) -> None:
-        """Stop counting a worker as starting, because it is ready or dead."""
         self._starting.get(host, {}).pop(worker, None)
 
 

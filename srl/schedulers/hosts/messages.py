@@ -18,25 +18,20 @@ HEARTBEAT_SECONDS = 0.25
 CONTROLLER_TIMEOUT = 12.0
 """Seconds without a message from the controller after which an agent ends its workers. Less than AGENT_TIMEOUT, so that
 they have ended when the controller replaces them."""
-AGENT_TIMEOUT = 15.0
-"""Seconds without a message from an agent after which its host counts as lost."""
-USAGE = ("pid", "cpu_percent", "rss_mb", "stopped")
-"""Columns of the usage array of a heartbeat."""
+AGENT_TIMEOUT = 15.0  # seconds without a message from an agent after which its host counts as lost
+USAGE = ("pid", "cpu_percent", "rss_mb", "stopped")  # columns of the usage array of a heartbeat
 
 
 class Join(Message, frozen=True):
     """Agent: this host joins the run."""
 
     host: str
-    version: str
-    """Version of srl."""
-    now_ns: int
-    """Monotonic clock of the host."""
+    version: str  # version of srl
+    now_ns: int  # monotonic clock of the host
     cpus: float
     gpus: float
     memory_mb: int
-    labels: list[str] = []
-    """Names besides the host's own that the `node` of a group's resources may match."""
+    labels: list[str] = []  # names besides the host's own that the `node` of a group's resources may match
 
 
 class Rejoin(Message, frozen=True):
@@ -45,8 +40,7 @@ class Rejoin(Message, frozen=True):
 
     join: Join
     run: str
-    secret: bytes
-    """Secret of the run, which agents that join later need as well."""
+    secret: bytes  # secret of the run, which agents that join later need as well
     relay: str
     workers: list[OrphanWorker]
 
@@ -55,15 +49,13 @@ class JoinAccepted(Message, frozen=True):
     """Controller: this host is part of the run."""
 
     run: str
-    host: str
-    """Name of the host in this run, unique among its hosts."""
+    host: str  # name of the host in this run, unique among its hosts
     secret: bytes
     policies: list[str]
     preload: list[str]
     path: list[str]
     encrypt: bool
-    headless: float = 0.0
-    """Seconds for which workers continue after the controller's process has died."""
+    headless: float = 0.0  # seconds for which workers continue after the controller's process has died
 
 
 class Refused(Message, frozen=True):
@@ -149,15 +141,13 @@ class WorkerExited(Message, frozen=True):
 class AgentHeartbeat(Message, frozen=True):
     """Agent: gauges of the workers [workers, WORDS] and their usage [workers, USAGE], which follow."""
 
-    worker_ids: list[WorkerId] | None = None
-    """None: the same workers as in the last heartbeat."""
+    worker_ids: list[WorkerId] | None = None  # None: the same workers as in the last heartbeat
 
 
 class ControllerHeartbeat(Message, frozen=True):
     """Controller: still alive."""
 
-    recorded: int = 0
-    """Number of the last report that is on disk, where the next controller finds it."""
+    recorded: int = 0  # number of the last report that is on disk, where the next controller finds it
 
 
 class LogText(Message, frozen=True):
@@ -188,8 +178,7 @@ class TaggedParameters(Message, frozen=True):
 
     policy: str
     version: int
-    tag: str
-    """Empty for the newest version."""
+    tag: str  # empty for the newest version
 
 
 class HostLeaving(Message, frozen=True):

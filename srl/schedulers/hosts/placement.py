@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 from srl.api.experiment import Resources
+from srl.api.worker import WorkerId
 
 EPSILON = 1e-6
+
+
+@dataclass
+class PlacedWorker:
+    """A worker of a run on several hosts."""
+
+    worker_id: WorkerId
+    config: Any
+    policy: str  # policy whose state this worker commits; empty if it is no trainer
+    resources: Resources
+    seed: int
+    row: int  # row in the table of meters
+    host: str = ""  # empty while the worker waits for a host, and after its death
+    alive: bool = True
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.worker_id.group, self.worker_id.index
 
 
 class DoesNotFit(ValueError):
@@ -21,14 +42,12 @@ class HostCapacity:
     host: str
     cpus: float
     gpus: float = 0.0
-    memory_mb: int = 0
-    """0: unknown, so memory is not checked."""
+    memory_mb: int = 0  # 0: unknown, so memory is not checked
     used_cpus: float = 0.0
     used_gpus: float = 0.0
     used_mb: int = 0
     labels: tuple[str, ...] = ()
-    leaving: bool = False
-    """The host takes no more workers."""
+    leaving: bool = False  # the host takes no more workers
 
     @property
     def free_share(self) -> float:
@@ -43,7 +62,7 @@ class HostCapacity:
         self.take(needs, -1)
 
     def fits(self, needs: Resources, *, empty: bool = False, share_cpus: bool = False) -> bool:
-        """Whether a worker fits on this host, or would if the host were `empty`. `share_cpus` ignores CPUs."""
+        """Return whether a worker fits on this host, or would if the host were `empty`. `share_cpus` ignores CPUs."""
         in_use = 0 if empty else 1
         if self.leaving:
             return False
@@ -103,20 +122,19 @@ def check_all(hosts: list[HostCapacity], workers: list[tuple[str, Resources]]) -
         chosen.take(needs)
 
 
-def workers_to_move(hosts: list[HostCapacity], placed: list[tuple[str, Resources]]) -> list[int]:
-    """Choose workers, given with their hosts, that move from hosts whose CPUs are shared to hosts that have room.
-    Returns their indices."""
+def workers_to_move(hosts: list[HostCapacity], placed: Sequence[PlacedWorker]) -> list[PlacedWorker]:
+    """Choose workers that move from hosts whose CPUs are shared to hosts that have room."""
     trial = {host.host: replace(host) for host in hosts}
     moving = []
-    for index, (host, needs) in enumerate(placed):
-        crowded = trial.get(host)
+    for worker in placed:
+        crowded = trial.get(worker.host)
         if crowded is None or crowded.used_cpus <= crowded.cpus + EPSILON:
             continue
-        target = choose([other for other in trial.values() if other is not crowded], needs)
+        target = choose([other for other in trial.values() if other is not crowded], worker.resources)
         if target is not None:
-            target.take(needs)
-            crowded.give_back(needs)
-            moving.append(index)
+            target.take(worker.resources)
+            crowded.give_back(worker.resources)
+            moving.append(worker)
     return moving
 
 

@@ -6,7 +6,6 @@ import signal
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.config import to_data
 from srl.base.meter import Meter
 from srl.schedulers.hosts import messages
-from srl.schedulers.hosts.adoption import AdoptableWorkers
 from srl.schedulers.hosts.agent_connections import (
     AgentConnections,
     AgentMessage,
@@ -40,37 +38,19 @@ from srl.schedulers.hosts.agent_connections import (
     JoinRefused,
 )
 from srl.schedulers.hosts.engine import Engine
-from srl.schedulers.hosts.host_loss import NO_HOST_SECONDS, HostLosses, StartLimiter, WaitReports
-from srl.schedulers.hosts.placement import DoesNotFit, HostCapacity, check_all, choose, why_waiting, workers_to_move
+from srl.schedulers.hosts.host_loss import NO_HOST_SECONDS, HostLossHandler
+from srl.schedulers.hosts.placement import DoesNotFit, HostCapacity, PlacedWorker, check_all
 from srl.schedulers.hosts.remote_meters import RemoteMeters
 from srl.schedulers.hosts.replicas import Retention, StateReplica, VersionArchive, append_log
+from srl.schedulers.hosts.takeover import ReturnedWorkers
 from srl.schedulers.local.run_memory import RunMemory
 
 DUMP_SECONDS = 3.0
 
 
-@dataclass
-class _Worker:
-    worker_id: WorkerId
-    config: Any
-    policy: str
-    """Policy whose state this worker commits; empty if it is no trainer."""
-    resources: Resources
-    seed: int
-    row: int
-    """Row in the table of meters."""
-    host: str = ""
-    """Empty while the worker waits for a host, and after its death."""
-    alive: bool = True
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.worker_id.group, self.worker_id.index
-
-
 class HostsScheduler(Scheduler):
-    """Waits for `num_hosts` agents, at most `patience` seconds, before it places the first worker. `takeover` is given
-    where the hosts of another controller are taken over (see `AgentConnections`); then workers are placed at once."""
+    """Waits for `num_hosts` agents, at most `patience` seconds, before it places the first worker. With `takeover` (see
+    `AgentConnections`) it takes over the hosts of a controller that died, and places workers at once."""
 
     def __init__(
         self,
@@ -90,20 +70,19 @@ class HostsScheduler(Scheduler):
         self._placing = takeover is not None
         self._failed = self._closed = False
         self._headless = settings.headless > 0
-        self._workers: dict[tuple[str, int], _Worker] = {}
+        self._workers: dict[tuple[str, int], PlacedWorker] = {}
         self._unplaced: set[tuple[str, int]] = set()
         self._gauges = RemoteMeters()
         self._configs: dict[int, tuple[WorkerConfig, Any]] = {}
-        self._previous_hosts: dict[tuple[str, int], str] = {}
         self._events: deque[Event] = deque()
         self._dumps: dict[WorkerId, str] = {}
-        self._adoptable = AdoptableWorkers()
+        self._returned = ReturnedWorkers()
         self.address = listener.address.removeprefix("tcp:")
         policies = list(memory.commits)
         self._archive = VersionArchive(policies, retention)
         self._agents = AgentConnections(settings, policies, listener, self._archive.messages, takeover)
         self._replica = StateReplica(memory, self._agents, self._archive)
-        self._losses, self._starts, self._waits = HostLosses(), StartLimiter(), WaitReports()
+        self._host_loss = HostLossHandler(self._workers, self._agents)
         self._reported: dict[str, int] = {}
         if num_hosts > 1 and takeover is None:
             self._events.append(HostEvent(f"waiting for {num_hosts} hosts; {engine.hint(self.address)}"))
@@ -121,60 +100,45 @@ class HostsScheduler(Scheduler):
         if self._placing:
             self._place(worker)
 
-    def _register(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> _Worker:
+    def _register(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> PlacedWorker:
         if id(config) not in self._configs:  # the workers of a group share one config
             self._configs[id(config)] = config, to_data(config)
         row, data = self._gauges.row((worker_id.group, worker_id.index)), self._configs[id(config)][1]
-        worker = _Worker(worker_id, data, config.committed_policy(), resources, seed, row)
+        worker = PlacedWorker(worker_id, data, config.committed_policy(), resources, seed, row)
         self._workers[worker.key] = worker
         return worker
 
     def hosts(self) -> list[str]:
-        return [capacity.host for capacity in self._capacities()]
+        return [capacity.host for capacity in self._agents.capacities()]
 
     def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
         if self._placing:
-            check_all(self._capacities(), list(wanted))
+            check_all(self._agents.capacities(), list(wanted))
 
-    def _capacities(self) -> list[HostCapacity]:
-        return [host.capacity for host in self._agents.hosts.values() if host.relay]
-
-    def _place(self, worker: _Worker) -> None:
-        worker_id = worker.worker_id
-        share_cpus = worker_id.incarnation > 0 and not self._losses.hold(time.monotonic(), len(self._agents.hosts))
-        previous = self._previous_hosts.get(worker.key, "")
-        capacity = choose(self._capacities(), worker.resources, previous, share_cpus)
+    def _place(self, worker: PlacedWorker) -> None:
+        capacity = self._host_loss.choose_host(worker)
         if capacity is None:
-            return  # until a host joins or another worker ends
-        unlimited = not worker_id.incarnation or bool(
-            worker.policy
-        )  # trainers wait for each other while they are built
-        if not unlimited and not self._starts.start(capacity.host, worker.key, time.monotonic()):
-            return  # until other workers on that host are ready
+            return
         self._unplaced.discard(worker.key)
         self._gauges.meter(worker.row).reset()
         if worker.policy:
             self._replica.send(worker.policy, capacity.host)
         self._assign(worker, capacity)
         self._agents.send(
-            capacity.host, messages.StartWorker(worker_id, worker.config, worker.resources.niceness, worker.seed)
+            capacity.host, messages.StartWorker(worker.worker_id, worker.config, worker.resources.niceness, worker.seed)
         )
 
-    def _assign(self, worker: _Worker, capacity: HostCapacity) -> None:
+    def _assign(self, worker: PlacedWorker, capacity: HostCapacity) -> None:
         capacity.take(worker.resources)
-        worker.host = self._previous_hosts[worker.key] = capacity.host
+        worker.host = capacity.host
+        self._host_loss.placed(worker)
         if worker.policy and worker.worker_id.index == 0:
             self._agents.set_source(worker.policy, capacity.host)
 
     def _place_waiting(self) -> None:
         for key in sorted(self._unplaced):
             self._place(self._workers[key])
-        reasons = {}
-        for key in self._waits.due(self._unplaced, time.monotonic()):
-            worker = self._workers[key]
-            if reason := why_waiting(self._capacities(), worker.resources, share_cpus=worker.worker_id.incarnation > 0):
-                reasons[key] = reason
-        self._events.extend(HostEvent(line) for line in self._waits.report(reasons))
+        self._events.extend(self._host_loss.report_waiting(self._unplaced))
 
     def send(self, worker_ids: Sequence[WorkerId], message: ToWorker) -> None:
         by_host: dict[str, list[WorkerId]] = {}
@@ -192,21 +156,22 @@ class HostsScheduler(Scheduler):
         if worker.host:
             self._agents.send(worker.host, messages.KillWorker(worker_id))
         else:
-            self._died(worker, Died(worker_id, "was waiting for a host"))
+            self._died(Died(worker_id, "was waiting for a host"))
 
     def signal(self, worker_id: WorkerId, number: int) -> None:
         worker = self._worker(worker_id)
         if worker is not None and worker.host:
             self._agents.send(worker.host, messages.SignalWorker(worker_id, number))
 
-    def _worker(self, worker_id: WorkerId) -> _Worker | None:
+    def _worker(self, worker_id: WorkerId) -> PlacedWorker | None:
         worker = self._workers.get((worker_id.group, worker_id.index))
         return worker if worker is not None and worker.worker_id == worker_id else None
 
-    def _died(self, worker: _Worker, died: Died) -> None:
-        if not worker.alive:
+    def _died(self, died: Died) -> None:
+        worker = self._worker(died.worker_id)
+        if worker is None or not worker.alive:
             return
-        self._starts.end(worker.host, worker.key)
+        self._host_loss.started(worker.host, worker.key)
         host = self._agents.hosts.get(worker.host)
         if host is not None:
             host.capacity.give_back(worker.resources)
@@ -215,7 +180,7 @@ class HostsScheduler(Scheduler):
         self._unplaced.discard(worker.key)
         self._events.append(died)
 
-    # Taking over the hosts of another controller
+    # Takeover of a run whose controller died
 
     def takeover_record(self) -> TakeoverRecord | None:
         return TakeoverRecord(self.address, self.hosts(), self._reported) if self._headless else None
@@ -227,27 +192,27 @@ class HostsScheduler(Scheduler):
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline and not set(hosts) <= set(self._agents.hosts):
             for event in self._agents.poll(0.05):
-                if not isinstance(event, AgentMessage) or not self._adoptable.defer(event):
+                if not isinstance(event, AgentMessage) or not self._returned.defer(event):
                     self._handle(event)
         self._agents.end_takeover()
-        if not self._adoptable.hosts:
+        if not self._returned.hosts:
             raise ConnectionError(f"no host of the run reconnected within {timeout:.0f} s: its agents are gone")
-        return self._adoptable.workers()
+        return self._returned.workers()
 
     def adopt(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
         worker = self._register(worker_id, config, resources, seed)
-        host = self._agents.hosts.get(self._adoptable.adopt(worker_id))
+        host = self._agents.hosts.get(self._returned.adopt(worker_id))
         if host is None:
-            self._died(worker, Died(worker_id, "its host was lost again", blameless=True))
+            self._died(Died(worker_id, "its host was lost again", blameless=True))
         else:
             self._assign(worker, host.capacity)
 
-    def finish_adoption(self, timeout: float) -> None:
+    def finish_takeover(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        for message in self._adoptable.deferred():
+        for message in self._returned.deferred():
             self._handle_message(message)
         while time.monotonic() < deadline and any(
-            host.rows is None for host in self._agents.hosts.values() if host.name in self._adoptable.hosts
+            host.rows is None for host in self._agents.hosts.values() if host.name in self._returned.hosts
         ):
             for event in self._agents.poll(0.05):
                 self._handle(event)
@@ -262,7 +227,7 @@ class HostsScheduler(Scheduler):
                 self._place_if_complete()
             else:
                 self._place_waiting()
-                if self._losses.no_host_left(time.monotonic(), len(self._agents.hosts)):
+                if self._host_loss.no_host_left():
                     hint = self._engine.hint(self.address)
                     self._fail(f"no host is left, and none joined for {NO_HOST_SECONDS:.0f} s; {hint}")
         problem = self._engine.poll()
@@ -281,33 +246,22 @@ class HostsScheduler(Scheduler):
                 capacity = self._agents.hosts[event.host].capacity
                 text = f"host {event.host} joined: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs"
                 self._events.append(HostEvent(text))
-                self._move_workers()
+                for worker in self._host_loss.workers_to_move():
+                    self.signal(worker.worker_id, signal.SIGTERM)  # its replacement starts on a host with room
             case HostReturned():
                 self._events.append(HostEvent(f"host {event.host} is back with {len(event.workers)} workers"))
-                self._adoptable.host_returned(event.host, event.workers)
+                self._returned.host_returned(event.host, event.workers)
             case JoinRefused():
                 self._events.append(HostEvent(event.text, fatal=not self._placing))
             case HostLost():
-                self._host_lost(event)
-
-    def _host_lost(self, event: HostLost) -> None:
-        """Report the workers of a lost host as dead; the controller starts replacements on other hosts."""
-        self._losses.add(time.monotonic())
-        self._adoptable.host_lost(event.host)
-        lost = [worker for worker in self._workers.values() if worker.host == event.host]
-        self._events.append(HostEvent(f"host {event.host} is lost with {len(lost)} workers: {event.reason}"))
-        for worker in lost:
-            self._died(worker, Died(worker.worker_id, f"its host {event.host} is lost", blameless=True))
-
-    def _move_workers(self) -> None:
-        """Preempt workers that have shared CPUs since their host was lost, so that they restart on a host with room.
-        Trainers stay."""
-        movable = [worker for worker in self._workers.values() if worker.host and not worker.policy]
-        for index in workers_to_move(self._capacities(), [(worker.host, worker.resources) for worker in movable]):
-            self.signal(movable[index].worker_id, signal.SIGTERM)
+                self._returned.host_lost(event.host)
+                report, deaths = self._host_loss.host_lost(event.host, event.reason)
+                self._events.append(report)
+                for died in deaths:
+                    self._died(died)
 
     def _place_if_complete(self) -> None:
-        capacities = self._capacities()
+        capacities = self._agents.capacities()
         if len(capacities) >= self._num_hosts:
             try:
                 check_all(capacities, [(worker.worker_id.name, worker.resources) for worker in self._workers.values()])
@@ -332,14 +286,12 @@ class HostsScheduler(Scheduler):
         match message:
             case messages.WorkerReport():
                 if isinstance(message.message, Ready):
-                    self._starts.end(event.host, (message.worker_id.group, message.worker_id.index))
+                    self._host_loss.started(event.host, (message.worker_id.group, message.worker_id.index))
                 self._events.append(WorkerMessage(message.worker_id, message.message))
             case messages.WorkerExited():
-                worker = self._worker(message.worker_id)
                 if host is not None:
                     self._gauges.write_last(host, self._row(message.worker_id, event.host), event.arrays)
-                if worker is not None:
-                    self._died(worker, Died(message.worker_id, message.reason, message.clean, message.blameless))
+                self._died(Died(message.worker_id, message.reason, message.clean, message.blameless))
             case messages.AgentHeartbeat() if host is not None:
                 worker_ids = message.worker_ids
                 rows = None if worker_ids is None else [self._row(worker_id, event.host) for worker_id in worker_ids]
@@ -358,7 +310,7 @@ class HostsScheduler(Scheduler):
                 self._replica.store(event.host, message, event.arrays)
 
     def _row(self, worker_id: WorkerId, host: str) -> int:
-        """Row of a worker on this host; -1 if there is no such worker."""
+        """Return the row of a worker on this host; -1 if there is no such worker."""
         worker = self._worker(worker_id)
         return worker.row if worker is not None and worker.host == host else -1
 

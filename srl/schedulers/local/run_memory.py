@@ -11,19 +11,15 @@ from srl.base.shared_memory import Memory
 from srl.base.snapshot import Snapshot
 from srl.parameters.host import HostParameterStore
 
-MAX_WORKERS = 1024
-"""Workers of one host."""
+MAX_WORKERS = 1024  # workers of one host
 
 
 @dataclass
 class RunMemory:
     meters: MeterTable
-    parameters: dict[str, HostParameterStore]
-    """Policy -> its versions."""
-    commits: dict[str, Snapshot]
-    """Policy -> last state that its trainer committed."""
-    bell: int = -1
-    """Eventfd that a trainer of this host signals when it publishes; -1 if nothing waits for it."""
+    parameters: dict[str, HostParameterStore]  # policy -> its versions
+    commits: dict[str, Snapshot]  # policy -> last state that its trainer committed
+    bell: int = -1  # Eventfd that a trainer of this host signals when it publishes; -1 if nothing waits for it
 
     @classmethod
     def create(cls, policies: Sequence[str], *, with_bell: bool = False) -> RunMemory:

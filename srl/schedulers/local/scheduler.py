@@ -42,8 +42,7 @@ HINTS = {
 @dataclass
 class _Child:
     worker_id: WorkerId
-    page: int
-    """Page of its gauges in the memory of the run."""
+    page: int  # page of its gauges in the memory of the run
     control: Channel
     log: Path
     pid: int = 0

@@ -32,10 +32,8 @@ from srl.transports.host_channel import HostChannel
 from srl.workers.context import WorkerContext
 from srl.workers.process import WorkerProcess, limit_threads
 
-MAX_DESCRIPTORS = 250
-"""Limit of Linux for the descriptors of one message."""
-CANNOT_FORK = 71
-"""Placeholder for the exit code of a worker that could not be forked."""
+MAX_DESCRIPTORS = 250  # limit of Linux for the descriptors of one message
+CANNOT_FORK = 71  # placeholder for the exit code of a worker that could not be forked
 TCP = "srl.transports.tcp"
 """Imported only where workers communicate with other hosts: its cryptography takes as long as a worker's start."""
 ControlMessages: Any = Union[FromWorker, ToWorker]
@@ -46,8 +44,7 @@ class Network(msgspec.Struct, frozen=True):
 
     secret: bytes
     bind: str = "127.0.0.1"
-    host: str = ""
-    """Name of this host in the run; empty if it is the only one."""
+    host: str = ""  # name of this host in the run; empty if it is the only one
     encrypt: bool = False
 
 
@@ -57,8 +54,7 @@ class RunSetup(msgspec.Struct):
     run: str
     runtime: str
     network: Network
-    memory: list[str]
-    """Names of the descriptors that follow that of the log."""
+    memory: list[str]  # names of the descriptors that follow that of the log
     preload: list[str]
     path: list[str]
 
@@ -69,8 +65,7 @@ class ForkRequest(msgspec.Struct):
     group: str
     index: int
     incarnation: int
-    page: int
-    """Page of its gauges in the memory of the run."""
+    page: int  # page of its gauges in the memory of the run
     seed: int
     niceness: int
     config: Any

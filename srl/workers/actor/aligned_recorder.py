@@ -33,10 +33,8 @@ class AlignedRecorder:
         self._teams = Teams(team_lanes)
         self._slices = self._teams.slices
         self.opened: OpenBlock | None = None
-        self.row = 0
-        """Current row: its observation is written, its reward is not."""
-        self.decided = False
-        """Whether the current row has its decision."""
+        self.row = 0  # current row: its observation is written, its reward is not
+        self.decided = False  # whether the current row has its decision
         self._last_row = {path: spec.empty(self._spec.lanes) for path, spec in self._spec.arrays()}  # path -> [L, ...]
         self._last_row["version"][...] = -1
         self._actions = action_paths(self._spec)
@@ -210,7 +208,7 @@ class AlignedRecorder:
             "facts": pack([index, self.row, self.decided, self._has_facts]),
             "failed": np.zeros((0, 0), bool) if self._failed is None else self._failed.copy(),
             **{f"last_row/{path}": values.copy() for path, values in self._last_row.items()},
-            **under("tally", self.tracker.state()),
+            **under("episodes", self.tracker.state()),
         }
 
     def restore(self, state: State) -> None:
@@ -221,4 +219,4 @@ class AlignedRecorder:
         self._failed = state["failed"] if state["failed"].size else None
         for path, values in part(state, "last_row").items():
             self._last_row[path][...] = values
-        self.tracker.restore(part(state, "tally"))
+        self.tracker.restore(part(state, "episodes"))

@@ -15,8 +15,7 @@ from srl.base.tree import Tree
 from srl.workers.actor.aligned_recorder import AlignedRecorder
 from srl.workers.actor.recorder import Recorder
 
-MAX_ROWS = 32
-"""Steps per poll if the policy runs in this process; several steps amortize the per-poll overhead."""
+MAX_ROWS = 32  # steps per poll if the policy runs in this process; several steps amortize the per-poll overhead
 
 
 class LaneGroup:
@@ -50,8 +49,7 @@ class LaneGroup:
         self._num_builds = 0
         self._undecided: set[int] = set()  # roles whose decisions were requested and have not arrived
         self.lanes: Lanes | None = None
-        self.reports: list[str] = []
-        """Reports of environments that failed, for the actor to send."""
+        self.reports: list[str] = []  # reports of environments that failed, for the actor to send
         self._single_team = teams == [[0]]
         self._is_plain = self._single_team and recorders[0].is_plain
 

@@ -25,10 +25,8 @@ class _Lane:
     scratch: Block
     opened: OpenBlock | None = None
     row: int = 0
-    acted: bool = False
-    """Whether the environment has received the current row's action and not returned its result yet."""
-    memory: dict[str, Array] = field(default_factory=dict)
-    """Recurrent memory of this lane, by its path in the next row."""
+    acted: bool = False  # whether the environment has received the current row's action and not returned its result yet
+    memory: dict[str, Array] = field(default_factory=dict)  # recurrent memory of this lane, by its path in the next row
 
     @property
     def block(self) -> Block:
@@ -172,7 +170,7 @@ class UnalignedRecorder:
                 for path, values in lane.memory.items()
             },
             **{f"actions/{path}": values.copy() for path, values in self._actions.items()},
-            **under("tally", self.tracker.state()),
+            **under("episodes", self.tracker.state()),
         }
 
     def restore(self, state: State) -> None:
@@ -184,4 +182,4 @@ class UnalignedRecorder:
         self._written = facts["written"]
         for path, values in part(state, "actions").items():
             self._actions[path][...] = values
-        self.tracker.restore(part(state, "tally"))
+        self.tracker.restore(part(state, "episodes"))

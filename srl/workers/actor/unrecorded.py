@@ -79,10 +79,10 @@ class UnrecordedLanes:
 
     def state(self) -> State:
         arrays = {f"row/{path}": values[0].copy() for path, values in self._arrays.items()}
-        return {"decided": np.array(self._decided), **arrays, **under("tally", self.tracker.state())}
+        return {"decided": np.array(self._decided), **arrays, **under("episodes", self.tracker.state())}
 
     def restore(self, state: State) -> None:
         self._decided = bool(state["decided"])
         for path, values in part(state, "row").items():
             self._arrays[path][0] = values
-        self.tracker.restore(part(state, "tally"))
+        self.tracker.restore(part(state, "episodes"))

@@ -24,7 +24,7 @@ from srl.workers.actor.lane_group import LaneGroup
 from srl.workers.actor.recorder import Recorder
 from srl.workers.actor.unaligned_recorder import UnalignedRecorder
 from srl.workers.actor.unrecorded import UnrecordedLanes
-from srl.workers.roles import Role, assign_teams
+from srl.workers.role import Role, assign_teams
 
 REPORT_SECONDS = 0.25
 SLICE_SECONDS = 0.01
@@ -33,11 +33,9 @@ SLICE_SECONDS = 0.01
 @dataclass(frozen=True)
 class ActorConfig(WorkerConfig):
     environment: LanesConfig
-    spec: LaneSpec
-    """Spec of one copy of the environment."""
+    spec: LaneSpec  # spec of one copy of the environment
     roles: tuple[Role, ...]
-    copies: int
-    """Environment copies in each group of the ring."""
+    copies: int  # environment copies in each group of the ring
     ring: int = 1
     max_env_failures: int = 10
     """Maximum number of environment failures of this actor within a minute. Above it, the run fails with the last

@@ -47,12 +47,10 @@ class BatchMemory:
 
 @dataclass(frozen=True)
 class Batch:
-    update: int
-    """Number of the update that this batch is for."""
+    update: int  # number of the update that this batch is for
     trajectory: Trajectory
     memory: BatchMemory
-    samples: tuple[str, ...] = ()
-    """Labels of its blocks."""
+    samples: tuple[str, ...] = ()  # labels of its blocks
 
     @property
     def lags(self) -> Array:

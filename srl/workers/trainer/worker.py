@@ -34,16 +34,13 @@ class TrainerWorkerConfig(WorkerConfig):
     action: Space
     samples: PushStream
     target_steps: int
-    seed: int
-    """Seed of the initial parameters, the same for all ranks."""
-    size: int = 1
-    """Number of data-parallel trainers of this policy."""
+    seed: int  # seed of the initial parameters, the same for all ranks
+    size: int = 1  # number of data-parallel trainers of this policy
     alone: bool = True
     """Whether no other policy learns in this run. Otherwise a trainer that has reached its number of steps continues,
     with its schedules at their end, until the others have reached theirs, because their policies play with and against
     its policy."""
-    journal: bool = False
-    """Whether to report the samples of every update, which costs a digest of the parameters."""
+    journal: bool = False  # whether to report the samples of every update, which costs a digest of the parameters
 
     def committed_policy(self) -> str:
         return self.policy

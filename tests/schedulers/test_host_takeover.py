@@ -93,7 +93,7 @@ def test_messages_about_workers_take_effect_once_the_workers_are_adopted(takeove
     assert {worker.worker_id for worker in orphans.result()} == {ACTOR, LOST, OTHER}
     for worker_id in (ACTOR, LOST, OTHER):
         takeover.adopt(worker_id)
-    takeover.thread.submit(takeover.scheduler.finish_adoption, PATIENCE).result()
+    takeover.thread.submit(takeover.scheduler.finish_takeover, PATIENCE).result()
     assert [takeover.scheduler.meter(worker_id).get(Counter.PROGRESS) for worker_id in (ACTOR, OTHER)] == [7, 8]
     assert takeover.died(LOST).reason == "killed"
 

@@ -1,4 +1,4 @@
-"""Adoption of workers that outlived their controller."""
+"""Takeover of a run by a new controller: the workers that its hosts bring back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from srl.schedulers.hosts.agent_connections import AgentMessage
 from srl.schedulers.hosts.messages import AgentHeartbeat, WorkerExited
 
 
-class AdoptableWorkers:
+class ReturnedWorkers:
     """Workers of hosts that have reconnected, until the new controller has adopted them. Messages about these workers
     are deferred until then, because the scheduler does not know the workers yet."""
 
@@ -31,13 +31,13 @@ class AdoptableWorkers:
         return [worker for worker, _ in self._orphans.values()]
 
     def adopt(self, worker_id: WorkerId) -> str:
-        """Return the host of the worker; empty if that was lost again."""
-        found = self._orphans.pop((worker_id.group, worker_id.index), None)
-        return found[1] if found is not None else ""
+        """Return the host of the worker; empty if the host was lost again."""
+        _, host = self._orphans.pop((worker_id.group, worker_id.index), (None, ""))
+        return host
 
     def defer(self, message: AgentMessage) -> bool:
         """Keep a message that must not be lost: an agent lists the workers of its heartbeats once, and reports a death
-        once. Returns whether the message was deferred."""
+        once. Return whether the message was deferred."""
         if isinstance(message.message, (AgentHeartbeat, WorkerExited)):
             self._deferred.append(message)
             return True

@@ -8,7 +8,7 @@ import pytest
 
 from srl.api.lanes import LaneSpec, TeamSpec
 from srl.api.spaces import Box, Discrete, Space
-from srl.workers.roles import assign_teams
+from srl.workers.role import assign_teams
 
 SMALL, LARGE = Box((2,)), Box((5,))
 

@@ -22,12 +22,10 @@ class Role:
     observation: Space
     action: Space
     samples: PushStream
-    inference: RequestStream | None = None
-    """Stream to the policy workers; None: the policy runs inside the actor."""
+    inference: RequestStream | None = None  # stream to the policy workers; None: the policy runs inside the actor
     agents: str = "*"
     aligned: bool = True
-    frozen: bool = False
-    """Whether the policy does not learn; its lanes are then not recorded."""
+    frozen: bool = False  # whether the policy does not learn; its lanes are then not recorded
 
     def ends(self) -> list[StreamEnd]:
         """Return the stream endpoints that an actor with this role holds."""
