@@ -63,7 +63,7 @@ class InprocChannel:
         return message, arrays, memory
 
     def unread(self) -> list[bytes]:
-        """Return the frames that have arrived and wait to be received. Raises NotResumableYet while memory is being passed."""
+        """Return the frames that wait to be received. Raises NotResumableYet while memory is being passed."""
         if any(memory is not None for _, memory in self._inbox):
             raise NotResumableYet(f"the connection to {self.peer} is still being set up")
         return [bytes(frame) for frame, _ in self._inbox]
