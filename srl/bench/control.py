@@ -36,7 +36,7 @@ from srl.schedulers.hosts.messages import (
     Join,
     Messages,
     RelayAddress,
-    RunOver,
+    RunEnded,
     StartWorker,
     WorkerReport,
     codec,
@@ -80,7 +80,7 @@ class SimulatedAgent:
         """Answer messages. Returns False once the controller has dismissed the agent."""
         while (received := self.channel.receive()) is not None:
             message = received[0]
-            if isinstance(message, RunOver):
+            if isinstance(message, RunEnded):
                 return False
             if isinstance(message, StartWorker):
                 self._begin(message)

@@ -1,5 +1,4 @@
-"""Admission: consumers allow each block before it is started, so that producers wait instead of producing data that
-would be too old."""
+"""Admission: consumers allow each block before it is started, so that producers wait instead of sending stale data."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ class Admission:
     pauses: bool = True
     """False: producers never wait for a version; a block that is too old when it would be used is dropped instead."""
     version: int = 0  # number of updates done, which is the policy version that actors use
-    used: int = field(init=False)  # Blocks used by updates, as a multiple of a batch. A resumed run starts above 0.
+    used: int = field(init=False)  # blocks used by updates, a multiple of a batch; a resumed run starts above 0
     queued: int = 0  # blocks that have arrived and are not used yet
     granted: dict[int, int] = field(default_factory=dict)
     """Tickets of blocks that are being filled -> oldest version that may choose their actions."""
@@ -31,8 +30,7 @@ class Admission:
         self.used = self.version * self.batch_blocks
 
     def grant(self) -> tuple[int, int] | None:
-        """Return a ticket and the oldest version that may choose actions in its block, or None: wait for the next
-        update."""
+        """Return a ticket and the oldest version that may choose actions in its block; None: wait for an update."""
         position = self.used + self.queued + len(self.granted)
         oldest = 0
         if self.max_lag is not None and self.pauses:

@@ -15,8 +15,8 @@ from srl.transports.inproc import InprocChannel
 def connect_new_peers(
     context: Context, prefix: str, remote: bool, known: Container[str], messages: Any, attach: Message, own: BlockMemory
 ) -> list[tuple[str, Channel]]:
-    """Connect to the endpoints below `prefix` that are not `known`; return their names and channels. Each is sent the
-    message `attach`, with a mapping of the `own` memory if the channel shares memory."""
+    """Connect to the endpoints below `prefix` that are not `known`; return their names and channels. The first message
+    on each is `attach`, with the `own` memory if the channel shares memory."""
     found: list[tuple[str, Channel]] = []
     for name, address in context.names.lookup(prefix).items():
         if name in known or address.startswith("tcp:") != remote:
@@ -36,8 +36,7 @@ def connect_new_peers(
 
 
 def receive_attach(channel: Channel, kind: type[Message]) -> tuple[Any, Any] | None:
-    """Receive the first message of a peer and the memory that it carries, in a run that is being restored. Return None
-    if it has not arrived yet."""
+    """Receive the first message of a peer and its memory, in a run that is being restored; None: not arrived yet."""
     received = channel.receive()
     if received is None:
         return None
@@ -49,7 +48,7 @@ def receive_attach(channel: Channel, kind: type[Message]) -> tuple[Any, Any] | N
 def unread_messages(channel: Channel) -> list[str]:
     """Return the messages that have arrived and were not received yet, encoded for the endpoint's state."""
     if not isinstance(channel, InprocChannel):
-        raise NotResumable("only a run in one thread (--scheduler inline) can be saved in the middle of its work")
+        raise NotResumable("only a run in one thread (--scheduler inline) can be saved with work in progress")
     return [frame.hex() for frame in channel.unread()]
 
 

@@ -1,5 +1,4 @@
-"""The push stream: full blocks from producers to consumers. Within a host only their index is sent, between hosts their
-arrays."""
+"""The push stream: full blocks from producers to consumers, sent as indices within a host, as arrays between hosts."""
 
 from __future__ import annotations
 
@@ -24,12 +23,10 @@ class PushStream:
     capacity: int = 2
     """Full blocks of one producer that may wait; at least as many as one producer needs to complete a batch alone. In a
     broadcast: blocks that the taps may hold, in addition to those of the main consumer group."""
-    full: Literal["block", "drop_oldest"] = "block"
-    """Rule for a full stream: producers pause, or the oldest blocks are dropped."""
+    full: Literal["block", "drop_oldest"] = "block"  # when full, producers pause, or the oldest blocks are dropped
     max_lag: int | None = 1  # maximum age of a sample when an update uses it, in policy versions; None: no limit
     remote: bool = False  # whether to reach consumers over TCP, as if they were on another host
-    consumers: int = 1
-    """Number of consumers. Each waits for a whole batch, so a producer needs memory for one batch per consumer."""
+    consumers: int = 1  # each waits for a whole batch, so a producer needs memory for one batch per consumer
     route: RouteName = "balanced"
     """Consumers that receive a block: one of them all (`balanced`), or one of every worker group that consumes
     (`broadcast`). This description applies to the main group, the trainers; each other group uses a `tap`."""

@@ -27,8 +27,7 @@ from srl.streams.peers import receive_attach, restore_unread, unread_messages
 if TYPE_CHECKING:
     from srl.streams.push import PushStream
 
-LATE_BLOCK_POLLS = 8
-"""Number of polls that a complete batch waits for a late block, which would be too old for the next batch."""
+LATE_BLOCK_POLLS = 8  # polls that a complete batch waits for a late block, which would be too old for the next batch
 
 
 class _ProducerLink:
@@ -55,7 +54,7 @@ class Consumer:
         self._admission = Admission(stream.batch_blocks, stream.max_lag, pauses=stream.full == "block", version=version)
         self._links: list[_ProducerLink] = []
         self._queue: list[tuple[PostedBlock, _ProducerLink]] = []
-        self._turn = context.worker_id.index  # each consumer starts with another producer
+        self._next = context.worker_id.index  # producer that is admitted next; each consumer starts with another
         self._taken: dict[int, _ProducerLink] = {}
         self._waited = 0  # polls since the current batch was complete
         self._posted = 0
@@ -133,11 +132,11 @@ class Consumer:
     def _grant(self) -> None:
         """Admit blocks, one for each waiting producer in turn."""
         while waiting := sorted((link for link in self._links if link.wanted > 0), key=lambda link: link.producer):
-            link = waiting[self._turn % len(waiting)]
+            link = waiting[self._next % len(waiting)]
             granted = self._admission.grant()
             if granted is None:
                 return
-            self._turn += 1
+            self._next += 1
             ticket, min_version = granted
             link.wanted -= 1
             link.tickets.add(ticket)
@@ -178,8 +177,8 @@ class Consumer:
         return [posted for posted, _ in taken]
 
     def _is_worth_waiting(self, update: int) -> bool:
-        """Return whether a complete batch should wait for a slow producer whose block would otherwise be lost. The wait
-        ends when the others have filled one more batch, or after some polls, because the producer may hang."""
+        """Return whether a complete batch waits for a slow producer whose block would otherwise be lost: until the
+        others have filled one more batch, or for some polls, because the producer may hang."""
         self._waited += 1
         may_wait = len(self._queue) < 2 * self._stream.batch_blocks and self._waited <= LATE_BLOCK_POLLS
         return may_wait and self._admission.endangered(update) > 0
@@ -225,7 +224,7 @@ class Consumer:
         facts = {
             "links": links,
             "queue": queue,
-            "turn": self._turn,
+            "next": self._next,
             "waited": self._waited,
             "counts": [self._posted, self._consumed, self._dropped],
             "admission": self._admission.state(),
@@ -250,7 +249,7 @@ class Consumer:
             assert link.memory is not None
             block = link.memory.blocks[index]
             self._queue.append((PostedBlock(producer, sequence, ticket, oldest, block, incarnation), link))
-        self._turn, self._waited = facts["turn"], facts["waited"]
+        self._next, self._waited = facts["next"], facts["waited"]
         self._posted, self._consumed, self._dropped = facts["counts"]
         self._admission.restore(facts["admission"])
         return True

@@ -28,8 +28,7 @@ from srl.streams.routes import ROUTES, ConsumerLink
 if TYPE_CHECKING:
     from srl.streams.push import PushStream
 
-GRANTS_AHEAD = 1
-"""Number of admissions that a producer requests ahead, so that it can start the next block without a wait."""
+GRANTS_AHEAD = 1  # admissions that a producer requests ahead, so that it starts the next block without a wait
 UNUSED_GRANT_POLLS = 64
 """Number of polls after which an unused admission is returned. This avoids a deadlock: the producer may be waiting for
 another stream, whose admission is held by a producer that waits for this one. Counted in polls, not in seconds, so that
@@ -145,9 +144,7 @@ class Producer:
         self._sequence += 1
         # A block counts as posted until it is released, also over TCP: this bounds the number waiting at the consumer.
         receivers = [link for name in opened.tickets if not (link := self._links[name]).is_full]
-        for (
-            link
-        ) in receivers:  # before anything is sent: a consumer that is gone must not free a block that others will get
+        for link in receivers:  # before any send: a consumer that is gone must not free a block that others will get
             link.posted.add(index)
         for link in receivers:
             arrays = () if link.channel.shares_memory else tuple(opened.block.arrays.values())

@@ -57,8 +57,7 @@ def refresh(policy: Policy, parameters: ParameterStore) -> None:
 
 
 class InlineClient:
-    """Client with a policy in this process, which answers at once. Implements
-    :class:`srl.api.streams.RequestClient`."""
+    """Client with a policy in this process, which answers at once (:class:`srl.api.streams.RequestClient`)."""
 
     def __init__(self, policy: Policy, parameters: ParameterStore, memory: BlockMemory, meter: Meter) -> None:
         self._policy = policy
@@ -116,11 +115,9 @@ class _ServerLink:
 
 
 class Client:
-    """Client of policy workers. Each request goes to the server with the fewest pending requests, and to another host
-    only if this host has no server. The requests of a server that died go to others.
-
-    Implements :class:`srl.api.streams.RequestClient`.
-    """
+    """Client of policy workers (:class:`srl.api.streams.RequestClient`). Each request goes to the server with the
+    fewest pending requests, and to another host only if this host has no server. The requests of a server that died go
+    to others."""
 
     def __init__(self, stream: RequestStream, context: Context, memory: BlockMemory) -> None:
         self._stream = stream

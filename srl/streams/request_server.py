@@ -54,10 +54,8 @@ class _Waiting:
 
 
 class Server:
-    """Takes all waiting requests as one batch: the longer one batch takes, the more requests the next one collects.
-
-    Implements :class:`srl.api.streams.RequestServer`.
-    """
+    """Takes all waiting requests as one batch: the longer one batch takes, the more requests the next one collects
+    (:class:`srl.api.streams.RequestServer`)."""
 
     def __init__(self, stream: RequestStream, context: Context) -> None:
         self._stream = stream

@@ -23,9 +23,7 @@ class ConsumerLink:
     grants: deque[BlockGrant] = field(default_factory=deque)  # unused admissions, oldest first
     polls_unused: int = 0  # number of polls since the oldest unused admission could have been used
     posted: set[int] = field(default_factory=set)  # blocks that the consumer holds
-    terms: ConsumerTerms | None = None
-    """Rules of a consumer of a broadcast. Until they have arrived, it receives no blocks and no producer waits for
-    it."""
+    terms: ConsumerTerms | None = None  # of a broadcast; until they arrive, it gets no blocks and no producer waits
 
     @property
     def group(self) -> str:
@@ -48,8 +46,7 @@ def balanced(links: Iterable[ConsumerLink]) -> list[ConsumerLink]:
 
 
 def broadcast(links: Iterable[ConsumerLink]) -> list[ConsumerLink]:
-    """Choose one consumer of every group. Choose none while a group that producers wait for has not admitted a
-    block."""
+    """Choose one consumer of every group; none while a group that producers wait for has not admitted a block."""
     groups: dict[str, list[ConsumerLink]] = {}
     for link in links:
         if link.terms is not None:

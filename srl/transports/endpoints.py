@@ -52,8 +52,7 @@ class DualListener:
 
 
 def address_from(host: str, address: str) -> str:
-    """Return the address that a worker on `host` connects to. A dual address has one for the same host, one for
-    others."""
+    """Return the address that a worker on `host` connects to: one of the two in a dual address."""
     if not address.startswith(DUAL_PREFIX):
         return address
     home, near, far = address.removeprefix(DUAL_PREFIX).split(";")

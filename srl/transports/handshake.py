@@ -219,8 +219,7 @@ def _check(proof: bytes, expected: bytes) -> None:
 
 
 def _shared(private: X25519PrivateKey, public: bytes) -> bytes:
-    """Compute the secret that only the two ends of this connection know. Call it after the other end has proved
-    itself."""
+    """Compute the secret that only the two ends know. Call it after the other end has proved itself."""
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:

@@ -17,8 +17,7 @@ PREFIX = "inproc:"
 
 
 class InprocChannel:
-    """One end of a channel. Messages pass the codec, as in every transport, so that an inline run refuses the same
-    messages as a cluster."""
+    """One end of a channel. Messages pass the codec, so that an inline run refuses the same messages as a cluster."""
 
     shares_memory = True
 

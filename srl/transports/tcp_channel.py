@@ -190,9 +190,7 @@ class TcpChannel:
             self._make_room(size)
             return None
         if num_staged == size == len(self._staging):
-            return self._renew_staging(
-                size
-            )  # as large as the previous record: it was read directly into its final buffer
+            return self._renew_staging(size)  # as large as the previous record: it was read into its final buffer
         record = _record_buffer(size)
         num_taken = min(size, num_staged)
         record[:num_taken] = self._staging[self._start : self._start + num_taken]
@@ -204,8 +202,7 @@ class TcpChannel:
         return None
 
     def _renew_staging(self, size: int) -> memoryview:
-        """Replace the staging buffer by one for a record of `size` bytes, because the next record is likely as large.
-        Return the old buffer."""
+        """Return the staging buffer and replace it by one for a record of `size` bytes: the next is likely as large."""
         old = self._staging
         self._staging = _record_buffer(min(max(size, STAGING_BYTES), MAX_STAGING_BYTES))
         self._start = self._end = 0
@@ -276,8 +273,7 @@ class TcpChannel:
 
 
 def _record_buffer(size: int) -> memoryview:
-    """Allocate a buffer for one record whose frame starts aligned. It is not zeroed, so that only received bytes take
-    pages."""
+    """Allocate a buffer for one record whose frame is aligned. Not zeroed, so that only received bytes take pages."""
     offset = ALIGNMENT - LENGTH.size
     buffer: Array = np.empty(offset + size, np.uint8)
     return buffer.data[offset:]

@@ -22,7 +22,7 @@ RENDEZVOUS_SECONDS = 30.0
 
 @dataclass
 class WorkerContext:
-    """Implements :class:`srl.api.worker.Context` for all schedulers, each of which passes its own services."""
+    """Implements :class:`srl.api.worker.Context` with the services of a scheduler."""
 
     worker_id: WorkerId
     seed: int
@@ -37,8 +37,7 @@ class WorkerContext:
     tcp: Callable[[], Transport] | None = None  # creates the transport to workers of other hosts on first use
     host: str = ""  # name of this host in the run; empty if the run has only one
     bind: str = ""  # address of this host for other hosts
-    read_control: Callable[[], None] = lambda: None
-    """Function that reads the controller's messages; set by the process that runs the worker."""
+    read_control: Callable[[], None] = lambda: None  # reads the controller's messages; set by WorkerProcess
     wait_set: WaitSet = field(default_factory=WaitSet)
     _remote: Transport | None = None
 

@@ -24,7 +24,7 @@ class EpisodeResults:
 
     returns: list[float] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
-    truncated: int = 0  # number of episodes that were truncated at the step limit; they count with their return so far
+    truncated: int = 0  # episodes that were truncated at the step limit; they count with their return so far
 
     def add(self, other: EpisodeResults) -> None:
         self.returns += other.returns
@@ -36,11 +36,9 @@ class EpisodePlayer:
     """Plays episodes. Policies only choose actions: nothing is recorded, and no statistics are updated.
 
     The number of episodes of each lane is fixed at the start, because taking the first episodes to end would favor
-    short ones.
-
-    An episode is truncated after `max_steps` steps and counts with its return until then. Its lane cannot start another
-    episode by itself. It waits until the episode ends after all, or until all lanes with episodes left wait; then every
-    copy is reset.
+    short ones. An episode is truncated after `max_steps` steps and counts with its return until then. Its lane cannot
+    start another episode by itself: it waits until the episode ends after all, or until all lanes with episodes left
+    wait and every copy is reset.
     """
 
     def __init__(
@@ -157,9 +155,7 @@ class _LaneEpisodes:
         """Discard running episodes, because every copy was reset."""
         count = len(self._shares)
         self._return, self._length = np.zeros((2, count))
-        self._steps = np.zeros(
-            count, int
-        )  # steps since the episode started or ended, including those in which only other lanes acted
+        self._steps = np.zeros(count, int)  # since the episode began or ended, also those where only others acted
         self._ended, self._waits = np.zeros((2, count), bool)
 
     def add(self, time_step: TimeStep, acted: Array) -> None:
@@ -182,7 +178,7 @@ class _LaneEpisodes:
         self._steps[begins] = 0
         self._ended[begins] = self._waits[begins] = False
         for lane in np.flatnonzero((self._steps >= self._max_steps) & ~self._waits):
-            if not self._ended[lane]:  # else the lane is dead and the other agents continue without end
+            if not self._ended[lane]:  # else the agent is dead and the other agents continue without end
                 self.done.truncated += self._count(lane, float(self._return[lane]), float(self._length[lane]))
             self._waits[lane] = True
 
@@ -201,5 +197,5 @@ class _LaneEpisodes:
 
     @property
     def waits(self) -> bool:
-        """Return whether all these lanes must be reset before they can complete another episode."""
+        """Whether all these lanes must be reset before they can complete another episode."""
         return bool((self._waits | (self._played >= self._shares)).all())

@@ -30,11 +30,9 @@ class EvaluatorConfig(WorkerConfig):
     roles: tuple[Role, ...]  # Policies of the agents. The streams of these roles are not used.
     every: int  # minimum number of policy versions between the starts of two evaluations
     episodes: int = 10
-    share: float = 0.03
-    """Share of one core. After each poll with work, the evaluator pauses until its use is down to this share."""
+    share: float = 0.03  # share of one core; after each poll with work, the evaluator pauses until it uses no more
     greedy: bool = True
-    max_steps: int | None = None
-    """Number of steps after which an episode is truncated: in some environments, episodes never end."""
+    max_steps: int | None = None  # after which an episode is truncated: in some environments, episodes never end
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
@@ -78,10 +76,9 @@ class Evaluator:
         self._turn = min(MAX_TURN, IDLE_SECONDS / rest) if rest > 0 else MAX_TURN
 
     def _planned(self, policy: str) -> int:
-        """Continue the schedule of the evaluator that this one replaces: a version that has a score is not played
-        again."""
+        """Return the version that starts the first evaluation: a replacement evaluates no version again."""
         notes = self._stores[policy].notes()
-        scored = [version for version, facts in notes.items() if EVAL_RETURN in facts]
+        scored = [version for version, metrics in notes.items() if EVAL_RETURN in metrics]
         return max(scored) + self._config.every if scored else 0
 
     def poll(self) -> PollResult:
@@ -120,11 +117,9 @@ class Evaluator:
         results = self._player.results()
         for name, store in self._stores.items():
             store.tag(EVALUATED, EVALUATING)
-            returns = results[name].returns
-            facts = {EVAL_RETURN: mean_of(returns).value, EVAL_EPISODES: float(len(returns))}
-            version = self._policies[name].version
-            store.note(version, facts)
-            played = results[name]
+            played, version = results[name], self._policies[name].version
+            returns = played.returns
+            store.note(version, {EVAL_RETURN: mean_of(returns).value, EVAL_EPISODES: float(len(returns))})
             self._context.report(Evaluated(name, version, list(returns), list(played.lengths), played.truncated))
         self._playing = False
 

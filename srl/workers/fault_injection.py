@@ -12,8 +12,7 @@ from srl.api.control import InjectFault
 from srl.base.meter import Counter, Meter
 
 SLOW_SECONDS = 0.2
-"""Pause at every read of the controller's messages, which happens up to 50 times per second. It makes a worker about
-ten times slower."""
+"""Pause at every read of the controller's messages (up to 50 per second): a worker is about ten times slower."""
 
 
 class Faults:
@@ -23,8 +22,8 @@ class Faults:
         self._meter = meter
         self._ends: dict[str, float] = {}
 
-    def add(self, order: InjectFault) -> None:
-        self._ends[order.fault] = time.monotonic() + order.seconds
+    def add(self, message: InjectFault) -> None:
+        self._ends[message.fault] = time.monotonic() + message.seconds
 
     def apply(self) -> None:
         now = time.monotonic()

@@ -28,8 +28,8 @@ class PolicyWorkerConfig(WorkerConfig):
     action: Space
     requests: RequestStream
     in_flight: int = 1
-    """Number of batches computed at the same time. More than one helps if each takes long and is computed elsewhere,
-    for example on a busy or remote accelerator. The policy's `act` must then allow calls from several threads."""
+    """Number of batches computed at the same time. More than one helps if an accelerator computes them. The policy's
+    `act` must then allow calls from several threads."""
 
     def ends(self) -> list[StreamEnd]:
         return [self.requests.end("target"), StreamEnd(self.policy, "parameters", "target")]
@@ -48,6 +48,8 @@ class _Running:
 
 
 class PolicyWorker:
+    """Answers requests with the newest parameters."""
+
     def __init__(self, config: PolicyWorkerConfig, context: Context) -> None:
         self._config = config
         self._context = context

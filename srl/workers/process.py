@@ -1,5 +1,4 @@
-"""The loop that runs a worker in its process: builds it, polls it, sleeps while it is idle, and reads the controller's
-messages."""
+"""The loop of a worker process: builds and polls the worker, and reads the controller's messages."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from srl.names.table import NameView
 from srl.workers.context import WorkerContext
 from srl.workers.fault_injection import Faults
 
-LEFT = 83  # Exit code of a worker that has finished or was stopped. Not 0, because user code may exit with 0.
+LEFT = 83  # exit code of a worker that has finished or was stopped; not 0, because user code may exit with 0
 PREEMPTED = 84  # exit code of a worker that closed after SIGTERM; the controller replaces it
 CONTROL_SECONDS = 0.02
 IDLE_SECONDS = 0.1

@@ -1,4 +1,4 @@
-"""Roles: they assign a policy to each agent, by patterns of agent names."""
+"""A role: the policy, algorithm and streams of the agents whose names match a pattern."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from srl.streams.request import RequestStream
 
 @dataclass(frozen=True)
 class Role:
-    """Policy, algorithm and streams of the agents whose names match `agents`."""
+    """Policy, algorithm and streams of the agents whose names match the pattern `agents`."""
 
     policy: str
     algorithm: AlgorithmConfig

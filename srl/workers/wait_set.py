@@ -44,8 +44,7 @@ class WaitSet:
         os.eventfd_write(self._event, 1)
 
     def wait(self, timeout: float) -> set[int]:
-        """Sleep until something arrives or can be sent again, at most `timeout` seconds. Return the descriptors of
-        both kinds."""
+        """Sleep until something arrives or can be sent again, at most `timeout` seconds. Return the descriptors."""
         ready = {fd for fd, _ in self._epoll.poll(timeout)}
         for fd in list(ready):
             if fd == self._writable.fileno():

@@ -130,7 +130,7 @@ def record(orphan: subprocess.Popen[bytes], tmp_path: Path) -> Path:
 
 def next_engine(record: Path) -> ManualEngine:
     """The engine of a controller that takes over the run."""
-    engine = ManualEngine(record.with_name("agent.log"), record=record, attach=True)
+    engine = ManualEngine(record.with_name("agent.log"), record=record, takeover=True)
     engine.start(NO_CONTROLLER, bytes(32))
     return engine
 

@@ -80,7 +80,7 @@ def refuse_if_running(run: RunDirectory) -> None:
     if not job or shutil.which("squeue") is None:
         return
     state, reason = slurm.job_state(job)
-    if state not in slurm.OVER:
+    if state not in slurm.ENDED:
         raise RunDirectoryError(
             f"{run.name} is job {job} of Slurm, {slurm.describe_state(state, reason)}; "
             f"stop it with `srl stop {run.name}`"
@@ -97,7 +97,7 @@ def queued(root: Path, answering: Container[str]) -> list[QueuedJob]:
         return []
     known = slurm.job_states(wanted)
     found = [QueuedJob(cluster, job, *known[job]) for cluster, job in jobs.items() if job in known]
-    return [each for each in found if each.state not in slurm.OVER]
+    return [each for each in found if each.state not in slurm.ENDED]
 
 
 def cancel(cluster: Path, job: str, end: End) -> None:
@@ -105,7 +105,7 @@ def cancel(cluster: Path, job: str, end: End) -> None:
     slurm.cancel(job)
     deadline = time.monotonic() + CANCEL_SECONDS
     # A job stays in the state COMPLETING while one of its nodes is lost.
-    while slurm.job_state(job)[0] not in (*slurm.OVER, "COMPLETING"):
+    while slurm.job_state(job)[0] not in (*slurm.ENDED, "COMPLETING"):
         if time.monotonic() > deadline:
             raise slurm.SlurmError(f"job {job} still exists {CANCEL_SECONDS:.0f} s after it was canceled; see `squeue`")
         time.sleep(POLL_SECONDS)

@@ -142,7 +142,7 @@ class _QueuedJob:
         self._answered = now
         self.message = f"job {self._job}: {slurm.describe_state(state, reason)}"
         _refuse_impossible(self._run, self._job, state, reason)
-        return state not in slurm.OVER
+        return state not in slurm.ENDED
 
 
 def _outcome(run: RunDirectory, message: str, status: RunStatus) -> Outcome:

@@ -21,31 +21,7 @@ from srl.base.tree import Array
 from srl.parameters.relay import ParameterRelay
 from srl.schedulers.agent.connection import ControllerConnection
 from srl.schedulers.agent.uploads import LogUpload, StateUpload
-from srl.schedulers.hosts.messages import (
-    HEARTBEAT_SECONDS,
-    USAGE,
-    AgentHeartbeat,
-    CommittedState,
-    ControllerHeartbeat,
-    DumpStacks,
-    FollowParameters,
-    HostLeaving,
-    Join,
-    JoinAccepted,
-    KillWorker,
-    Rejoin,
-    RelayAddress,
-    RunOver,
-    SendToWorkers,
-    SignalWorker,
-    StackDump,
-    StartWorker,
-    StateStored,
-    TaggedParameters,
-    WorkerExited,
-    WorkerReport,
-    codec,
-)
+from srl.schedulers.hosts import messages
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.scheduler import ProcessScheduler
 from srl.schedulers.local.zygote import Network
@@ -58,12 +34,14 @@ LEAVE_SECONDS = 4.0
 
 
 class Agent:
+    """Runs workers as child processes. While there is no controller, they continue for `headless` seconds."""
+
     def __init__(
         self,
         channel: Channel,
-        accepted: JoinAccepted,
+        accepted: messages.JoinAccepted,
         bind: str,
-        join_message: Callable[[], Join],
+        join_message: Callable[[], messages.Join],
         connect: Callable[[], Channel],
     ) -> None:
         self.run = accepted.run
@@ -84,20 +62,20 @@ class Agent:
         self._connection = ControllerConnection(channel, connect, accepted.headless, self._wait_set.watch)
         self._wait_set.watch_fd(self._memory.bell)
         self._processes.watch(self._wait_set.fileno())
-        transport = TcpTransport(accepted.secret, accepted.run, bind, encrypt=accepted.encrypt, codec=codec)
+        transport = TcpTransport(accepted.secret, accepted.run, bind, encrypt=accepted.encrypt, codec=messages.codec)
         self._relay = ParameterRelay(transport, self._memory.parameters, self._wait_set.watch, self._wake_workers)
         self._states = StateUpload(self._memory.commits, self._connection, self._relay)
         self._last_heartbeat = 0.0
         self.leaving = 0.0  # time at which this host was asked to leave; 0 if it was not
         self._announced = False
         self._listed: list[WorkerId] | None = None
-        self._connection.send(RelayAddress(self._relay.address))
+        self._connection.send(messages.RelayAddress(self._relay.address))
 
     def serve(self) -> bool:
-        """Serve until the run is over (True) or the controller is lost for good (False), and clean up."""
+        """Serve until the run has ended (True) or the controller is lost for good (False), and clean up."""
         try:
             while not self._may_leave():
-                for event in self._processes.poll(HEARTBEAT_SECONDS):
+                for event in self._processes.poll(messages.HEARTBEAT_SECONDS):
                     self._report(event)
                 self._wait_set.wait(0)
                 if not self._receive():
@@ -116,8 +94,8 @@ class Agent:
             self.close()
 
     def leave(self) -> None:
-        """Leave because the host is needed elsewhere (preemption, SIGTERM): stop the workers, upload the last committed
-        states, and end. The run goes on on other hosts. Safe in a signal handler."""
+        """Leave because the host is preempted (SIGTERM): stop the workers, upload the last committed states, and end.
+        The run continues on other hosts. Safe in a signal handler."""
         self.leaving = self.leaving or time.monotonic()
         self._wait_set.wake()
 
@@ -126,12 +104,11 @@ class Agent:
             return False
         if not self._announced:
             self._announced = True
-            self._connection.send(HostLeaving())
+            self._connection.send(messages.HostLeaving())
             self._processes.send(self._processes.worker_ids(), Stop())
-        late = time.monotonic() - self.leaving > LEAVE_SECONDS
-        return (
-            late or self._connection.channel is None or not (self._processes.worker_ids() or self._states.in_progress)
-        )
+        if self._connection.channel is None or time.monotonic() - self.leaving > LEAVE_SECONDS:
+            return True
+        return not (self._processes.worker_ids() or self._states.in_progress)
 
     def close(self) -> None:
         self._processes.close()
@@ -141,12 +118,12 @@ class Agent:
         shutil.rmtree(self._runtime, ignore_errors=True)
         self._connection.close()
 
-    def _rejoin_message(self) -> Rejoin:
+    def _rejoin_message(self) -> messages.Rejoin:
         join = msgspec.structs.replace(self._join_message(), host=self.host)
-        return Rejoin(join, self.run, self._secret, self._relay.address, list(self._workers.values()))
+        return messages.Rejoin(join, self.run, self._secret, self._relay.address, list(self._workers.values()))
 
     def _resume_with_new_controller(self) -> None:
-        """Send a new controller the information that its predecessor had: reports, the list of workers, states."""
+        """Send a new controller what the previous one had: reports, the list of workers, states."""
         self._connection.repeat_reports()
         self._listed = None
         alive = set(self._processes.worker_ids())
@@ -160,21 +137,21 @@ class Agent:
             self._update_worker(event.worker_id, event.message)
             if isinstance(event.message, Evaluated):
                 self._send_evaluated(event.message)
-            self._connection.report(WorkerReport(event.worker_id, event.message))
+            self._connection.report(messages.WorkerReport(event.worker_id, event.message))
         elif isinstance(event, Died):
             self._send_logs()  # before the report, so that the log is complete when the death is seen
             words = self._processes.meter(event.worker_id).words()
-            exited = WorkerExited(event.worker_id, event.reason, event.clean, event.blameless)
             if self.leaving:
-                exited = WorkerExited(event.worker_id, "its host was asked to leave", clean=False, blameless=True)
+                event = Died(event.worker_id, "its host was asked to leave", clean=False, blameless=True)
+            exited = messages.WorkerExited(event.worker_id, event.reason, event.clean, event.blameless)
             if self._connection.report(exited, [words[None]]):
                 self._workers.pop(event.worker_id, None)
 
     def _send_evaluated(self, message: Evaluated) -> None:
-        """Send the parameters that were evaluated here: the controller keeps the best of them on disk."""
+        """Send the parameters that were evaluated here; the controller stores the best of them."""
         pulled = self._memory.parameters[message.policy].pull(EVALUATED)
         if pulled is not None and pulled[0] == message.version:
-            self._connection.send(TaggedParameters(message.policy, message.version, EVALUATED), [pulled[1]])
+            self._connection.send(messages.TaggedParameters(message.policy, message.version, EVALUATED), [pulled[1]])
 
     def _update_worker(self, worker_id: WorkerId, message: Message) -> None:
         worker = self._workers.get(worker_id)
@@ -185,7 +162,7 @@ class Agent:
 
     def _send_heartbeat(self) -> None:
         now = time.monotonic()
-        if now - self._last_heartbeat < HEARTBEAT_SECONDS or self._connection.channel is None:
+        if now - self._last_heartbeat < messages.HEARTBEAT_SECONDS or self._connection.channel is None:
             return
         self._last_heartbeat = now
         worker_ids = self._processes.worker_ids()
@@ -194,9 +171,9 @@ class Agent:
         words = [self._processes.meter(worker_id).words() for worker_id in worker_ids]
         arrays = [
             np.array(words, np.int64).reshape(-1, WORDS),
-            np.array(columns, np.float64).reshape(-1, len(USAGE)),
+            np.array(columns, np.float64).reshape(-1, len(messages.USAGE)),
         ]
-        self._connection.send(AgentHeartbeat(None if worker_ids == self._listed else worker_ids), arrays)
+        self._connection.send(messages.AgentHeartbeat(None if worker_ids == self._listed else worker_ids), arrays)
         self._listed = worker_ids
         self._send_logs()
 
@@ -210,7 +187,7 @@ class Agent:
 
     def _receive(self) -> bool:
         for message, arrays in self._connection.receive():
-            if isinstance(message, RunOver):
+            if isinstance(message, messages.RunEnded):
                 return False
             self._handle(message, arrays)
         if self._connection.channel is None:
@@ -219,28 +196,28 @@ class Agent:
 
     def _handle(self, message: Any, arrays: list[Array]) -> None:
         match message:
-            case ControllerHeartbeat():
+            case messages.ControllerHeartbeat():
                 self._connection.discard(message.recorded)
-            case StartWorker():
+            case messages.StartWorker():
                 self._workers[message.worker_id] = OrphanWorker(message.worker_id, False, {})
                 self._processes.launch(message.worker_id, message.config, message.niceness, message.seed)
-            case SendToWorkers():
+            case messages.SendToWorkers():
                 self._processes.send(message.worker_ids, message.message)
-            case KillWorker():
+            case messages.KillWorker():
                 self._processes.kill(message.worker_id)
-            case SignalWorker():
+            case messages.SignalWorker():
                 self._processes.signal(message.worker_id, message.number)
-            case DumpStacks():
-                self._connection.send(StackDump(message.worker_id, self._processes.dump(message.worker_id)))
-            case FollowParameters():
+            case messages.DumpStacks():
+                self._connection.send(messages.StackDump(message.worker_id, self._processes.dump(message.worker_id)))
+            case messages.FollowParameters():
                 self._relay.follow(message.policy, message.address)
-            case StateStored():
+            case messages.StateStored():
                 self._states.confirm(message.policy, message.version)
-            case TaggedParameters():
+            case messages.TaggedParameters():
                 store = self._memory.parameters[message.policy]
                 if message.version > store.version:
                     store.push(message.version, arrays[0], (message.tag,) if message.tag else ())
-            case CommittedState():
+            case messages.CommittedState():
                 snapshot = self._memory.commits[message.policy]
                 if message.version > snapshot.version:
                     snapshot.write(message.version, dict(zip(message.keys, arrays, strict=True)), message.facts)

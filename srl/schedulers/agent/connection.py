@@ -1,4 +1,4 @@
-"""The connection of an agent to its controller. When it breaks, the agent and its workers go on, and it reconnects."""
+"""The connection of an agent to its controller. While it is broken, the agent and its workers continue."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ MAX_REPORTS = 100_000  # reports that are kept until a controller has recorded t
 
 class ControllerConnection:
     """Distinguishes a controller whose process died from one that cannot be reached. The kernel closes the connections
-    of a dead process: then no other controller replaces our workers, and they go on for `headless` seconds. A
-    controller that is silent may be alive and replace them: ChannelClosed is raised, and the workers must end."""
+    of a dead process: the workers of this host continue without a controller for `headless` seconds, until another one
+    takes over the run. A controller that does not answer may be alive and replace them: ChannelClosed is raised, and
+    the workers must end."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class ControllerConnection:
         return self._channel
 
     def send(self, message: Message, arrays: Sequence[Array] = ()) -> bool:
-        """Send a message that only the current controller needs. Returns False if there is none."""
+        """Send a message that only the current controller needs. Return False if there is none."""
         if self._channel is not None:
             try:
                 self._channel.send(message, arrays)
@@ -57,8 +58,8 @@ class ControllerConnection:
         return False
 
     def report(self, report: WorkerReport | WorkerExited, arrays: Sequence[Array] = ()) -> bool:
-        """Send a report about a worker. It is kept until it is recorded, because a controller may die with messages
-        that it has just received: the next controller gets the report again."""
+        """Send a report about a worker. It is kept until the controller has recorded it, so that the next controller
+        gets it if this one dies."""
         self._number += 1
         report = msgspec.structs.replace(report, number=self._number)
         if self._headless > 0:
@@ -71,7 +72,7 @@ class ControllerConnection:
             self._reports.popleft()
 
     def repeat_reports(self) -> None:
-        """Send all reports to a new controller that the previous one may not have recorded."""
+        """Send a new controller all reports that the previous one may not have recorded."""
         for report, arrays in self._reports:
             self.send(report, arrays)
 
@@ -99,8 +100,8 @@ class ControllerConnection:
         self._lost_at = time.monotonic()
 
     def reconnect(self, rejoin: Callable[[], Message]) -> bool:
-        """Try to reach a controller; True once it has accepted us. Raises ChannelClosed when the time for that is over,
-        or when the controller has replaced our workers."""
+        """Try to reach a controller. Return True once it has accepted this host. Raises ChannelClosed after `headless`
+        seconds, or if the controller has replaced the workers of this host."""
         if self._channel is not None:
             return False
         now = time.monotonic()
@@ -131,7 +132,7 @@ class ControllerConnection:
             return False
         if not isinstance(received[0], JoinAccepted):
             self._close_pending()
-            raise ChannelClosed("the controller has replaced our workers")
+            raise ChannelClosed("the controller has replaced the workers of this host")
         self._channel, self._pending = pending, None
         self._last_message = now
         self._watch(pending)

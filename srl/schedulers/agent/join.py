@@ -23,13 +23,12 @@ from srl.schedulers.agent.agent import Agent
 from srl.schedulers.hosts.messages import AGENTS, Join, JoinAccepted, Messages, Refused, codec, own_version
 from srl.transports.tcp import PREFIX, TcpTransport
 
-ANSWER_SECONDS = 30.0
-"""Time for an answer to a join. A controller that takes over a run admits the hosts of the run first."""
+ANSWER_SECONDS = 30.0  # a controller that takes over a run admits the hosts of the run before it answers others
 RETRY_SECONDS = 0.5
 CONNECT_SECONDS = 3.0
 REJOIN_CONNECT_SECONDS = 1.0
-"""Time to connect to a controller that was there before. The kernel repeats its attempts ever more slowly, so a new
-connection is answered sooner once the network is back."""
+"""Time to connect to a controller that was reachable before. The kernel repeats its attempts ever more slowly, so a new
+connection succeeds sooner once the network is back."""
 RECONNECT_WAIT = 0.1
 REFUSED = 2  # exit code of an agent that the controller refused
 
@@ -103,7 +102,7 @@ def join(address: str, secret: bytes, resources: HostResources, connect_seconds:
         channel.close()
         raise JoinError(
             f"{address} closed the connection: {error}. Either the join secrets differ (--secret-file must be a copy "
-            "of the file on the machine where `srl train` runs), or the run is over"
+            "of the file on the machine where `srl train` runs), or the run has ended"
         ) from error
     except BaseException:
         channel.close()
@@ -113,7 +112,7 @@ def join(address: str, secret: bytes, resources: HostResources, connect_seconds:
 def keep_joining(
     address: str, secret: bytes, resources: HostResources, patience: float, log: Callable[[str], None]
 ) -> int:
-    """Serve until the run is over, and join again when the connection is lost. Raises JoinError if the controller
+    """Serve until the run has ended, and join again when the connection is lost. Raises JoinError if the controller
     cannot be reached for `patience` seconds, or refuses this host."""
     deadline, connect_seconds = time.monotonic() + patience, CONNECT_SECONDS
     while True:
@@ -128,7 +127,7 @@ def keep_joining(
         with leaving_at_sigterm(agent):
             served = agent.serve()
         if served:
-            log(f"{agent.host} left run {agent.run} as requested" if agent.leaving else f"run {agent.run} is over")
+            log(f"{agent.host} left run {agent.run} as requested" if agent.leaving else f"run {agent.run} has ended")
             return 0
         log(f"lost the controller of {agent.run}; ended its workers on this host and trying to join again")
         deadline, connect_seconds = time.monotonic() + patience, REJOIN_CONNECT_SECONDS

@@ -13,10 +13,8 @@ from srl.parameters.relay import ParameterRelay
 from srl.schedulers.agent.connection import ControllerConnection
 from srl.schedulers.hosts.messages import CommittedState, LogText
 
-MAX_LOG_BYTES = 1 << 16
-"""Limit for one log in one heartbeat, so that a worker that prints without end uses a bounded part of the
-connection."""
-PER_HOST_LOGS = ("zygote",)  # Logs that every host has. In the run directory their names end with the name of the host.
+MAX_LOG_BYTES = 1 << 16  # of one log in one heartbeat, so that logs use a bounded part of the connection
+PER_HOST_LOGS = ("zygote",)  # logs that every host has; in the run directory their names end with the host's name
 
 
 @dataclass
@@ -24,8 +22,7 @@ class _Progress:
     """Progress of the uploads of a policy."""
 
     last_sent: int = -1
-    unconfirmed: dict[int, Array] = field(default_factory=dict)
-    """Version -> parameters, until the controller has stored the state of this version."""
+    unconfirmed: dict[int, Array] = field(default_factory=dict)  # parameters by version, until its state is stored
 
 
 class StateUpload:
@@ -62,15 +59,13 @@ class StateUpload:
                     self._relay.offer(policy, version, state["parameters"])
 
     def confirm(self, policy: str, version: int) -> None:
-        """Handle the confirmation that the controller has stored this state: its parameters may be sent to other
-        hosts."""
+        """Handle the controller's confirmation that it has stored this state: send its parameters to other hosts."""
         parameters = self._uploads[policy].unconfirmed.pop(version, None)
         if parameters is not None:
             self._relay.offer(policy, version, parameters)
 
     def confirm_all(self) -> None:
-        """Handle the loss of the controller: send all parameters now, because no confirmation will arrive and other
-        hosts wait for versions."""
+        """Handle the loss of the controller: send all parameters now, because no confirmation will arrive."""
         for policy, upload in self._uploads.items():
             for version in list(upload.unconfirmed):
                 self.confirm(policy, version)
@@ -91,7 +86,7 @@ class LogUpload:
         self._sent: dict[str, int] = {}
 
     def send(self, channel: Channel) -> None:
-        """Send the text since the last call; only the newest part if there is too much of it."""
+        """Send the text since the last call; only the newest part if there is too much."""
         for path in self._directory.glob("*.log"):
             size = path.stat().st_size
             begin = self._sent.get(path.name, 0)

@@ -26,8 +26,8 @@ class Component:
 
 def components(groups: Sequence[WorkerGroup], hosts: int) -> list[Component]:
     """Divide `hosts` nodes among the groups of an experiment. Groups that need the same kind of node share a component.
-    Each component has one node; the one that needs most CPUs, of those without a GPU if there is one, gets all others.
-    If there are fewer hosts than kinds, groups that run on any node share one with those that do not."""
+    Each component has one node, except for the one that needs the most CPUs (of those without a GPU, if there are any),
+    which gets all others. With fewer hosts than kinds, groups that run on any node share a component with others."""
     kinds: dict[tuple[bool, str], list[WorkerGroup]] = {}
     for group in groups:
         kinds.setdefault((group.resources.gpu == 0, group.resources.node), []).append(group)

@@ -26,8 +26,8 @@ UNKNOWN_STATUS = 256  # placeholder for the exit code of a process that is not a
 
 
 class ManualEngine(Engine):
-    """The agent of this host writes into `log`. With a `record` file it outlives this process, and the next controller
-    finds it there. A controller that takes over a run sets `attach`."""
+    """The agent of this host writes to `log`. With a `record` file it outlives this process, and the next controller
+    finds it by that file. A controller that takes over a run sets `takeover`."""
 
     def __init__(
         self,
@@ -35,20 +35,20 @@ class ManualEngine(Engine):
         cpus: float | None = None,
         secret_file: str = "",
         record: Path | None = None,
-        attach: bool = False,
+        takeover: bool = False,
     ) -> None:
         self._log = log
         self._cpus = cpus
         self._secret_file = secret_file
         self._record = record
-        self._attach = attach
+        self._takeover = takeover
         self._input: AgentInput | None = None
         self._agent: subprocess.Popen[bytes] | OrphanAgent | None = None
         self._retries = Retries(FIRST_RETRY_SECONDS)
 
     def start(self, address: str, secret: bytes) -> None:
         self._input = AgentInput(address, secret, cpus=self._cpus, outlives_parent=self._record is not None)
-        if not self._attach:
+        if not self._takeover:
             self._launch(self._input)
 
     def _take_over(self, record: Path) -> None:
@@ -66,8 +66,8 @@ class ManualEngine(Engine):
 
     def poll(self) -> str | None:
         """Restart the agent if it ended: nothing else would, and all workers may be waiting for it."""
-        if self._attach and self._record is not None:  # not earlier: the run was not taken over yet
-            self._attach = False
+        if self._takeover and self._record is not None:  # not earlier: the run was not taken over yet
+            self._takeover = False
             self._take_over(self._record)
         now = time.monotonic()
         if self._agent is None:

@@ -51,8 +51,8 @@ def check_ray(address: str) -> None:
 
 
 class RayAgent:
-    """The actor on a node: an agent until the run is over or Ray needs the node (SIGTERM). It joins again when it lost
-    the controller, and Ray calls it again after a restart."""
+    """The Ray actor on a node: serves until the run has ended or Ray needs the node (SIGTERM). It joins again when it
+    lost the controller, and Ray calls it again after a restart."""
 
     def serve(self, address: str, secret: bytes, cpus: float, gpus: float, label: str) -> int:
         resources = HostResources(cpus=cpus, gpus=gpus, labels=(label,) if label else ())
@@ -140,8 +140,8 @@ class RayEngine(Engine):
             self._slots.append(slot)
 
     def poll(self) -> str | None:
-        """Call agents again that ended before the run. Ray itself does so only for those that died, and it waits
-        silently when no node has room for them any more."""
+        """Call agents again that ended before the run. Ray itself does so only for those that died, and waits without
+        a message when no node has room for them."""
         now = time.monotonic()
         if now - self._polled < POLL_SECONDS:
             return None
@@ -207,7 +207,7 @@ def _import_ray() -> Any:
     return ray
 
 
-# Whether a run fits on Ray's nodes. Decisions only; Ray is not asked here.
+# Check that a run fits on Ray's nodes, without calls to Ray.
 
 
 def bundle(part: Component) -> dict[str, float]:
@@ -223,8 +223,7 @@ def bundle(part: Component) -> dict[str, float]:
 
 
 def check_bundles(bundles: Sequence[Mapping[str, float]], nodes: Sequence[Mapping[str, float]]) -> None:
-    """Raise RayError if the bundles do not fit on the nodes even when nothing else runs there. Ray would wait
-    forever."""
+    """Raise RayError if the bundles do not fit on the nodes even if nothing else runs there: Ray would wait forever."""
     available = "; ".join(map(describe, nodes))
     for wanted in bundles:
         room = sum(_times(wanted, node) for node in nodes)

@@ -22,10 +22,10 @@ from srl.schedulers.hosts.engine import Engine
 from srl.transports.join_secret import read_secret
 
 FIRST_RETRY_SECONDS = 2.0
-CLOSE_SECONDS = 3.0  # Time in which agents end after the run is over. Those on lost nodes never do.
+CLOSE_SECONDS = 3.0  # in which agents end after the run; those on lost nodes never do
 QUERY_SECONDS = 5.0
-"""Approximate time for which an agent tries to reach a silent controller before it asks Slurm. The time is randomized,
-because all agents lose the controller at once and Slurm should not have to answer them all at once."""
+"""Approximate time for which an agent tries to reach its controller before it asks Slurm. The time is randomized,
+because all agents lose the controller at once and should not query Slurm at once."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,8 @@ def requeue(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def requeue_other_components(environment: Mapping[str, str] = os.environ) -> None:
-    """Queue all components of a heterogeneous job again if Slurm has queued the first one. After the loss of a node
-    Slurm may requeue only that, and it would wait forever for the others, which fail. The controller calls this before
-    it ends."""
+    """Queue all components of a heterogeneous job again if Slurm has queued the first one: after the loss of a node
+    Slurm may requeue only that, which would wait forever for the others. The controller calls this before it ends."""
     if "SLURM_HET_SIZE" not in environment:
         return
     with contextlib.suppress(SlurmError):  # Slurm complains about the component that is queued already
@@ -149,8 +148,7 @@ def requeue_other_components(environment: Mapping[str, str] = os.environ) -> Non
 
 
 def _job_fields(job: str) -> dict[str, str]:
-    """Return Slurm's information on a job. For a heterogeneous job it prints a line for each component; the controller
-    runs in the first."""
+    """Return Slurm's information on a job; of a heterogeneous job, on its first component, which has the controller."""
     lines = run_command("scontrol", "--oneliner", "show", "job", job).splitlines()
     return _fields(lines[0] if lines else "")
 
@@ -160,7 +158,7 @@ def _fields(line: str) -> dict[str, str]:
 
 
 def lost_controller(job: str) -> bool:
-    """Whether Slurm has removed the node of the controller from the job, which it lets run without it."""
+    """Return whether Slurm has removed the controller's node from the job; the job continues without it."""
     try:
         fields = _job_fields(job)
         nodes = run_command("scontrol", "show", "hostnames", fields["NodeList"]).split()
@@ -172,7 +170,7 @@ def lost_controller(job: str) -> bool:
 def main(address: str, secret_file: str, host: str, cpus: str, label: str = "") -> int:
     """Run the agent of a node. When the controller cannot be reached, Slurm decides whether its node is lost, which
     takes minutes (SlurmdTimeout); then the remaining agents queue the job again. Until then the agent retries without a
-    deadline: Slurm ends it with the job, and the secret is removed when the run is over."""
+    deadline: Slurm ends it with the job, and the secret is removed when the run has ended."""
     job = os.environ["SLURM_JOB_ID"]
     resources = HostResources(host, float(cpus), labels=(label,) if label else ())
     while True:

@@ -17,7 +17,7 @@ PERMANENT_REASONS = (
     *("BadConstraints", "PartitionTimeLimit", "PartitionNodeLimit", "InvalidAccount", "InvalidQOS"),
     *("AccountNotAllowed", "QOSNotAllowed", "DependencyNeverSatisfied"),
 )
-OVER = ("", "FAILED", "CANCELLED", "TIMEOUT", "COMPLETED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
+ENDED = ("", "FAILED", "CANCELLED", "TIMEOUT", "COMPLETED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 """States of jobs that have ended; empty if Slurm no longer knows the job."""
 NOTICE_SECONDS = 60
 """Time before its time limit at which a job gets a signal, writes a checkpoint and asks to be queued again."""
@@ -41,8 +41,7 @@ def _directives(part: Component) -> list[str]:
 def batch_script(
     name: str, parts: Sequence[Component], log: Path, command: Sequence[str], partition: str, more: Sequence[str]
 ) -> str:
-    """Return the script of the one job of a run. Its first node runs the controller, which starts an agent on every
-    node."""
+    """Return the script of a run's job. Its first node runs the controller, which starts an agent on every node."""
     common = [f"--partition={partition}"] if partition else []
     common += [f"--{option.lstrip('-')}" for option in more]
     lines = ["#!/bin/bash"]
@@ -107,8 +106,7 @@ def describe_state(state: str, reason: str) -> str:
 
 
 def never_starts(state: str, reason: str) -> bool:
-    """Whether a job that is pending for this reason stays pending, because it asks for something that the cluster does
-    not have or does not allow."""
+    """Return whether a pending job stays pending, because the cluster does not have or allow what it requests."""
     limit = re.fullmatch(r"(QOS|Assoc)(Max|Min)\w*PerJob(Limit)?", reason)
     return state == "PENDING" and (reason in PERMANENT_REASONS or limit is not None)
 

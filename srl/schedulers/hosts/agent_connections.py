@@ -23,7 +23,7 @@ from srl.schedulers.hosts.messages import (
     Refused,
     Rejoin,
     RelayAddress,
-    RunOver,
+    RunEnded,
     WorkerExited,
     WorkerReport,
     own_version,
@@ -114,9 +114,9 @@ def relay_tree(source: str, hosts: Sequence[str]) -> dict[str, str]:
 class AgentConnections:
     """Connections to the agents of all hosts.
 
-    `first_messages` are sent to a host that joins before any other message. `takeover` is given by a controller that
-    takes over the hosts of another one: agent (by the address of its relay) -> number of its last report that is known.
-    Its hosts bring the secret of the run, so no other host is admitted before `end_takeover`.
+    `first_messages` are sent to a host that joins before any other message. `takeover`, for a controller that takes
+    over a run: agent (by the address of its relay) -> number of its last report that is known. The hosts of the run
+    bring its secret, so no other host is admitted before `end_takeover`.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class AgentConnections:
             host.last_report = host.recorded = (self._takeover or {}).get(host.relay, 0)
             self._events.append(HostReturned(name, rejoin.workers))
             self._update_relays()
-        self._receive(host, time.monotonic())  # messages that arrived with the join do not ring the bell again
+        self._receive(host, time.monotonic())  # no further event announces messages that arrived with the join
 
     def _refuse(self, channel: Channel, text: str) -> None:
         with contextlib.suppress(ChannelClosed):
@@ -273,7 +273,7 @@ class AgentConnections:
         return [host.capacity for host in self.hosts.values() if host.relay]
 
     def reports(self) -> dict[str, int]:
-        """Agent (by the address of its relay) -> number of its last report."""
+        """Return the number of the last report of each agent, by the address of its relay."""
         return {host.relay: host.last_report for host in self.hosts.values()}
 
     def reports_recorded(self, reports: Mapping[str, int]) -> None:
@@ -282,7 +282,7 @@ class AgentConnections:
             host.recorded = reports.get(host.relay, host.recorded)
 
     def end_takeover(self) -> None:
-        """Refuse hosts that return from now on with their workers, and admit new hosts that were waiting."""
+        """Refuse hosts that return with their workers from now on, and admit new hosts that were waiting."""
         self._takeover = None
         waiting, self._waiting = self._waiting, []
         for channel, join, clock_offset_ns in waiting:
@@ -307,9 +307,9 @@ class AgentConnections:
                     self.send(name, FollowParameters(policy, address))
 
     def close(self) -> list[LogText]:
-        """End the run on all hosts and wait until they have left; returns the last pieces of their logs."""
+        """End the run on all hosts and wait until they have left. Return the last pieces of their logs."""
         for name in list(self.hosts):
-            self.send(name, RunOver())
+            self.send(name, RunEnded())
         deadline = time.monotonic() + LEAVE_SECONDS
         while self.hosts and time.monotonic() < deadline:
             self._wait_set.wait(0.05)

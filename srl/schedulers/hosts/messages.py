@@ -15,10 +15,10 @@ AGENTS = "agents"
 """Run name in the handshake of agents, which do not know the name of the run yet."""
 MAX_STATE_BYTES = 1 << 34
 HEARTBEAT_SECONDS = 0.25
+AGENT_TIMEOUT = 15.0  # seconds without a message from an agent after which its host counts as lost
 CONTROLLER_TIMEOUT = 12.0
 """Seconds without a message from the controller after which an agent ends its workers. Less than AGENT_TIMEOUT, so that
 they have ended when the controller replaces them."""
-AGENT_TIMEOUT = 15.0  # seconds without a message from an agent after which its host counts as lost
 USAGE = ("pid", "cpu_percent", "rss_mb", "stopped")  # columns of the usage array of a heartbeat
 
 
@@ -35,8 +35,8 @@ class Join(Message, frozen=True):
 
 
 class Rejoin(Message, frozen=True):
-    """Agent: the previous controller died, and these workers still run. `WorkerExited` follows for those that died
-    meanwhile."""
+    """Agent: the previous controller died, and these workers still run. `WorkerExited` follows for those that have
+    died since."""
 
     join: Join
     run: str
@@ -129,7 +129,7 @@ class WorkerReport(Message, frozen=True):
 
 
 class WorkerExited(Message, frozen=True):
-    """Agent: a worker died. Its last gauges [1, WORDS] follow."""
+    """Agent: a worker died. The message carries its last gauges [1, WORDS]."""
 
     worker_id: WorkerId
     reason: str
@@ -139,13 +139,13 @@ class WorkerExited(Message, frozen=True):
 
 
 class AgentHeartbeat(Message, frozen=True):
-    """Agent: gauges of the workers [workers, WORDS] and their usage [workers, USAGE], which follow."""
+    """Agent: it is alive. The message carries the workers' gauges [workers, WORDS] and usage [workers, USAGE]."""
 
     worker_ids: list[WorkerId] | None = None  # None: the same workers as in the last heartbeat
 
 
 class ControllerHeartbeat(Message, frozen=True):
-    """Controller: still alive."""
+    """Controller: it is alive."""
 
     recorded: int = 0  # number of the last report that is on disk, where the next controller finds it
 
@@ -158,7 +158,7 @@ class LogText(Message, frozen=True):
 
 
 class CommittedState(Message, frozen=True):
-    """State that a trainer committed; its arrays follow. Agent: store it. Controller: continue from it."""
+    """State that a trainer committed, with its arrays. Agent: store it. Controller: continue from it."""
 
     policy: str
     version: int
@@ -174,7 +174,7 @@ class StateStored(Message, frozen=True):
 
 
 class TaggedParameters(Message, frozen=True):
-    """Parameters, which follow. Agent: they were evaluated on this host. Controller: other hosts have kept them."""
+    """Parameters, with their array. Agent: they were evaluated on this host. Controller: other hosts keep them."""
 
     policy: str
     version: int
@@ -182,11 +182,11 @@ class TaggedParameters(Message, frozen=True):
 
 
 class HostLeaving(Message, frozen=True):
-    """Agent: this host was preempted. It takes no more work, and its workers are about to end."""
+    """Agent: this host was preempted. Its workers are about to end, and it takes no others."""
 
 
-class RunOver(Message, frozen=True):
-    """Controller: the run is over."""
+class RunEnded(Message, frozen=True):
+    """Controller: the run has ended."""
 
 
 FromAgent = Union[
@@ -215,13 +215,13 @@ FromController = Union[
     StateStored,
     TaggedParameters,
     ControllerHeartbeat,
-    RunOver,
+    RunEnded,
 ]
 Messages: Any = Union[FromAgent, FromController]
 
 
 def codec(messages: Any) -> Codec:
-    """Codec for the connections of agents, which carry the complete states of trainers."""
+    """Return the codec for connections of agents, which carry the complete states of trainers."""
     return Codec(messages, MAX_STATE_BYTES)
 
 

@@ -47,7 +47,7 @@ class HostCapacity:
     used_gpus: float = 0.0
     used_mb: int = 0
     labels: tuple[str, ...] = ()
-    leaving: bool = False  # the host takes no more workers
+    leaving: bool = False  # the host accepts no workers
 
     @property
     def free_share(self) -> float:

@@ -16,8 +16,7 @@ PID = USAGE.index("pid")
 
 
 class RemoteMeters:
-    """One row for each place in the graph. The arrays are large, but the kernel provides a page only when it is
-    used."""
+    """One row for each group and index. The arrays are large, but the kernel provides a page only when it is used."""
 
     def __init__(self) -> None:
         self._words: Array = np.zeros((MAX_WORKERS, WORDS), np.int64)
@@ -26,7 +25,7 @@ class RemoteMeters:
         self._rows: dict[tuple[str, int], int] = {}
 
     def row(self, key: tuple[str, int]) -> int:
-        """Return the row of a place, cleared for its next worker."""
+        """Return the row of a worker's group and index, cleared for its next incarnation."""
         row = self._rows.setdefault(key, len(self._rows))
         self._words[row] = 0
         self.clear_usage(row)
@@ -37,8 +36,8 @@ class RemoteMeters:
         self._usage[row] = 0.0
 
     def write_heartbeat(self, host: Host, rows: Sequence[int] | None, arrays: Sequence[Array]) -> None:
-        """Write the gauges and the usage of a host's workers. `rows` has a row for each worker that the heartbeat
-        lists, -1 for one that is unknown; None: the same as the last time."""
+        """Write the gauges and the usage of a host's workers. `rows`: row of each worker that the heartbeat lists, -1
+        for an unknown one; None: the same as in the last heartbeat."""
         if len(arrays) != 2:
             return
         if rows is not None:

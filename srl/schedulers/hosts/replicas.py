@@ -18,8 +18,7 @@ Retention = Callable[[ParameterStore], object]
 
 
 class VersionArchive:
-    """Older parameter versions for hosts that join later: those that a host which joined first would still have. Has
-    one store for each policy that keeps versions."""
+    """Older parameter versions for hosts that join later, so that these have the same versions as the first hosts."""
 
     def __init__(self, policies: Sequence[str], retention: Retention | None) -> None:
         archived = policies if retention is not None else ()
@@ -33,8 +32,7 @@ class VersionArchive:
             self._retention(store)
 
     def messages(self) -> Iterator[tuple[TaggedParameters, list[Array]]]:
-        """Return all versions, the oldest first, because versions must increase. The newest is last, so that no host
-        starts with an old one."""
+        """Return all versions, the oldest first, because versions must increase."""
         for policy, store in self.stores.items():
             versions = store.versions()
             newest = versions.pop("latest", -1)
@@ -50,8 +48,7 @@ class VersionArchive:
 
 
 def append_log(directory: Path, message: LogText) -> None:
-    """Append text of a worker's log to its copy in the run directory. If the disk is full, the text is lost and the run
-    goes on."""
+    """Append text of a worker's log to its copy in the run directory. If the disk is full, the text is lost."""
     with contextlib.suppress(OSError), (directory / f"{Path(message.name).name}.log").open("ab") as file:
         file.write(message.text)
 

@@ -1,4 +1,4 @@
-"""The scheduler over several hosts: places workers on hosts whose agents have joined."""
+"""The scheduler for several hosts: places workers on hosts whose agents have joined."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from srl.base.shared_memory import Memory
 from srl.base.snapshot import Snapshot
 from srl.parameters.host import HostParameterStore
 
-MAX_WORKERS = 1024  # workers of one host
+MAX_HOST_WORKERS = 1024
 
 
 @dataclass
@@ -25,7 +25,7 @@ class RunMemory:
     def create(cls, policies: Sequence[str], *, with_bell: bool = False) -> RunMemory:
         bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if with_bell else -1
         return cls(
-            MeterTable.create(MAX_WORKERS),
+            MeterTable.create(MAX_HOST_WORKERS),
             {policy: HostParameterStore.create(policy) for policy in policies},
             {policy: Snapshot.create(f"commit-{policy}") for policy in policies},
             bell,

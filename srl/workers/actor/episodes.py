@@ -9,8 +9,8 @@ import numpy as np
 from srl.base.state import State
 from srl.base.tree import Array
 
-MAX_REPORTED = 200  # Maximum number of episodes in one report. If there are more, an evenly spaced sample is sent.
-COUNTED = ("return", "length")  # statistics that are reported for each episode; for the others, only means are reported
+MAX_REPORTED = 200  # episodes in one report; if there are more, an evenly spaced sample is sent
+COUNTED = ("return", "length")  # statistics that are reported for each episode; of others, only means are reported
 
 
 class EpisodeTracker:

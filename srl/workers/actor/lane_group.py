@@ -20,10 +20,8 @@ MAX_ROWS = 32  # steps per poll if the policy runs in this process; several step
 
 class LaneGroup:
     """One slot of an actor's ring. `teams[r]` are the teams of role r, in the order of its recorder's lanes.
-
-    `slice_seconds` bounds the time of one `advance`, so that a slow environment does not keep its worker from reading
-    the controller's messages.
-    """
+    `slice_seconds` bounds the time of one `advance`, so that the worker of a slow environment reads the controller's
+    messages."""
 
     def __init__(
         self,

@@ -24,8 +24,7 @@ class Recorder(Protocol):
 
     tracker: EpisodeTracker
     is_plain: bool
-    """Whether there is one team, one observation array, one action array and no memory. A group fills such rows in one
-    loop."""
+    """Whether there is one team, one observation array, one action array and no memory, so that rows fill in a loop."""
 
     def open(self) -> bool:
         """Open an admitted block for the current row. Return False if admission has not been granted yet."""
@@ -40,8 +39,7 @@ class Recorder(Protocol):
         """Handle the arrival of the decisions for all cells."""
 
     def post_full(self) -> bool:
-        """Post blocks whose last row has its decision. Return whether the current row needs another block before the
-        lanes act."""
+        """Post blocks whose last row has its decision. Return whether the lanes need another block before they act."""
 
     def actions(self) -> tuple[Tree, ...]:
         """Return one tree [L, ...] for each team."""

@@ -19,8 +19,7 @@ from srl.workers.actor.recorder import Teams, action_paths, memory_paths
 
 @dataclass
 class _Lane:
-    """One agent of one environment copy. Without an admitted block, it continues in a scratch block and is not
-    recorded."""
+    """One agent of one environment copy. Without an admitted block, it acts in a scratch block and is not recorded."""
 
     scratch: Block
     opened: OpenBlock | None = None

@@ -16,8 +16,7 @@ from srl.workers.actor.recorder import Teams, action_paths, memory_paths
 
 
 class UnrecordedLanes:
-    """Requests decisions in a scratch block. Lanes may wait, die and join; a lane that does not act keeps its
-    memory."""
+    """Requests decisions in a scratch block. Lanes may wait, die and join; one that does not act keeps its memory."""
 
     is_plain = False
 

@@ -37,9 +37,7 @@ class ActorConfig(WorkerConfig):
     roles: tuple[Role, ...]
     copies: int  # environment copies in each group of the ring
     ring: int = 1
-    max_env_failures: int = 10
-    """Maximum number of environment failures of this actor within a minute. Above it, the run fails with the last
-    report."""
+    max_env_failures: int = 10  # environment failures of this actor within a minute; above it, the run fails
 
     def sizes(self) -> dict[str, int]:
         return {"lanes": self.copies, "ring": self.ring}
@@ -141,8 +139,7 @@ class Actor:
         return worked
 
     def _attempt(self, group: LaneGroup, action: Callable[[], bool | None]) -> bool:
-        """Run a step of a group. If its environment fails, rebuild it: only the unfinished rows are lost, and the run
-        continues."""
+        """Run a step of a group. If its environment fails, rebuild it: only the unfinished rows are lost."""
         try:
             result = action()
         except RunBroken:
@@ -190,7 +187,7 @@ class Actor:
                 self._context.report(Episodes(count, returns, lengths, role.policy, means))
 
     def state(self) -> State:
-        """Return the state, including environments in the middle of their episodes and partly filled blocks."""
+        """Return the state, including running episodes and partly filled blocks."""
         if self._started < len(self._groups):
             raise NotResumableYet("its environments are still being built")
         parts = {

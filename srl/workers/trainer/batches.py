@@ -23,9 +23,9 @@ from srl.streams.push_consumer import LATE_BLOCK_POLLS
 from srl.workers.wait_set import WaitSet
 
 IDLE_SECONDS = 0.5
-HESITATION_SHARE = 0.5
+LATE_BLOCK_SHARE = 0.5
 """Maximum time that a complete batch waits for a late block, as a fraction of the time between two batches."""
-LEAST_SECONDS = 0.001
+MIN_SLEEP_SECONDS = 0.001
 
 
 class BatchMemory:
@@ -34,8 +34,7 @@ class BatchMemory:
     def __init__(self, spec: BlockSpec, num_blocks: int) -> None:
         self._lanes = spec.lanes
         self._arrays = {path: leaf.empty(spec.rows, num_blocks * spec.lanes) for path, leaf in spec.arrays()}
-        nested = from_leaves(self._arrays)
-        self.trajectory = Trajectory(**nested)
+        self.trajectory = Trajectory(**from_leaves(self._arrays))
 
     def gather(self, blocks: Sequence[PostedBlock]) -> Trajectory:
         for position, posted in enumerate(blocks):
@@ -47,10 +46,12 @@ class BatchMemory:
 
 @dataclass(frozen=True)
 class Batch:
-    update: int  # number of the update that this batch is for
+    """Blocks of one update, side by side."""
+
+    update: int  # number of the update
     trajectory: Trajectory
     memory: BatchMemory
-    samples: tuple[str, ...] = ()  # labels of its blocks
+    samples: tuple[str, ...] = ()  # labels of the blocks
 
     @property
     def lags(self) -> Array:
@@ -72,7 +73,7 @@ def _next_batch(consumer: PushConsumer, update: int, memories: deque[BatchMemory
 
 
 class BatchSource(Protocol):
-    """Source of a trainer's batches. One batch is in use at a time; `give_back` it before taking the next."""
+    """Source of a trainer's batches. One batch is in use at a time; return it with `give_back` before the next poll."""
 
     def poll(self) -> Batch | None: ...
 
@@ -168,22 +169,22 @@ class PrefetchedBatches:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._turn()
-                self._wait_set.wait(self._rest())
+                self._gather()
+                self._wait_set.wait(self._sleep_seconds())
         except BaseException as error:
             self._error = error
             self._wake_worker()
         finally:
             self._consumer.close()
 
-    def _rest(self) -> float:
-        """Do what is possible now. Return the seconds to sleep before the next call, unless something wakes the
-        thread."""
+    def _sleep_seconds(self) -> float:
+        """Return the maximum time to sleep before the next poll of the stream."""
         if not self._consumer.waits_for_late_block:
             return IDLE_SECONDS
-        return min(IDLE_SECONDS, max(LEAST_SECONDS, HESITATION_SHARE * self._batch_seconds / LATE_BLOCK_POLLS))
+        return min(IDLE_SECONDS, max(MIN_SLEEP_SECONDS, LATE_BLOCK_SHARE * self._batch_seconds / LATE_BLOCK_POLLS))
 
-    def _turn(self) -> None:
+    def _gather(self) -> None:
+        """Receive blocks, and gather as many batches as are complete and fit into free memory."""
         self._consumer.poll()
         self._consumer.advance(self._version)
         while self._free:

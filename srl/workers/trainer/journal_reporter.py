@@ -1,4 +1,4 @@
-"""Log of the samples of every update, from which `srl chaos` checks that a run lost none."""
+"""Reports of the samples of every update, from which `srl chaos` checks that a run lost none."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from srl.base.snapshot import FACTS_BYTES
 from srl.base.tree import Array
 from srl.workers.trainer.batches import Batch
 
-REPEATED = 16
-"""Number of entries that a replacement repeats: more than are ever in transit between a trainer and its controller."""
-ROOM = FACTS_BYTES // 2
-"""Maximum size of these entries in a commit's metadata, in bytes: with thousands of actors, fewer entries fit."""
+REPEATED = 16  # entries that a replacement repeats: more than are ever in transit to the controller
+MAX_BYTES = FACTS_BYTES // 2  # of these entries in a commit's metadata: with thousands of actors, fewer entries fit
 
 
 class JournalReporter:
@@ -37,18 +35,19 @@ class JournalReporter:
     def last(self) -> list[dict[str, Any]]:
         """Return the last entries, as many as fit, as plain data for the metadata of a commit."""
         fitting: deque[dict[str, Any]] = deque()
-        room = ROOM
+        left = MAX_BYTES
         for num_bytes, entry in reversed(self._packed):
-            room -= num_bytes
-            if room < 0:
+            left -= num_bytes
+            if left < 0:
                 break
             fitting.appendleft(entry)
         return list(fitting)
 
-    def resume(self, facts: Mapping[str, Any], parameters: Array) -> None:
+    def resume(self, metadata: Mapping[str, Any], parameters: Array) -> None:
+        """Repeat the entries in the metadata of the last commit."""
         self._digest = digest_of(parameters)
         if self._rank == 0:
-            for packed in facts.get("journal", ()):
+            for packed in metadata.get("journal", ()):
                 entry = UpdateRecord(**{**packed, "samples": list(unpacked(packed["samples"]))})
                 self._keep(entry)
                 self._report(entry)

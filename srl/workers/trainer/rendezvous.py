@@ -133,8 +133,8 @@ class RendezvousClient:
 
 
 def join_rendezvous(context: Context, policy: str, timeout: float) -> RendezvousServer | RendezvousClient:
-    """Return this rank's store for the rendezvous of a policy's trainers. Rank 0 opens the rendezvous; the other ranks
-    wait for it. Every restart of the trainers uses a new one."""
+    """Return this rank's store for the rendezvous of a policy's trainers, which rank 0 opens. Every restart of the
+    trainers uses a new one."""
     name = f"rendezvous/{policy}/{context.worker_id.incarnation}"
     if context.worker_id.index == 0:
         return RendezvousServer(context.listen(name, Messages), timeout)
@@ -151,8 +151,7 @@ def join_rendezvous(context: Context, policy: str, timeout: float) -> Rendezvous
 
 
 def interface_of(address: str) -> str:
-    """Return the network interface with this address. Without it, gloo guesses and may choose the loopback
-    interface."""
+    """Return the network interface with this address. Without it, gloo may choose the loopback interface."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(found.address == address for found in addresses):
             return str(name)

@@ -38,8 +38,7 @@ class TrainerWorkerConfig(WorkerConfig):
     size: int = 1  # number of data-parallel trainers of this policy
     alone: bool = True
     """Whether no other policy learns in this run. Otherwise a trainer that has reached its number of steps continues,
-    with its schedules at their end, until the others have reached theirs, because their policies play with and against
-    its policy."""
+    with its schedules at their end, until the others have reached theirs, because all policies play together."""
     journal: bool = False  # whether to report the samples of every update, which costs a digest of the parameters
 
     def committed_policy(self) -> str:
@@ -60,12 +59,8 @@ class TrainerWorkerConfig(WorkerConfig):
         return replace(self, target_steps=target_steps)
 
     def sizes(self) -> dict[str, int]:
-        num_minibatches = self.algorithm.update_cost().minibatches
-        return {
-            "horizon": self.samples.spec.horizon,
-            "batch": self.samples.batch,
-            "num_minibatches": num_minibatches,
-        }
+        minibatches = self.algorithm.update_cost().minibatches
+        return {"horizon": self.samples.spec.horizon, "batch": self.samples.batch, "num_minibatches": minibatches}
 
     def ends(self) -> list[StreamEnd]:
         return [self.samples.end("target")]
@@ -116,12 +111,12 @@ class TrainerWorker:
     def _resume(self) -> None:
         committed = self._commits.read()
         if committed is not None:
-            version, state, facts = committed
+            version, state, metadata = committed
             self._trainer.restore(state)
             self._version = version
-            self._steps = int(facts["steps"])
+            self._steps = int(metadata["steps"])
             if self._journal is not None:
-                self._journal.resume(facts, self._trainer.parameters())
+                self._journal.resume(metadata, self._trainer.parameters())
         # Versions must increase: actors may have used later ones, if a state was lost while there was no controller.
         self._version = max(self._version, self._parameters.version)
 
@@ -134,10 +129,10 @@ class TrainerWorker:
             self._version, self._steps = int(version), int(steps)
 
     def _commit(self) -> None:
-        facts: dict[str, Any] = {"steps": self._steps, "policy": self._config.policy, "wall_time": time.time()}
+        metadata: dict[str, Any] = {"steps": self._steps, "policy": self._config.policy, "wall_time": time.time()}
         if self._journal is not None:
-            facts["journal"] = self._journal.last
-        self._commits.write(self._version, self._trainer.state(), facts)
+            metadata["journal"] = self._journal.last
+        self._commits.write(self._version, self._trainer.state(), metadata)
 
     def poll(self) -> PollResult:
         if self._used is not None and not self._return_batch():
@@ -200,8 +195,7 @@ class TrainerWorker:
             )
 
     def _return_batch(self) -> bool:
-        """Once this version is published to all workers, return the batch and admit the blocks that the version
-        allows."""
+        """Return the batch and admit the blocks that this version allows, once the version is published."""
         assert self._used is not None
         if self._parameters.version < self._version:
             return False
@@ -234,8 +228,7 @@ class TrainerWorker:
             self._context.report(MetricsReport(self._config.policy, metrics))
 
     def state(self) -> State:
-        """Return the state that is not in the commit: the stream, the number of updates skipped in a row, and the
-        trainer's other state."""
+        """Return the state that is not in the commit."""
         if self._used is not None:
             raise NotResumableYet("an update is not published yet")
         own = {"skipped": np.array(self._skipped), **under("uncommitted", self._trainer.uncommitted_state())}
