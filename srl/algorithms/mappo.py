@@ -37,6 +37,9 @@ class MAPPOConfig(IPPOConfig):
             shown = f"has the parts {parts}" if parts else f"is {observation}"
             raise ValueError(
                 f"mappo's critic sees {', '.join(map(repr, missing))}, a part of a Dict observation; this one {shown}. "
-                "Name the global parts with --mappo.global-keys, or use --algo ippo, which needs none"
+                "Name the global parts with --algo.global-keys, or use --algo ippo, which needs none"
             )
         super().check(observation, action)
+
+    def wants_global_state(self) -> bool:
+        return True

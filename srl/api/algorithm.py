@@ -79,3 +79,8 @@ class AlgorithmConfig(ABC):
     def global_observation_keys(self) -> tuple[str, ...]:
         """Return the keys of a Dict observation that only the critic reads, so that acting works without them."""
         return ()
+
+    def wants_global_state(self) -> bool:
+        """Return whether environments with several agents should add their global state to observations. Default:
+        no."""
+        return False

@@ -20,18 +20,21 @@ INSTALLED = ("site-packages", "dist-packages")
 def nearest(word: str, valid: Iterable[str]) -> str:
     """Return the end of a message about an unknown `word`: `; did you mean 'cartpole'?`, or `; valid ones: a, b, c` if
     nothing is similar."""
-    from difflib import get_close_matches  # only a misspelled word needs it
-
     names = sorted(set(valid))
     if not names:
         return "; there are none"
-    folded = {_fold(name): name for name in reversed(names)}
-    close = get_close_matches(_fold(word), folded, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {folded[close[0]]!r}?"
     listed = ", ".join(names[:MAX_LISTED])
     more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return f"; valid ones: {listed}{more}"
+    return did_you_mean(word, names) or f"; valid ones: {listed}{more}"
+
+
+def did_you_mean(word: str, valid: Iterable[str], cutoff: float = 0.6, prefix: str = "") -> str:
+    """Return `; did you mean 'cartpole'?`, with `prefix` before the name; empty if no name is similar."""
+    from difflib import get_close_matches  # only a misspelled word needs it
+
+    folded = {_fold(name): name for name in sorted(set(valid), reverse=True)}
+    close = get_close_matches(_fold(word), folded, n=1, cutoff=cutoff)
+    return f"; did you mean {prefix + folded[close[0]]!r}?" if close else ""
 
 
 def _fold(name: str) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from srl.base.config import from_data
-from srl.cli.parser import Option, options_of, parse_words
+from srl.cli.parser import FlagNames, Option, options_of, parse_words
 from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm
-from srl.experiments.options.aliases import SAME, advice
+from srl.experiments.options.aliases import SAME, advice, as_flag, set_twice
 from srl.experiments.options.config_file import read_config
 from srl.experiments.options.keywords import ALGO, parse_pairs
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
@@ -33,12 +33,13 @@ def parse_command(kind: type[Any], name: str, words: Sequence[str]) -> Any:
     options = options_of(kind)
     own = {option.name for option in options}
     if not takes_run_options(kind):
-        return kind(**parse_words(options, words, lambda written: written))
+        return kind(**parse_words(options, words))
     algo = chosen_algorithm(name, words)
+    if ":" not in algo:
+        build_algorithm(algo)  # raises for an unknown name, before its options count as unknown
     more = run_options(TrainOptions(algo=algo, algorithm=_config_of(algo)), only_algorithm=name == CHECK)
-    known = {option.name for option in (*options, *more)}
-    spelled = words if algo in ALGORITHMS else _as_pairs(words)
-    values = parse_words([*options, *more], spelled, lambda written: _resolved(written, known, algo))
+    options += more
+    values = parse_words(options, words if algo in ALGORITHMS else _as_pairs(words), RunFlagNames(options, algo))
     keywords: dict[str, Any] = {}
     for option, value in values.items():
         if option.startswith(ALGO):
@@ -55,7 +56,10 @@ def with_pairs(keywords: Mapping[str, Any], env_arg: tuple[str, ...], algo_arg: 
     if env_arg:
         complete["env_args"] = parse_pairs(env_arg)
     if algo_arg:
-        complete["algorithm"] = {**complete.get("algorithm", {}), **parse_pairs(algo_arg)}
+        settings, pairs = complete.get("algorithm", {}), parse_pairs(algo_arg)
+        for name in settings.keys() & pairs.keys():
+            raise set_twice(as_flag(ALGO + name), f"--algo-arg {name}")
+        complete["algorithm"] = {**settings, **pairs}
     return complete
 
 
@@ -130,28 +134,33 @@ def _value_of(flag: str, words: Sequence[str]) -> str:
     return found
 
 
-def _resolved(written: str, known: set[str], algo: str) -> str:
-    """Return the option that a flag means. Raises ValueError for a flag that means something else in other
-    libraries."""
-    owner, dot, last = written.rpartition(".")
-    if dot and owner in ALGORITHMS:
-        if owner != algo:
+class RunFlagNames(FlagNames):
+    """Names of the flags of a run: also those of the algorithm's options, and those of other libraries."""
+
+    def __init__(self, options: Sequence[Option], algo: str) -> None:
+        super().__init__(options)
+        self._algo = algo
+
+    def meaning(self, written: str) -> str:
+        owner, dot, last = written.rpartition(".")
+        if dot and owner + dot not in (ALGO, f"{self._algo}."):
+            return ""
+        for name in (last, SAME.get(last, last)):
+            for option in (ALGO + name,) if dot else (name, ALGO + name):
+                if option in self.known:
+                    return option
+        return ""
+
+    def explain(self, written: str) -> str:
+        owner, _, last = written.rpartition(".")
+        if owner in ALGORITHMS and owner != self._algo:
             option = last.replace("_", "-")
-            raise ValueError(
-                f"--{owner}.{option} is an option of {owner}, but the algorithm is {algo}; to set it for {algo}, use "
-                f"--algo.{option}"
+            return (
+                f"--{owner}.{option} is an option of {owner}, but the algorithm is {self._algo}; to set it for "
+                f"{self._algo}, use --algo.{option}"
             )
-        return ALGO + last
-    positive = written.removeprefix("no_")
-    if written in known or positive in known or dot:
-        return written
-    if ALGO + positive in known:
-        return ALGO + written
-    if (same := SAME.get(written)) is not None and {same, ALGO + same} & known:
-        return same if same in known else ALGO + same
-    if text := advice(written, flags=True):
-        raise ValueError(text)
-    return written
+        own = "" if self._algo in ALGORITHMS else "; options of your algorithm are written --algo.NAME VALUE"
+        return (advice(last, flags=True) or super().explain(written)) + own
 
 
 def _as_pairs(words: Sequence[str]) -> list[str]:

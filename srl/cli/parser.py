@@ -9,15 +9,15 @@ import itertools
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from srl.base.errors import nearest
-from srl.experiments.options.keywords import json_or_text
+from srl.base.errors import did_you_mean
+from srl.experiments.options.aliases import as_flag, set_twice
+from srl.experiments.options.keywords import expected, json_or_text
 
-EXPECTED = {int: "an integer", float: "a number", bool: "true or false"}
 METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
@@ -37,7 +37,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return as_flag(self.name)
 
     @property
     def is_switch(self) -> bool:
@@ -110,38 +110,71 @@ def field_texts(kind: type[Any]) -> Mapping[str, str]:
     return texts
 
 
-def parse_words(
-    options: Sequence[Option], words: Sequence[str], resolve: Callable[[str], str] = lambda name: name
-) -> dict[str, Any]:
-    """The values that the words give, by the names of options. `resolve` maps the name of a flag, with underscores, to
-    that of an option. Raises ValueError for words that cannot be understood."""
-    flags = {option.name: option for option in options if not option.positional}
+class FlagNames:
+    """Names of a command's flags: those of its options."""
+
+    def __init__(self, options: Sequence[Option]) -> None:
+        self.known = {option.name for option in options}
+
+    def meaning(self, written: str) -> str:
+        """Return the option that a name, with underscores, means; empty for an unknown one."""
+        return written if written in self.known else ""
+
+    def explain(self, written: str) -> str:
+        """Return the error message for an unknown name."""
+        known = [as_flag(name.rpartition(".")[2])[2:] for name in self.known]
+        close = did_you_mean(written.rpartition(".")[2], known, cutoff=0.7, prefix="--")
+        return f"no option {as_flag(written)}{close}"
+
+
+def parse_words(options: Sequence[Option], words: Sequence[str], names: FlagNames | None = None) -> dict[str, Any]:
+    """Return the values that the words give, by the names of options; the last value of a flag wins. Raises ValueError
+    with all words that cannot be understood."""
+    names = names or FlagNames(options)
+    by_name = {option.name: option for option in options}
     positionals = [option for option in options if option.positional]
     values: dict[str, Any] = {}
+    written_as: dict[str, str] = {}
+    errors = []
     left = list(words)
     while left:
         word = left.pop(0)
-        if not word.startswith("--") or word == "--":
-            _take_positional(word, positionals, values)
-            continue
-        written, separator, text = word[2:].partition("=")
-        name = resolve(written.replace("-", "_"))
-        owner, dot, last = name.rpartition(".")
-        negated = owner + dot + last.removeprefix("no_")
-        if any(option.name == name for option in positionals):
-            _take_positional(text if separator else _one(left, word), positionals, values)
-        elif name in flags:
-            option = flags[name]
-            values[name] = _read(option, text if separator else None, left, values.get(name, ()))
-        elif last.startswith("no_") and negated in flags and flags[negated].is_switch:
-            values[negated] = False
-        else:
-            known = [option.flag for option in flags.values()]
-            raise ValueError(f"no option --{written}{nearest('--' + written, known)}")
+        try:
+            if not word.startswith("--") or word == "--":
+                _take_positional(word, positionals, values)
+                continue
+            head, separator, text = word[2:].partition("=")
+            written = head.replace("-", "_")
+            name, negated = _named(written, names, by_name)
+            option, plain = by_name[name], written.replace("no_", "", 1) if negated else written
+            if written_as.setdefault(name, plain) != plain and not option.repeated:
+                raise set_twice(as_flag(written_as[name]), as_flag(plain))
+            value = text if separator else None
+            if option.positional:
+                _take_positional(_one(left, word) if value is None else value, [option], values)
+            else:
+                values[name] = False if negated else _read(option, value, left, values.get(name, ()))
+        except ValueError as error:
+            errors.append(str(error))
+            while left and not left[0].startswith("--"):
+                left.pop(0)
     missing = [option.metavar for option in positionals if option.required and option.name not in values]
-    if missing:
-        raise ValueError(f"{' and '.join(missing)} is missing")
+    if missing and not errors:
+        errors.append(f"{' and '.join(missing)} is missing")
+    if errors:
+        raise ValueError("\n".join(errors))
     return values
+
+
+def _named(written: str, names: FlagNames, options: Mapping[str, Option]) -> tuple[str, bool]:
+    """Return the option that a flag means, and whether the flag negates it."""
+    if name := names.meaning(written):
+        return name, False
+    owner, dot, last = written.rpartition(".")
+    name = names.meaning(owner + dot + last[3:]) if last.startswith("no_") else ""
+    if not name or not options[name].is_switch:
+        raise ValueError(names.explain(written))
+    return name, True
 
 
 def _take_positional(word: str, positionals: Sequence[Option], values: dict[str, Any]) -> None:
@@ -186,10 +219,9 @@ def convert(option: Option, text: str) -> Any:
             return _converted(kind, text)
         except ValueError:
             continue
-    expected = f"one of {', '.join(option.choices)}" if option.choices else EXPECTED.get(kinds[0], kinds[0].__name__)
     name = option.metavar if option.positional else option.flag
-    hint_text = nearest(text, option.choices) if option.choices else ""
-    raise ValueError(f"{name}: expected {expected}, found {text!r}{hint_text if 'did you' in hint_text else ''}")
+    close = did_you_mean(text, option.choices)
+    raise ValueError(f"{name} must be {' or '.join(map(expected, kinds))}, found {text!r}{close}")
 
 
 def _element(hint: Any) -> Any:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srl.base.process import raise_stop_request
+from srl.base.process import num_cores, raise_stop_request
 from srl.cli.flags import with_pairs
 from srl.cli.parser import flag, positional
-from srl.experiments.options.config_file import CollectedOptions, as_toml, gather
+from srl.experiments.options.config_file import CHOSEN, CollectedOptions, as_toml, gather
 from srl.storage import ROOT
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Train:
             print("\n# Workers and their streams:")
             print("\n".join(f"# {line}" for line in graph_table(prepared.experiment).plain.splitlines()))
             return 0
-        print(prepared.recipe, flush=True)
+        print(prepared.summary, flush=True)
         name, root = gathered.argument("name", self.name), Path(gathered.argument("root", self.root, ROOT))
         if (seeds := gathered.argument("seeds", self.seeds)) is not None:
             return self._sweep(prepared, str(seeds), name, root)
@@ -88,18 +88,14 @@ class Train:
     def _described(self, gathered: CollectedOptions, prepared: PreparedRun) -> str:
         from srl.experiments.graph.sizes import sizes_of
 
-        flags = {
-            "env": self.env,
-            "name": self.name,
-            "root": None if self.root == ROOT else self.root,
-            "seeds": self.seeds,
-        }
-        flags = {name: value for name, value in flags.items() if value}
-        sources = {**dict.fromkeys(gathered.command, "file"), **dict.fromkeys(flags, "flag"), **prepared.from_recipe}
-        of_env = [why for name, why in prepared.from_recipe.items() if name.startswith("env.")]
-        sources |= {"env_args": "; ".join(of_env) or "default", "recipe": "chosen for this environment"}
-        sizes = sizes_of(prepared.experiment)
-        return as_toml({**gathered.command, **flags}, prepared.options, {**sources, **gathered.sources}, sizes)
+        arguments = {"env": self.env, "name": self.name, "root": str(self.root), "seeds": self.seeds}
+        flags = {name: value for name, value in arguments.items() if value and value != str(ROOT)}
+        env_args = [source for name, source in prepared.from_recipe.items() if name.startswith("env.")]
+        chosen = f"{CHOSEN} ({prepared.profile.step_us:.3g} µs per step, {num_cores()} cores)"
+        sources = {**prepared.from_recipe, "recipe": "chosen for this environment", "chosen actors": chosen}
+        sources["env_args"] = "; ".join(env_args) or "default"
+        sources |= {**gathered.sources, **dict.fromkeys(flags, "flag")}
+        return as_toml({**gathered.command, **flags}, prepared.options, sources, sizes_of(prepared.experiment))
 
     def _sweep(self, prepared: PreparedRun, seeds: str, name: str | None, root: Path) -> int:
         from srl.experiments.session.sweep import parse_seeds, start_sweep
@@ -122,7 +118,7 @@ class Submit(Train):
         if gathered.argument("seeds", self.seeds) is not None:
             raise ValueError("`srl submit` submits one run; use --seeds with `srl train`, or submit each --seed")
         prepared = self._prepare(gathered)
-        print(prepared.recipe, file=sys.stderr)  # the output may be a script for a file
+        print(prepared.summary, file=sys.stderr)  # the output may be a script for a file
         root = Path(gathered.argument("root", self.root, ROOT))
         print(submit(prepared, gathered.argument("name", self.name), root, self.dry_run))
         return 0

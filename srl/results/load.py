@@ -44,6 +44,9 @@ class TrainedPolicy:
         known = observation.items if isinstance(observation, Dict) else {}
         self._unseen = {key: array_spec(known[key]) for key in unseen if key in known}
 
+    def __repr__(self) -> str:
+        return f"<TrainedPolicy of step {self.facts['steps']:,}: {self.observation} -> {self.action}>"
+
     def reset(self) -> None:
         """Start an episode: clears the memory of a recurrent policy."""
         self._state = None

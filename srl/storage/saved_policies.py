@@ -10,7 +10,7 @@ from typing import Any
 from srl.api.algorithm import AlgorithmConfig
 from srl.api.spaces import Space
 from srl.base.config import from_data
-from srl.base.errors import nearest
+from srl.base.errors import did_you_mean, nearest
 from srl.base.tree import Array
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
@@ -57,7 +57,11 @@ def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
     if which == "best":
         return checkpoints.latest(run.checkpoints / checkpoints.BEST) or checkpoints.best(run.checkpoints) or known[-1]
     if isinstance(which, Path) or not str(which).isdigit():
-        return Path(str(which))
+        path = Path(str(which))
+        if not path.exists():
+            close = did_you_mean(str(which), ("latest", "best"))
+            raise ValueError(f"no checkpoint '{which}'{close or '.'} Use latest, best, a number of steps, or a path")
+        return path
     steps = {checkpoints.step_of(path): path for path in known}
     if int(which) not in steps:
         existing = ", ".join(f"{step:,}" for step in steps)

@@ -105,7 +105,8 @@ def _next_commands(status: RunStatus) -> dict[str, str]:
         commands["read the logs"] = f"srl logs {run}"
     if status.updates and checkpoints.latest(path / "checkpoints") is not None:
         done = status.state == "finished" or status.steps >= status.target_steps
-        steps = f" --steps {2 * (status.target_steps or status.steps)}" if done else ""
+        target = status.target_steps if status.steps < 2 * status.target_steps else status.steps
+        steps = f" --steps {2 * target}" if done else ""
         resume = {"train longer" if done else "resume": f"srl resume {run}{steps}"}
         use = {"evaluate": f"srl eval {run}", "record video": f"srl record {run}"}
         commands |= {**use, **resume} if status.state == "finished" else {**resume, **use}

@@ -39,27 +39,30 @@ class Role:
 
 def assign_teams(spec: LaneSpec, patterns: tuple[str, ...]) -> list[list[int]]:
     """Return the teams that match each pattern. Every agent must match exactly one pattern."""
+    agents = [agent for team in spec.teams for agent in team.agents]
+    matches = {agent: [pattern for pattern in patterns if fnmatchcase(agent, pattern)] for agent in agents}
+    unmatched = [pattern for pattern in patterns if not any(pattern in found for found in matches.values())]
+    problems = [
+        f"agent {agent!r} matches {'the roles ' + ', '.join(map(repr, found)) if found else 'no role'}"
+        for agent, found in matches.items()
+        if len(found) != 1
+    ]
+    problems += [f"role {pattern!r} matches no agent" for pattern in unmatched]
+    if problems:
+        raise ValueError(
+            f"{spec.environment}: every agent must match exactly one role, and every role an agent. "
+            f"{'; '.join(problems)}. Agents: {', '.join(agents)}. Roles: {', '.join(patterns)}"
+        )
     teams: list[list[int]] = [[] for _ in patterns]
     for index, team in enumerate(spec.teams):
-        found = [[p for p, pattern in enumerate(patterns) if fnmatchcase(agent, pattern)] for agent in team.agents]
-        for agent, matches in zip(team.agents, found, strict=True):
-            if len(matches) != 1:
-                matching = [patterns[p] for p in matches] or "none"
-                raise ValueError(
-                    f"{spec.environment}: agent {agent!r} must match exactly one role, but it matches {matching}; "
-                    f"the roles are {list(patterns)}"
-                )
-        (role, *others) = sorted({matches[0] for matches in found})
+        (role, *others) = sorted({patterns.index(matches[agent][0]) for agent in team.agents})
         if others:
             raise ValueError(
                 f"{spec.environment}: agents {', '.join(team.agents)} are one team, whose lanes share their arrays and "
-                f"a policy, but match the roles {[patterns[p] for p in (role, *others)]}"
+                f"a policy, but match the roles {', '.join(patterns[p] for p in (role, *others))}"
             )
         teams[role].append(index)
     for pattern, members in zip(patterns, teams, strict=True):
-        if not members:
-            known = [agent for team in spec.teams for agent in team.agents]
-            raise ValueError(f"{spec.environment}: role {pattern!r} matches no agent; the agents are {known}")
         first = spec.teams[members[0]]
         for other in (spec.teams[m] for m in members[1:]):
             if (other.observation, other.action) != (first.observation, first.action):

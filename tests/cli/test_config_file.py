@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,9 @@ def test_flags_win_over_the_file_and_the_file_over_the_recipe(
     found = sources(text)
     wanted = {"steps": "flag", "epochs": "flag", "lanes": "file run.toml", "gamma": "file run.toml", "seed": "default"}
     assert {name: found[name] for name in wanted} == wanted
-    assert found["env"] == "file"
-    assert found["num_minibatches"].startswith("recipe: ")
-    assert found["actors"] == "chosen for this environment and machine"
+    assert found["env"] == "file run.toml"
+    assert found["num_minibatches"].startswith("recipe pendulum: ")
+    assert found["actors"].startswith("chosen for this environment and machine (")
 
 
 def read_config_text(text: str, tmp_path: Path) -> dict[str, Any]:
@@ -92,6 +93,31 @@ def test_a_run_from_a_file_has_its_options(tmp_path: Path) -> None:
     assert (run.name, options.run.steps, options.run.seed) == ("python", 32, 3)
 
 
+def test_the_config_of_a_run_starts_another_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = srl.train("Pendulum-v1", root=tmp_path, name="first", config=QUICK, batch=64, lr=1e-4)
+    text = printed(capsys, "--config", str(first.path / "config.json"), "--seed", "4")
+    found = sources(text)
+    assert (found["env"], found["seed"]) == ("file config.json", "flag")
+    assert (
+        main(["train", "--config", str(first.path / "config.json"), "--root", str(tmp_path), "--name", "second"]) == 0
+    )
+    again = json.loads((tmp_path / "second" / "config.json").read_text())
+    assert again["options"] == json.loads((first.path / "config.json").read_text())["options"]
+
+
+def test_chosen_sizes_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "CartPole-v1", "--actors", "3")
+    assert "# lanes = " in text
+    assert "# horizon = " in text
+    assert "# batch = " in text
+    words = ["--scheduler", "inline", "--steps", "10", "--lanes", "4", "--horizon", "16", "--sinks"]
+    assert main(["train", "CartPole-v1", *words, "--root", str(tmp_path), "--name", "short"]) == 0
+    shown = capsys.readouterr().out
+    assert "sizes: 1 actor x 4 lanes, horizon 16, batch 64" in shown
+    (steps,) = re.findall(r"srl resume \S*short --steps (\d+)", shown)
+    assert int(steps) > 64, "the suggested run trains longer"
+
+
 def test_the_files_settings_are_for_the_algorithm_that_a_flag_chooses() -> None:
     found = gather({"algorithm": {"gamma": 0.9}}, {"algo": "a2c"}, "flag")
     assert found.options.algorithm == srl.A2CConfig(gamma=0.9)
@@ -103,12 +129,14 @@ def test_the_files_settings_are_for_the_algorithm_that_a_flag_chooses() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("steps = 'many'", "file run.toml: steps: expected `int`"),
+        ("steps = 'many'", "file run.toml: steps must be an integer"),
         ("stepz = 5", "no option 'stepz'; did you mean 'steps'"),
         ("num_envs = 5", "`lanes` x `ring` x `actors`"),
         ("[workers]\nsteps = 5", "no option 'steps' in 'workers'"),
-        ("[algorithm]\ngamma = 'high'", "gamma: expected `float`"),
+        ("[algorithm]\ngamma = 'high'", "gamma must be a number"),
         ("steps = = 5", "is not valid TOML"),
+        ("lr = 1e-3\n[algorithm]\nlearning_rate = 1e-4", "lr and algorithm.learning_rate set the same option"),
+        ("max-lag = 1\nmax_lag = 0", "max-lag and max_lag set the same option"),
     ],
 )
 def test_a_mistake_in_a_file_is_named(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import srl
 from srl.cli.flags import chosen_algorithm
 from srl.cli.main import main, parse
 from srl.experiments.options.algorithms import BUILT_IN
@@ -72,6 +73,8 @@ def test_options_of_another_algorithm_are_refused(capsys: pytest.CaptureFixture[
             {"algorithm": {"learning_rate": 1e-3, "entropy_coefficient": 0.01, "epochs": 3}},
         ),
         ("--num-workers 3 --n-steps 64", {"actors": 3, "horizon": 64}),
+        ("--algo.lr 1e-3 --ppo.ent-coef 0", {"algorithm": {"learning_rate": 1e-3, "entropy_coefficient": 0.0}}),
+        ("--policy-workers 2", {"policies": 2}),
         ("--device cpu --clip-range 0.1", {"algorithm": {"device": "cpu", "clip": 0.1}}),
         ("--train-batch-size 2048 --eval-freq 1000", {"batch": 2048, "eval_every": 1000}),
     ],
@@ -94,8 +97,8 @@ def test_environment_and_directory_may_have_their_names_of_other_libraries() -> 
         (["--num-steps", "64"], ["--steps", "--horizon"]),
         (["--use-lstm"], ["--memory to gru or lstm"]),
         (["--lanse", "1"], ["no option --lanse; did you mean '--lanes'?"]),
-        (["--steps", "many"], ["--steps: expected an integer, found 'many'"]),
-        (["--scheduler", "proceses"], ["expected one of processes, inline", "did you mean 'processes'"]),
+        (["--steps", "many"], ["--steps must be an integer, found 'many'"]),
+        (["--scheduler", "proceses"], ["must be one of processes, inline", "did you mean 'processes'"]),
         (["--steps"], ["--steps needs a value"]),
         (["Pong-v5"], ["unexpected argument 'Pong-v5'"]),
     ],
@@ -110,6 +113,46 @@ def test_other_names_and_values_are_refused_with_the_right_option(
     assert "srl train --help" in error
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("--lr 1e-3 --learning-rate 1e-4", "--lr and --learning-rate set the same option"),
+        ("--algo.gamma 0.9 --ppo.gamma 0.8", "--algo.gamma and --ppo.gamma set the same option"),
+        ("--steps 5 --total-timesteps 6", "--steps and --total-timesteps set the same option"),
+        ("--gamma 0.9 --algo-arg gamma=0.8", "--algo.gamma and --algo-arg gamma set the same option"),
+    ],
+)
+def test_an_option_under_two_names_is_refused(capsys: pytest.CaptureFixture[str], words: str, text: str) -> None:
+    assert main(["train", "CartPole-v1", *words.split()]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_the_last_value_of_a_flag_counts() -> None:
+    assert given("--steps 5 --steps 6 --team-reward --no-team-reward") == {"steps": 6, "team_reward": False}
+
+
+def test_all_unknown_options_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "CartPole-v1", "--lanse", "4", "--num-envs=8", "--xyzzy", "--gama", "1", "--steps", "x"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.removeprefix("srl: ").partition(";")[0].partition(":")[0] for line in lines[:4]] == [
+        "no option --lanse", "no option --num-envs", "no option --xyzzy", "no option --gama",
+    ]  # fmt: skip
+    assert "--steps must be an integer, found 'x'" in lines[4]
+    with pytest.raises(ValueError, match=r"no option 'lanse'; did you mean 'lanes'\?\nno option 'xyzzy'$"):
+        make_options(lanse=4, xyzzy=1)
+
+
+@pytest.mark.parametrize("words", ["--verbose", "--save-path x", "--policy MlpPolicy", "--xyzzy 1"])
+def test_only_similar_names_are_suggested(capsys: pytest.CaptureFixture[str], words: str) -> None:
+    assert main(["train", "CartPole-v1", *words.split()]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_a_missing_algorithm_is_not_replaced_by_a_similar_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "Pendulum-v1", "--algo", "sac", "--lr", "1e-3"]) == 2
+    assert "algorithm 'sac' is not available yet; SRL has ppo, a2c, impala" in capsys.readouterr().err
+
+
 def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trian", "CartPole-v1"]) == 2
     assert "no command 'trian'; did you mean 'train'?" in capsys.readouterr().err
@@ -118,11 +161,20 @@ def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFi
 def test_python_accepts_the_same_names() -> None:
     options = make_options(total_timesteps=1e5, lr=1e-3, num_workers=2, gamma=0.9)
     assert options == make_options(steps=100_000, algorithm={"learning_rate": 1e-3, "gamma": 0.9}, actors=2)
+    for door in ("ppo", "algo", "algorithm"):
+        assert make_options(**{door: {"lr": 1e-3}}).algorithm == srl.PPOConfig(learning_rate=1e-3)
+    for twice in ({"lr": 1e-3, "ppo": {"learning_rate": 1e-3}}, {"steps": 5, "run": {"steps": 6}}):
+        with pytest.raises(ValueError, match="set the same option"):
+            make_options(**twice)
+    with pytest.raises(ValueError, match="no option 'output_dir': set `root`"):
+        make_options(output_dir="x")
+    with pytest.raises(ValueError, match="lanes must be an integer, found 'abc'"):
+        make_options(lanes="abc")
     with pytest.raises(ValueError, match="`lanes` x `ring` x `actors`"):
         make_options(num_envs=8)
     with pytest.raises(ValueError, match="an actor has `lanes` x `ring` copies"):
         make_options(num_envs_per_worker=8)
-    with pytest.raises(ValueError, match="steps: expected `int`, got `str`; found 'many'"):
+    with pytest.raises(ValueError, match="steps must be an integer, found 'many'"):
         make_options(steps="many")
 
 

@@ -180,9 +180,9 @@ def test_team_rewards_are_the_mean_over_the_agents_of_a_policy() -> None:
 @pytest.mark.parametrize(
     ("roles", "message"),
     [
-        (("chaser_*=a", "runner_*=b", "hunter_*=c"), "role 'hunter_\\*' matches no agent; the agents are"),
-        (("chaser_*=a", "*=b"), "'chaser_0' must match exactly one role"),
-        (("chaser_*=a",), "'runner_0' must match exactly one role"),
+        (("chaser_*=a", "runner_*=b", "hunter_*=c"), "role 'hunter_\\*' matches no agent\\. Agents: chaser_0"),
+        (("chaser_*=a", "*=b"), "agent 'chaser_0' matches the roles 'chaser_\\*', '\\*'"),
+        (("chaser_*=a",), "agent 'runner_0' matches no role"),
         (("*=all",), "'chaser_0' and 'runner_0' share role '\\*' but not their spaces"),
         (("chaser_*=a,gama=0.9", "runner_*=b"), "role chaser_\\*=a: unknown setting 'gama'; did you mean 'gamma'"),
         (("chaser_*=a,gamma=9", "runner_*=b"), "role chaser_\\*=a: gamma must be in"),

@@ -9,6 +9,7 @@ from typing import Any
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig, LaneSpec
 from srl.experiments.graph.environment_probe import EnvironmentProfile, probe
+from srl.experiments.graph.sizes import describe_sizes
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import with_absolute_paths
 from srl.experiments.options.roles import role_patterns, with_checkpoints
@@ -20,24 +21,30 @@ from srl.workers.role import assign_teams
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """All that is needed to start a run."""
+    """A run that is ready to start."""
 
     options: TrainOptions
     """Options with the values of the recipe."""
     environment: LanesConfig
     experiment: Experiment
-    recipe: str
-    """One line about the recipe, to be printed."""
-    why_not_resumable: str
+    profile: EnvironmentProfile
+    recipe: str = ""
+    """One line about the recipe."""
     from_recipe: Mapping[str, str] = field(default_factory=dict)
-    """Options that the recipe set, and its name and reason."""
+    """Options that the recipe set -> its name and reason."""
+
+    @property
+    def summary(self) -> str:
+        """Lines to print when the run starts: the recipe and the sizes."""
+        return f"{self.recipe}\n{describe_sizes(self.experiment)}".lstrip()
 
 
 def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collection[str] | None) -> PreparedRun:
-    """Probe the environment and apply its recipe to the options whose names are not in `given`.
+    """Probe the environment, apply its recipe, and return the run.
 
-    With None no recipe is applied: the options contain its values already, or the user wants none. Raises all errors in
-    the user's input, before a directory is created or a process is started.
+    The recipe sets only the options whose names are not in `given`; with None no recipe is applied, because the options
+    already contain its values. Raises every error in the user's input before a directory is created or a process is
+    started.
     """
     from srl.environments.registry import lanes_config
 
@@ -47,7 +54,7 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
     environment = lanes_config(env, **options.run.env_args)
     if mask_key := options.algorithm.action_mask_key():
         environment = environment.with_mask_key(mask_key)
-    if options.algo == "mappo":
+    if options.algorithm.wants_global_state():
         environment = environment.with_global_state()
     title = env if isinstance(env, str) else getattr(env, "__qualname__", str(env))
     profile = probe_for(environment, options)
@@ -60,12 +67,13 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
         if recipe is not None and "action_repeat" not in given and not environment.can_repeat_actions():
             options = options.replace(action_repeat=1)  # the recipe asks for more, not the user
         line = summary(recipe, options, given)
-        reasons = {each.option: f"recipe: {each.why}" for each in settings_in_force(recipe, options, given)}
+        in_force = settings_in_force(recipe, options, given)
+        reasons = {each.option: f"recipe {options.run.recipe}: {each.why}" for each in in_force}
     environment = environment.with_action_repeat(options.run.action_repeat)
     if options.agents.team_reward:
         environment = team_reward(environment, profile.spec, role_patterns(profile.spec, options.agents.roles))
     experiment = standard_experiment(title, environment, profile, options)
-    return PreparedRun(options, environment, experiment, line, profile.why_not_resumable, reasons)
+    return PreparedRun(options, environment, experiment, profile, line, reasons)
 
 
 def team_reward(environment: LanesConfig, spec: LaneSpec, patterns: Mapping[str, str]) -> LanesConfig:

@@ -69,6 +69,17 @@ def sizes_of(experiment: Experiment) -> dict[str, int]:
     return sizes | {name: found.pop() for name, found in shared.items() if len(found) == 1}
 
 
+def describe_sizes(experiment: Experiment) -> str:
+    """Return a line about the sizes of a run: `sizes: 2 actors x 64 lanes, horizon 32, batch 2048`."""
+    sizes = sizes_of(experiment)
+    ring = f" x {sizes['ring']} lane groups" if sizes.get("ring", 1) > 1 else ""
+    parts = [f"{name} {sizes[name]}" for name in ("horizon", "batch") if name in sizes]
+    if "actors" in sizes:
+        plural = "s" if sizes["actors"] > 1 else ""
+        parts.insert(0, f"{sizes['actors']} actor{plural}{ring} x {sizes['lanes']} lanes")
+    return f"sizes: {', '.join(parts)}"
+
+
 def with_sizes(
     options: TrainOptions, sizes: Mapping[str, int], before: TrainOptions, given: Collection[str] = ()
 ) -> TrainOptions:

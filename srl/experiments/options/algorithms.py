@@ -15,6 +15,7 @@ from srl.algorithms.ppo.config import PPOConfig
 from srl.api.algorithm import AlgorithmConfig
 from srl.base.errors import nearest
 from srl.base.object_names import load_object, name_of
+from srl.experiments.options.aliases import SAME, set_twice
 from srl.experiments.options.train_options import TrainOptions
 
 BUILT_IN: dict[str, Callable[[], AlgorithmConfig]] = {
@@ -26,6 +27,22 @@ BUILT_IN: dict[str, Callable[[], AlgorithmConfig]] = {
     "mappo": MAPPOConfig,
 }
 ALGORITHMS = tuple(BUILT_IN)
+UNAVAILABLE = (
+    "sac",
+    "td3",
+    "ddpg",
+    "dqn",
+    "c51",
+    "qrdqn",
+    "rainbow",
+    "r2d2",
+    "apex",
+    "trpo",
+    "dreamer",
+    "muzero",
+    "qmix",
+)
+"""Well-known algorithms that SRL does not have, for which a similar name would be a wrong suggestion."""
 
 
 def build_algorithm(algo: str, settings: Mapping[str, Any] | None = None) -> AlgorithmConfig:
@@ -34,9 +51,10 @@ def build_algorithm(algo: str, settings: Mapping[str, Any] | None = None) -> Alg
     if algo in BUILT_IN:
         return with_settings(BUILT_IN[algo](), settings or {}, algo)
     if ":" not in algo:
+        if algo.lower().replace("-", "") in UNAVAILABLE:
+            raise ValueError(f"algorithm {algo!r} is not available yet; SRL has {', '.join(ALGORITHMS)}")
         raise ValueError(
-            f"unknown algorithm {algo!r} (for your own, use package.module:Config or path/file.py:Config)"
-            f"{nearest(algo, ALGORITHMS)}"
+            f"unknown algorithm {algo!r}{nearest(algo, ALGORITHMS)} (for your own, use path/file.py:Config)"
         )
     kind = load_object(algo)
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
@@ -45,26 +63,36 @@ def build_algorithm(algo: str, settings: Mapping[str, Any] | None = None) -> Alg
         raise ValueError(f"{algo} must inherit from srl.api.algorithm.AlgorithmConfig, found {kind!r}")
     if missing := sorted(kind.__abstractmethods__):
         raise ValueError(f"{algo} is not a complete AlgorithmConfig: it lacks {', '.join(missing)}")
-    built: AlgorithmConfig = kind(**_fitting(kind, settings or {}, kind.__name__))
+    built: AlgorithmConfig = kind(**settings_by_field(kind, settings or {}, kind.__name__))
     return built
 
 
 def with_settings(algorithm: AlgorithmConfig, settings: Mapping[str, Any], title: str) -> AlgorithmConfig:
     """Return the config with other values. Raises ValueError for unknown names."""
     config: Any = algorithm
-    changed: AlgorithmConfig = dataclasses.replace(config, **_fitting(type(config), settings, title))
+    changed: AlgorithmConfig = dataclasses.replace(config, **settings_by_field(type(config), settings, title))
     return changed
 
 
-def _fitting(kind: type[Any], settings: Mapping[str, Any], title: str) -> dict[str, Any]:
-    """Return the settings with tuples where the config has tuples and JSON has lists."""
+def settings_by_field(kind: type[Any], settings: Mapping[str, Any], title: str) -> dict[str, Any]:
+    """Return the settings by the names of the config's fields, with tuples where the config has tuples and JSON has
+    lists."""
     known = {field.name: field.default for field in dataclasses.fields(kind) if field.init}
-    for name in settings:
+    names: dict[str, str] = {}
+    unknown = []
+    for written in settings:
+        name = written if written in known else SAME.get(written, written)
         if name not in known:
-            raise ValueError(f"{title} has no option {name!r}{nearest(name, known)}")
+            unknown.append(f"{title} has no option {written!r}{nearest(written, known)}")
+        elif name in names:
+            raise set_twice(names[name], written)
+        names[name] = written
+    if unknown:
+        raise ValueError("\n".join(unknown))
+    values = {name: settings[written] for name, written in names.items()}
     return {
         name: tuple(value) if isinstance(value, list) and isinstance(known[name], tuple) else value
-        for name, value in settings.items()
+        for name, value in values.items()
     }
 
 

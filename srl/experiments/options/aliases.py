@@ -9,7 +9,6 @@ SAME = {
     "env_id": "env",
     "environment": "env",
     "task": "env",
-    "algorithm_name": "algo",
     "total_timesteps": "steps",
     "total_steps": "steps",
     "timesteps": "steps",
@@ -30,6 +29,7 @@ SAME = {
     "run_name": "name",
     "env_kwargs": "env_arg",
     # Workers
+    "policy_workers": "policies",
     "num_workers": "actors",
     "num_env_runners": "actors",
     "num_rollout_workers": "actors",
@@ -86,6 +86,10 @@ _STACK = "frames are stacked by the environment: `env_arg` frame_stack=4"
 _RESUME = "`srl resume RUN` continues a run"
 _WANDB = "set `sinks` to wandb"
 ADVICE = {
+    "algorithm_name": "set `algo`",
+    "verbose": "the command line always shows the live view; in Python, `srl.train(..., verbose=True)` does",
+    "save_path": "`root` is the directory of all runs, `name` the run's directory in it",
+    "policy": "the observation decides the network; set `hidden_sizes`, or `network` to a function that builds it",
     "num_envs": _COPIES,
     "n_envs": _COPIES,
     "num_environments": _COPIES,
@@ -132,13 +136,16 @@ ADVICE = {
 
 
 def advice(name: str, *, flags: bool) -> str:
-    """Return the message for an option name of another library that SRL does not have; empty for other names. With
+    """Return the message for an option name of another library that SRL does not have here; empty for other names. With
     `flags`, options are written as on the command line."""
-    if name not in ADVICE:
-        return ""
-    text = re.sub("`([a-z_]+)`", lambda found: as_flag(found[1]), ADVICE[name]) if flags else ADVICE[name]
-    return f"no option {as_flag(name) if flags else repr(name)}: {text}"
+    text = ADVICE.get(name) or (f"set `{SAME[name]}`" if name in SAME else "")
+    text = re.sub("`([a-z_]+)`", lambda found: as_flag(found[1]), text) if flags else text
+    return text and f"no option {as_flag(name) if flags else repr(name)}: {text}"
 
 
 def as_flag(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def set_twice(first: str, second: str) -> ValueError:
+    return ValueError(f"{first} and {second} set the same option; use one of them")

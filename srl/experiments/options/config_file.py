@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from srl.base.config import from_data, is_config
+from srl.experiments.options.aliases import SAME, set_twice
 from srl.experiments.options.keywords import ALGO, merged
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 
 COMMAND = ("env", "name", "root", "seeds")
 """Arguments of `srl train` that are not options of the run, which a file may have too."""
+CHOSEN = "chosen for this environment and machine"
+HEAD = f"""\
+# Comments name the source of each value: `default`; `recipe NAME` with its reason; `file NAME` (--config);
+# `flag` (command line); `{CHOSEN}`.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,8 @@ class CollectedOptions:
 
 
 def read_config(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a TOML or JSON file, or of a dictionary. Dashes in names count as underscores."""
+    """Return the keys of a TOML or JSON file, or of a dictionary. Dashes in names count as underscores. The config.json
+    of a run gives its environment and options."""
     if isinstance(source, Mapping):
         found: Any = source
     else:
@@ -47,66 +54,66 @@ def read_config(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{path} is not valid {kind}: {error}") from None
     if not isinstance(found, Mapping):
         raise ValueError(f"{source}: expected names and values, found {type(found).__name__}")
-    return {name.replace("-", "_"): _underscored(value, name) for name, value in found.items()}
+    if is_config(found.get("options")):
+        return {"env": found["environment"], **vars(from_data(found["options"]))}
+    return {name: value if name == "env_args" else _underscored(value) for name, value in _underscored(found).items()}
 
 
-def _underscored(value: Any, name: str) -> Any:
-    if not isinstance(value, Mapping) or name in ("env_args", "env-args"):
+def _underscored(value: Any) -> Any:
+    if not isinstance(value, Mapping):
         return value
-    return {key.replace("-", "_"): inner for key, inner in value.items()}
+    names: dict[str, str] = {}
+    for written in value:
+        if (first := names.setdefault(written.replace("-", "_"), written)) != written:
+            raise set_twice(first, written)
+    return {name: value[written] for name, written in names.items()}
 
 
 def gather(config: str | Path | Mapping[str, Any] | None, keywords: Mapping[str, Any], source: str) -> CollectedOptions:
-    """The options of a config file, changed by keywords; `source` says what these are (`flag`)."""
+    """Return the options of a config file, changed by keywords; `source` says what these are (`flag`)."""
     if config is None:
         options, given = merged(TrainOptions(), keywords)
         return CollectedOptions(options, dict.fromkeys(given, source), {})
     title = "file" if isinstance(config, Mapping) else f"file {Path(config).name}"
     file = read_config(config)
-    command = {name: file.pop(name) for name in COMMAND if name in file}
+    arguments = {SAME.get(name, name): name for name in file if SAME.get(name, name) in COMMAND}
+    command = {argument: file.pop(name) for argument, name in arguments.items()}
     if "algo" not in file and isinstance(keywords.get("algo"), str):
         file["algo"] = keywords["algo"]  # the file's settings are for the algorithm chosen here
-    before, from_file = _from_file(file, title)
+    try:
+        before, from_file = merged(TrainOptions(), file)
+    except ValueError as error:
+        raise ValueError(f"{title}: {error}") from error
     if "env_args" in keywords:
         keywords = {**keywords, "env_args": {**before.run.env_args, **keywords["env_args"]}}
     options, given = merged(before, keywords)
     kept = from_file if options.algo == before.algo else {name for name in from_file if not name.startswith(ALGO)}
-    return CollectedOptions(options, {**dict.fromkeys(kept, title), **dict.fromkeys(given, source)}, command)
-
-
-def _from_file(file: Mapping[str, Any], title: str) -> tuple[TrainOptions, frozenset[str]]:
-    try:
-        return merged(TrainOptions(), file)
-    except ValueError as error:
-        raise ValueError(f"{title}: {error}") from error
+    sources = dict.fromkeys((*kept, *command), title) | dict.fromkeys(given, source)
+    return CollectedOptions(options, sources, command)
 
 
 def as_toml(
     command: Mapping[str, Any], options: TrainOptions, sources: Mapping[str, str], sizes: Mapping[str, int]
 ) -> str:
-    """The options as a TOML file that `--config` reads, each with its source in a comment: `sources` has those of the
-    options that are not defaults. Options without a value are comments, with the one that was chosen in `sizes`."""
-    rows: list[tuple[str, str]] = [(_line(name, value), sources.get(name, "")) for name, value in command.items()]
-    rows.append((_line("algo", options.algo), sources.get("algo", "default")))
-    for section, kind in SECTIONS.items():
-        rows += [("", ""), (f"[{section}]", "")]
-        for each in dataclasses.fields(kind):
-            rows.append(_row(each.name, options.value(each.name), sources.get(each.name, "default"), sizes))
-    rows += [("", ""), ("[algorithm]", "")]
+    """Return the options as a TOML file that `--config` reads, each with its source in a comment: `sources` has those
+    of the options that are not defaults. Options without a value are comments, with the one that was chosen in
+    `sizes`."""
     config: Any = options.algorithm
-    for each in dataclasses.fields(config):
-        if each.init:
-            rows.append(_row(each.name, getattr(config, each.name), sources.get(ALGO + each.name, "default"), {}))
+    tables = {section: (vars(getattr(options, section)), "") for section in SECTIONS}
+    tables["algorithm"] = ({each.name: getattr(config, each.name) for each in fields(config) if each.init}, ALGO)
+    rows = [(_line(name, value), sources[name]) for name, value in command.items()]
+    rows.append((_line("algo", options.algo), sources.get("algo", "default")))
+    for table, (values, prefix) in tables.items():
+        rows += [("", ""), (f"[{table}]", "")]
+        for name, value in values.items():
+            source = sources.get(prefix + name, "default")
+            chosen = sizes.get(name) if value is None and not prefix else None
+            if chosen is not None:
+                rows.append((f"# {name} = {chosen}", sources.get(f"chosen {name}", CHOSEN)))
+            else:
+                rows.append((_line(name, value) if value is not None else f"# {name} is not set", source))
     width = min(40, max(len(line) for line, _ in rows))
-    return "".join(f"{line:{width}}  # {source}\n" if source else f"{line}\n" for line, source in rows)
-
-
-def _row(name: str, value: Any, source: str, sizes: Mapping[str, int]) -> tuple[str, str]:
-    if value is not None:
-        return _line(name, value), source
-    if name in sizes:
-        return f"# {name} = {sizes[name]}", "chosen for this environment and machine"
-    return f"# {name} =", "not set"
+    return HEAD + "".join(f"{line:{width}}  # {source}\n" if source else f"{line}\n" for line, source in rows)
 
 
 def _line(name: str, value: Any) -> str:

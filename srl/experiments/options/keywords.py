@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from srl.base.errors import nearest
+from srl.base.errors import did_you_mean, nearest
 from srl.base.object_names import name_of
 from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm, name_of_config, with_settings
-from srl.experiments.options.aliases import SAME, advice
+from srl.experiments.options.aliases import SAME, advice, set_twice
 from srl.experiments.options.train_options import SECTION_OF, SECTIONS, TrainOptions
 
 ALGO = "algo."
 """Prefix of the names of an algorithm's own options among those that were given: `algo.gamma`."""
+CONFIGS = ("algo", "algorithm", *ALGORITHMS)
+"""Keywords that take the algorithm's config, or a dictionary with some of its settings."""
+EXPECTED = {int: "an integer", float: "a number", bool: "true or false", str: "a string", Path: "a path"}
 
 
 def make_options(**keywords: Any) -> TrainOptions:
@@ -33,77 +38,97 @@ def make_options(**keywords: Any) -> TrainOptions:
 
 def merged(options: TrainOptions, keywords: Mapping[str, Any]) -> tuple[TrainOptions, frozenset[str]]:
     """Return the options changed by keywords, and the names that were given: `lanes`, `algo.gamma`. A whole config
-    gives all of its fields. Raises ValueError for unknown names and invalid values."""
-    flat = _without_sections(keywords)
-    chosen, settings = _algorithm(options, flat)
-    own = {field.name for field in dataclasses.fields(typing.cast("Any", chosen.algorithm)) if field.init}
+    gives all of its fields. Raises ValueError for unknown names, for an option with two names, and for wrong values."""
+    chosen, from_config = _with_algorithm(options, keywords)
+    hints = typing.get_type_hints(type(chosen.algorithm)) if chosen.algo in ALGORITHMS else {}
+    own = [field.name for field in dataclasses.fields(typing.cast("Any", chosen.algorithm)) if field.init]
     values: dict[str, Any] = {}
-    for written, value in flat.items():
-        name = SAME.get(written, written) if written not in own else written
-        if name in SECTION_OF:
-            values[name] = name_of(value) if callable(value) else _checked(name, value, option_types()[name])
-        elif name in own:
-            settings[name] = value
+    settings: dict[str, Any] = {}
+    written: dict[str, str] = {}
+    unknown = []
+    for path, value in _paths(keywords):
+        name = _meaning(path, own)
+        if not name:
+            unknown.append(_unknown(path, own, chosen.algo))
+            continue
+        if name in written:
+            raise set_twice(written[name], path)
+        written[name] = path
+        if name.startswith(ALGO):
+            field = name.removeprefix(ALGO)
+            settings[field] = _checked(field, value, hints.get(field, Any))
         else:
-            known = [*SECTION_OF, *own, *SECTIONS, "algo", "algorithm"]
-            raise ValueError(advice(written, flags=False) or f"no option {written!r}{nearest(written, known)}")
-    given = {*values, *(ALGO + name for name in settings)} | ({"algo", "algorithm"} & keywords.keys())
-    if chosen.algo in ALGORITHMS:
-        hints = typing.get_type_hints(type(chosen.algorithm))
-        settings = {name: _checked(name, value, hints.get(name, Any)) for name, value in settings.items()}
+            values[name] = name_of(value) if callable(value) else _checked(name, value, option_types()[name])
+    if unknown:
+        raise ValueError("\n".join(unknown))
     if settings:
         values["algorithm"] = with_settings(chosen.algorithm, settings, chosen.algo)
-    return chosen.replace(**values), frozenset(given)
+    return chosen.replace(**values), frozenset({*written, *from_config} | ({"algo", "algorithm"} & keywords.keys()))
 
 
-def _without_sections(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace sections by their options: `workers={"lanes": 4}`, the form of a TOML table, becomes `lanes=4`."""
-    flat: dict[str, Any] = {}
+def _paths(keywords: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield each option as it was written, `lanes`, `workers.lanes` or `ppo.gamma`, with its value."""
     for name, value in keywords.items():
-        if name in SECTIONS and isinstance(value, Mapping):
-            for inner in value:
-                if SECTION_OF.get(inner) != name:
-                    known = [each for each, section in SECTION_OF.items() if section == name]
-                    raise ValueError(f"no option {inner!r} in {name!r}{nearest(inner, known)}")
-            flat.update(value)
-        elif name in SECTIONS and isinstance(value, SECTIONS[name]):
-            flat.update(vars(value))
-        else:
-            flat[name] = value
-    return flat
+        if name in SECTIONS and isinstance(value, SECTIONS[name]):
+            value = vars(value)
+        if name in (*SECTIONS, *CONFIGS) and isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", each) for inner, each in value.items())
+        elif name not in CONFIGS:
+            yield name, value
 
 
-def _algorithm(options: TrainOptions, flat: dict[str, Any]) -> tuple[TrainOptions, dict[str, Any]]:
-    """Return the options with the algorithm that the keywords choose, and the settings for it. Removes those
-    keywords."""
-    algo, algorithm = flat.pop("algo", None), flat.pop("algorithm", None)
-    if algo is not None and not isinstance(algo, str):
-        algo, algorithm = None, algo
-    configs = [algorithm] if algorithm is not None else []
-    name = algo or (options.algo if algorithm is None or isinstance(algorithm, Mapping) else name_of_config(algorithm))
+def _meaning(path: str, own: Sequence[str]) -> str:
+    """Return the option that a written name means, where `own` are those of the algorithm; empty for an unknown one."""
+    owner, _, last = path.rpartition(".")
+    for name in (last, SAME.get(last, last)):
+        if name in SECTION_OF and owner in ("", SECTION_OF[name]):
+            return name
+        if name in own and owner in ("", *CONFIGS):
+            return ALGO + name
+    return ""
+
+
+def _unknown(path: str, own: Sequence[str], algo: str) -> str:
+    owner, _, last = path.rpartition(".")
+    if owner in SECTIONS:
+        members = [name for name, section in SECTION_OF.items() if section == owner]
+        return f"no option {last!r} in {owner!r}{nearest(last, members)}"
+    if owner:
+        return f"{algo} has no option {last!r}{nearest(last, own)}"
+    known = [*SECTION_OF, *own, *SECTIONS, "algo", "algorithm"]
+    return advice(path, flags=False) or f"no option {path!r}{did_you_mean(path, known)}"
+
+
+def _with_algorithm(options: TrainOptions, keywords: Mapping[str, Any]) -> tuple[TrainOptions, list[str]]:
+    """Return the options with the algorithm that the keywords choose, and the options that a whole config gives."""
+    named = keywords.get("algo") if isinstance(keywords.get("algo"), str) else None
+    given = {key: keywords[key] for key in CONFIGS if keywords.get(key) is not None and keywords[key] is not named}
+    configs: dict[str, Any] = {key: each for key, each in given.items() if not isinstance(each, Mapping)}
+    for key, config in configs.items():
+        if not dataclasses.is_dataclass(config) or isinstance(config, type):
+            raise ValueError(
+                f"{key} must be a config or a dictionary with settings, found {config!r}; `algo` takes a name"
+            )
+    if len(configs) > 1:
+        raise set_twice(*list(configs)[:2])
+    config = next(iter(configs.values()), None)
+    general = configs.get("algo") or configs.get("algorithm")
+    name = named or (options.algo if general is None else name_of_config(general))
+    if name not in ALGORITHMS and ":" not in name:
+        build_algorithm(name)  # raises for the unknown name
     for other in ALGORITHMS:
-        if other in flat:
-            if other != name:
-                if name not in ALGORITHMS and ":" not in name:
-                    build_algorithm(name)  # raises for the unknown name
-                raise ValueError(
-                    f"{other}=... sets options of {other}, but the algorithm is {name}; to train with {other}, add "
-                    f"algo={other!r}"
-                )
-            configs.append(flat.pop(other))
-    settings: dict[str, Any] = {}
-    for config in configs:
-        if isinstance(config, Mapping):
-            settings.update(config)
-        elif dataclasses.is_dataclass(config) and not isinstance(config, type):
-            options = options.replace(algo=algo or name_of_config(typing.cast("Any", config)), algorithm=config)
-            settings.update({each.name: getattr(config, each.name) for each in dataclasses.fields(config) if each.init})
-        else:
-            raise ValueError(f"an algorithm is given by name, as a config or as a dictionary; found {config!r}")
+        if other in given and other != name:
+            raise ValueError(
+                f"{other}=... sets options of {other}, but the algorithm is {name}; to train with {other}, add "
+                f"algo={other!r}"
+            )
+    if config is not None:
+        fields = [ALGO + field.name for field in dataclasses.fields(config) if field.init]
+        return options.replace(algo=named or name_of_config(config), algorithm=config), fields
     if name != options.algo:
-        required = settings if name not in ALGORITHMS else {}
-        options = options.replace(algo=name, algorithm=build_algorithm(name, required))
-    return options, settings
+        settings = {setting: value for inner in given.values() for setting, value in inner.items()}
+        options = options.replace(algo=name, algorithm=build_algorithm(name, settings if ":" in name else {}))
+    return options, []
 
 
 @cache
@@ -118,8 +143,20 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         return int(value)
     try:
         return msgspec.convert(value, hint)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{name}: {str(error)[0].lower()}{str(error)[1:]}; found {value!r}") from None
+    except msgspec.ValidationError:
+        raise ValueError(f"{name} must be {expected(hint)}, found {value!r}") from None
+
+
+def expected(hint: Any) -> str:
+    """Return the values that a type allows, for an error message: `an integer`, `one of tanh, relu`."""
+    origin, members = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return f"one of {', '.join(map(str, members))}"
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(expected(member) for member in members if member is not type(None))
+    if origin is tuple:
+        return f"a list, each item {expected(members[0])}"
+    return EXPECTED.get(hint, "a table of names and values")
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:

@@ -41,10 +41,20 @@ from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
 from srl.storage.service_sinks import check_sinks
 
+_IN_CONFIG = "the run continues with its environment; start a new run for another one"
+ONLY_AT_START = {
+    "recipe": "the run keeps the values of its recipe, and options change one by one",
+    "scale": "it is a factor for the batch of a recipe; set batch instead",
+    "env_args": _IN_CONFIG,
+    "action_repeat": _IN_CONFIG,
+    "team_reward": _IN_CONFIG,
+}
+"""Options that `resume` refuses, and the reason."""
+
 
 @dataclass(frozen=True)
 class Run:
-    """A run that ended."""
+    """A run that ended. Its directory is `path`; :func:`srl.load` and :func:`srl.evaluate` take it."""
 
     path: Path
     state: str
@@ -56,6 +66,11 @@ class Run:
     @property
     def name(self) -> str:
         return self.path.name
+
+    def __repr__(self) -> str:
+        mean = self.status.return_mean
+        reached = f"{self.status.steps:,} steps" + (f", return {mean:.1f}" if mean is not None else "")
+        return f"<Run {str(self.path)!r}: {self.state}, {reached}>"
 
 
 def train(
@@ -71,9 +86,11 @@ def train(
     """Train a policy and return the finished run.
 
     `env` is a Gymnasium id, `package.module:function`, `path/file.py:function`, `pettingzoo:...`, `envpool:...`, or a
-    function that returns an environment. `options` are those of :class:`srl.TrainOptions`. With `verbose` the live view
-    is shown, as by `srl train`. `config` is a TOML or JSON file, or a dictionary, with options and possibly `env`,
-    `name` and `root`; arguments of this call win.
+    function that returns an environment. `options` are those of :class:`srl.TrainOptions`. `config` is a TOML or JSON
+    file, or a dictionary, with options and possibly `env`, `name` and `root`; arguments of this call win.
+
+    Nothing is printed unless `verbose=True`, which shows the live view and the report of `srl train`; `on_status`
+    receives every status instead.
 
     Worker processes import your script to find functions that it defines, so call `train` under
     ``if __name__ == "__main__":``.
@@ -86,7 +103,7 @@ def train(
     where = Path(gathered.argument("root", root, ROOT))
     prepared = prepare(env, gathered.options, gathered.sources)
     if verbose and on_status is None:
-        print(prepared.recipe)
+        print(prepared.summary)
         return watched(lambda observe: launch(prepared, name, where, observe))
     return launch(prepared, name, where, on_status)
 
@@ -243,7 +260,8 @@ def resume(
 
     `run` is its path, its name, a unique beginning of its name, or `latest`. `changes` are options of
     :class:`srl.TrainOptions`; the others stay as they were, except that `steps` clears `until_return`. `began` is the
-    time of the user's command in seconds since the epoch, by default now.
+    time of the user's command in seconds since the epoch, by default now. Raises ValueError for options that only a new
+    run can apply.
     """
     began = time.time() if began is None else began
     found = run if isinstance(run, RunDirectory) else run_directory.find(run, ROOT)
@@ -266,6 +284,8 @@ def _resume(
     began: float,
 ) -> Run:
     options, given = merged(from_data(config["options"]), changes)
+    for option in ONLY_AT_START.keys() & given:
+        raise ValueError(f"{option} cannot change in a resumed run: {ONLY_AT_START[option]}")
     check_sinks(options.run.sinks)
     newest = checkpoints.latest(run.checkpoints)
     if newest is None:
@@ -274,7 +294,7 @@ def _resume(
     if restored.steps >= options.run.steps:
         raise RunFailed(
             f"{run.name} has {restored.steps:,} of {options.run.steps:,} steps already; request more: "
-            f"srl resume {run.name} --steps {2 * options.run.steps}"
+            f"srl resume {run.name} --steps {2 * restored.steps}"
         )
     restored, prepared = _matched(restored, _prepared_from(config, options, given))
     if options.workers.scheduler == "slurm":
@@ -299,7 +319,7 @@ def _prepared_from(
     requested = sized.replace(actors=options.workers.actors)
     experiment = standard_experiment(config["environment"], environment, profile, requested)
     experiment = with_actors(experiment, sized.workers.actors)
-    return PreparedRun(options, environment, experiment, "", profile.why_not_resumable)
+    return PreparedRun(options, environment, experiment, profile)
 
 
 def _matched(restored: Restored, prepared: PreparedRun) -> tuple[Restored, PreparedRun]:
@@ -322,7 +342,7 @@ def _session(
     site: ClusterSite | None = None,
     attached: ControllerState | None = None,
 ) -> Session:
-    options, environment, why_not = prepared.options, prepared.environment, prepared.why_not_resumable
+    options, environment, why_not = prepared.options, prepared.environment, prepared.profile.why_not_resumable
     experiment = dataclasses.replace(prepared.experiment, name=run.name)
     run.write_config(describe(experiment, options, environment))
     preload = (type(environment).__module__,)
