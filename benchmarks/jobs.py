@@ -18,7 +18,7 @@ from srl.controller.control_socket import StatusReply, StatusRequest, ask
 
 PATIENCE = 60.0
 SRL = str(Path(sys.executable).with_name("srl"))
-SLEEPY = "srl.testing.environments:slow"
+SLEEPY = "srl.testing.environments:Slow"
 SLEEPING = (
     *("--env-arg", "seconds=0.002", "--recipe", "none", "--lanes", "4", "--horizon", "16"),
     *("--ppo.num-minibatches", "1"),

@@ -68,11 +68,10 @@ PARTS = {
     "role": "srl.workers.role:Role",
     "push-stream": "srl.streams.push:PushStream",
     "request-stream": "srl.streams.request:RequestStream",
-    # Benchmarks and tests
+    # Benchmarks
     "bench-uniform": "srl.bench.actor:UniformConfig",
     "bench-distant": "srl.bench.ring:DistantConfig",
     "bench-simulated-worker": "srl.bench.control:SimulatedWorkerConfig",
-    "counting": "srl.testing.algorithms:CountingConfig",
 }
 """Short name -> definition of the class or function."""
 NAMES = {path: name for name, path in PARTS.items()}

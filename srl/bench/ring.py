@@ -112,6 +112,6 @@ def _rate(size: int, seconds: float) -> float:
         env_args={"seconds": ENV_SECONDS, "length": 1_000_000},
     )
     with tempfile.TemporaryDirectory(prefix="srl-bench-") as root:
-        start("srl.testing.environments:slow", run_options, "ring", Path(root), window)
+        start("srl.testing.environments:Slow", run_options, "ring", Path(root), window)
     assert window.result is not None
     return float(window.result["fps"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +83,3 @@ class World:
         self._contexts.clear()
         self.stores.clear()
         self.commits.clear()
-
-
-def until(condition: Callable[[], Any], *polls: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Call all `polls` in turn until `condition` returns a true value, and return that value."""
-    deadline = time.monotonic() + seconds
-    while True:
-        if found := condition():
-            return found
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{condition} did not become true within {seconds:g} s")
-        for poll in polls:
-            poll()
-        os.sched_yield()

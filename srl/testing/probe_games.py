@@ -7,8 +7,22 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from pettingzoo import AECEnv
 
-from srl.testing.multiagent_environments import TurnBased
+
+class TurnBased(AECEnv[str, Any, int]):  # type: ignore[misc]
+    """A game in which the agents move one after the other."""
+
+    def _begin(self) -> None:
+        """Reset all agents; the first one moves next."""
+        self.agents = list(self.possible_agents)
+        self.moves = dict.fromkeys(self.agents, 0)
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
+        self.agent_selection = self.agents[0]
 
 
 class TurnBonus(TurnBased):

@@ -11,11 +11,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+from support.waiting import until
 
 from srl.base import snapshot as snapshots
 from srl.base.shared_memory import Memory
 from srl.base.snapshot import FACTS_BYTES, Snapshot
-from srl.testing.contexts import until
 
 
 @pytest.fixture

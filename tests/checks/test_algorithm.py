@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.counting import CountingConfig
 
 from srl.algorithms.mappo import MAPPOConfig
 from srl.algorithms.ppo.config import PPOConfig
@@ -22,7 +23,6 @@ from srl.checks.algorithm import ProbeResult, check_algo, has_failed
 from srl.cli.main import main
 from srl.experiments.options.algorithms import ALGORITHMS
 from srl.experiments.session.session import RunFailed
-from srl.testing.algorithms import CountingConfig
 
 
 class Altered:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.algorithm_kinds import KINDS
+from support.counting import CountingConfig
 
 import srl
 from srl.algorithms.actor_critic import ActorCriticConfig
@@ -24,7 +25,6 @@ from srl.base.object_names import load_object
 from srl.base.state import NotResumable, State
 from srl.base.tree import Array, Tree, TreeSpec
 from srl.testing import check_algorithm
-from srl.testing.algorithms import CountingConfig
 from srl.testing.env_checks.findings import report
 
 OBSERVATION, ACTION = Box((4,)), Discrete(2)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from support.stages import Stage, fill, opened_by, send_block, settle, taken_by
+from support.waiting import until
 
 from srl.api.streams import PostedBlock
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import Consumer
 from srl.streams.push_producer import Producer
-from srl.testing.contexts import until
 
 
 def met(producer: Producer, *consumers: Consumer) -> None:

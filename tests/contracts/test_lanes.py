@@ -21,11 +21,11 @@ from srl.testing.contexts import World
 from srl.testing.env_checks.findings import report
 from srl.testing.env_checks.lanes import check_lanes
 
-TESTING = "srl.testing.environments"
+TRACER, GAMES = "srl.testing.environments:Tracer", "pettingzoo:support.games"
 HERE = str(Path(__file__))
 ADAPTERS: dict[str, tuple[str, dict[str, Any], str | None]] = {
-    "gymnasium": (f"{TESTING}:tracer", {"length": 3}, None),
-    "gymnasium truncated": (f"{TESTING}:constant_reward", {"length": 3}, None),
+    "gymnasium": (TRACER, {"length": 3}, None),
+    "gymnasium truncated": (TRACER, {"length": 3, "truncate": True}, None),
     "gymnasium registered": ("Acrobot-v1", {}, None),
     "gymnasium continuous": ("Pendulum-v1", {}, None),
     "vector native": ("CartPole-v1", {}, None),
@@ -33,14 +33,14 @@ ADAPTERS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "mujoco": ("HalfCheetah-v5", {}, "mujoco"),
     "mujoco ending": ("Hopper-v5", {}, "mujoco"),
     "envpool": ("envpool:CartPole-v1", {}, "envpool"),
-    "pettingzoo parallel": (f"pettingzoo:{TESTING}:dying_team", {"deaths": (2, 4, 3)}, "pettingzoo"),
+    "pettingzoo parallel": (f"{GAMES}:DyingTeam", {"deaths": (2, 4, 3)}, "pettingzoo"),
     "pettingzoo turns": (
-        f"pettingzoo:{TESTING}:turn_game",
+        f"{GAMES}:TurnGame",
         {"num_agents": 3, "length": 9, "deaths": (0, 2, 0)},
         "pettingzoo",
     ),
-    "pettingzoo mask": (f"pettingzoo:{TESTING}:turn_game", {"length": 4, "mask": True}, "pettingzoo"),
-    "pettingzoo forced turns": (f"pettingzoo:{TESTING}:dying_team", {"turns": True}, "pettingzoo"),
+    "pettingzoo mask": (f"{GAMES}:TurnGame", {"length": 4, "mask": True}, "pettingzoo"),
+    "pettingzoo forced turns": (f"{GAMES}:DyingTeam", {"turns": True}, "pettingzoo"),
 }
 
 
@@ -100,9 +100,9 @@ RESUMABLE: dict[str, dict[str, Any]] = {
     "Blackjack-v1": {},
     "HalfCheetah-v5": {},
     "Ant-v5": {},
-    f"{TESTING}:tracer": {},
-    f"pettingzoo:{TESTING}:turn_game": {"num_agents": 3, "length": 9, "deaths": (0, 2, 0)},
-    f"pettingzoo:{TESTING}:dying_team": {"deaths": (2, 4, 3)},
+    TRACER: {},
+    f"{GAMES}:TurnGame": {"num_agents": 3, "length": 9, "deaths": (0, 2, 0)},
+    f"{GAMES}:DyingTeam": {"deaths": (2, 4, 3)},
     f"{HERE}:single_cartpole": {},
     f"{HERE}:repeated_pendulum": {},
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.waiting import until
 
 from srl.api.control import Done, Failure, Names, Notice, Ready, Register, Stop, ToWorker
 from srl.api.experiment import Resources
@@ -27,8 +28,10 @@ from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.scheduler import ProcessScheduler
 from srl.storage import checkpoints
-from srl.testing.contexts import until
 from srl.transports.tcp import TcpTransport
+
+PATH = (str(Path(__file__).parent), str(Path(__file__).parents[1]))
+"""Where worker processes find this module and `support`."""
 
 
 class Ping(Message, frozen=True):
@@ -122,14 +125,13 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]
         (tmp_path / "logs").mkdir()
         secret = secrets.token_bytes(32)
         listener = TcpTransport(secret, AGENTS, encrypt=True, codec=codec).listen("the controller", Messages)
-        settings = AgentSettings("test", secrets.token_bytes(32), path=(str(Path(__file__).parent),))
+        settings = AgentSettings("test", secrets.token_bytes(32), path=PATH)
         scheduler = HostsScheduler(
             settings, memory, listener, secret, ManualEngine(tmp_path / "agent.log"), 1, tmp_path / "logs"
         )
     else:
         (tmp_path / "logs").mkdir()
-        here = str(Path(__file__).parent)
-        scheduler = ProcessScheduler("test", memory, tmp_path / "r", tmp_path / "logs", path=[here])
+        scheduler = ProcessScheduler("test", memory, tmp_path / "r", tmp_path / "logs", path=PATH)
     made = Harness(scheduler, memory)
     yield made
     scheduler.close()

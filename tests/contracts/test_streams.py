@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from support.stages import SPEC, Stage, fill, opened_by, send_block, settle, taken_by
+from support.waiting import until
 
 from srl.api.block import BlockSpec
 from srl.api.streams import OpenBlock, PushConsumer, PushProducer
@@ -16,7 +17,6 @@ from srl.streams.messages import BlockDecline, BlockRequest, Post, Release
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import Consumer
 from srl.streams.push_producer import Producer
-from srl.testing.contexts import until
 
 TRAINER = "push/samples/trainers/0"
 

@@ -12,7 +12,7 @@ from srl.environments.adapters.gymnasium import GymnasiumConfig, GymnasiumLanes
 from srl.environments.copies import MAX_FAILURES_IN_A_ROW, EnvironmentBroken
 from srl.environments.registry import lanes_config
 
-TRACER, FAULTY = "srl.testing.environments:tracer", "srl.testing.environments:faulty"
+TRACER, FAULTY = "srl.testing.environments:Tracer", "support.faulty_environments:Faulty"
 
 
 def test_the_rows_of_an_episode_and_of_the_next_one_are_as_computed_by_hand():

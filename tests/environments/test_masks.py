@@ -165,7 +165,7 @@ def test_a_mask_that_forbids_everything_is_a_failure_that_names_lane_and_step(fu
 
 
 def test_an_environment_without_masks_is_unchanged() -> None:
-    lanes = lanes_config("srl.testing.environments:tracer").build(1)
+    lanes = lanes_config("srl.testing.environments:Tracer").build(1)
     assert isinstance(lanes.spec.teams[0].observation, Box)
     lanes.close()
 

@@ -15,8 +15,8 @@ from srl.environments.registry import lanes_config
 
 pytest.importorskip("pettingzoo")
 
-TEAM = "srl.testing.environments:dying_team"
-TURNS = "srl.testing.environments:turn_game"
+TEAM = "support.games:DyingTeam"
+TURNS = "support.games:TurnGame"
 
 
 def build(name: str, num_copies: int = 1, **kwargs) -> Lanes:
@@ -238,7 +238,7 @@ def test_families_that_moved_are_found_or_name_their_package():
 
 def test_other_objects_are_refused():
     with pytest.raises(TypeError, match="returned Tracer, expected a pettingzoo"):
-        build("srl.testing.environments:tracer")
+        build("srl.testing.environments:Tracer")
 
 
 @pytest.mark.filterwarnings("ignore:The old environment creation API")  # PettingZoo's tests use it themselves

@@ -10,7 +10,7 @@ import srl
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.registry import lanes_config
 
-TRACER = "srl.testing.environments:tracer"
+TRACER = "srl.testing.environments:Tracer"
 
 
 @pytest.mark.parametrize("truncate", [False, True])

@@ -62,7 +62,7 @@ def test_evaluation_works_although_no_episode_ends(tmp_path: Path) -> None:
         "sinks": (),
     }
     evaluation: dict[str, Any] = {"eval_every": 16, "eval_episodes": 2, "eval_share": 1.0, "eval_max_steps": 3}
-    env = "srl.testing.environments:tracer"
+    env = "srl.testing.environments:Tracer"
     run = srl.train(env, env_args={"length": 10**6}, root=tmp_path, **sizes, **evaluation)
     records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
     found = {(one["eval/cut"], one["eval/episodes"], one["eval/length_mean"]) for one in records if "eval/cut" in one}

@@ -17,8 +17,8 @@ from srl.environments.pettingzoo.config import PettingZooConfig
 from srl.experiments.graph.preparation import prepare
 from srl.experiments.options.keywords import make_options
 
-DYING = "pettingzoo:srl.testing.multiagent_environments:DyingTeam"
-TURNS = "pettingzoo:srl.testing.multiagent_environments:TurnGame"
+DYING = "pettingzoo:support.games:DyingTeam"
+TURNS = "pettingzoo:support.games:TurnGame"
 TICTACTOE = "pettingzoo:classic.tictactoe_v3"
 QUICK: dict[str, Any] = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 20, "recipe": "none"}
 
@@ -53,7 +53,7 @@ def test_the_state_does_not_contain_masks() -> None:
 
 
 def test_dead_agents_are_zeros_in_the_state() -> None:
-    config = PettingZooConfig("srl.testing.multiagent_environments:DyingTeam", {"deaths": [1, 3]})
+    config = PettingZooConfig("support.games:DyingTeam", {"deaths": [1, 3]})
     lanes = config.with_global_state().build(1)
     lanes.reset(0)
     actions = tuple(np.zeros(1, np.int64) for _ in range(2))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.counting import CountingConfig
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.base.config import from_data
@@ -15,7 +16,6 @@ from srl.experiments.graph.environment_probe import probe
 from srl.experiments.graph.sizes import choose_sizes
 from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.keywords import make_options
-from srl.testing.algorithms import CountingConfig
 from srl.workers.actor.worker import ActorConfig
 from srl.workers.policy import PolicyWorkerConfig
 from srl.workers.trainer.worker import TrainerWorkerConfig

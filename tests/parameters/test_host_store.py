@@ -8,10 +8,10 @@ from functools import partial
 
 import msgspec
 import numpy as np
+from support.waiting import until
 
 from srl.base.shared_memory import Memory
 from srl.parameters.host import HostParameterStore
-from srl.testing.contexts import until
 
 
 def test_a_process_forked_earlier_sees_what_is_pushed_later() -> None:

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from support.waiting import until
 
 from srl.base.tree import Array
 from srl.parameters.host import HostParameterStore
 from srl.parameters.relay import ParameterRelay
 from srl.schedulers.hosts.agent_connections import FAN_OUT, relay_tree
-from srl.testing.contexts import until
 from srl.transports.tcp import TcpTransport
 
 SECRET = b"a secret of thirty-two bytes ..."

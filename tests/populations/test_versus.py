@@ -20,7 +20,7 @@ from srl.populations.versus import VersusLanes, game_points, versus_spec
 from srl.results.league import match, ratings
 from srl.storage.checkpoints import checkpoints
 
-TURNS = "pettingzoo:srl.testing.multiagent_environments:TurnGame"
+TURNS = "pettingzoo:support.games:TurnGame"
 TICTACTOE = "pettingzoo:classic.tictactoe_v3"
 QUICK: dict[str, Any] = {
     "scheduler": "inline",

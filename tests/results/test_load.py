@@ -56,7 +56,7 @@ def test_evaluation_uses_one_thread_and_restores_the_number_of_threads(
 def test_episodes_that_do_not_end_are_truncated_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = untrained(tmp_path, "srl.testing.environments:tracer", {"length": 10**6})
+    run = untrained(tmp_path, "srl.testing.environments:Tracer", {"length": 10**6})
     words = ["eval", str(run.path), "--episodes", "17", "--max-steps", "4"]
     assert main([*words, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
@@ -66,7 +66,7 @@ def test_episodes_that_do_not_end_are_truncated_and_reported(
     assert "17 of the episodes did not end within 4 steps and were truncated" in capsys.readouterr().out
     assert main([*words[:-1], "0"]) == 2
     assert "max_steps must be at least 1" in capsys.readouterr().err
-    finite = untrained(tmp_path / "finite", "srl.testing.environments:tracer", {"length": 4})
+    finite = untrained(tmp_path / "finite", "srl.testing.environments:Tracer", {"length": 4})
     assert srl.evaluate(finite.path, episodes=3, max_steps=4).truncated == 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from support.fake_agents import SECRET, FakeAgents, join_message
+from support.waiting import until
 
 from srl.api.control import Notice
 from srl.api.transport import Channel, ChannelClosed
@@ -30,7 +31,6 @@ from srl.schedulers.hosts.messages import (
     StartWorker,
     WorkerReport,
 )
-from srl.testing.contexts import until
 
 RELAY = "tcp:a:1"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.fake_agents import SECRET, FakeHosts, join_message
 from support.idle_worker import IdleConfig
+from support.waiting import until
 
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, HostEvent
@@ -24,7 +25,6 @@ from srl.schedulers.hosts.host_loss import (
     WaitReports,
 )
 from srl.schedulers.hosts.messages import StartWorker
-from srl.testing.contexts import until
 
 WAITS = HostEvent("trainers/0 waits: no remaining host has 1 GPU")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.fake_agents import SECRET, FakeHosts, join_message
 from support.idle_worker import IdleConfig
-from support.waiting import PATIENCE
+from support.waiting import PATIENCE, until
 
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, OrphanWorker
@@ -27,7 +27,6 @@ from srl.schedulers.hosts.messages import (
     StateStored,
     WorkerExited,
 )
-from srl.testing.contexts import until
 
 ACTOR, OTHER, LOST = (WorkerId("actors", index, 3) for index in range(3))
 

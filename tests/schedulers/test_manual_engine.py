@@ -14,6 +14,7 @@ import psutil
 import pytest
 from support.fake_agents import FakeEngine
 from support.idle_worker import IdleConfig, VersionReporterConfig
+from support.waiting import until
 
 from srl.api.control import Notice, Ready
 from srl.api.experiment import Resources
@@ -26,7 +27,6 @@ from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.messages import AGENTS, Messages, codec
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
-from srl.testing.contexts import until
 from srl.transports.tcp import TcpTransport
 
 NO_CONTROLLER = "127.0.0.1:1"

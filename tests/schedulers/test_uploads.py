@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from support.fake_controller import WELCOME, FakeChannel, connection_to
+from support.waiting import until
 
 from srl.api.transport import ChannelClosed
 from srl.base.tree import Array
@@ -14,7 +15,6 @@ from srl.parameters.relay import ParameterRelay
 from srl.schedulers.agent.uploads import StateUpload
 from srl.schedulers.hosts.messages import CommittedState
 from srl.schedulers.local.run_memory import RunMemory
-from srl.testing.contexts import until
 from srl.transports.tcp import TcpTransport
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.counting import DECISION_SPEC, MEMORY_SPEC, CountingPolicy
 from support.stages import Stage
+from support.waiting import until
 
 from srl.api.block import BlockMemory, BlockSpec
 from srl.api.streams import Answer, Cell, RequestBatch, RequestClient, RequestServer
@@ -18,8 +20,6 @@ from srl.streams.messages import Reply, Request
 from srl.streams.request_client import Client, InlineClient
 from srl.streams.request_server import Server
 from srl.streams.rows import flat_decision, gather, tree_of, write_decision
-from srl.testing.contexts import until
-from srl.testing.policies import DECISION_SPEC, MEMORY_SPEC, CountingPolicy
 
 
 def loaded(version: int = 0, parameter: float = 0.0, seed: int = 0) -> CountingPolicy:

@@ -15,8 +15,8 @@ from srl.schedulers.hosts.messages import AGENTS, Join, JoinAccepted, Messages, 
 from srl.schedulers.hosts.replicas import Retention
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
-from srl.testing.contexts import until
 from srl.transports.tcp import TcpTransport
+from support.waiting import until
 
 JOIN_SECRET = b"another secret of 32 bytes ....."
 SECRET = b"a secret of thirty-two bytes ..."

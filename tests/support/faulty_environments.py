@@ -1,14 +1,92 @@
-"""Environments that break only in worker processes: what a run meets after a look at the environment found nothing."""
+"""Environments that fail on purpose, everywhere or only in worker processes, and environments of many spaces."""
+
+from __future__ import annotations
 
 import ctypes
 import os
 import signal
 import sys
+import time
+from typing import Any
 
 import gymnasium
 import numpy as np
 
+from srl.base.tree import Array
 from srl.testing.environments import Tracer
+
+FAULTS = ("raise", "raise_in_reset", "hang", "nan", "nan_reward", "shape", "dtype", "exit", "segfault")
+
+
+class Faulty(Tracer):
+    """A tracer that fails at step `after` (the reset is step 0) of every `every`-th episode of an instance.
+
+    With ``every=1`` each instance fails, including replacements. With ``every=2`` the first episode of each instance
+    has no fault. With `once`, the path of a file that does not exist yet, only one instance in all processes fails: it
+    creates the file, and instances that find the file do not fail.
+    """
+
+    def __init__(
+        self,
+        fault: str = "raise",
+        after: int = 2,
+        every: int = 1,
+        once: str = "",
+        hang_seconds: float = 3600.0,
+        length: int = 5,
+        truncate: bool = False,
+    ) -> None:
+        if fault not in FAULTS:
+            raise ValueError(f"unknown fault {fault!r}; choose from {', '.join(FAULTS)}")
+        super().__init__(length, truncate)
+        self.fault = fault
+        self.after = 0 if fault == "raise_in_reset" else after
+        self.every = every
+        self.once = once
+        self.hang_seconds = hang_seconds
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        observation, info = super().reset(seed=seed)
+        if self._due():
+            observation, _ = self._break(observation, 0.0)
+        return observation, info
+
+    def step(self, action: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self._due():
+            observation, reward = self._break(observation, reward)
+        return observation, reward, terminated, truncated, info
+
+    def _due(self) -> bool:
+        if self.t != self.after or (self.episode + 1) % self.every != 0:
+            return False
+        if not self.once:
+            return True
+        try:
+            os.close(os.open(self.once, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+    def _break(self, observation: Array, reward: float) -> tuple[Array, float]:
+        match self.fault:
+            case "hang":
+                time.sleep(self.hang_seconds)
+            case "nan":
+                observation = np.full_like(observation, np.nan)
+            case "nan_reward":
+                reward = float("nan")
+            case "shape":
+                observation = np.zeros(4, observation.dtype)
+            case "dtype":
+                observation = observation.astype(np.float64)
+            case "exit":
+                os._exit(3)
+            case "segfault":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case _:
+                raise RuntimeError(f"failed on purpose at step {self.t} of episode {self.episode}")
+        return observation, reward
 
 
 class Broken(Tracer):

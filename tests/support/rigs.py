@@ -16,11 +16,11 @@ from srl.base.tree import Array
 from srl.environments.registry import lanes_config
 from srl.streams.push import PushStream
 from srl.streams.push_consumer import Consumer
-from srl.testing.algorithms import CountingConfig
-from srl.testing.contexts import until
 from srl.workers.actor.worker import Actor, ActorConfig
 from srl.workers.role import Role, assign_teams
+from support.counting import CountingConfig
 from support.stages import Stage
+from support.waiting import until
 
 Rows = Mapping[str, Array]  # path -> [T+1, L, ...]
 

@@ -15,8 +15,9 @@ from srl.streams.push_producer import Producer
 from srl.streams.request import RequestStream
 from srl.streams.request_client import Client
 from srl.streams.request_server import Server
-from srl.testing.contexts import World, until
-from srl.testing.policies import DECISION_SPEC
+from srl.testing.contexts import World
+from support.counting import DECISION_SPEC
+from support.waiting import until
 
 SPEC = BlockSpec(2, 2, ArraySpec((3,), "float32"), DECISION_SPEC)
 """Spec of a block with two steps of two lanes."""

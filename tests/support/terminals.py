@@ -18,8 +18,9 @@ import psutil
 from support.waiting import PATIENCE, wait_for
 
 SRL = str(Path(sys.executable).parent / "srl")
+TESTS = str(Path(__file__).parent.parent)
 SLEEPY = (
-    *("srl.testing.environments:slow", "--env-arg", "seconds=0.002", "--lanes", "4", "--horizon", "16"),
+    *("srl.testing.environments:Slow", "--env-arg", "seconds=0.002", "--lanes", "4", "--horizon", "16"),
     *("--recipe", "none", "--ppo.num-minibatches", "1"),
 )
 GENTLE = (*SLEEPY, "--actors", "1")
@@ -41,7 +42,9 @@ class Terminal:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "SRL_TERMINAL": str(self.runtime)}
+        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), TESTS)))  # commands import `support`, too
+        runtime = str(self.runtime)
+        return {**os.environ, "PYTHONPATH": path, "XDG_RUNTIME_DIR": runtime, "SRL_TERMINAL": runtime}
 
     def start(self, *arguments: str, **options: Any) -> Command:
         return self.launch([SRL, *arguments], **options)

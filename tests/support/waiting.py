@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 PATIENCE = 60.0
 """Seconds after which a condition counts as failed. It is long because tests run on slow and busy machines; speed is a
@@ -21,3 +22,16 @@ def wait_for(condition: Callable[[], Found | None], what: str | Callable[[], str
         assert time.monotonic() < deadline, f"not within {PATIENCE} s: {what if isinstance(what, str) else what()}"
         time.sleep(LOOK_SECONDS)
     return found
+
+
+def until(condition: Callable[[], Any], *polls: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Call all `polls` in turn until `condition` returns a true value, and return that value."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if found := condition():
+            return found
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{condition} did not become true within {seconds:g} s")
+        for poll in polls:
+            poll()
+        os.sched_yield()

@@ -13,7 +13,7 @@ import srl
 from srl.storage import checkpoints
 
 BROKEN = faulty_environments.__file__
-GAMES = "pettingzoo:srl.testing.environments"
+GAMES = "pettingzoo:support.games"
 
 
 def trained(terminal: Terminal, environment: str, *options: str, steps: int = 6000) -> dict:
@@ -53,19 +53,11 @@ def test_several_workers_of_each_kind_work_together(terminal: Terminal, inferenc
 @pytest.mark.slow
 def test_a_game_in_processes_trains_a_policy_for_each_role(terminal: Terminal) -> None:
     pytest.importorskip("pettingzoo")
-    roles = ("--roles", *roles_of("turn_game"), "--inference", "host")
-    trained(terminal, f"{GAMES}:turn_game", *roles, "--lanes", "8", "--horizon", "16", steps=2000)
+    roles = ("--roles", "agent_0=first", "agent_1=second", "--inference", "host")
+    trained(terminal, f"{GAMES}:TurnGame", *roles, "--lanes", "8", "--horizon", "16", steps=2000)
     _, facts = latest_checkpoint(terminal.root / "run")
     assert set(facts["policies"]) == {"first", "second"}
     assert terminal.run("eval", "run", "--episodes", "4", "--root", str(terminal.root)).code == 0
-
-
-def roles_of(game: str) -> list[str]:
-    from srl.testing import environments
-
-    agents = getattr(environments, game)().possible_agents
-    assert len(agents) == 2
-    return [f"{agent}={policy}" for agent, policy in zip(agents, ("first", "second"), strict=True)]
 
 
 def trained_here(root: Path, environment: str, steps: int, **options: Any) -> srl.Run:
@@ -89,7 +81,7 @@ def test_inline_runs_repeat_bit_for_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inference", ["inline", "host"])
-@pytest.mark.parametrize("game", ["turn_game", "dying_team"])
+@pytest.mark.parametrize("game", ["TurnGame", "DyingTeam"])
 def test_games_of_several_agents_train(tmp_path: Path, game: str, inference: str) -> None:
     pytest.importorskip("pettingzoo")
     trained_here(tmp_path, f"{GAMES}:{game}", 2000, inference=inference, lanes=8, horizon=16)

@@ -147,7 +147,7 @@ def test_the_exit_code_of_doctor_says_whether_runs_can_work(
 def test_check_env_reports_mistakes_and_sets_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-env", "CartPole-v1", "--steps", "50"]) == 0
     assert "CartPole-v1" in capsys.readouterr().out
-    assert main(["check-env", "srl.testing.environments:faulty", "--env-arg", "fault=shape", "--steps", "50"]) == 1
+    assert main(["check-env", "support.faulty_environments:Faulty", "--env-arg", "fault=shape", "--steps", "50"]) == 1
     assert "shape" in capsys.readouterr().out
     assert main(["check-env", "CartPol-v1"]) != 0
 

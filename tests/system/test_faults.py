@@ -107,7 +107,7 @@ def test_a_run_that_lost_workers_finishes_and_has_learned_every_step_once(termin
 def test_a_stopped_worker_is_replaced_and_a_waiting_one_is_not(terminal: Terminal) -> None:
     """The trainer waits for its batch longer than the hang timeout. Then the actor is stopped during a step, and the
     trainer while it waits."""
-    slow = ("srl.testing.environments:slow", "--env-arg", "seconds=0.025", "--lanes", "1", "--actors", "1")
+    slow = ("srl.testing.environments:Slow", "--env-arg", "seconds=0.025", "--lanes", "1", "--actors", "1")
     command = terminal.train(*slow, *LONG, "--recipe", "none", "--horizon", "100", "--hang-timeout", "2")
     before = command.wait(lambda status: status["version"] >= 1, "an update")
     assert before["restarts"] == 0

@@ -55,9 +55,9 @@ def call(capfd: pytest.CaptureFixture[str], *arguments: str) -> Ended:
         (["CartPole-v1", "--lanse", "1"], ["--lanes"]),
         (["CartPole-v1", "--name", "a/b"], ["cannot name a run"]),
         (["CartPole-v1", "--roles", "seeker=x"], ["agent", "seeker"]),
-        (["srl.testing.environments:faulty", "--env-arg", "fault=exit"], ["exited with code 3"]),
-        (["srl.testing.environments:faulty", "--env-arg", "fault=hang", "--hang-timeout", "1"], ["within 5 s"]),
-        (["srl.testing.environments:faulty", "--env-arg", "fault=raise_in_reset"], ["failed on purpose", "seed"]),
+        (["support.faulty_environments:Faulty", "--env-arg", "fault=exit"], ["exited with code 3"]),
+        (["support.faulty_environments:Faulty", "--env-arg", "fault=hang", "--hang-timeout", "1"], ["within 5 s"]),
+        (["support.faulty_environments:Faulty", "--env-arg", "fault=raise_in_reset"], ["failed on purpose", "seed"]),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",
 )
@@ -76,7 +76,7 @@ def test_bad_input_is_refused_before_anything_is_created(
     ("arguments", "text"),
     [
         (["CartPol-v1"], "did you mean CartPole-v1"),
-        (["srl.testing.environments:faulty", "--env-arg", "fault=segfault"], "killed by SIGSEGV"),
+        (["support.faulty_environments:Faulty", "--env-arg", "fault=segfault"], "killed by SIGSEGV"),
     ],
     ids=["misspelled", "segfault"],
 )

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.counting import CountingConfig
 from support.terminals import Terminal, wait_for
 from support.trained_runs import latest_checkpoint
 
@@ -20,9 +21,8 @@ import srl
 from srl.cli.main import main
 from srl.experiments.options.algorithms import build_algorithm
 from srl.storage import checkpoints
-from srl.testing.algorithms import CountingConfig
 
-GAMES = "pettingzoo:srl.testing.environments"
+GAMES = "pettingzoo:support.games"
 
 
 def state_of(path: Path) -> dict[str, np.ndarray]:
@@ -51,17 +51,17 @@ EVERYTHING = {
     ("environment", "agents", "options"),
     [
         ("CartPole-v1", 1, {}),
-        pytest.param("srl.testing.environments:tracer", 1, {}, marks=SLOW),
+        pytest.param("srl.testing.environments:Tracer", 1, {}, marks=SLOW),
         # Saved all the time: the last checkpoint must hold the last update of each policy.
         (
-            f"{GAMES}:turn_game",
+            f"{GAMES}:TurnGame",
             2,
             {"inference": "host", "roles": ("agent_0=first", "agent_1=second"), "checkpoint_seconds": 0.05},
         ),
         pytest.param("CartPole-v1", 4, {"max_lag": 0, "ring": 2, "actors": 2}, marks=SLOW),
         pytest.param("CartPole-v1", 2, {"inference": "host", "ring": 2}, marks=SLOW),
-        pytest.param(f"{GAMES}:turn_game", 2, {}, marks=SLOW),
-        pytest.param(f"{GAMES}:dying_team", 2, {}, marks=SLOW),
+        pytest.param(f"{GAMES}:TurnGame", 2, {}, marks=SLOW),
+        pytest.param(f"{GAMES}:DyingTeam", 2, {}, marks=SLOW),
         # Memory, normalizers and PopArt at once; then each algorithm that keeps something of its own.
         ("CartPole-v1", 1, {"algo": "ppo", "ppo": EVERYTHING}),
         pytest.param(
@@ -70,7 +70,7 @@ EVERYTHING = {
         pytest.param("CartPole-v1", 1, {"algo": "impala", "max_lag": 3}, marks=SLOW),
         pytest.param("CartPole-v1", 1, {"algo": "a2c"}, marks=SLOW),
         pytest.param("Pendulum-v1", 1, {"algo": "ppo", "ppo": {**EVERYTHING, "memory": "gru"}}, marks=SLOW),
-        pytest.param(f"{GAMES}:turn_game", 2, {"algo": "ppg", "ppg": {"memory": "gru", "memory_size": 8}}, marks=SLOW),
+        pytest.param(f"{GAMES}:TurnGame", 2, {"algo": "ppg", "ppg": {"memory": "gru", "memory_size": 8}}, marks=SLOW),
     ],
 )
 def test_200_updates_after_a_resume_are_those_of_an_uninterrupted_run(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.counting import CountingConfig, CountingTrainer
 from support.trained_runs import latest_checkpoint
 
 import srl
@@ -21,7 +22,6 @@ from srl.algorithms.ppo.trainer import PPOTrainer
 from srl.api.spaces import Space
 from srl.api.trainer import Trainer, TrainResult, Trajectory
 from srl.base.tree import Array
-from srl.testing.algorithms import CountingConfig, CountingTrainer
 
 LENGTH = 5
 QUICK: dict[str, Any] = {"epochs": 1, "num_minibatches": 2}
@@ -67,7 +67,7 @@ def batches(path: Path) -> list[Array]:
 def test_every_decision_is_learned_from_once_and_in_order(tmp_path: Path, options: Mapping[str, Any]) -> None:
     log = tmp_path / "rows"
     srl.train(
-        "srl.testing.environments:tracer",
+        "srl.testing.environments:Tracer",
         algo=LoggingConfig(path=str(log)),
         steps=600,
         lanes=3,
@@ -95,7 +95,7 @@ def test_unaligned_lanes_record_their_decisions_once_and_in_order(tmp_path: Path
     """Two agents decide in turns. A lane may have unrecorded steps between blocks, but not within one."""
     pytest.importorskip("pettingzoo")
     log = tmp_path / "rows"
-    game = "pettingzoo:srl.testing.environments:turn_game"
+    game = "pettingzoo:support.games:TurnGame"
     algo = LoggingConfig(path=str(log))
     srl.train(game, algo=algo, scheduler="inline", steps=600, lanes=3, horizon=4, root=tmp_path, sinks=())
     recorded = []
@@ -121,7 +121,7 @@ def last_checkpoint(run: srl.Run) -> Mapping[str, Array]:
 @pytest.mark.parametrize("fault", ["nan", "nan_reward"])
 def test_a_nan_during_a_run_never_reaches_the_weights(tmp_path: Path, fault: str) -> None:
     run = srl.train(
-        "srl.testing.environments:faulty",
+        "support.faulty_environments:Faulty",
         env_args={"fault": fault, "every": 4, "after": 3, "once": str(tmp_path / "broken")},
         scheduler="inline",
         lanes=4,

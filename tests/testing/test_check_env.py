@@ -339,7 +339,7 @@ def test_a_slow_environment_is_a_warning_with_its_speed():
     assert "steps/s" in finding.found
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "srl.testing.environments:tracer"])
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "srl.testing.environments:Tracer"])
 def test_correct_environments_have_no_findings(name: str):
     assert check_environment(name) == []
 

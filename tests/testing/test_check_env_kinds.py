@@ -4,7 +4,6 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
-from srl.testing import environments
 from srl.testing.env_checks.environment import check_environment
 
 
@@ -67,11 +66,11 @@ def test_vector_environments(environment, expected: str | None):
 @pytest.mark.parametrize(
     ("name", "kwargs"),
     [
-        ("pettingzoo:srl.testing.environments:dying_team", {}),
-        ("srl.testing.environments:dying_team", {"deaths": (3, 1, 2), "truncate": True}),
-        ("srl.testing.environments:dying_team", {"deaths": (3, 1, 2)}),
-        ("srl.testing.environments:turn_game", {"mask": True}),
-        ("srl.testing.environments:turn_game", {"num_agents": 3, "length": 20, "deaths": (2, 0, 3)}),
+        ("pettingzoo:support.games:DyingTeam", {}),
+        ("support.games:DyingTeam", {"deaths": (3, 1, 2), "truncate": True}),
+        ("support.games:DyingTeam", {"deaths": (3, 1, 2)}),
+        ("support.games:TurnGame", {"mask": True}),
+        ("support.games:TurnGame", {"num_agents": 3, "length": 20, "deaths": (2, 0, 3)}),
     ],
 )
 def test_correct_pettingzoo_environments_have_no_findings(name: str, kwargs: dict):
@@ -79,7 +78,7 @@ def test_correct_pettingzoo_environments_have_no_findings(name: str, kwargs: dic
     assert check_environment(name, kwargs, steps=200) == []
 
 
-@pytest.mark.parametrize("factory", [environments.dying_team, environments.turn_game])
+@pytest.mark.parametrize("game", ["DyingTeam", "TurnGame"])
 @pytest.mark.parametrize(
     ("fault", "expected", "found"),
     [
@@ -90,9 +89,9 @@ def test_correct_pettingzoo_environments_have_no_findings(name: str, kwargs: dic
         ("shape", "observation to have shape (4,)", "(7,) of agent_0"),
     ],
 )
-def test_mistakes_of_pettingzoo_environments_name_the_agent(factory, fault: str, expected: str, found: str):
+def test_mistakes_of_pettingzoo_environments_name_the_agent(game: str, fault: str, expected: str, found: str):
     pytest.importorskip("pettingzoo")
-    (finding,) = check_environment(factory, {"fault": fault, "fault_after": 2})
+    (finding,) = check_environment(f"support.games:{game}", {"fault": fault, "fault_after": 2})
     assert finding.severity == "error"
     assert expected in finding.expected
     assert found in finding.found
@@ -100,7 +99,7 @@ def test_mistakes_of_pettingzoo_environments_name_the_agent(factory, fault: str,
 
 def test_agents_that_leave_in_a_wrong_way_are_found():
     pytest.importorskip("pettingzoo")
-    from srl.testing.multiagent_environments import DyingTeam, TurnGame
+    from support.games import DyingTeam, TurnGame
 
     class Lingering(DyingTeam):
         def step(self, actions):

@@ -1,13 +1,15 @@
 import multiprocessing
 import signal
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from support.faulty_environments import Faulty
 
-from srl.testing import environments
+from srl.testing.environments import SEED_MODULUS, Tracer
 
 
 def episode(environment: gymnasium.Env, seed: int | None = None) -> list[tuple]:
@@ -20,7 +22,7 @@ def episode(environment: gymnasium.Env, seed: int | None = None) -> list[tuple]:
 
 
 def test_a_tracer_shows_seed_episode_and_time_and_its_reward_is_the_time():
-    tracer = environments.tracer(length=2)
+    tracer = Tracer(length=2)
     assert episode(tracer, seed=7) == [
         ([7, 0, 0], 0.0, False, False),
         ([7, 0, 1], 1.0, False, False),
@@ -28,26 +30,21 @@ def test_a_tracer_shows_seed_episode_and_time_and_its_reward_is_the_time():
     ]
     assert episode(tracer)[0][0] == [7, 1, 0]
     assert episode(tracer, seed=8)[0][0] == [8, 0, 0]
-    assert episode(environments.tracer(length=1, truncate=True))[-1] == ([-1, 0, 1], 1.0, False, True)
+    assert episode(Tracer(length=1, truncate=True))[-1] == ([-1, 0, 1], 1.0, False, True)
 
 
 def test_seeds_survive_float32():
-    observation, _ = environments.tracer().reset(seed=2**31 - 1)
-    assert observation[0] == (2**31 - 1) % environments.SEED_MODULUS
+    observation, _ = Tracer().reset(seed=2**31 - 1)
+    assert observation[0] == (2**31 - 1) % SEED_MODULUS
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_gymnasium_finds_nothing_wrong_with_a_tracer():
-    check_env(environments.tracer(), skip_render_check=True)
-
-
-def test_constant_reward_is_truncated():
-    rows = episode(environments.constant_reward(length=3))
-    assert [row[1:] for row in rows[1:]] == [(1.0, False, False)] * 2 + [(1.0, False, True)]
+    check_env(Tracer(), skip_render_check=True)
 
 
 def test_a_fault_occurs_at_its_step_of_its_episode():
-    faulty = environments.faulty(fault="raise", after=2, every=2)
+    faulty = Faulty(fault="raise", after=2, every=2)
     episode(faulty)
     with pytest.raises(RuntimeError, match="step 2 of episode 1"):
         episode(faulty)
@@ -55,12 +52,12 @@ def test_a_fault_occurs_at_its_step_of_its_episode():
 
 def test_a_fault_in_reset():
     with pytest.raises(RuntimeError, match="step 0 of episode 0"):
-        environments.faulty(fault="raise_in_reset").reset()
+        Faulty(fault="raise_in_reset").reset()
 
 
 def test_faults_that_return_nonsense():
     def second_step(fault: str) -> tuple:
-        faulty = environments.faulty(fault=fault, after=2)
+        faulty = Faulty(fault=fault, after=2)
         faulty.reset()
         faulty.step(0)
         return faulty.step(0)
@@ -74,8 +71,8 @@ def test_faults_that_return_nonsense():
 def test_a_fault_with_a_flag_file_occurs_once(tmp_path: Path):
     flag = str(tmp_path / "flag")
     with pytest.raises(RuntimeError):
-        episode(environments.faulty(once=flag))
-    assert len(episode(environments.faulty(once=flag))) == 6
+        episode(Faulty(once=flag))
+    assert len(episode(Faulty(once=flag))) == 6
 
 
 @pytest.mark.parametrize(("fault", "exitcode"), [("exit", 3), ("segfault", -signal.SIGSEGV)])
@@ -87,26 +84,33 @@ def test_faults_that_end_the_process(fault: str, exitcode: int):
 
 
 def run_to_death(fault: str) -> None:
-    episode(environments.faulty(fault=fault))
+    episode(Faulty(fault=fault))
 
 
 def test_a_misspelled_fault_is_refused():
     with pytest.raises(ValueError, match="unknown fault 'nann'"):
-        environments.faulty(fault="nann")
+        Faulty(fault="nann")
+
+
+def game_module() -> Any:
+    pytest.importorskip("pettingzoo")
+    from support import games
+
+    return games
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_pettingzoo_finds_nothing_wrong_with_its_environments(capsys):
-    pytest.importorskip("pettingzoo")
+    games = game_module()
     from pettingzoo.test import api_test, parallel_api_test
 
-    parallel_api_test(environments.dying_team(), num_cycles=50)
-    api_test(environments.turn_game(num_agents=3, length=9, deaths=(0, 2, 0)), num_cycles=50)
+    parallel_api_test(games.DyingTeam(), num_cycles=50)
+    api_test(games.TurnGame(num_agents=3, length=9, deaths=(0, 2, 0)), num_cycles=50)
 
 
 def test_a_dying_team_dies_at_known_times():
-    pytest.importorskip("pettingzoo")
-    team = environments.dying_team(deaths=(1, 2))
+    games = game_module()
+    team = games.DyingTeam(deaths=(1, 2))
     team.reset(seed=5)
     observations, rewards, terminations, *_ = team.step({"agent_0": 0, "agent_1": 0})
     assert observations["agent_1"].tolist() == [5, 0, 1, 1]
@@ -117,8 +121,8 @@ def test_a_dying_team_dies_at_known_times():
 
 
 def test_every_move_of_a_turn_game_rewards_all_agents():
-    pytest.importorskip("pettingzoo")
-    game = environments.turn_game(length=3)
+    games = game_module()
+    game = games.TurnGame(length=3)
     game.reset(seed=5)
     seen = []
     for agent in game.agent_iter():

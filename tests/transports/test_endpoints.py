@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 
 from srl.api.transport import Channel, Message
-from srl.testing.contexts import until
 from srl.transports.endpoints import DualListener, address_from
 from srl.transports.host import HostTransport
 from srl.transports.tcp import TcpTransport

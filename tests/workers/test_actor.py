@@ -9,7 +9,7 @@ from support.rigs import ActorRig
 def test_an_actor_without_admission_still_notices_that_a_policy_worker_is_gone(
     rig: Callable[..., ActorRig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = rig("srl.testing.environments:tracer", max_lag=0)
+    made = rig("srl.testing.environments:Tracer", max_lag=0)
     made.publish(0)
     made.play(50)  # one batch is full and not used: no more is admitted
     heard: list[bool] = []

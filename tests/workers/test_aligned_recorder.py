@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.counting import CountingPolicy
 from support.rigs import ActorRig, Rows, one_lane
 
 from srl.api.control import Episodes
 from srl.base.meter import Counter
 from srl.streams.request_client import InlineClient
-from srl.testing.policies import CountingPolicy
 from srl.workers.actor import lane_group
 from srl.workers.actor.aligned_recorder import AlignedRecorder
 
-TRACER = "srl.testing.environments:tracer"
-FAULTY = "srl.testing.environments:faulty"
+TRACER = "srl.testing.environments:Tracer"
+FAULTY = "support.faulty_environments:Faulty"
 CARRIED = ("observation", "decision/action", "decision/value", "acting", "first")
 
 
@@ -202,7 +202,7 @@ def test_a_lane_whose_environment_failed_is_truncated_on_both_sides(rig: Callabl
 
 def test_dead_agents_do_not_act_in_the_rows_that_they_share_with_others(rig: Callable[..., ActorRig]) -> None:
     pytest.importorskip("pettingzoo")
-    one = rig("srl.testing.environments:dying_team", copies=2, horizon=5)  # two steps, or four, then a new episode
+    one = rig("support.games:DyingTeam", copies=2, horizon=5)  # two steps, or four, then a new episode
     one.publish(0)
     blocks = one.blocks(3)
     check_joints(blocks)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from support.stages import SPEC, Stage, fill
+from support.waiting import until
 
 from srl.api.streams import OpenBlock, PostedBlock
-from srl.testing.contexts import until
 from srl.workers.trainer import batches
 from srl.workers.trainer.batches import Batch, BatchMemory, BatchSource, DirectBatches, PrefetchedBatches
 

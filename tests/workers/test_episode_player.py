@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.counting import CountingPolicy
 
 from srl.api.lanes import Lanes, LaneSpec, TeamSpec, TimeStep
 from srl.api.policy import Policy
 from srl.api.spaces import Box, Discrete
 from srl.environments.registry import lanes_config
-from srl.testing.policies import CountingPolicy
 from srl.workers.episode_player import EpisodePlayer
 
 
@@ -114,7 +114,7 @@ def test_a_truncated_game_includes_all_its_lives() -> None:
 
 def test_all_copies_are_reset_until_every_lane_has_its_share_if_no_episode_ends() -> None:
     """One agent dies at its second step, the other never does."""
-    lanes = lanes_config("pettingzoo:srl.testing.multiagent_environments:DyingTeam", deaths=(2, 10**6)).build(2)
+    lanes = lanes_config("pettingzoo:support.games:DyingTeam", deaths=(2, 10**6)).build(2)
     player = EpisodePlayer(lanes, {"policy": CountingPolicy()}, {"*": "policy"}, max_steps=3)
     player.play(seed=0, episodes=3)
     lanes.close()

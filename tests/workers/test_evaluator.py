@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from support.counting import DECISION_SPEC, CountingConfig
+from support.waiting import until
 
 from srl.api.block import BlockSpec
 from srl.api.control import Evaluated
@@ -14,9 +16,7 @@ from srl.api.lanes import LanesConfig
 from srl.api.spaces import array_spec
 from srl.environments.registry import lanes_config
 from srl.streams.push import PushStream
-from srl.testing.algorithms import CountingConfig
-from srl.testing.contexts import World, until
-from srl.testing.policies import DECISION_SPEC
+from srl.testing.contexts import World
 from srl.workers.evaluator import Evaluator, EvaluatorConfig
 from srl.workers.role import Role
 
@@ -98,7 +98,7 @@ def test_a_replacement_continues_from_the_noted_scores(world: World) -> None:
 
 
 def test_an_evaluation_ends_even_if_episodes_do_not(world: World) -> None:
-    endless = lanes_config("srl.testing.environments:tracer", length=10**6)
+    endless = lanes_config("srl.testing.environments:Tracer", length=10**6)
     worker = evaluator(world, max_steps=4, environment=endless)
     publish(world, 1)
     until(lambda: world.reported(Evaluated), worker.poll)

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.counting import CountingConfig, CountingPolicy
 from support.stages import Stage
+from support.waiting import until
 
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Box, Discrete, Space
@@ -18,9 +20,6 @@ from srl.api.worker import IDLE, WORKED
 from srl.base.meter import Counter
 from srl.base.tree import Array, Tree
 from srl.streams.request_client import Client
-from srl.testing.algorithms import CountingConfig
-from srl.testing.contexts import until
-from srl.testing.policies import CountingPolicy
 from srl.workers.policy import PolicyWorker, PolicyWorkerConfig
 
 BARRIERS: dict[str, threading.Barrier] = {}

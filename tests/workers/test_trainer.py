@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.counting import CountingConfig
 from support.stages import Stage, fill
+from support.waiting import until
 
 from srl.api.control import Done, MetricsReport, Notice
 from srl.api.spaces import Box, Discrete
 from srl.api.worker import FINISHED, IDLE, WORKED, PollResult, RunBroken
 from srl.base.meter import Counter
-from srl.testing.algorithms import CountingConfig
-from srl.testing.contexts import until
 from srl.workers.trainer.worker import TrainerWorker, TrainerWorkerConfig
 
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.counting import DECISION_SPEC
 from support.rigs import ActorRig, Rows
 from support.stages import Stage
+from support.waiting import until
 
 from srl.api.block import BlockSpec
 from srl.api.lanes import TimeStep
 from srl.base.meter import Counter, Meter
 from srl.base.tree import ArraySpec
-from srl.testing.contexts import until
-from srl.testing.policies import DECISION_SPEC
 from srl.workers.actor.unaligned_recorder import UnalignedRecorder
 
 pytest.importorskip("pettingzoo")
-TURN_GAME = "srl.testing.environments:turn_game"
-DYING_TEAM = "srl.testing.environments:dying_team"
+TURN_GAME = "support.games:TurnGame"
+DYING_TEAM = "support.games:DyingTeam"
 
 
 # agent -> what its rows of one episode look like: (t, reward of the action there, ends, acting)

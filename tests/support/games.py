@@ -1,4 +1,4 @@
-"""Small PettingZoo environments with known answers; `srl.testing.environments` imports them on demand."""
+"""Small PettingZoo environments with known answers, named as `pettingzoo:support.games:TurnGame`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo import ParallelEnv
 
 from srl.base.state import pack, unpack
 from srl.base.tree import Array
 from srl.testing.environments import SEED_MODULUS
+from srl.testing.probe_games import TurnBased
 
 FAULTS = ("raise", "raise_in_reset", "nan", "nan_reward", "shape")
 
@@ -29,7 +30,7 @@ def _break(fault: str, t: int, observation: Array, reward: float) -> tuple[Array
             raise RuntimeError(f"failed on purpose at step {t}")
 
 
-class DyingTeam(ParallelEnv[str, Array, int]):  # type: ignore[misc]
+class DyingTeam(ParallelEnv[str, Array, int]):
     """Agent i (`agent_0`, ...) ends at step ``deaths[i]``; the episode ends with the last agent. The observation is
     (seed % 1,000,000, episode, t, i). The step that leads to `t` has reward ``t + 100 * i``. A `fault` (one of
     `FAULTS`) occurs at step `fault_after` of every episode.
@@ -108,21 +109,6 @@ CHANGING = (
     *("agent_selection", "_skip_agent_selection"),
 )
 """Attributes that an AEC environment changes from step to step."""
-
-
-class TurnBased(AECEnv[str, Any, int]):  # type: ignore[misc]
-    """A game in which the agents move one after the other."""
-
-    def _begin(self) -> None:
-        """Reset all agents; the first one moves next."""
-        self.agents = list(self.possible_agents)
-        self.moves = dict.fromkeys(self.agents, 0)
-        self.rewards = dict.fromkeys(self.agents, 0.0)
-        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
-        self.terminations = dict.fromkeys(self.agents, False)
-        self.truncations = dict.fromkeys(self.agents, False)
-        self.infos: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
-        self.agent_selection = self.agents[0]
 
 
 class TurnGame(TurnBased):
