@@ -29,7 +29,7 @@ class StreamStatus(msgspec.Struct, frozen=True):
 
     name: str  # `samples/0`: the stream at trainer 0. With several policies `samples/POLICY/0`.
     kind: str  # push | request
-    filled: float = 0.0  # fill level, from 0 (empty) to 1 (full)
+    filled: float = 0.0  # push streams: share of the trainer's next batch that is waiting, at most 1
     posted: int = 0
     consumed: int = 0
     dropped: int = 0
@@ -73,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True):
     lanes: int = 0  # environment copies in each lane group of an actor's ring
     ring: int = 0
     batch: int = 0  # decisions per update, over all trainers of a policy
+    epochs: int = 0  # passes over a batch, and gradient steps per pass (`AlgorithmConfig.update_cost`)
     num_minibatches: int = 0
 
 
@@ -99,11 +100,11 @@ class RunStatus(msgspec.Struct, frozen=True):
     lag_max: int = 0
     max_lag: int = 0  # upper bound of the lag (`--max-lag`)
     episodes: int = 0  # episodes of agents: an episode of two agents counts twice
-    return_mean: float | None = None  # mean over the last 100 episodes of all policies; `policies` has the mean of each
-    length_mean: float | None = None
-    facts: dict[str, float] = {}  # like those of PolicyStatus, over all policies
+    return_mean: float | None = None  # mean over the last 100 episodes of each policy that learns: about 0 in a zero-sum
+    length_mean: float | None = None  # game, so with several policies read those of each in `policies`
+    facts: dict[str, float] = {}  # like those of PolicyStatus, means over the policies that learn
     policies: dict[str, PolicyStatus] = {}
-    return_curve: list[float] = []  # mean returns at evenly spaced times since the start of the run, at most 200
+    return_curve: list[float] = []  # curve of the policy that learns; empty if several do
     metrics: dict[str, float] = {}  # of the last update: `NAME`, or `POLICY/NAME` in a run with several policies
     workers: list[WorkerStatus] = []
     streams: list[StreamStatus] = []

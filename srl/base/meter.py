@@ -42,7 +42,7 @@ class Counter(IntEnum):
     LAG_MAX = 21
     """Lag (in versions) of the samples that a trainer learned from: sum, number and maximum."""
     QUEUED = 22
-    """Fill level of a trainer's stream, in thousandths. The next three counters count its blocks."""
+    """Share of a trainer's next batch that is waiting, in thousandths. The next three counters count its blocks."""
     POSTED = 23
     CONSUMED = 24
     DROPPED = 25

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
+from collections.abc import Container
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +74,8 @@ class Ps:
 def _listed(status: RunStatus) -> ListedRun:
     from srl.storage.run_listing import ListedRun
 
-    return ListedRun(status.run, status.state, status.steps, status.return_mean, time.time(), status.path)
+    returns = {name: policy.return_mean for name, policy in status.policies.items()} if len(status.policies) > 1 else {}
+    return ListedRun(status.run, status.state, status.steps, status.return_mean, time.time(), status.path, returns)
 
 
 def _statuses(root: Path) -> list[RunStatus]:
@@ -163,11 +166,24 @@ class Stop:
         from srl.schedulers.engines.slurm_commands import describe_state
 
         waiting = {each.run: each for each in queued(self.root, runs)}
+        if self._has_ended(waiting):
+            return 0
         name, _ = pick(self.run_name, {**runs, **{name: each.cluster for name, each in waiting.items()}})
         each = waiting[name]
         cancel(each.cluster, each.job, End("stopped", STOP_REASON))
         print(f"{name} has stopped: its job {each.job}, {describe_state(each.state, each.reason)}, was cancelled")
         return 0
+
+    def _has_ended(self, waiting: Container[str]) -> bool:
+        """Return whether this is a run that is over already, and say so."""
+        from srl.storage.run_directory import RunDirectoryError, find
+
+        with contextlib.suppress(RunDirectoryError):
+            run = find(self.run_name, self.root)
+            if run.name not in waiting and (status := run.read_status()) is not None:
+                print(f"{run.name} has already ended: {status.state}")
+                return True
+        return False
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,8 @@ class Eval:
 class Plot:
     """Draw learning curves: mean and 95 % interval over seeds, for several groups of runs.
 
-    Runs that differ only in their seed are one curve. Draws in the terminal; with --out also into a file.
+    Runs that differ only in their seed are one curve; with several policies there is one per policy. Draws in the
+    terminal; with --out also into a file.
 
     Examples:
       srl plot latest
@@ -111,8 +112,7 @@ class Plot:
 
         if self.out is not None:
             check_format(self.out)
-        groups = find_groups(self.runs, self.root)
-        bands = bands_of(groups, self.metric, self.x)
+        groups, bands = bands_of(find_groups(self.runs, self.root), self.metric, self.x)
         console = Console()
         console.print(draw_in_terminal(groups, bands, self.x, min(100, console.width - 1), 18 + len(groups)))
         if self.out is not None:
@@ -181,7 +181,7 @@ class Export:
     out: Path | None = flag("FILE", None)
     """File to write. Default: policy.onnx in the run's directory."""
     policy: str = flag("NAME", "")
-    """Policy to export, for a run with several."""
+    """Policy to export, for a run with several. Default: the first."""
     checkpoint: str = "latest"
     """Checkpoint: `latest`, `best`, its number of steps, or its path."""
     root: Path = flag("DIR", ROOT)
@@ -195,7 +195,7 @@ class Export:
         named = Path(self.run_name)
         source = named if is_checkpoint(named) else find(self.run_name, self.root).path
         done = export(source, self.out, policy=self.policy, checkpoint=self.checkpoint)
-        print(f"{done.path} written: {', '.join(done.inputs)} -> {', '.join(done.outputs)}")
+        print(f"{done.path} written: policy {done.policy}, {', '.join(done.inputs)} -> {', '.join(done.outputs)}")
         checked = "onnxruntime gives the same actions as the policy"
         print(checked if done.checked else "not checked: onnxruntime is not installed")
         return 0

@@ -185,9 +185,9 @@ def _conduct_sweep(go: Any) -> int:
     from srl.terminal.tables import sweep_table
     from srl.terminal.view import watching
 
-    with watching() as (observe, _):
+    with watching(name_runs=True) as (observe, _):
         done = go(observe)
-    Console().print(sweep_table(done.statuses, done.returns))
+    Console().print(sweep_table(done.statuses, done.returns_by_policy))
     print(f"\nlearning curves: srl plot {done.path}")
     if not done.complete:
         print(f"seeds that are missing: srl resume {done.path}")

@@ -241,7 +241,7 @@ class Controller:
         missing = [name for name in self._learning if name not in self._complete]
         if message.policy and missing:
             rest = ", ".join(missing)
-            self.add_message(f"{message.policy} is complete after {message.reason}; not complete yet: {rest}")
+            self.add_message(f"policy {message.policy} has finished ({message.reason}); still training: {rest}")
         else:
             self.stop("finished", f"{self.status().steps:,} steps" if len(self._learning) > 1 else message.reason)
 
@@ -278,8 +278,8 @@ class Controller:
             else:
                 self.add_message(f"continuing without {group.name}: {briefly(verdict.reason)}")
             return
-        what = f"left out for {verdict.after:.0f} s" if verdict.quarantine else "restarting"
-        self.add_message(f"{slot.worker_id.name} died ({briefly(reason)}); {what}")
+        what = f"restarting it in {verdict.after:.0f} s" if verdict.quarantine else "restarting it"
+        self.add_message(f"{slot.worker_id.name} died: {briefly(reason)}; {what}")
         self._restarts += 1
         slot.restart_at = now + verdict.after
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from srl.api.status import RunStatus, Settings, WorkerStatus
+from srl.base.process import num_cores
 
 BUSY = 0.75
 """Minimum share of time at work for a group to count as the bottleneck."""
@@ -14,6 +14,15 @@ IDLE = 0.25
 """Minimum share of time spent waiting for a group to count as underused."""
 FULL = 0.88
 """Minimum share of busy cores for a machine to count as fully used."""
+
+WORK = {
+    "env": "stepping the environment",
+    "inference": "inference",
+    "update": "updates",
+    "publish": "publishing parameters",
+    "other": "handing data from one worker to the next",
+}
+"""Phases of work, for sentences."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
     """Return the bottleneck and the advice; both are empty while it is too early to say.
 
     `cores` is the number of cores that the run can use (default: those of this machine)."""
-    cores = cores or len(os.sched_getaffinity(0))
+    cores = cores or num_cores()
     settings = status.settings
     running = [worker for worker in status.workers if worker.state == "running" and worker.busy]
     actors, trainers = _group(running, "actor"), _group(running, "trainer")
@@ -51,13 +60,13 @@ def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
     if len(running) > 1 and len({worker.pid for worker in running}) == 1 and cores > 1:
         return _inline(actors, trainers, cores)
     if free <= (1 - FULL) * cores:
-        return "balanced: all cores are busy", "only more or faster cores would help"
+        return "balanced: all cores are busy", "more or faster cores; no option would help"
     if policies.count and policies.waiting <= 1 - BUSY and policies.waiting < trainers.waiting:
         return _policy_bound(policies, free, settings)
     if trainers.waiting <= 1 - BUSY and trainers.waiting <= actors.waiting:
         return _trainer_bound(status, trainers, actors, free, cores)
     if actors.waiting <= 1 - BUSY:
-        return _actor_bound(actors, free, settings)
+        return _actor_bound(actors, free, cores - trainers.count, settings)
     if status.max_lag == 0 and actors.waiting >= IDLE and trainers.waiting >= IDLE:
         return _alternation(actors, trainers, cores)
     return _latency(status, policies, trainers)
@@ -65,9 +74,9 @@ def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
 
 def _inline(actors: _Group, trainers: _Group, cores: int) -> tuple[str, str]:
     parts = {**actors.phases, **trainers.phases}
-    most = max((phase for phase in parts if phase != "waiting"), key=lambda phase: parts[phase], default="other")
+    most = max(WORK, key=lambda phase: parts.get(phase, 0.0))
     return (
-        f"one thread: all workers take turns, most of the time goes into {most}",
+        f"one thread: all workers take turns, and most of the time goes into {WORK[most]}",
         f"use all {cores} cores: --scheduler processes",
     )
 
@@ -81,10 +90,11 @@ def _trainer_bound(status: RunStatus, trainers: _Group, actors: _Group, free: fl
         )
     if free >= 0.75 and trainers.count < cores:
         return what, f"train on another core: --trainers {trainers.count + 1}"
-    return what, f"make each update cheaper: {_fewer_minibatches(status.algorithm, status.settings)}"
+    return what, f"make each update cheaper: {_cheaper_update(status.settings)}"
 
 
-def _actor_bound(actors: _Group, free: float, settings: Settings) -> tuple[str, str]:
+def _actor_bound(actors: _Group, free: float, most: int, settings: Settings) -> tuple[str, str]:
+    """`most` is the number of cores that the trainers leave to actors."""
     phase = max(("env", "inference", "other"), key=actors.share)
     share = _percent(actors.phases.get(phase, 0.0))
     if phase == "env":
@@ -93,8 +103,8 @@ def _actor_bound(actors: _Group, free: float, settings: Settings) -> tuple[str, 
         what = f"inference: actors compute actions {share} of the time"
     else:
         what = f"overhead per step: actors spend {share} outside environment and inference"
-    if free >= 0.75:
-        return what, f"use the free cores: --actors {actors.count + max(1, int(free))}"
+    if free >= 0.75 and actors.count < most:
+        return what, f"use the free cores: --actors {min(most, actors.count + max(1, int(free)))}"
     if phase == "env":
         return what, "use a faster environment (a native vector environment, EnvPool) or more cores"
     return what, f"amortize each call over more lanes: {_larger('--lanes', settings.lanes)}"
@@ -146,14 +156,12 @@ def _larger(option: str, value: int) -> str:
     return f"{option} {2 * value}" if value else f"a larger {option}"
 
 
-def _fewer_minibatches(algorithm: str, settings: Settings) -> str:
-    name = algorithm or "ppo"
-    if name not in ("ppo", "impala", "ppg", "ippo", "mappo"):
-        return "a smaller network, or fewer passes over a batch"
-    option = f"--{name}.num-minibatches"
-    if settings.num_minibatches == 1:
-        return "a smaller network" if name == "impala" else f"a smaller network, or fewer epochs (--{name}.epochs)"
-    return f"{option} {settings.num_minibatches // 2}" if settings.num_minibatches else f"a smaller {option}"
+def _cheaper_update(settings: Settings) -> str:
+    if settings.num_minibatches > 1:
+        return f"--algo.num-minibatches {settings.num_minibatches // 2}"
+    if settings.epochs > 1:
+        return f"--algo.epochs {settings.epochs - 1}, or a smaller network"
+    return "a smaller network"
 
 
 def _percent(share: float) -> str:

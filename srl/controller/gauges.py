@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,15 @@ from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, Settings, 
 from srl.api.worker import WorkerId
 from srl.base.meter import Counter, Meter, Phase
 from srl.controller.diagnosis import diagnose
-from srl.controller.policy_gauges import EpisodeStatistics, PolicyGauges
+from srl.controller.policy_gauges import PolicyGauges, mean
 
 NO_USAGE = Usage()
 WINDOW_SECONDS = 5.0
 TOTALS = (Counter.LEARNED, Counter.DECISIONS, Counter.LAG_SUM, Counter.LAG_COUNT, Counter.LANE_FAILURES)
 NO_COUNTS = dict.fromkeys(TOTALS, 0)
+MEASURED_SECONDS = 1.0
+"""Minimum time after the first update over which a bottleneck is measured."""
 PHASE_NAMES = {
-    Phase.BOOT: "other",
     Phase.WAITING: "waiting",
     Phase.ENV: "env",
     Phase.INFERENCE: "inference",
@@ -53,15 +54,13 @@ class Gauges:
         self._settings = settings_of(experiment)
         self.policies = {name: PolicyGauges() for name in experiment.policies}
         only = experiment.policies[0] if len(experiment.policies) == 1 else ""
-        self.episodes = self.policies[only].episodes if only else EpisodeStatistics()
-        """Episodes of all policies together."""
+        self._learning = experiment.learning or experiment.policies
         self._several = len(experiment.policies) > 1
         self._policy_of = {group.name: group.config.committed_policy() for group in experiment.groups}
         self._other_policy = only  # of groups that commit none
         self._stream_of = {edge.target: edge.stream for edge in experiment.edges() if edge.kind != "parameters"}
-        self._phases: dict[
-            str, deque[tuple[float, dict[Phase, float]]]
-        ] = {}  # share of time of each worker over the last seconds
+        # Worker -> times at which it was observed in the last seconds, and its seconds in each phase until then.
+        self._phases: dict[str, deque[tuple[float, dict[Phase, float]]]] = {}
         self._ended: dict[str, dict[Counter, int]] = {}  # policy -> totals of workers that are gone
         self._rates: deque[tuple[float, int, int]] = deque()
         self._new_evaluations: list[tuple[str, EvaluationStatus]] = []
@@ -70,6 +69,7 @@ class Gauges:
         self.began = 0.0
         """Wall time of the command."""
         self.first_update: float | None = None
+        self._measured_since: float | None = None  # since the first update
 
     @property
     def first_steps(self) -> int:
@@ -95,11 +95,10 @@ class Gauges:
 
     def add_report(self, message: Episodes | Evaluated | MetricsReport) -> None:
         """Process a worker's report."""
-        policy = self.policies.get(message.policy)
+        policy = self.policies.get(message.policy or self._other_policy)
         if isinstance(message, Episodes):
-            own = [policy.episodes] if self._several and policy is not None else []
-            for episodes in (self.episodes, *own):
-                episodes.add(message.count, message.returns, message.lengths, message.facts)
+            if policy is not None:
+                policy.episodes.add(message.count, message.returns, message.lengths, message.facts)
         elif isinstance(message, Evaluated):
             if policy is not None:
                 found = policy.add_evaluation(message, self.first_steps)
@@ -122,19 +121,15 @@ class Gauges:
         return found
 
     def extend_curves(self) -> None:
-        """Add a point to the mean-return curves of the run and of each policy."""
-        own = [policy.episodes for policy in self.policies.values()] if self._several else []
-        for episodes in (self.episodes, *own):
-            episodes.extend_curve()
+        """Add a point to the mean-return curve of each policy."""
+        for policy in self.policies.values():
+            policy.episodes.extend_curve()
 
     def state(self) -> dict[str, Any]:
         """Return the statistics of episodes and evaluations as plain data, from which a resumed run continues."""
-        run = self.episodes.state() if self._several else {}
-        return {**run, "policies": {name: policy.state() for name, policy in self.policies.items()}}
+        return {"policies": {name: policy.state() for name, policy in self.policies.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        if self._several:
-            self.episodes.restore(state)
         for name, saved in state.get("policies", {}).items():
             self.policies[name].restore(saved)
 
@@ -142,11 +137,9 @@ class Gauges:
         """Return everything that a new controller cannot read from the workers, as plain data."""
         ended = {policy: {counter.name: value for counter, value in t.items()} for policy, t in self._ended.items()}
         policies = {name: policy.totals() for name, policy in self.policies.items()}
-        return {**self.state(), "policies": policies, "ended": ended, "first_update": self.first_update}
+        return {"policies": policies, "ended": ended, "first_update": self.first_update}
 
     def take_over(self, totals: Mapping[str, Any]) -> None:
-        if self._several:
-            self.episodes.restore(totals)
         for name, saved in totals["policies"].items():
             self.policies[name].take_over(saved)
         self._ended = {policy: {Counter[c]: v for c, v in t.items()} for policy, t in totals["ended"].items()}
@@ -169,6 +162,8 @@ class Gauges:
         self._note_progress(learned)
         experiment = self._experiment
         policies = {name: self._policy_status(name, by_policy.get(name, NO_COUNTS)) for name in self.policies}
+        learning = [self.policies[name].episodes for name in self._learning]
+        self._measure_from_first_update(now)
         status = RunStatus(
             run=experiment.name,
             environment=experiment.environment,
@@ -189,12 +184,12 @@ class Gauges:
             lag_mean=_mean_lag(total),
             lag_max=max((policy.lag_max for policy in policies.values()), default=0),
             max_lag=experiment.max_lag,
-            episodes=self.episodes.count,
-            return_mean=self.episodes.return_mean,
-            length_mean=self.episodes.length_mean,
-            facts=dict(self.episodes.facts),
+            episodes=sum(policy.episodes for policy in policies.values()),
+            return_mean=mean([value for episodes in learning for value in episodes.returns]),
+            length_mean=mean([value for episodes in learning for value in episodes.lengths]),
+            facts=_mean_facts([episodes.facts for episodes in learning]),
             policies=policies,
-            return_curve=list(self.episodes.curve),
+            return_curve=list(learning[0].curve) if len(learning) == 1 else [],
             metrics=dict(self.metrics),
             workers=[self._worker(member, now) for member in members],
             streams=self._streams(members),
@@ -203,23 +198,30 @@ class Gauges:
             messages=messages,
             seconds_to_first_update=self.first_update,
         )
-        found = diagnose(status)
-        self._diagnosis = found if any(found) else self._diagnosis  # the last one stays when workers have ended
+        if self._measured_since is not None and now - self._measured_since >= MEASURED_SECONDS:
+            found = diagnose(status)
+            self._diagnosis = found if any(found) else self._diagnosis  # the last one stays when workers have ended
         bottleneck, advice = self._diagnosis
         return msgspec.structs.replace(status, bottleneck=bottleneck, advice=advice)
+
+    def _measure_from_first_update(self, now: float) -> None:
+        """Forget the shares of time before the first update: starting workers and idle trainers are no bottleneck."""
+        if self.first_update is not None and self._measured_since is None:
+            self._measured_since = now
+            self._phases.clear()
 
     def _policy_status(self, name: str, counts: Mapping[Counter, int]) -> PolicyStatus:
         gauges = self.policies[name]
         episodes = gauges.episodes
         return PolicyStatus(
-            learning=name in self._experiment.learning or not self._experiment.learning,
+            learning=name in self._learning,
             steps=gauges.first_steps + counts[Counter.LEARNED],
             version=gauges.version,
             lag_mean=_mean_lag(counts),
             lag_max=gauges.lag_max,
             episodes=episodes.count,
-            return_mean=episodes.return_mean,
-            length_mean=episodes.length_mean,
+            return_mean=mean(episodes.returns),
+            length_mean=mean(episodes.lengths),
             return_curve=list(episodes.curve),
             facts=dict(episodes.facts),
             evaluation=gauges.evaluation,
@@ -265,10 +267,10 @@ class Gauges:
         busy: dict[str, float] = {}
         span = now - then
         if span > 0:
-            for phase in Phase:
+            for phase, name in PHASE_NAMES.items():  # without the start of its process
                 share = (spent[phase] - before[phase]) / span
                 if share > 0.0005:
-                    busy[PHASE_NAMES[phase]] = busy.get(PHASE_NAMES[phase], 0.0) + min(1.0, share)
+                    busy[name] = min(1.0, share)
         return WorkerStatus(
             name=member.worker_id.name,
             group=member.worker_id.group,
@@ -309,6 +311,14 @@ class Gauges:
 
 def _mean_lag(counts: Mapping[Counter, int]) -> float:
     return counts[Counter.LAG_SUM] / counts[Counter.LAG_COUNT] if counts[Counter.LAG_COUNT] else 0.0
+
+
+def _mean_facts(facts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the means over the policies that report a statistic."""
+    found: dict[str, list[float]] = {}
+    for name, value in (item for one in facts for item in one.items()):
+        found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def settings_of(experiment: Experiment) -> Settings:

@@ -61,7 +61,7 @@ def evaluation_metrics(evaluation: EvaluationStatus, elapsed: float, policy: str
         f"{section}/return_mean": evaluation.return_mean,
         f"{section}/length_mean": evaluation.length_mean,
         f"{section}/episodes": float(evaluation.episodes),
-        f"{section}/cut": float(evaluation.truncated),
+        f"{section}/truncated": float(evaluation.truncated),
         f"{section}/best_return": evaluation.best_return,
     }
     if evaluation.return_interval is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,6 +17,10 @@ CURVE_POINTS = 200
 EPISODE_WINDOW = 100
 MAX_MOMENTS = 20_000
 NO_FACTS: Mapping[str, float] = {}
+
+
+def mean(values: Collection[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 class EpisodeStatistics:
@@ -43,24 +47,16 @@ class EpisodeStatistics:
             before = self.facts.get(name, mean)
             self.facts[name] = before + share * (mean - before)
 
-    @property
-    def return_mean(self) -> float | None:
-        return sum(self.returns) / len(self.returns) if self.returns else None
-
-    @property
-    def length_mean(self) -> float | None:
-        return sum(self.lengths) / len(self.lengths) if self.lengths else None
-
     def extend_curve(self) -> None:
         """Add a point. When there are too many, drop every second one and add new ones half as often."""
-        mean = self.return_mean
-        if mean is None:
+        current = mean(self.returns)
+        if current is None:
             return
         self._skipped += 1
         if self._skipped < self._stride:
             return
         self._skipped = 0
-        self.curve.append(mean)
+        self.curve.append(current)
         if len(self.curve) > CURVE_POINTS:
             self.curve = self.curve[::2]
             self._stride *= 2
@@ -94,19 +90,21 @@ class PolicyGauges:
     def add_evaluation(self, message: Evaluated, first_step: int) -> EvaluationStatus:
         """Process an evaluation. `first_step` is its step if no progress was recorded yet."""
         before = self.evaluation
-        mean = mean_of(message.returns)
+        score = mean_of(message.returns)
         step = self._step_of(message.version) if self._history else first_step
-        best = before is None or mean.value > before.best_return
+        best_return, best_step = score.value, step
+        if before is not None and score.value <= before.best_return:
+            best_return, best_step = before.best_return, before.best_step
         self.evaluation = EvaluationStatus(
             count=1 if before is None else before.count + 1,
             step=step,
             version=message.version,
-            episodes=mean.count,
-            return_mean=mean.value,
-            return_interval=mean.interval if mean.count > 1 else None,
+            episodes=score.count,
+            return_mean=score.value,
+            return_interval=score.interval if score.count > 1 else None,
             length_mean=mean_of(message.lengths).value,
-            best_return=mean.value if before is None or best else before.best_return,
-            best_step=step if before is None or best else before.best_step,
+            best_return=best_return,
+            best_step=best_step,
             truncated=message.truncated,
         )
         return self.evaluation

@@ -99,19 +99,23 @@ class ReplacementLimit:
 
 @dataclass
 class TaskSchedule:
-    """Schedule of a task whose cost grows with the number of workers: it gets at most a tenth of the time."""
+    """Schedule of a task whose cost grows with the number of workers: it gets at most a tenth of the time.
+
+    A single slow turn (the first one imports TensorBoard) is no reason to pause: the cheaper of two turns counts."""
 
     seconds: float
     """Minimum interval."""
     _next: float = 0.0
     _began: float = 0.0
+    _cost: float = 0.0
 
     def due(self, now: float) -> bool:
         self._began = now
         return now >= self._next
 
     def done(self, now: float) -> None:
-        self._next = self._began + max(self.seconds, MAX_SHARE_INVERSE * (now - self._began))
+        previous, self._cost = self._cost, now - self._began
+        self._next = self._began + max(self.seconds, MAX_SHARE_INVERSE * min(previous, self._cost))
 
 
 @dataclass

@@ -30,6 +30,7 @@ TRIED = (1, 5)
 @dataclass(frozen=True)
 class Export:
     path: Path
+    policy: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     checked: bool
@@ -73,7 +74,7 @@ def export(
         checked = importlib.util.find_spec("onnxruntime") is not None
         if checked:
             _compare(temporary, saved, load(source, policy=saved.name).policy)
-    return Export(path, tuple(inputs), tuple(outputs), checked)
+    return Export(path, saved.name, tuple(inputs), tuple(outputs), checked)
 
 
 def _write(saved: SavedPolicy, path: Path, facts: dict[str, str]) -> tuple[list[str], list[str]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from srl.base.files import replacing
 from srl.storage import ROOT, run_directory
-from srl.storage.curves import Band, Group, average, group_runs, read_curve
+from srl.storage.curves import Band, Group, average, group_runs, policy_metrics, read_curve
 from srl.storage.run_directory import RunDirectory
 from srl.terminal.formatting import short
 
@@ -58,8 +59,17 @@ def find_groups(runs: Sequence[str | Path], root: Path = ROOT) -> list[Group]:
     return group_runs(named)
 
 
-def bands_of(groups: Sequence[Group], metric: str, axis: Axis) -> list[Band]:
-    return [average([read_curve(run, metric) for run in group.runs], axis) for group in groups]
+def bands_of(groups: Sequence[Group], metric: str, axis: Axis) -> tuple[list[Group], list[Band]]:
+    """Return the mean curve of each group, or of each of its policies if it has several: these become groups, too."""
+    drawn: list[Group] = []
+    bands: list[Band] = []
+    for group in groups:
+        by_policy = policy_metrics(group.runs[0], metric)
+        for policy, name in by_policy.items() or [("", metric)]:
+            label = policy if len(groups) == 1 else f"{group.label} · {policy}"
+            drawn.append(replace(group, label=label) if policy else group)
+            bands.append(average([read_curve(run, name) for run in group.runs], axis))
+    return drawn, bands
 
 
 def plot(
@@ -74,8 +84,7 @@ def plot(
     if out is not None:
         check_format(Path(out))
     _check_axis(x)
-    groups = find_groups(runs)
-    figure = draw(groups, bands_of(groups, metric, x), metric, x, title)
+    figure = draw(*bands_of(find_groups(runs), metric, x), metric, x, title)
     if out is not None:
         save(figure, Path(out))
     return figure

@@ -22,7 +22,6 @@ SHORT = {
     "fps": "time/train_fps",
 }
 """Short name -> name in the metrics."""
-EVALUATED = SHORT["eval"]
 POINTS = 200
 IGNORED = ("seed", "sinks", "checkpoint_seconds", "hang_timeout", "until_return")
 """Options in which the runs of one group may differ."""
@@ -66,14 +65,14 @@ def read_curve(run: RunDirectory, metric: str) -> Curve:
     steps that led to the run's end.
     """
     name = SHORT.get(metric, metric)
-    rows: list[tuple[int, float, float]] = []
+    rows: dict[int, tuple[float, float]] = {}  # step -> seconds and value; of two records of a step the last counts
     seen: set[str] = set()
     elapsed = before = 0.0  # a resumed run restarts its count of seconds
     reached = 0
     for record in _records(run):
-        if EVALUATED not in record:  # evaluations have the step of the evaluated version, behind the others
+        if not any(key.startswith("eval/") for key in record):  # evaluations have the step of an earlier version
             if record["step"] < reached:
-                rows = [row for row in rows if row[0] < record["step"]]
+                rows = {step: row for step, row in rows.items() if step < record["step"]}
             reached = record["step"]
         seconds = record.get("time/elapsed")
         if seconds is not None:
@@ -82,13 +81,23 @@ def read_curve(run: RunDirectory, metric: str) -> Curve:
         seen |= record.keys()
         value = record.get(name)
         if value is not None:
-            rows.append((int(record["step"]), before + elapsed, float(value)))
+            rows[int(record["step"])] = (before + elapsed, float(value))
     if not rows:
         known = sorted(SHORT) if not seen else sorted({*SHORT, *seen} - {"step", "time"})
         raise ValueError(f"{run.path} has no metric {metric!r}{nearest(metric, known)}")
-    rows.sort(key=lambda row: row[0])
-    steps, seconds_of, values = (np.array(column, np.float64) for column in zip(*rows, strict=True))
-    return Curve(steps, np.maximum.accumulate(seconds_of), values)
+    steps = sorted(rows)
+    seconds_of, values = np.array([rows[step] for step in steps], np.float64).T
+    return Curve(np.array(steps, np.float64), np.maximum.accumulate(seconds_of), values)
+
+
+def policy_metrics(run: RunDirectory, metric: str) -> dict[str, str]:
+    """Return the metric of each policy, in a run with several: `return` -> `episodes/hiders/return_mean` of `hiders`.
+    Empty for one policy, or if the metric is not recorded per policy."""
+    section, _, name = SHORT.get(metric, metric).partition("/")
+    policies = run.read_raw_config().get("policies", {})
+    recorded = {key for record in _records(run) for key in record} if len(policies) > 1 else set()
+    names = {policy: f"{section}/{policy}/{name}" for policy in policies}
+    return {policy: full for policy, full in names.items() if full in recorded}
 
 
 def _records(run: RunDirectory) -> list[dict[str, Any]]:
@@ -130,7 +139,7 @@ def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
     keyed: dict[tuple[str, str], list[RunDirectory]] = {}
     facts: dict[tuple[str, str], dict[str, Any]] = {}
     for label, run in runs:
-        options = flat_options(run.read_facts())
+        options = flat_options(run.read_raw_config())
         key = (label, "" if label else json.dumps(options, sort_keys=True))
         if run not in keyed.setdefault(key, []):
             keyed[key].append(run)

@@ -103,7 +103,7 @@ class RunDirectory:
 
     def read_config(self) -> Any:
         """Return the config of a run of SRL. Raises an error for a config.json of another program."""
-        config = self.read_facts()
+        config = self.read_raw_config()
         missing = [key for key in CONFIG_KEYS if key not in config]
         broken = [key for key in ("lanes", "options") if key not in missing and not is_config(config[key])]
         if missing or broken:
@@ -111,7 +111,7 @@ class RunDirectory:
             raise RunDirectoryError(f"{self.config} was not written by a run of SRL, or was changed since: {what}")
         return config
 
-    def read_facts(self) -> dict[str, Any]:
+    def read_raw_config(self) -> dict[str, Any]:
         """Return config.json without checks: other programs may write one to have their curves plotted."""
         with _explained(self.config, "read"):
             content = self.config.read_bytes()
@@ -298,6 +298,9 @@ def find(what: str | Path, root: Path, include_empty: bool = False) -> RunDirect
     for run in runs:
         if run.name == text:
             return run
+    if (group := find_group(what, root)) is not None:
+        members = ", ".join(sorted(run.name for run in all_runs(group))) or "none yet"
+        raise RunDirectoryError(f"{text} is a sweep of several runs; choose one of them: {members}")
     if isinstance(what, Path) or "/" in text or (Path(text) / "config.json").is_file():
         return open_directory(Path(what))
     begin = [run for run in runs if text and run.name.startswith(text)]

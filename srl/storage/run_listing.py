@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,22 @@ from srl.storage.run_directory import RunDirectory, RunDirectoryError, all_runs
 
 CLUSTER = "cluster"
 """Folder of a run that was submitted to Slurm, with its `job` and after its end its `outcome.json`."""
+POLICY_RETURN = re.compile("episodes/([^/]+)/return_mean")
 TAIL_BYTES = 1 << 16
 """Size of the end of the metrics that contains the last line."""
 
 
-class _FinalStatus(msgspec.Struct):
+class _PolicyResult(msgspec.Struct):
+    return_mean: float | None = None
+
+
+class _FinalStatus(_PolicyResult, kw_only=True):
     """The few fields of status.json that are shown; the many others are not decoded. A run that was canceled in Slurm's
     queue has only an outcome."""
 
     state: str
     steps: int = 0
-    return_mean: float | None = None
+    policies: dict[str, _PolicyResult] = {}
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,8 @@ class ListedRun:
     when: float
     """Time of the last write, in seconds since the epoch."""
     path: str
+    returns: dict[str, float | None] = field(default_factory=dict)
+    """Policy -> mean return, in a run with several policies."""
 
 
 def list_runs(root: Path) -> list[ListedRun]:
@@ -52,11 +60,15 @@ def list_runs(root: Path) -> list[ListedRun]:
 def _listed(run: RunDirectory) -> ListedRun:
     end = _final_status(run.status)
     if end is not None:
-        return ListedRun(run.name, end.state, end.steps, end.return_mean, _changed(run.status), str(run.path))
+        when, returns = _changed(run.status), {name: policy.return_mean for name, policy in end.policies.items()}
+        returns = returns if len(returns) > 1 else {}
+        return ListedRun(run.name, end.state, end.steps, end.return_mean, when, str(run.path), returns)
     last = _last_record(run.metrics)
     state = "running" if _is_locked(run) else _state_in_slurm(run) or "killed"
     steps, mean = last.get("step", 0), last.get("episodes/return_mean")
-    return ListedRun(run.name, state, steps, mean, max(_changed(run.config), _changed(run.metrics)), str(run.path))
+    returns = {match[1]: last[name] for name in last if (match := POLICY_RETURN.fullmatch(name))}
+    when = max(_changed(run.config), _changed(run.metrics))
+    return ListedRun(run.name, state, steps, mean, when, str(run.path), returns)
 
 
 def _final_status(path: Path) -> _FinalStatus | None:

@@ -126,7 +126,7 @@ class WandbSink:
             dir=str(run.path),
             id=_saved_id(run, "wandb"),
             resume="allow",
-            config=run.read_facts(),
+            config=run.read_raw_config(),
             settings=wandb.Settings(silent=True, console="off"),
         )
         _save_id(run, "wandb", str(self._run.id))
@@ -148,7 +148,7 @@ class MlflowSink:
         from mlflow import MlflowClient
 
         self._client = MlflowClient()
-        config = run.read_facts()
+        config = run.read_raw_config()
         known = _saved_id(run, "mlflow")
         self._id = known or self._create(run.name, config)
         if known is not None:

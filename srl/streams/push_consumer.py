@@ -203,8 +203,7 @@ class Consumer:
         self._grant()
 
     def status(self) -> StreamStatus:
-        room = max(1, self._stream.capacity * max(1, len(self._links)))
-        filled = min(1.0, len(self._queue) / room)
+        filled = min(1.0, len(self._queue) / self._stream.batch_blocks)
         return StreamStatus(self._stream.name, "push", filled, self._posted, self._consumed, self._dropped)
 
     def state(self) -> State:

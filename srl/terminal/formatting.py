@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from srl.api.status import RunStatus
@@ -12,6 +13,11 @@ from srl.api.status import RunStatus
 def count(number: int) -> str:
     """`524,288`"""
     return f"{number:,}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 update`, `2,000 updates`"""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def rate(per_second: float) -> str:
@@ -50,10 +56,13 @@ def figure(number: float | None) -> str:
 
 
 def return_of(status: RunStatus) -> str:
+    return returns(status.return_mean, {name: policy.return_mean for name, policy in status.policies.items()})
+
+
+def returns(mean: float | None, by_policy: Mapping[str, float | None]) -> str:
     """`312.4`; with several policies `hiders 3.1, seekers -3.1`."""
-    if len(status.policies) < 2:
-        return figure(status.return_mean)
-    return ", ".join(f"{name} {figure(policy.return_mean)}" for name, policy in status.policies.items())
+    each = [f"{name} {figure(value)}" for name, value in by_policy.items()]
+    return ", ".join(each) if len(each) > 1 else figure(mean)
 
 
 def percent(share: float) -> str:

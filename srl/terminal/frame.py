@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from srl.api.status import RunStatus, WorkerStatus
+from srl.api.status import RunStatus, StreamStatus, WorkerStatus
 from srl.terminal.drawing import bar, braille, split
 from srl.terminal.formatting import count, duration, figure, percent, rate, short
 
@@ -34,7 +34,7 @@ def frame(status: RunStatus, width: int, height: int) -> Text:
     advice = _advice(status, width)
     names = [*(stream.name for stream in status.streams), *(worker.name for worker in status.workers)]
     label = min(MAX_LABEL if width >= 80 else LABEL, max(LABEL, *map(len, names))) if names else LABEL
-    streams = [_stream_line(stream.name, stream.filled, stream.dropped, width, label) for stream in status.streams]
+    streams = [_stream_line(stream, width, label) for stream in status.streams]
     room = height - len(lines) - len(summary) - len(advice) - 2
     streams = streams[: max(0, min(len(streams), room - 3))]
     workers = _workers(status.workers, width, max(0, room - len(streams) - 1), label)
@@ -160,12 +160,14 @@ def _beside(left: list[Text], right: list[Text]) -> list[Text]:
     return rows
 
 
-def _stream_line(name: str, filled: float, dropped: int, width: int, label: int) -> Text:
-    line = Text(f" {name[:label]:<{label + 1}}")
-    line.append(bar(filled, _bar_width(width, label)).replace(" ", "·"), "yellow" if filled > 0.9 else "blue")
-    line.append(f" {percent(filled):>5} full", "dim")
-    if dropped:
-        line.append(f", {count(dropped)} dropped", "yellow")
+def _stream_line(stream: StreamStatus, width: int, label: int) -> Text:
+    line = Text(f" {stream.name[:label]:<{label + 1}}")
+    if stream.kind == "request":
+        return _fit(line.append(f"{stream.batch_mean:.1f} lanes per batch", "dim"), width)
+    line.append(bar(stream.filled, _bar_width(width, label)).replace(" ", "·"), "blue")
+    line.append(f" {percent(stream.filled):>5} of the next batch", "dim")
+    if stream.dropped:
+        line.append(f", {count(stream.dropped)} dropped", "yellow")
     return _fit(line, width)
 
 

@@ -12,7 +12,7 @@ from srl.api.status import EvaluationStatus, RunStatus
 from srl.base.errors import in_one_line
 from srl.storage import checkpoints
 from srl.terminal.drawing import sparkline
-from srl.terminal.formatting import count, duration, figure, rate, relative_path
+from srl.terminal.formatting import count, duration, figure, plural, rate, relative_path
 
 LABEL = 14
 HEADLINES = {
@@ -20,7 +20,7 @@ HEADLINES = {
     "stopped": ("stopped early", "bold yellow"),
     "failed": ("failed", "bold red"),
 }
-REASONS = {"finished": "goal", "stopped": "stopped by", "failed": "error"}
+REASONS = {"finished": "reason", "stopped": "stopped by", "failed": "error"}
 
 
 def final_report(status: RunStatus) -> Text:
@@ -67,7 +67,7 @@ def _results(status: RunStatus) -> dict[str, str]:
     steps = count(status.steps)
     if not complete:
         steps += f" of {count(status.target_steps)}"
-    rows["steps"] = f"{steps} in {count(status.updates)} updates, {count(status.episodes)} episodes"
+    rows["steps"] = f"{steps} in {plural(status.updates, 'update')}, {plural(status.episodes, 'episode')}"
     if status.first_steps:
         rows["resumed"] = f"at step {count(status.first_steps)}"
     first = status.seconds_to_first_update
@@ -76,7 +76,7 @@ def _results(status: RunStatus) -> dict[str, str]:
     trained = status.steps - status.first_steps
     rows["speed"] = f"{rate(trained / training if training > 0 else 0.0)} trained"
     if status.restarts or status.lane_failures:
-        rows["failures"] = f"{status.restarts} worker restarts, {status.lane_failures} failed lanes"
+        rows["failures"] = f"{plural(status.restarts, 'worker restart')}, {plural(status.lane_failures, 'failed lane')}"
     return rows
 
 

@@ -14,7 +14,7 @@ from srl.api.experiment import Experiment
 from srl.api.status import RunStatus, WorkerStatus
 from srl.base.statistics import Mean
 from srl.storage.run_listing import ListedRun, format_time
-from srl.terminal.formatting import count, duration, figure, percent, rate, relative_path, return_of
+from srl.terminal.formatting import count, duration, figure, percent, rate, relative_path, return_of, returns
 from srl.terminal.frame import STATES, stacked
 
 BAR = 16
@@ -30,18 +30,18 @@ def ps_table(runs: Sequence[RunStatus]) -> RenderableType:
     return Group(*parts)
 
 
-def sweep_table(statuses: Mapping[int, RunStatus], returns: Mean) -> RenderableType:
-    """Return a row per seed and the mean with its confidence interval."""
+def sweep_table(statuses: Mapping[int, RunStatus], means: Mapping[str, Mean]) -> RenderableType:
+    """Return a row per seed, and the mean return of each policy with its confidence interval."""
     table = _table(">SEED", "STATE", ">STEPS", ">RETURN", ">TIME")
     for seed, status in statuses.items():
         state = Text(status.state, STATES.get(status.state, "yellow"))
-        table.add_row(str(seed), state, count(status.steps), figure(status.return_mean), duration(status.elapsed))
-    interval = (
-        f" ± {figure(returns.interval)} (95 % confidence interval over {returns.count} seeds)"
-        if returns.count > 1
-        else ""
-    )
-    return Group(table, Text(), Text(f"return {figure(returns.value)}{interval}", "bold"))
+        table.add_row(str(seed), state, count(status.steps), return_of(status), duration(status.elapsed))
+    lines = []
+    for policy, mean in means.items():
+        interval = f" ± {figure(mean.interval)} (95 % confidence interval over {mean.count} seeds)"
+        name = f" {policy}" if len(means) > 1 else ""
+        lines.append(Text(f"return{name} {figure(mean.value)}{interval if mean.count > 1 else ''}", "bold"))
+    return Group(table, Text(), *lines)
 
 
 def list_of_runs(runs: Sequence[ListedRun]) -> Text:
@@ -52,7 +52,7 @@ def list_of_runs(runs: Sequence[ListedRun]) -> Text:
             each.run,
             each.state,
             count(each.steps),
-            figure(each.return_mean),
+            returns(each.return_mean, each.returns),
             format_time(each.when),
             relative_path(Path(each.path)),
         )

@@ -80,28 +80,39 @@ class LiveView:
 class LogView:
     """A line per interval and per event, for log files and CI."""
 
-    def __init__(self, console: Console, interval: float = 5.0, clock: Clock | None = None) -> None:
+    def __init__(
+        self, console: Console, interval: float = 5.0, clock: Clock | None = None, name_runs: bool = False
+    ) -> None:
         self._console = console
+        self._name_runs = name_runs
         self._interval = interval
         self._clock = clock or SystemClock()
+        self._forget("")
+
+    def _forget(self, run: str) -> None:
+        """Start with another run, as in a sweep."""
+        self._run = run
         self._next = float("-inf")
         self._messages: list[str] = []
         self._diagnosis = ("", "")
 
     def update(self, status: RunStatus, force: bool = False) -> None:
         try:
+            if status.run != self._run:
+                self._forget(status.run)
+            name = f"{status.run}  " if self._name_runs else ""
             for message in new_messages(self._messages, status.messages):
-                self._print(f"{duration(status.elapsed):>7}  {message}")
+                self._print(f"{name}{duration(status.elapsed):>7}  {message}")
             self._messages = list(status.messages)
             now = self._clock.now()
             if now < self._next and not force:
                 return
             self._next = now + self._interval
-            self._print(log_line(status))
+            self._print(f"{name}{log_line(status)}")
             diagnosis = (status.bottleneck, status.advice)
             if status.bottleneck and _kind(diagnosis) != _kind(self._diagnosis):
                 self._diagnosis = diagnosis
-                self._print(f"{'':>7}  bottleneck {status.bottleneck}; try: {status.advice}")
+                self._print(f"{name}{'':>7}  bottleneck {status.bottleneck}; try: {status.advice}")
         except Exception:
             logger.debug("a line could not be logged", exc_info=True)
 
@@ -117,9 +128,10 @@ class LogView:
         return None
 
 
-def view_for(console: Console) -> View:
-    """Return a live frame for a terminal, lines for everything else."""
-    return LiveView(console) if console.is_terminal and not console.is_dumb_terminal else LogView(console)
+def view_for(console: Console, name_runs: bool = False) -> View:
+    """Return a live frame for a terminal, lines for everything else; with `name_runs` each line begins with its run."""
+    live = console.is_terminal and not console.is_dumb_terminal
+    return LiveView(console) if live else LogView(console, name_runs=name_runs)
 
 
 def log_line(status: RunStatus) -> str:
@@ -149,13 +161,13 @@ def log_line(status: RunStatus) -> str:
 
 @contextmanager
 def watching(
-    console: Console | None = None,
+    console: Console | None = None, name_runs: bool = False
 ) -> Iterator[tuple[Callable[[RunStatus], None], Callable[[RunStatus], None]]]:
     """Show a run from its first status to the report at its end.
 
     Yields two functions: one takes every status, the other the last one, from which the report is made on exit."""
     console = console or Console()
-    view = view_for(console)
+    view = view_for(console, name_runs)
     last: list[RunStatus] = []
     try:
         with view:

@@ -129,6 +129,8 @@ def test_one_producer_alone_can_complete_a_batch_of_any_size(stage: Stage) -> No
     producer, consumer = stage.producer(stream), stage.consumer(stream)
     for number in range(9):
         send_block(producer, consumer, number)
+        settle(producer, consumer)
+        assert consumer.status().filled == (number + 1) / 9, "a stream is full when the next batch is complete"
     assert [posted.block.arrays["reward"][0, 0] for posted in taken_by(consumer, 0, producer)] == list(range(9))
 
 

@@ -155,7 +155,7 @@ def test_a_dead_worker_is_restarted_with_the_next_incarnation_and_its_counts_sta
     assert run.incarnation("actors/1") == 1
     status = run.controller.status()
     assert (status.restarts, status.decisions, status.state) == (1, 500, "running")
-    assert "actors/1 died (killed by SIGKILL); restarting" in run.messages()
+    assert "actors/1 died: killed by SIGKILL; restarting it" in run.messages()
 
 
 def test_the_reported_failure_is_the_reason_of_a_death() -> None:
@@ -163,7 +163,7 @@ def test_the_reported_failure_is_the_reason_of_a_death() -> None:
     run.scheduler.send_from("actors/0", Failure("Traceback\nKeyError: 'x'"))
     run.scheduler.die("actors/0", "exit code 1")
     run.ticks(1)
-    assert "actors/0 died (KeyError: 'x')" in run.messages()
+    assert "actors/0 died: KeyError: 'x'" in run.messages()
 
 
 def test_early_deaths_of_a_whole_group_delay_restarts_and_then_end_the_run() -> None:
@@ -326,7 +326,7 @@ def test_the_run_is_finished_when_the_last_policy_is_complete() -> None:
     run = Run(groups, policies=("hiders", "seekers"), learning=("hiders", "seekers")).started()
     run.scheduler.send_from("trainers-hiders/0", Done("600 steps", "hiders"))
     assert run.ticks(1)
-    assert "hiders is complete after 600 steps; not complete yet: seekers" in run.messages()
+    assert "policy hiders has finished (600 steps); still training: seekers" in run.messages()
     run.scheduler.send_from("trainers-seekers/0", Done("400 steps", "seekers"))
     assert not run.ticks(1)
     assert run.controller.state == "finished"

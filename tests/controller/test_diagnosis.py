@@ -30,7 +30,7 @@ def run(*workers: WorkerStatus, max_lag: int = 1, filled: float = 0.0, settings:
             run(worker("actors/0", env=0.3, inference=0.2), worker("trainers/0", update=0.95), filled=1.0),
             2,
             "trainer: 95 % busy, actors wait 50 %",
-            "make each update cheaper: --ppo.num-minibatches 2",
+            "make each update cheaper: --algo.num-minibatches 2",
         ),
         (
             run(worker("actors/0", env=0.3, inference=0.2), worker("trainers/0", update=0.95), filled=1.0),
@@ -102,12 +102,12 @@ def run(*workers: WorkerStatus, max_lag: int = 1, filled: float = 0.0, settings:
             run(worker("actors/0", env=0.5, inference=0.45), worker("trainers/0", update=0.9)),
             2,
             "balanced: all cores are busy",
-            "only more or faster cores would help",
+            "more or faster cores; no option would help",
         ),
         (
             run(worker("actors/0", pid=5, env=0.2, inference=0.3), worker("trainers/0", pid=5, update=0.45)),
             2,
-            "one thread: all workers take turns, most of the time goes into update",
+            "one thread: all workers take turns, and most of the time goes into updates",
             "use all 2 cores: --scheduler processes",
         ),
     ],
@@ -123,10 +123,16 @@ def test_additional_threads_of_torch_count_as_busy_cores() -> None:
     assert diagnose(status, 8)[0] == "balanced: all cores are busy"
 
 
-def test_the_smallest_number_of_minibatches_is_not_halved() -> None:
-    one = Settings(num_minibatches=1)
-    status = run(worker("actors/0", env=0.5), worker("trainers/0", update=0.95), settings=one)
-    assert "--ppo.epochs" in diagnose(status, 2)[1]
+def test_the_advice_for_a_trainer_depends_on_the_cost_of_an_update() -> None:
+    for settings, advice in ((Settings(epochs=3, num_minibatches=1), "--algo.epochs 2"), (Settings(), "a smaller")):
+        status = run(worker("actors/0", env=0.5), worker("trainers/0", update=0.95), settings=settings)
+        assert advice in diagnose(status, 2)[1]
+
+
+def test_there_are_never_more_actors_suggested_than_cores_without_trainers() -> None:
+    actors = [worker(f"actors/{index}", env=0.8) for index in range(2)]
+    assert diagnose(run(*actors, worker("trainers/0", update=0.1)), 4)[1] == "use the free cores: --actors 3"
+    assert "--actors" not in diagnose(run(*actors, worker("trainers/0", update=0.1)), 3)[1]
 
 
 def test_there_is_no_diagnosis_before_actors_and_trainers_work() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from srl.api.experiment import Experiment, WorkerGroup
 from srl.api.status import RunStatus
 from srl.api.streams import StreamEnd
 from srl.api.worker import WorkerConfig, WorkerId
-from srl.base.meter import Counter, Meter
+from srl.base.meter import Counter, Meter, Phase
 from srl.controller.gauges import Gauges, WorkerView
+from srl.controller.metrics import metrics_of
 from srl.controller.policy_gauges import CURVE_POINTS
 
 
@@ -100,7 +102,7 @@ def test_the_curve_stays_short_and_covers_the_run(gauges: Gauges) -> None:
     gauges.extend_curves()  # before the first episode there is nothing to draw
     assert status(gauges).return_curve == []
     for number in range(5000):
-        gauges.episodes.returns.clear()
+        gauges.policies["policy"].episodes.returns.clear()
         gauges.add_report(Episodes(1, [float(number)], [1.0]))
         gauges.extend_curves()
     curve = status(gauges).return_curve
@@ -190,6 +192,7 @@ def test_figures_of_several_policies_are_kept_apart() -> None:
     assert (hiders.facts, seekers.facts) == ({"moves": 1.0}, {"moves": 2.0})
     assert found.episodes == 3
     assert found.return_mean == pytest.approx(-4 / 3)
+    assert found.facts == {"moves": 1.5}
     assert (hiders.steps, hiders.version, hiders.lag_mean, hiders.lag_max) == (10, 4, 1.0, 2)
     assert (seekers.steps, seekers.version, seekers.lag_mean, seekers.lag_max) == (20, 9, 0.0, 0)
     assert (found.steps, found.version, found.updates) == (30, 9, 13)
@@ -198,6 +201,38 @@ def test_figures_of_several_policies_are_kept_apart() -> None:
         ("hiders", 3),
         ("seekers", 9),
     ]
+
+
+def test_the_mean_return_of_several_policies_is_that_of_their_last_episodes_each() -> None:
+    gauges = two_policies()
+    gauges.add_report(Episodes(100, [10.0] * 100, [5.0] * 100, "hiders"))
+    gauges.add_report(Episodes(900, [-10.0] * 900, [5.0] * 900, "seekers"))
+    found = status(gauges)
+    assert (found.return_mean, found.length_mean, found.episodes, found.return_curve) == (0.0, 5.0, 1000, [])
+    metrics = metrics_of(found)
+    assert (metrics["episodes/hiders/return_mean"], metrics["episodes/seekers/return_mean"]) == (10.0, -10.0)
+
+
+def test_the_start_of_a_worker_is_not_work(gauges: Gauges) -> None:
+    worker = member("actors")
+    assert [status(gauges, worker, now=now).workers[0].busy for now in (0.0, 1.0)] == [{}, {}]
+    worker.meter.enter(Phase.ENV)
+    time.sleep(0.01)
+    assert status(gauges, worker, now=2.0).workers[0].busy.keys() == {"env"}
+
+
+def test_the_bottleneck_is_measured_from_the_first_update_on(gauges: Gauges) -> None:
+    actor, trainer = member("actors"), member("trainers")
+    actor.meter.enter(Phase.ENV)
+    trainer.meter.enter(Phase.WAITING)
+    for now in range(10):
+        assert status(gauges, actor, trainer, now=now / 100).bottleneck == ""
+        time.sleep(0.01)
+    trainer.meter.set(Counter.FIRST_UPDATE_NS, 1)
+    assert status(gauges, actor, trainer, now=1.0).workers[0].busy == {}, "earlier seconds do not count"
+    assert status(gauges, actor, trainer, now=1.9).bottleneck == ""
+    time.sleep(0.01)
+    assert status(gauges, actor, trainer, now=2.0).bottleneck
 
 
 def test_streams_of_several_policies_carry_the_name_of_their_policy() -> None:

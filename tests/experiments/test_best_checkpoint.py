@@ -65,7 +65,11 @@ def test_evaluation_works_although_no_episode_ends(tmp_path: Path) -> None:
     env = "srl.testing.environments:Tracer"
     run = srl.train(env, env_args={"length": 10**6}, root=tmp_path, **sizes, **evaluation)
     records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
-    found = {(one["eval/cut"], one["eval/episodes"], one["eval/length_mean"]) for one in records if "eval/cut" in one}
+    found = {
+        (one["eval/truncated"], one["eval/episodes"], one["eval/length_mean"])
+        for one in records
+        if "eval/truncated" in one
+    }
     assert found == {(2.0, 2.0, 3.0)}
     assert run.status.evaluation is not None
     assert run.status.evaluation.truncated == 2

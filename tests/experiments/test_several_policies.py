@@ -73,6 +73,34 @@ def test_metrics_and_status_are_separate_for_each_policy(tmp_path: Path) -> None
     assert all(facts["policies"][name]["return_mean"] is not None for name in run.status.policies)
 
 
+def test_every_policy_is_named_in_plots_lists_and_exports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))  # without runs of other tests
+    run = trained(tmp_path, "run", ROLES, steps=3000)
+    assert main(["plot", "run", "--root", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "━━ chasers" in shown
+    assert "━━ runners" in shown
+    labels = [str(line.get_label()) for line in srl.plot(f"a={run.path}", f"b={run.path}").axes[0].lines]
+    assert labels == ["a · chasers", "a · runners", "b · chasers", "b · runners"]
+    means = {name: policy.return_mean for name, policy in run.status.policies.items()}
+    assert main(["ps", "--all", "--json", "--root", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["returns"] == means
+    (run.path / "status.json").unlink()
+    assert main(["ps", "--all", "--root", str(tmp_path)]) == 0
+    assert re.search(r"killed .* chasers -?[\d.]+, runners -?[\d.]+ ", capsys.readouterr().out)
+    pytest.importorskip("onnxscript")
+    assert main(["export", "run", "--root", str(tmp_path), "--policy", "runners"]) == 0
+    assert "written: policy runners, observation" in capsys.readouterr().out
+
+
+def test_a_run_has_one_row_of_metrics_per_step(tmp_path: Path) -> None:
+    run = trained(tmp_path, "run", ROLES, steps=30_000)
+    steps = [record["step"] for record in records_of(run)][:-1]  # the last row may repeat a step
+    assert steps == sorted(set(steps))
+
+
 def test_metric_names_of_a_single_policy_do_not_carry_its_name(tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "steps": 20_000,

@@ -49,7 +49,10 @@ def test_a_sweep_trains_every_seed_and_reports_mean_and_interval(
         for seed in (4, 7)
     ]
     assert seeds == [4, 7]
+    assert main(["eval", "mine", "--root", str(tmp_path)]) == 2
+    assert "mine is a sweep of several runs; choose one of them: mine-4, mine-7" in capsys.readouterr().err
     if cores == 1:
+        assert {line.split()[0] for line in shown.splitlines() if " steps " in line} == {"mine-4", "mine-7"}
         figure = srl.plot(tmp_path / "mine")
         assert "2 seeds" in str(figure.axes[0].lines[0].get_label())
 

@@ -52,6 +52,19 @@ def test_steps_that_a_killed_run_repeated_are_drawn_once(tmp_path: Path) -> None
     assert (scores.steps.tolist(), scores.values.tolist()) == ([10, 30], [1, 3])
 
 
+def test_of_two_records_of_a_step_the_last_is_drawn(tmp_path: Path) -> None:
+    """The last record of a run has the step of the one before, if no update was in between."""
+    last = {"step": 20, "time/elapsed": 2.5, "episodes/return_mean": 9.0}
+    curve = read_curve(make(tmp_path, "a", [*rows(1, 2, 3), last]), "return")
+    assert (curve.steps.tolist(), curve.values.tolist()) == ([0, 10, 20], [1, 2, 9])
+
+
+def test_evaluations_of_a_policy_do_not_look_like_a_repetition(tmp_path: Path) -> None:
+    evaluated = {"step": 5, "time/elapsed": 2.5, "eval/hiders/return_mean": 7.0}
+    curve = read_curve(make(tmp_path, "a", [*rows(1, 2, 3), evaluated]), "return")
+    assert curve.steps.tolist() == [0, 10, 20]
+
+
 def test_an_evaluation_has_the_step_of_the_evaluated_version(tmp_path: Path) -> None:
     evaluated = {"step": 5, "time/elapsed": 2.5, "eval/return_mean": 7.0}
     assert read_curve(make(tmp_path, "a", [*rows(1, 2, 3), evaluated]), "eval").steps.tolist() == [5]
@@ -100,7 +113,7 @@ def test_runs_in_different_environments_are_labeled_by_their_environments_alone(
     """Their recipes and steps differ, too."""
     runs = [make(tmp_path, f"{i}", [], recipe=f"r{i % 2}", steps=i) for i in range(3)]
     for run, environment in zip(runs, ("CartPole-v1", "HalfCheetah-v5", "HalfCheetah-v5"), strict=True):
-        run.write_config({**run.read_facts(), "environment": environment})
+        run.write_config({**run.read_raw_config(), "environment": environment})
     two = group_runs([("", run) for run in runs[:2]])
     assert [group.label for group in two] == ["CartPole-v1", "HalfCheetah-v5"]
     three = group_runs([("", run) for run in runs])

@@ -152,7 +152,7 @@ def test_a_damaged_config_or_status_says_so(tmp_path: Path) -> None:
     run.config.write_text('{"environment": "CartPole-v1", "options": {"algo": "sb3-ppo"}}')
     with pytest.raises(RunDirectoryError, match=r"not written by a run of SRL, .*: it has no 'lanes'"):
         run.read_config()
-    assert run.read_facts()["environment"] == "CartPole-v1"
+    assert run.read_raw_config()["environment"] == "CartPole-v1"
     run.config.write_text(json.dumps({**CONFIG, "options": {"algo": "sb3-ppo"}}))
     with pytest.raises(RunDirectoryError, match=r"its 'options' cannot be read"):
         run.read_config()

@@ -174,7 +174,7 @@ def test_a_goal_ends_the_run_and_all_runs_are_listed(
     assert main(["train", "CartPole-v1", *goal, "--name", "goal", "--root", root]) == 0
     shown = capsys.readouterr().out
     assert "CartPole-v1 · ppo: finished" in shown
-    assert re.search(r"goal          mean return \d+\.\d reached 15\n", shown), shown
+    assert re.search(r"reason        mean return \d+\.\d reached the goal of 15\n", shown), shown
     assert "of 1,000,000 in" in shown
     assert "srl eval" in shown
 
@@ -188,5 +188,7 @@ def test_a_goal_ends_the_run_and_all_runs_are_listed(
     assert listed["state"] == "finished"
     assert listed["return_mean"] >= 15
     assert 0 < listed["steps"] < 1_000_000
+    assert main(["stop", "goal", "--root", root]) == 0
+    assert capsys.readouterr().out == "goal has already ended: finished\n"
     assert main(["ps", "--all", "--root", f"{root}/goal"]) == 0
     assert "no runs in" in capsys.readouterr().out

@@ -79,8 +79,10 @@ def test_commands_that_need_a_checkpoint_are_offered_only_if_there_is_one(snapsh
 
 
 def test_a_goal_reached_early_is_named(snapshot: Snapshot) -> None:
-    text = final_report(snapshot(state="finished", reason="mean return 475.2 reached 475")).plain
-    assert "goal          mean return 475.2 reached 475" in text
+    reason = "mean return 475.2 reached the goal of 475"
+    text = final_report(snapshot(state="finished", reason=reason, updates=1)).plain
+    assert f"reason        {reason}" in text
+    assert " in 1 update, " in text
 
 
 def test_the_speed_of_a_resumed_run_counts_only_its_own_steps(snapshot: Snapshot) -> None:

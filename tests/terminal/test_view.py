@@ -33,7 +33,7 @@ FRAME = """\
  lag         1.0  max 1 of 1          │    ⢀⣀⠤⠔⠊⠉
  failures    none                20.0 ┤⣀⠤⠒⠊⠁
 
- samples     █████████████▌·············  50 % full
+ samples     █████████████▌·············  50 % of the next batch
  actors/0    ██████████████████████·····  env 40  inference 30  waiting 20
  actors/1    ██████████████████████·····  env 40  inference 30  waiting 20  ↻1
  trainers/0  ██████████████████████████·  update 90  publish 4  waiting 4

@@ -117,7 +117,9 @@ class CheckpointWriter:
             self._warn()
 
     def _warn(self) -> None:
-        self._notify(f"a resume of this run will start new episodes instead of continuing bit for bit: {self._why_not}")
+        self._notify(
+            f"if this run is resumed, it starts new episodes instead of continuing the current ones: {self._why_not}"
+        )
 
     def restore(self, restored: Restored) -> None:
         """Restore trainers and workers. Call it before the first worker starts."""

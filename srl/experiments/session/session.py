@@ -23,6 +23,7 @@ from srl.base.config import to_data
 from srl.base.process import STOP_SIGNALS, stop_request
 from srl.controller.controller import Controller
 from srl.controller.metrics import metrics_of
+from srl.controller.policy_gauges import EPISODE_WINDOW
 from srl.controller.takeover import ControllerState
 from srl.experiments.graph.sizes import sizes_of
 from srl.experiments.options.train_options import TrainOptions
@@ -127,6 +128,7 @@ class Session:
         parameters = self._memory.parameters
         self._best = BestCheckpoint(run, experiment.description, parameters, self._sinks, self._notify, self._writer)
         self._measured = 0.0
+        self._measured_steps = -1
         self._episodes_before = 0  # episodes before a resume
         self._checked_site = 0.0
 
@@ -149,7 +151,7 @@ class Session:
         gauges = self._controller.gauges
         gauges.restore(restored.facts.get("episodes", {}))
         gauges.resume_from(restored.policies)
-        self._episodes_before = gauges.episodes.count
+        self._episodes_before = self._controller.status().episodes
 
     def run(self) -> Outcome:
         with self._signals():
@@ -207,16 +209,19 @@ class Session:
     def _observe(self, status: RunStatus) -> None:
         now = time.monotonic()
         due = METRIC_SECONDS * min(1.0, max(0.25, status.elapsed / 60.0))
-        if now - self._measured >= due or status.state not in ("starting", "running"):
+        ended = status.state not in ("starting", "running")
+        if now - self._measured >= due or ended:
             self._measured = now
-            self._sinks.write(status.steps, metrics_of(status))
+            if status.steps != self._measured_steps or ended:
+                self._measured_steps = status.steps
+                self._sinks.write(status.steps, metrics_of(status))
             self._record_controller()
         gauges = self._controller.gauges
         self._best.add(gauges.drain_evaluations(), status.elapsed)
         goal = self._options.run.until_return
-        enough = gauges.episodes.count - self._episodes_before >= (gauges.episodes.returns.maxlen or 0)
+        enough = status.episodes - self._episodes_before >= EPISODE_WINDOW
         if goal is not None and enough and status.return_mean is not None and status.return_mean >= goal:
-            self._controller.stop("finished", f"mean return {status.return_mean:.1f} reached {goal:g}")
+            self._controller.stop("finished", f"mean return {status.return_mean:.1f} reached the goal of {goal:g}")
         self._on_status(status)
 
     def _record_controller(self) -> None:

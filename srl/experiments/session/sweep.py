@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from srl.api.status import RunStatus
+from srl.api.status import PolicyStatus, RunStatus
 from srl.base.config import from_data, to_data
 from srl.base.errors import last_line
 from srl.base.object_names import name_of
@@ -49,8 +49,18 @@ class Sweep:
     @property
     def returns(self) -> Mean:
         """Mean of the last returns of the finished runs (each a mean of 100 episodes), with its 95 % interval."""
-        found = [status.return_mean for status in self.statuses.values() if _is_finished(status)]
-        return mean_of([value for value in found if value is not None])
+        return _mean_return([status for status in self.statuses.values() if _is_finished(status)])
+
+    @property
+    def returns_by_policy(self) -> dict[str, Mean]:
+        """The same for each policy."""
+        done = [status for status in self.statuses.values() if _is_finished(status)]
+        policies = dict.fromkeys(name for status in done for name in status.policies)
+        return {name: _mean_return([status.policies[name] for status in done]) for name in policies}
+
+
+def _mean_return(found: Sequence[RunStatus | PolicyStatus]) -> Mean:
+    return mean_of([one.return_mean for one in found if one.return_mean is not None])
 
 
 def _is_finished(status: RunStatus | None) -> bool:

@@ -208,13 +208,16 @@ class ProcessScheduler(Scheduler):
             child.control.close()
         del self._children[child.page]
         self._usage.forget(child.worker_id.name)
+        if not clean:  # a killed worker cannot write this itself
+            with _open_log(child.log) as log, contextlib.suppress(OSError):
+                log.write(f"srl: {child.worker_id.name} died: {reason}\n".encode())
         self._events.append(Died(child.worker_id, reason, clean, blameless))
 
     def _zygote_died(self) -> None:
         """All workers died with the zygote (the kernel kills them); start a new zygote."""
         self._poller.unregister(self._channel)
         self._channel.close()
-        reason = f"the zygote, from which workers are forked, {_describe(self._zygote.wait())}"
+        reason = f"the zygote, from which workers are forked, ended: {_describe(self._zygote.wait())}"
         if self._zygote.returncode > 0:
             reason += f"; the end of its log:\n{end_of_log(self._logs / 'zygote.log')}"
         for child in list(self._children.values()):
@@ -282,9 +285,9 @@ def _open_log(path: Path) -> BinaryIO:
 def _describe(status: int) -> str:
     if status < 0:
         name = signal.Signals(-status).name
-        return f"was killed by {name}{HINTS.get(name, '')}"
+        return f"killed by {name}{HINTS.get(name, '')}"
     if status == PREEMPTED:
-        return "was asked to leave (SIGTERM)"
+        return "asked to leave (SIGTERM)"
     if status == CANNOT_FORK:
-        return "could not be forked: memory ran out, or the limit on processes is reached (`ulimit -u`)"
+        return "it could not be forked: memory ran out, or the limit on processes is reached (`ulimit -u`)"
     return f"exited with code {status}"

@@ -59,8 +59,9 @@ class TrainerWorkerConfig(WorkerConfig):
         return replace(self, target_steps=target_steps)
 
     def sizes(self) -> dict[str, int]:
-        minibatches = self.algorithm.update_cost().minibatches
-        return {"horizon": self.samples.spec.horizon, "batch": self.samples.batch, "num_minibatches": minibatches}
+        cost = self.algorithm.update_cost()
+        sizes = {"horizon": self.samples.spec.horizon, "batch": self.samples.batch}
+        return {**sizes, "epochs": cost.epochs, "num_minibatches": cost.minibatches}
 
     def ends(self) -> list[StreamEnd]:
         return [self.samples.end("target")]
