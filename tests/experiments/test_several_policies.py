@@ -76,7 +76,6 @@ def test_metrics_and_status_are_separate_for_each_policy(tmp_path: Path) -> None
 def test_every_policy_is_named_in_plots_lists_and_exports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))  # without runs of other tests
     run = trained(tmp_path, "run", ROLES, steps=3000)
     assert main(["plot", "run", "--root", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
@@ -85,6 +84,7 @@ def test_every_policy_is_named_in_plots_lists_and_exports(
     labels = [str(line.get_label()) for line in srl.plot(f"a={run.path}", f"b={run.path}").axes[0].lines]
     assert labels == ["a · chasers", "a · runners", "b · chasers", "b · runners"]
     means = {name: policy.return_mean for name, policy in run.status.policies.items()}
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))  # without runs of other tests
     assert main(["ps", "--all", "--json", "--root", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)["returns"] == means
     (run.path / "status.json").unlink()
