@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import varied
+from support import PURSUIT, varied
 from support.trained_runs import untrained
 from support.trees import leaf
 
@@ -64,12 +64,21 @@ def test_a_policy_acts_without_srl(tmp_path: Path, capsys: pytest.CaptureFixture
     run = untrained(tmp_path, "CartPole-v1")
     assert main(["export", str(run.path)]) == 0
     shown = capsys.readouterr().out
-    assert "observation -> action, parameters, value" in shown
+    assert "written: policy policy, observation -> action, parameters, value" in shown
     assert "the same actions" in shown
     observations = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
     expected = srl.load(run.path).act(observations)
     assert set(expected.tolist()) == {0, 1}
     assert act_alone(run.path / "policy.onnx", observations).tolist() == expected.tolist()
+
+
+def test_the_exported_policy_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick: dict[str, Any] = {"scheduler": "inline", "sinks": (), "lanes": 2, "horizon": 4, "steps": 60}
+    roles = ("chaser_*=chasers", "runner_*=runners")
+    run = srl.train(PURSUIT, root=tmp_path, roles=roles, algo="ippo", **quick)
+    for flags, name in (([], "chasers"), (["--policy", "runners"], "runners")):
+        assert main(["export", str(run.path), *flags]) == 0
+        assert f"written: policy {name}, observation" in capsys.readouterr().out
 
 
 VARIED = f"{varied.__file__}:Varied"
