@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "testing": DATA_PLANE | {"environments", "workers"},
     "experiments": RUNTIME | LEARNING | {"storage", "terminal"},  # terminal: the live view of srl.train(verbose=True)
     "results": FOUNDATION | LEARNING | {"workers", "storage", "experiments", "terminal"},
-    "bench": RUNTIME | LEARNING | {"experiments"},
+    "bench": RUNTIME | LEARNING | {"experiments", "testing"},
     "checks": FOUNDATION | {"controller", "environments", "storage", "experiments", "results", "testing"},
     "cli": RUNTIME | LEARNING | {"storage", "experiments", "results", "bench", "checks", "terminal", "testing"},
 }

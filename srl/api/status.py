@@ -114,6 +114,8 @@ class RunStatus(msgspec.Struct, frozen=True):
     advice: str = ""  # the option to change because of it
     restarts: int = 0
     lane_failures: int = 0
+    skipped_updates: int = 0  # not applied, because a loss or gradient was not finite
+    unrecorded_decisions: int = 0  # of frozen policies, and made while no block was open: trainers never see them
     messages: list[str] = []  # the last events, newest last
     seconds_to_first_update: float | None = None  # seconds between the command and the first update
 

@@ -1,4 +1,4 @@
-"""Clocks: the system clock, a manual clock for tests, and elapsed time that ignores pauses of this process."""
+"""The system clock, its protocol, and elapsed time that ignores pauses of this process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ MAX_GAP_SECONDS = 5.0
 class Clock(Protocol):
     def now(self) -> float:
         """Seconds since a fixed moment; never runs backwards."""
-        ...
 
     def wall(self) -> float:
         """Seconds since 1970, for display and file names."""
-        ...
 
 
 class SystemClock:
@@ -25,26 +23,6 @@ class SystemClock:
 
     def wall(self) -> float:
         return time.time()
-
-
-class ManualClock:
-    """A clock that only `advance` moves."""
-
-    def __init__(self, now: float = 0.0, wall: float = 1_700_000_000.0) -> None:
-        self._now = now
-        self._wall = wall
-
-    def now(self) -> float:
-        return self._now
-
-    def wall(self) -> float:
-        return self._wall
-
-    def advance(self, seconds: float) -> None:
-        if seconds < 0:
-            raise ValueError(f"a clock only moves forward, not by {seconds} s")
-        self._now += seconds
-        self._wall += seconds
 
 
 @dataclass

@@ -51,7 +51,7 @@ class Counter(IntEnum):
     """Batches of a policy worker, and the lanes in them."""
     LANE_FAILURES = 28
     UNRECORDED = 29
-    """Actions taken while no block was open; trainers never see them."""
+    """Actions that trainers never see: of frozen policies, and those taken while no block was open."""
     SKIPPED_UPDATES = 30
     FIRST_UPDATE_NS = 31
     LEARNED = 32

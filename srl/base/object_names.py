@@ -69,8 +69,7 @@ PARTS = {
     "push-stream": "srl.streams.push:PushStream",
     "request-stream": "srl.streams.request:RequestStream",
     # Benchmarks
-    "bench-uniform": "srl.bench.actor:UniformConfig",
-    "bench-distant": "srl.bench.ring:DistantConfig",
+    "bench-distant": "srl.bench.random_policy:RandomConfig",
     "bench-simulated-worker": "srl.bench.control:SimulatedWorkerConfig",
 }
 """Short name -> definition of the class or function."""

@@ -35,3 +35,7 @@ class BenchOptions:
     """Number of simulated hosts (`control` only)."""
     json: bool = False
     """Print one line of JSON."""
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0.0:
+            raise ValueError(f"seconds must be positive, found {self.seconds}")

@@ -4,79 +4,17 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from srl.api.algorithm import AlgorithmConfig
-from srl.api.policy import Decision, Policy
-from srl.api.spaces import Space, array_spec
-from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
-from srl.base.tree import Array, Tree, TreeSpec
 from srl.bench.options import BenchOptions
-from srl.environments.random_actions import random_actions
+from srl.bench.random_policy import RandomConfig
 
 ENV_SECONDS = 0.001
 INFERENCE_SECONDS = 0.005
 RINGS = (1, 2, 4)
 TURNS = 3
 """Number of measurements per ring size, alternating, so that noise from other processes affects all of them."""
-
-
-@dataclass(frozen=True)
-class DistantConfig(AlgorithmConfig):
-    """A policy on a busy or remote accelerator: inference takes `seconds` without using this machine's cores."""
-
-    seconds: float = INFERENCE_SECONDS
-
-    def check(self, observation: Space, action: Space) -> None:
-        """Accept all spaces."""
-
-    def decision_spec(self, observation: Space, action: Space) -> dict[str, TreeSpec]:
-        return {"action": array_spec(action)}
-
-    def build_policy(self, observation: Space, action: Space, seed: int) -> DelayedPolicy:
-        return DelayedPolicy(action, seed, self.seconds)
-
-    def build_trainer(self, observation: Space, action: Space, seed: int) -> IdleTrainer:
-        return IdleTrainer()
-
-
-class DelayedPolicy(Policy):
-    def __init__(self, action: Space, seed: int, seconds: float) -> None:
-        self._space = action
-        self._seconds = seconds
-        self._generator = np.random.default_rng(seed)
-
-    def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
-        time.sleep(self._seconds)
-        return {"action": random_actions(self._space, len(first), self._generator)}
-
-    def load(self, parameters: Array, version: int) -> None:
-        self.version = version
-
-
-class IdleTrainer(Trainer):
-    """A trainer that consumes batches without learning."""
-
-    def step(self, batch: Trajectory, progress: float) -> TrainResult:
-        return TrainResult(num_decisions=batch.num_decisions)
-
-    def parameters(self) -> Array:
-        return np.zeros(1, np.float32)
-
-    def state(self) -> Mapping[str, Array]:
-        return {"parameters": np.zeros(1, np.float32)}
-
-    def restore(self, state: Mapping[str, Array]) -> None:
-        """Nothing to restore."""
-
-    def join(self, group: TrainerGroup) -> None:
-        """Nothing to share."""
 
 
 def ring(options: BenchOptions) -> dict[str, Any]:
@@ -99,7 +37,7 @@ def _rate(size: int, seconds: float) -> float:
 
     window = ThroughputMeasurement(warmup=1.0, seconds=seconds)
     run_options = make_options(
-        algo="srl.bench.ring:DistantConfig",
+        algo=RandomConfig(INFERENCE_SECONDS),
         steps=ENDLESS,
         inference="host",
         actors=1,

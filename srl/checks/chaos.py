@@ -11,7 +11,6 @@ from pathlib import Path
 from srl.api.status import RunStatus, WorkerStatus
 from srl.api.transport import Message
 from srl.base.clock import ObservedTime
-from srl.base.errors import nearest
 from srl.base.statistics import spread
 from srl.controller.control_socket import FAULTS, FaultRequest, ResultReply, StatusReply, StatusRequest
 from srl.storage import update_journal
@@ -48,7 +47,7 @@ class ChaosPlan:
     def __post_init__(self) -> None:
         for fault in self.faults:
             if fault not in FAULTS:
-                raise ValueError(f"no fault {fault!r}; the faults are {', '.join(FAULTS)}{nearest(fault, FAULTS)}")
+                raise ValueError(f"unknown fault {fault!r}; choose from {', '.join(FAULTS)}")
         if not self.faults or self.every <= 0:
             raise ValueError("expected at least one fault, and a positive time between faults")
 

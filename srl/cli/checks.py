@@ -120,24 +120,22 @@ class _ResultView:
         self._live: Any = None
 
     def __enter__(self) -> _ResultView:
-        if not self._json:
-            from rich.live import Live
-
-            from srl.terminal.tables import probe_table
-
-            self._live = Live(probe_table([]), auto_refresh=False)
-            self._live.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         if self._live is not None:
-            self._live.__exit__(*error)
+            self._live.stop()
 
     def add(self, result: Any) -> None:
         if self._json:
             print(json.dumps(asdict(result)), flush=True)
             return
+        from rich.live import Live
+
         from srl.terminal.tables import probe_table
 
+        if self._live is None:  # not before the first result: an error in the arguments must not follow an empty table
+            self._live = Live(auto_refresh=False)
+            self._live.start()
         self._results.append(asdict(result))
         self._live.update(probe_table(self._results), refresh=True)

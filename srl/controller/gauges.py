@@ -20,7 +20,15 @@ from srl.controller.policy_gauges import PolicyGauges, mean
 
 NO_USAGE = Usage()
 WINDOW_SECONDS = 5.0
-TOTALS = (Counter.LEARNED, Counter.DECISIONS, Counter.LAG_SUM, Counter.LAG_COUNT, Counter.LANE_FAILURES)
+TOTALS = (
+    Counter.LEARNED,
+    Counter.DECISIONS,
+    Counter.LAG_SUM,
+    Counter.LAG_COUNT,
+    Counter.LANE_FAILURES,
+    Counter.SKIPPED_UPDATES,
+    Counter.UNRECORDED,
+)
 NO_COUNTS = dict.fromkeys(TOTALS, 0)
 MEASURED_SECONDS = 1.0
 """Minimum time after the first update over which a bottleneck is measured."""
@@ -195,6 +203,8 @@ class Gauges:
             streams=self._streams(members),
             restarts=restarts,
             lane_failures=total[Counter.LANE_FAILURES],
+            skipped_updates=total[Counter.SKIPPED_UPDATES],
+            unrecorded_decisions=total[Counter.UNRECORDED],
             messages=messages,
             seconds_to_first_update=self.first_update,
         )

@@ -21,6 +21,8 @@ def metrics_of(status: RunStatus) -> dict[str, float]:
         "episodes/count": float(status.episodes),
         "run/restarts": float(status.restarts),
         "run/lane_failures": float(status.lane_failures),
+        "run/skipped_updates": float(status.skipped_updates),
+        "run/unrecorded_decisions": float(status.unrecorded_decisions),
     }
     if status.return_mean is not None and status.length_mean is not None:
         metrics["episodes/return_mean"] = status.return_mean
@@ -36,6 +38,8 @@ def metrics_of(status: RunStatus) -> dict[str, float]:
     for stream in status.streams:
         if stream.kind == "push":
             metrics[f"streams/{stream.name}/dropped_blocks"] = float(stream.dropped)
+        else:
+            metrics[f"streams/{stream.name}/batch_mean"] = stream.batch_mean
     return metrics
 
 

@@ -35,8 +35,8 @@ class NetworkOptions:
     """With a memory: steps before each chunk, if its block has them, that only refresh the memory."""
     entities: tuple[str, ...] = ()
     """Parts of a Dict observation that hold entities of one kind each, a Box [number, features], with the names of
-    their masks: KEY, KEY:SEEN or KEY:SEEN:THERE, e.g. `boxes:box_visible:box_exists`. The actor attends to entities
-    that are seen, the critic to entities that exist. All other parts describe the agent itself."""
+    their masks: KEY[:ACTOR_MASK[:CRITIC_MASK]], e.g. `boxes:box_visible:box_exists`. The actor attends to entities
+    that it sees, the critic to entities that exist. All other parts describe the agent itself."""
     scans: tuple[str, ...] = ()
     """Parts that hold numbers in directions around the agent (a lidar), for a convolution along the circle."""
     entity_size: int = 128

@@ -272,7 +272,7 @@ def _check_restore(subject: _Subject, findings: Findings, trainer: Trainer) -> N
     other.restore(saved)
     for name, array in other.state().items():
         if not np.array_equal(array, saved[name], equal_nan=True):
-            findings.error(f"`state` to return the {name!r} that was given to `restore`", "another array", READ)
+            findings.error(f"`state` to return the array {name!r} passed to `restore`", "another array", READ)
     batch = subject.batch(2)
     for each in (trainer, other):
         each.step(copy.deepcopy(batch), 0.5)

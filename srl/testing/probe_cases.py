@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from srl.base.errors import nearest
-
 PLACE = "srl.testing.probe_environments"
 DISCOUNT = 0.9
 """Discount of the probes, small enough that an algorithm learns the values within seconds."""
@@ -159,5 +157,5 @@ def choose_cases(names: tuple[str, ...]) -> tuple[ProbeCase, ...]:
     known = {case.name: case for case in CASES}
     for name in names:
         if name not in known:
-            raise ValueError(f"unknown probe {name!r}{nearest(name, known)}")
+            raise ValueError(f"unknown probe {name!r}; choose from {', '.join(known)}")
     return tuple(known[name] for name in names) if names else CASES

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.fake_scheduler import FakeScheduler
+from support.manual_clock import ManualClock
 
 from srl.api.control import (
     Done,
@@ -25,7 +26,6 @@ from srl.api.experiment import Experiment, RestartRule, WorkerGroup
 from srl.api.scheduler import Died, OrphanWorker, WorkerMessage
 from srl.api.status import RunStatus
 from srl.api.worker import WorkerConfig, WorkerId
-from srl.base.clock import ManualClock
 from srl.base.meter import Counter
 from srl.controller.controller import STOP_SECONDS, Controller
 from srl.controller.supervision import FROZEN_SECONDS, QUARANTINE_SECONDS

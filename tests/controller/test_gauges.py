@@ -45,12 +45,15 @@ def status(gauges: Gauges, *members: WorkerView, now: float = 0.0) -> RunStatus:
 def test_totals_are_sums_over_workers(gauges: Gauges) -> None:
     found = status(
         gauges,
-        member("actors", decisions=30, lane_failures=1),
-        member("trainers", learned=20, version=4, lag_sum=10, lag_count=20, lag_max=1),
+        member("actors", decisions=30, lane_failures=1, unrecorded=7),
+        member("trainers", learned=20, version=4, lag_sum=10, lag_count=20, lag_max=1, skipped_updates=2),
         member("others", learned=5, version=3, lag_sum=0, lag_count=5),
     )
     assert (found.steps, found.version, found.lane_failures) == (25, 4, 1)
     assert (found.lag_mean, found.lag_max) == (0.4, 1)
+    assert (found.skipped_updates, found.unrecorded_decisions) == (2, 7)
+    metrics = metrics_of(found)
+    assert (metrics["run/skipped_updates"], metrics["run/unrecorded_decisions"]) == (2.0, 7.0)
 
 
 def test_totals_survive_the_restart_of_a_worker(gauges: Gauges) -> None:
@@ -123,6 +126,7 @@ def test_streams_are_named_after_their_consumers(gauges: Gauges) -> None:
     assert (samples.name, samples.filled, samples.posted) == ("samples/0", 0.25, 9)
     assert (samples.consumed, samples.dropped) == (6, 1)
     assert (requests.name, requests.batch_mean) == ("requests/0", 25.0)
+    assert metrics_of(found)["streams/requests/0/batch_mean"] == 25.0
 
 
 def test_an_evaluation_has_the_step_of_its_version_and_the_best_is_remembered(gauges: Gauges) -> None:

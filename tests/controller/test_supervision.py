@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.manual_clock import ManualClock
 
 from srl.api.experiment import RestartRule
 from srl.api.scheduler import Usage
 from srl.api.worker import WorkerId
-from srl.base.clock import ManualClock
 from srl.base.meter import Meter
 from srl.controller.supervision import (
     FROZEN_SECONDS,

@@ -172,12 +172,16 @@ def test_global_observations_affect_the_critic_but_not_the_actor(options: dict[s
         ({"entities": ("thing",)}, ROOM, "'thing' must be a Box .* there is no such part.*things"),
         ({"entities": ("own",)}, ROOM, "'own' must be a Box .number, features."),
         ({"entities": ("things:see",)}, ROOM, "no part 'see'.*seen"),
-        ({"entities": ("things:own",)}, ROOM, "mask 'own' has 3 numbers for 4 entities"),
+        ({"entities": ("things:own",)}, ROOM, "mask 'own' needs 4 entries, but has 3"),
         ({"entities": ("things:seen:there:more",)}, ROOM, r"ACTOR_MASK\[:CRITIC_MASK"),
         ({"scans": ("thins",)}, ROOM, "scan 'thins'"),
         ({"global_keys": ("stat",)}, GLOBAL, "no key 'stat'.*state"),
         ({"global_keys": ("own", "state")}, GLOBAL, "the actor must see a part that is neither entities nor global"),
-        ({"global_keys": ("state",), "towers": "shared"}, GLOBAL, "towers must not be `shared`"),
+        (
+            {"global_keys": ("state",), "towers": "shared"},
+            GLOBAL,
+            "towers='shared' cannot be combined with global_keys",
+        ),
     ],
 )
 def test_options_that_do_not_fit_the_observation_are_refused(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.manual_clock import ManualClock
 
-from srl.base.clock import ManualClock
 from srl.storage.metric_sinks import JsonLinesSink, MetricSinks, TensorboardSink
 from srl.storage.run_directory import create
 from srl.storage.service_sinks import sinks_of

@@ -8,8 +8,8 @@ from srl.api.control import FromWorker, Ready, ToWorker
 from srl.api.experiment import Resources
 from srl.api.scheduler import Died, Event, HostEvent, OrphanWorker, Scheduler, TakeoverRecord, Usage, WorkerMessage
 from srl.api.worker import WorkerConfig, WorkerId
-from srl.base.clock import ManualClock
 from srl.base.meter import Counter, Meter
+from support.manual_clock import ManualClock
 
 
 class FakeScheduler(Scheduler):

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from support.manual_clock import ManualClock
 
 from srl.api.status import EvaluationStatus, PolicyStatus, RunStatus, StreamStatus, WorkerStatus
-from srl.base.clock import ManualClock
 from srl.terminal.frame import frame
 from srl.terminal.report import final_report
 from srl.terminal.view import LiveView, LogView, log_line, new_messages, view_for

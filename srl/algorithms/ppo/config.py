@@ -50,8 +50,8 @@ class PPOConfig(ActorCriticConfig):
     kl_coefficient: float = 0.0
     """Weight of a penalty on the divergence from the policy that decided."""
     adapt_kl: float | None = None
-    """Target divergence of the KL penalty: its weight is doubled after an update that ends above 1.5 times this, and
-    halved below 1 / 1.5."""
+    """Target divergence of the KL penalty. Its weight doubles after an update that ends with more than 1.5 times this
+    divergence, and halves after one with less than two thirds of it."""
     target_kl: float | None = None
     """Divergence of a minibatch, times 1.5, above which the rest of the update is skipped."""
     correction: Literal["none", "clip", "vtrace"] = "none"

@@ -40,8 +40,8 @@ def split_mask(observation: Space, action: Space, key: str) -> tuple[Space, bool
     found = sum(math.prod(spec.shape) for _, spec in leaves(array_spec(observation.items[key])))
     if found != choices:
         raise ValueError(
-            f"observation {key!r} has {found} numbers, but a mask of the action space {action} has {choices}; if it is "
-            "not a mask, set mask_key to another name"
+            f"observation {key!r} has {found} entries, but an action mask for {action} needs {choices}; if it is not a "
+            "mask, set mask_key to another name"
         )
     rest = {name: item for name, item in observation.items.items() if name != key}
     if not rest:

@@ -61,7 +61,11 @@ def check_parts(observation: Space, options: NetworkOptions) -> None:
         raise ValueError("the actor must see a part that is neither entities nor global")
     knows_more = bool(options.global_keys) or any(kind.there for kind in actor.kinds)
     if knows_more and options.towers == "shared":
-        raise ValueError("towers must not be `shared`: a critic that sees more than the actor shares no layers with it")
+        cause = "global_keys" if options.global_keys else "critic masks of entities"
+        raise ValueError(
+            f"towers='shared' cannot be combined with {cause}: the critic sees more than the actor, so they cannot "
+            "share layers"
+        )
 
 
 def shared_rows(options: NetworkOptions) -> frozenset[str]:
@@ -87,10 +91,8 @@ def _kind(items: dict[str, Space], text: str) -> Kind:
     for mask in (seen, there):
         if mask and mask not in items:
             raise ValueError(f"entities {text!r}: the observation has no part {mask!r}{nearest(mask, items)}")
-        if mask and _count(items[mask]) != space.shape[0]:
-            raise ValueError(
-                f"entities {text!r}: the mask {mask!r} has {_count(items[mask])} numbers for {space.shape[0]} entities"
-            )
+        if mask and (count := _count(items[mask])) != space.shape[0]:
+            raise ValueError(f"entities {text!r}: the mask {mask!r} needs {space.shape[0]} entries, but has {count}")
     return Kind(key, seen, there, *space.shape)
 
 

@@ -186,7 +186,8 @@ class TrainerWorker:
 
     def _count_skipped(self) -> None:
         self._skipped += 1
-        self._meter.add(Counter.SKIPPED_UPDATES)
+        if self._rank == 0:  # all ranks skip the same updates
+            self._meter.add(Counter.SKIPPED_UPDATES)
         self._context.report(Notice(f"update {self._version} had a loss or gradient that is not finite: skipped"))
         if self._skipped >= MAX_SKIPPED:
             raise RunBroken(
