@@ -134,6 +134,9 @@ class RequestClient(ResumableEnd, Protocol):
         """Request decisions of `min_version` or newer. Returns True if they are already written; otherwise `poll` will
         return the tag."""
 
+    def relax(self, tag: int, min_version: int) -> None:
+        """Allow an older version to answer a request that is not answered yet."""
+
     def local_policy(self, min_version: int) -> Policy | None:
         """Return the policy, to call instead of posting, if it runs in this process with `min_version` or newer."""
 

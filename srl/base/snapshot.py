@@ -17,7 +17,7 @@ LAYOUT_OFFSET = 1 << 12
 FACTS_BYTES = 1 << 18
 """Maximum size of a state's metadata (`facts`); pages that are never written take no memory."""
 _MAGIC = 0x53524C534E4150
-_READY, _SLOT_BYTES, _LAYOUT_BYTES, _ACTIVE = 0, 1, 2, 3
+_READY, _SLOT_BYTES, _LAYOUT_BYTES, _ACTIVE, _DURABLE = 0, 1, 2, 3, 4
 _SLOTS = 16  # for each slot: sequence number (odd during a write) and version
 
 
@@ -48,6 +48,17 @@ class Snapshot:
         header = self._header
         active = int(header[_ACTIVE])
         return int(header[_SLOTS + 2 * (active - 1) + 1]) if active else -1
+
+    @property
+    def durable(self) -> int:
+        """Newest version that survives the loss of this host. Where no other host stores copies, that is the newest
+        version."""
+        durable = int(self._header[_DURABLE])
+        return durable - 2 if durable else self.version
+
+    def set_durable(self, version: int | None) -> None:
+        """Set the newest version of which another host has a copy: -1 for none yet, None if no host stores copies."""
+        self._header[_DURABLE] = 0 if version is None else version + 2
 
     @property
     def active_slot(self) -> int | None:

@@ -76,6 +76,13 @@ class Request(Message, frozen=True):
     min_version: int
 
 
+class Relax(Message, frozen=True):
+    """A client allows older versions to answer a request, because its blocks have lost their consumers."""
+
+    tag: int
+    min_version: int
+
+
 class Reply(Message, frozen=True):
     """A server answers with decisions made by policy version `version`. On the same host it has written them to the
     blocks; over TCP, the message carries them."""
@@ -84,4 +91,4 @@ class Reply(Message, frozen=True):
     version: int
 
 
-RequestMessage = Union[AttachClient, Request, Reply]
+RequestMessage = Union[AttachClient, Request, Relax, Reply]

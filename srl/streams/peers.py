@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Any
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from srl.api.block import BlockMemory
 from srl.api.transport import Channel, ChannelClosed, Message
@@ -12,12 +13,24 @@ from srl.base.state import NotResumable
 from srl.transports.inproc import InprocChannel
 
 
+@dataclass(eq=False)
+class PeerLink:
+    """A connection to an endpoint: its name, its address at that time, and the channel."""
+
+    name: str
+    address: str
+    channel: Channel
+
+
+LinkT = TypeVar("LinkT", bound=PeerLink)
+
+
 def connect_new_peers(
     context: Context, prefix: str, remote: bool, known: Container[str], messages: Any, attach: Message, own: BlockMemory
-) -> list[tuple[str, Channel]]:
-    """Connect to the endpoints below `prefix` that are not `known`; return their names and channels. The first message
-    on each is `attach`, with the `own` memory if the channel shares memory."""
-    found: list[tuple[str, Channel]] = []
+) -> list[tuple[str, str, Channel]]:
+    """Connect to the endpoints below `prefix` that are not `known`; return their names, addresses and channels. The
+    first message on each is `attach`, with the `own` memory if the channel shares memory."""
+    found: list[tuple[str, str, Channel]] = []
     for name, address in context.names.lookup(prefix).items():
         if name in known or address.startswith("tcp:") != remote:
             continue
@@ -31,8 +44,15 @@ def connect_new_peers(
             channel.close()
             continue
         context.wake_on(channel)
-        found.append((name, channel))
+        found.append((name, address, channel))
     return found
+
+
+def moved_peers(context: Context, prefix: str, links: Iterable[LinkT]) -> list[LinkT]:
+    """Return the links whose name now belongs to another address: the worker was replaced. Its channel may still be
+    open, because a frozen process or a host that the controller has lost does not close it."""
+    addresses = context.names.lookup(prefix)
+    return [link for link in links if addresses.get(link.name, link.address) != link.address]
 
 
 def receive_attach(channel: Channel, kind: type[Message]) -> tuple[Any, Any] | None:

@@ -22,7 +22,7 @@ from srl.streams.messages import (
     PushMessage,
     Release,
 )
-from srl.streams.peers import connect_new_peers, restore_unread, unread_messages
+from srl.streams.peers import connect_new_peers, moved_peers, restore_unread, unread_messages
 from srl.streams.routes import ROUTES, ConsumerLink
 
 if TYPE_CHECKING:
@@ -85,10 +85,12 @@ class Producer:
 
     def _connect(self) -> None:
         stream = self._stream
-        for name, channel in connect_new_peers(
+        for link in moved_peers(self._context, stream.prefix, self._links.values()):
+            self._lose(link)
+        for name, address, channel in connect_new_peers(
             self._context, stream.prefix, stream.remote, self._links, PushMessage, self._attach, self.memory
         ):
-            self._links[name] = ConsumerLink(name, channel)
+            self._links[name] = ConsumerLink(name, address, channel)
 
     def _ask(self) -> None:
         """Ask every consumer to admit as many blocks as this producer could start."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from srl.api.block import BlockMemory
 from srl.api.parameters import ParameterStore
 from srl.api.policy import Policy
 from srl.api.streams import Cell
-from srl.api.transport import Channel, ChannelClosed
+from srl.api.transport import ChannelClosed
 from srl.api.worker import Context
 from srl.base.meter import Meter, Phase
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, from_leaves
-from srl.streams.messages import AttachClient, Reply, Request, RequestMessage
-from srl.streams.peers import connect_new_peers, restore_unread, unread_messages
+from srl.streams.messages import AttachClient, Relax, Reply, Request, RequestMessage
+from srl.streams.peers import PeerLink, connect_new_peers, moved_peers, restore_unread, unread_messages
 from srl.streams.rows import (
     cells_from,
     decision_paths,
@@ -46,6 +47,10 @@ def _to_plain(requests: Sequence[_Asked]) -> list[list[object]]:
 
 def _from_plain(memory: BlockMemory, plain: list[list[object]]) -> list[_Asked]:
     return [_Asked(tag, cells_from(memory, cells), min_version) for tag, cells, min_version in plain]  # type: ignore[arg-type]
+
+
+def _relaxed(requests: Iterable[_Asked], tag: int, min_version: int) -> list[_Asked]:
+    return [asked._replace(min_version=min_version) if asked.tag == tag else asked for asked in requests]
 
 
 def refresh(policy: Policy, parameters: ParameterStore) -> None:
@@ -81,6 +86,9 @@ class InlineClient:
         refresh(self._policy, self._parameters)
         return self._policy if self._policy.version >= max(0, min_version) else None
 
+    def relax(self, tag: int, min_version: int) -> None:
+        self._waiting = _relaxed(self._waiting, tag, min_version)
+
     def flush(self) -> None:
         """Nothing is queued here."""
 
@@ -101,13 +109,11 @@ class InlineClient:
         """Nothing is held."""
 
 
-class _ServerLink:
+@dataclass(eq=False)
+class _ServerLink(PeerLink):
     """A client's connection to one policy worker."""
 
-    def __init__(self, name: str, channel: Channel) -> None:
-        self.name = name
-        self.channel = channel
-        self.pending: dict[int, _Asked] = {}
+    pending: dict[int, _Asked] = field(default_factory=dict)
 
     def distance(self) -> tuple[bool, int]:
         """Sort key: servers on this host come first, and among them the one with the fewest pending requests."""
@@ -136,6 +142,16 @@ class Client:
     def local_policy(self, min_version: int) -> Policy | None:
         return None
 
+    def relax(self, tag: int, min_version: int) -> None:
+        self._queue = deque(_relaxed(self._queue, tag, min_version))
+        for link in list(self._links.values()):
+            if tag in link.pending:
+                link.pending[tag] = link.pending[tag]._replace(min_version=min_version)
+                try:
+                    link.channel.send(Relax(tag, min_version))
+                except ChannelClosed:
+                    self._lose(link)
+
     def flush(self) -> None:
         self._connect()
         while self._queue and self._links:
@@ -154,10 +170,12 @@ class Client:
 
     def _connect(self) -> None:
         stream = self._stream
-        for name, channel in connect_new_peers(
+        for link in moved_peers(self._context, stream.prefix, self._links.values()):
+            self._lose(link)
+        for name, address, channel in connect_new_peers(
             self._context, stream.prefix, stream.remote, self._links, RequestMessage, self._attach, self._memory
         ):
-            self._links[name] = _ServerLink(name, channel)
+            self._links[name] = _ServerLink(name, address, channel)
 
     def poll(self) -> list[int]:
         answered: list[int] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from srl.api.worker import Context
 from srl.base.meter import Counter
 from srl.base.state import State, pack, unpack
 from srl.base.tree import Array
-from srl.streams.messages import AttachClient, Reply, Request, RequestMessage
+from srl.streams.messages import AttachClient, Relax, Reply, Request, RequestMessage
 from srl.streams.peers import receive_attach, restore_unread, unread_messages
 from srl.streams.rows import (
     OBSERVATION,
@@ -90,6 +90,14 @@ class Server:
     def _handle(self, link: _ClientLink, message: Any, arrays: list[Array], memory: Any) -> None:
         if isinstance(message, AttachClient):
             self._attach(link, message, memory)
+            return
+        if isinstance(message, Relax):
+            self._waiting = deque(
+                replace(waiting, min_version=message.min_version)
+                if waiting.link is link and waiting.tag == message.tag
+                else waiting
+                for waiting in self._waiting
+            )
             return
         if not isinstance(message, Request) or not message.blocks or len(message.blocks) != len(message.rows):
             raise ChannelClosed(f"{link.channel.peer} sent a request without cells")

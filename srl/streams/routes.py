@@ -7,18 +7,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from srl.api.transport import Channel
 from srl.streams.messages import BlockGrant, ConsumerTerms
+from srl.streams.peers import PeerLink
 
 RouteName: TypeAlias = Literal["balanced", "broadcast"]
 
 
 @dataclass(eq=False)
-class ConsumerLink:
-    """A producer's connection to one consumer."""
+class ConsumerLink(PeerLink):
+    """A producer's connection to one consumer, by the name of its endpoint: push/<stream>/<group>/<index>."""
 
-    name: str  # name of the consumer's endpoint: push/<stream>/<group>/<index>
-    channel: Channel
     wanted: int = 0  # number of admissions that were requested and not granted yet
     grants: deque[BlockGrant] = field(default_factory=deque)  # unused admissions, oldest first
     polls_unused: int = 0  # number of polls since the oldest unused admission could have been used

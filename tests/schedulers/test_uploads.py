@@ -72,7 +72,10 @@ def test_a_version_waits_until_its_state_is_stored(hosts: Hosts, channels: tuple
     for relay in hosts.relays * 3:
         relay.poll()
     assert hosts.memories[1].parameters["policy"].version == -1
+    commits = hosts.memories[0].commits["policy"]
+    assert (commits.version, commits.durable) == (1, -1)
     hosts.upload.confirm("policy", 0)
+    assert commits.durable == 0
     hosts.wait_for(0)
     hosts.upload.send()
     assert sent(channels[0]) == [0, 1]
@@ -89,6 +92,7 @@ def test_a_version_whose_upload_died_with_the_controller_reaches_the_other_hosts
     hosts.upload.confirm_all()
     hosts.wait_for(0)
     hosts.commit(1)
+    assert hosts.memories[0].commits["policy"].durable == 1  # nothing can be stored elsewhere, and training goes on
     hosts.wait_for(1)
     assert hosts.connection.reconnect(lambda: WELCOME)
     hosts.upload.restart()

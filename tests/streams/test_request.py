@@ -177,6 +177,37 @@ def test_requests_wait_for_the_version_they_need(stage: Stage) -> None:
     assert [int(block.arrays["version"][0, 0]) for block in memory.blocks[:2]] == [2, 1]
 
 
+def test_a_relaxed_request_is_answered_by_an_older_version(stage: Stage) -> None:
+    stream, memory = stage.requests(), stage.memory()
+    client, server = stage.client(stream, memory), stage.server(stream)
+    ask(client, server, 0, [Cell(memory.blocks[0], 0)], min_version=7)
+    ask(client, server, 1, [Cell(memory.blocks[1], 0)], min_version=7)
+    client.relax(0, 2)
+    batch = until(lambda: server.poll(3), client.poll)
+    assert [request.tag for request in batch.requests] == [0]
+    server.reply(batch, decide(loaded(3), batch))
+    assert answers(client, server) == [0]
+
+
+def test_a_request_that_was_not_sent_yet_can_be_relaxed(stage: Stage) -> None:
+    stream, memory = stage.requests(), stage.memory()
+    client = stage.client(stream, memory)
+    client.post(0, [Cell(memory.blocks[0], 0)], 7)
+    client.relax(0, 0)
+    server = stage.server(stream)
+    assert until(lambda: server.poll(0), client.poll).requests[0].tag == 0
+
+
+def test_a_request_goes_to_the_server_that_has_taken_over_the_name_of_a_frozen_one(stage: Stage) -> None:
+    stream, memory = stage.requests(), stage.memory()
+    frozen = stage.server(stream)
+    client = stage.client(stream, memory)
+    ask(client, frozen, 0, [Cell(memory.blocks[0], 0)])
+    replacement = stage.server(stream, incarnation=1)  # the frozen one has not closed its channels
+    client.flush()
+    until(lambda: len(replacement._waiting) == 1, client.poll, lambda: replacement.poll(-1))
+
+
 def test_requests_go_to_the_server_with_the_fewest_pending(stage: Stage) -> None:
     stream, memory = stage.requests(), stage.memory()
     servers = [stage.server(stream, index) for index in range(2)]
@@ -277,6 +308,15 @@ def test_inline_requests_wait_for_their_version(inproc: Stage) -> None:
     assert client.poll() == [1]
     assert memory.blocks[1].arrays["version"][0].tolist() == [2, 2]
     assert memory.blocks[1].arrays["decision/value"][0].tolist() == [9.0, 9.0]
+
+
+def test_a_relaxed_inline_request_is_answered_by_an_older_version(inproc: Stage) -> None:
+    memory, store = inproc.memory(), inproc.world.stores["policy"]
+    client = InlineClient(CountingPolicy(), store, memory, Meter.unshared())
+    store.push(3, np.zeros(1, np.float32))
+    assert client.post(0, [Cell(memory.blocks[0], 0)], 7) is False
+    client.relax(0, 0)
+    assert client.poll() == [0]
 
 
 def test_trees_of_observations_and_decisions_keep_their_shape(stage: Stage) -> None:

@@ -13,7 +13,7 @@ WAITED_FOR, DROPS = ConsumerTerms(True, 2), ConsumerTerms(False, 2)
 
 
 def link(name: str, *tickets: int, terms: ConsumerTerms | None = WAITED_FOR) -> ConsumerLink:
-    return ConsumerLink(name, NO_CHANNEL, grants=deque(BlockGrant(ticket, 0) for ticket in tickets), terms=terms)
+    return ConsumerLink(name, "", NO_CHANNEL, grants=deque(BlockGrant(ticket, 0) for ticket in tickets), terms=terms)
 
 
 def names(links: list[ConsumerLink]) -> list[str]:

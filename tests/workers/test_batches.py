@@ -22,7 +22,8 @@ def taken(source: BatchSource, produce: Any) -> Batch:
 def run(stage: Stage, kind: type[DirectBatches] | type[PrefetchedBatches], max_lag: int | None) -> list[dict[str, Any]]:
     """Return copies of six batches of two blocks, numbered in the order of their admission."""
     stream = stage.stream(batch_blocks=2, max_lag=max_lag)
-    source = kind(stream, stage.world.context("trainers"), 3)
+    published = 3
+    source = kind(stream, stage.world.context("trainers"), 3, lambda: published)
     producer = stage.producer(stream, num_open=2)
     number = 0
 
@@ -48,7 +49,8 @@ def run(stage: Stage, kind: type[DirectBatches] | type[PrefetchedBatches], max_l
                     "version": trajectory.version.copy(),
                 }
             )
-            source.give_back(batch, update + 1)
+            published = update + 1
+            source.give_back(batch)
         assert source.status().consumed >= (12 if kind is DirectBatches else 0)
         return found
     finally:
@@ -70,7 +72,7 @@ def test_both_sources_return_the_same_batches(host: Stage, max_lag: int) -> None
 
 def test_a_prefetched_batch_is_not_overwritten_while_it_is_in_use(host: Stage) -> None:
     stream = host.stream(batch_blocks=1, max_lag=None)
-    source = PrefetchedBatches(stream, host.world.context("trainers"), 0)
+    source = PrefetchedBatches(stream, host.world.context("trainers"), 0, lambda: 0)
     producer = host.producer(stream)
     number = 0
 
@@ -90,7 +92,7 @@ def test_a_prefetched_batch_is_not_overwritten_while_it_is_in_use(host: Stage) -
         until(lambda: source.status().filled == 1.0, produce)
         assert source.poll() is None
         assert (held.trajectory.reward.max(), second.trajectory.reward.max()) == (0, 1)
-        source.give_back(held, 1)
+        source.give_back(held)
         third = taken(source, produce)
         assert (second.trajectory.reward.max(), third.trajectory.reward.max()) == (1, 2)
     finally:
@@ -104,7 +106,7 @@ def test_poll_raises_an_error_of_the_thread(host: Stage, monkeypatch: pytest.Mon
     monkeypatch.setattr(BatchMemory, "gather", broken)
     stream = host.stream()
     context = host.world.context("trainers")
-    source = PrefetchedBatches(stream, context, 0)
+    source = PrefetchedBatches(stream, context, 0, lambda: 0)
     producer = host.producer(stream)
 
     def produce() -> None:
@@ -121,7 +123,7 @@ def test_poll_raises_an_error_of_the_thread(host: Stage, monkeypatch: pytest.Mon
 
 
 def test_closing_ends_the_thread_at_once(host: Stage) -> None:
-    source = PrefetchedBatches(host.stream(), host.world.context("trainers"), 0)
+    source = PrefetchedBatches(host.stream(), host.world.context("trainers"), 0, lambda: 0)
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "prefetch")
     source.close()
     assert not thread.is_alive()
@@ -142,7 +144,8 @@ def test_a_batch_is_gathered_with_every_key(inproc: Stage) -> None:
 def test_a_complete_batch_does_not_wait_for_a_producer_that_hangs(host: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "IDLE_SECONDS", 3600.0)
     stream = host.stream(batch_blocks=2, max_lag=1)
-    source = PrefetchedBatches(stream, host.world.context("trainers"), 0)
+    published = 0
+    source = PrefetchedBatches(stream, host.world.context("trainers"), 0, lambda: published)
     producer = host.producer(stream, num_open=3)
 
     def opened() -> OpenBlock:
@@ -159,9 +162,36 @@ def test_a_complete_batch_does_not_wait_for_a_producer_that_hangs(host: Stage, m
         first = taken(source, producer.poll)
         late = opened()  # admitted for update 1, and too old for update 2
         send(3, 0)
-        source.give_back(first, 1)
+        published = 1
+        source.give_back(first)
         send(4, 1)
         assert late.alive
         assert taken(source, lambda: None).update == 1  # without another message to the thread
+    finally:
+        source.close()
+
+
+@pytest.mark.parametrize("kind", [DirectBatches, PrefetchedBatches])
+def test_blocks_are_admitted_for_a_version_once_it_is_durable(
+    host: Stage, kind: type[DirectBatches] | type[PrefetchedBatches]
+) -> None:
+    stream = host.stream(batch_blocks=1, max_lag=0)
+    durable = 0
+    source = kind(stream, host.world.context("trainers"), 0, lambda: durable)
+    producer = host.producer(stream)
+
+    def produce() -> None:
+        producer.poll()
+        if (opened := producer.open()) is not None:
+            fill(opened, 0, opened.min_version)
+            producer.post(opened)
+
+    try:
+        source.give_back(taken(source, produce))
+        for _ in range(50):
+            produce()
+            assert source.poll() is None
+        durable = 1
+        assert taken(source, produce).update == 1
     finally:
         source.close()

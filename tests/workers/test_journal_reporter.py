@@ -21,15 +21,19 @@ def test_lost_reports_are_repeated_from_the_facts_of_the_commit() -> None:
         parent = digest_of(parameters)
         parameters += 1
         dying.add(update, parameters, batch(update))
-        dying.report()
+        dying.report(update)
         made.append(UpdateRecord("policy", 0, update, parent, digest_of(parameters), [f"actors/0.0:{update}"], 1))
     facts = {"journal": dying.last}
 
     reported: list[Any] = []
-    JournalReporter("policy", 0, reported.append).resume(facts, parameters)
+    replacement = JournalReporter("policy", 0, reported.append)
+    replacement.resume(facts, parameters)
+    replacement.report(REPEATED + 2)
     assert reported == made[-REPEATED:]
     other: list[Any] = []
-    JournalReporter("policy", 1, other.append).resume(facts, parameters)  # it holds no reports of this rank
+    second = JournalReporter("policy", 1, other.append)
+    second.resume(facts, parameters)  # the commit holds no reports of this rank
+    second.report(REPEATED + 2)
     assert other == []
 
 
@@ -48,9 +52,24 @@ def test_the_labels_of_thousands_of_blocks_fit_into_a_commit() -> None:
         commits.memory.close()
     assert committed is not None
     reported: list[Any] = []
-    JournalReporter("policy", 0, reported.append).resume(committed[2], parameters)
+    replacement = JournalReporter("policy", 0, reported.append)
+    replacement.resume(committed[2], parameters)
+    replacement.report(3 * REPEATED)
     assert reported[-1].update == 3 * REPEATED - 1
     assert sorted(reported[-1].samples) == sorted([*blocks, blocks[0]])
+
+
+def test_an_update_is_reported_once_it_is_durable() -> None:
+    reported: list[Any] = []
+    journal = JournalReporter("policy", 0, reported.append)
+    journal.resume({}, np.zeros(3, np.float32))
+    for update in (1, 2, 3):
+        journal.add(update, np.full(3, update, np.float32), batch(update))
+    journal.report(0)
+    assert reported == []
+    journal.report(2)
+    journal.report(2)
+    assert [entry.update for entry in reported] == [1, 2]
 
 
 def batch(update: int, *samples: str) -> Any:

@@ -221,6 +221,7 @@ class Agent:
                 snapshot = self._memory.commits[message.policy]
                 if message.version > snapshot.version:
                     snapshot.write(message.version, dict(zip(message.keys, arrays, strict=True)), message.facts)
+                    snapshot.set_durable(message.version)
 
     def _wake_workers(self) -> None:
         self._processes.send(self._processes.worker_ids(), Published())

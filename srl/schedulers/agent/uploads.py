@@ -37,6 +37,8 @@ class StateUpload:
         self._connection = connection
         self._relay = relay
         self._uploads = {policy: _Progress() for policy in commits}
+        for snapshot in commits.values():
+            snapshot.set_durable(-1)
 
     @property
     def in_progress(self) -> bool:
@@ -60,6 +62,7 @@ class StateUpload:
 
     def confirm(self, policy: str, version: int) -> None:
         """Handle the controller's confirmation that it has stored this state: send its parameters to other hosts."""
+        self._commits[policy].set_durable(version)
         parameters = self._uploads[policy].unconfirmed.pop(version, None)
         if parameters is not None:
             self._relay.offer(policy, version, parameters)
@@ -69,6 +72,7 @@ class StateUpload:
         for policy, upload in self._uploads.items():
             for version in list(upload.unconfirmed):
                 self.confirm(policy, version)
+            self._commits[policy].set_durable(None)
 
     def restart(self) -> None:
         """Prepare for a new controller, which needs the states that its predecessor had stored."""

@@ -92,7 +92,7 @@ class AlignedRecorder:
 
     def min_version(self) -> int:
         assert self.opened is not None
-        return self.opened.min_version
+        return self.opened.min_version if self.opened.alive else 0
 
     def take_decisions(self) -> None:
         self.decided = True

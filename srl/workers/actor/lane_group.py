@@ -45,7 +45,7 @@ class LaneGroup:
         self._seed = seed
         self._slice = slice_seconds
         self._num_builds = 0
-        self._undecided: set[int] = set()  # roles whose decisions were requested and have not arrived
+        self._undecided: dict[int, int] = {}  # roles whose decisions have not arrived -> oldest version allowed
         self.lanes: Lanes | None = None
         self.reports: list[str] = []  # reports of environments that failed, for the actor to send
         self._single_team = teams == [[0]]
@@ -86,17 +86,29 @@ class LaneGroup:
 
     def advance(self) -> bool:
         """Continue as far as possible without waiting for decisions. Return whether anything was done."""
-        if self._undecided or not all(recorder.open() for recorder in self.recorders):
+        if self._undecided:
+            self._relax_requests()
+            return False
+        if not all(recorder.open() for recorder in self.recorders):
             return False
         if self._is_plain and self._run_rows():
             return True
         for role, recorder in enumerate(self.recorders):
             cells = recorder.cells()
-            if cells and not self._clients[role].post(self.tag, cells, recorder.min_version()):
-                self._undecided.add(role)
+            if cells and not self._clients[role].post(self.tag, cells, oldest := recorder.min_version()):
+                self._undecided[role] = oldest
         if not self._undecided:
             self._act()
         return True
+
+    def _relax_requests(self) -> None:
+        """Accept decisions of older versions for blocks whose consumers are gone. The version that those had published
+        may never arrive: a trainer on another host continues from the last state that left its predecessor's host."""
+        for role, asked in self._undecided.items():
+            oldest = self.recorders[role].min_version()
+            if oldest < asked:
+                self._clients[role].relax(self.tag, oldest)
+                self._undecided[role] = oldest
 
     def _run_rows(self) -> bool:
         """Step through rows of the open block in one loop, with a policy in this process, and post the block when it is
@@ -138,7 +150,7 @@ class LaneGroup:
 
     def decided(self, role: int) -> None:
         """Handle the arrival of one role's decisions. When those of all roles have arrived, the lanes step."""
-        self._undecided.discard(role)
+        self._undecided.pop(role, None)
         if not self._undecided:
             self._act()
 
@@ -175,9 +187,9 @@ class LaneGroup:
 
     def restore(self, state: State) -> None:
         self._seed, self._num_builds, undecided, self.reports = unpack(state["facts"])
-        self._undecided = set(undecided)
         for role, recorder in enumerate(self.recorders):
             recorder.restore(part(state, f"recorder/{role}"))
+        self._undecided = {role: self.recorders[role].min_version() for role in undecided}
         self.lanes = self._environment.build(self._num_copies)
         self.lanes.restore(part(state, "lanes"))
 

@@ -33,7 +33,8 @@ class Recorder(Protocol):
         """Return the cells that need a decision; none if all have one."""
 
     def min_version(self) -> int:
-        """Return the oldest policy version allowed to choose actions for these cells."""
+        """Return the oldest policy version allowed to choose actions for these cells; 0 if no consumer waits for their
+        blocks any more."""
 
     def take_decisions(self) -> None:
         """Handle the arrival of the decisions for all cells."""

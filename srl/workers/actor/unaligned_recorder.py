@@ -117,7 +117,7 @@ class UnalignedRecorder:
 
     def min_version(self) -> int:
         opened = (self._lanes[number].opened for number in self._written)
-        return max((block.min_version for block in opened if block is not None), default=0)
+        return max((block.min_version for block in opened if block is not None and block.alive), default=0)
 
     def take_decisions(self) -> None:
         for number in self._written:

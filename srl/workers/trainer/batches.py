@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,8 +77,8 @@ class BatchSource(Protocol):
 
     def poll(self) -> Batch | None: ...
 
-    def give_back(self, batch: Batch, version: int) -> None:
-        """Return a used batch. The parameters of `version` have been published."""
+    def give_back(self, batch: Batch) -> None:
+        """Return a used batch."""
 
     def status(self) -> StreamStatus: ...
 
@@ -92,21 +92,23 @@ class BatchSource(Protocol):
 class DirectBatches:
     """Gathers a batch on demand, for runs in one thread."""
 
-    def __init__(self, stream: PushStream, context: Context, version: int) -> None:
+    def __init__(self, stream: PushStream, context: Context, version: int, published: Callable[[], int]) -> None:
         self._consumer = stream.consumer(context, version)
+        self._published = published
         self._free = deque([BatchMemory(stream.spec, stream.batch_blocks)])
         self._update = version
 
     def poll(self) -> Batch | None:
         self._consumer.poll()
+        self._consumer.advance(self._published())
         batch = _next_batch(self._consumer, self._update, self._free)
         if batch is not None:
             self._update += 1
         return batch
 
-    def give_back(self, batch: Batch, version: int) -> None:
+    def give_back(self, batch: Batch) -> None:
         self._free.append(batch.memory)
-        self._consumer.advance(version)
+        self._consumer.advance(self._published())
 
     def status(self) -> StreamStatus:
         return self._consumer.status()
@@ -124,14 +126,16 @@ class DirectBatches:
 class PrefetchedBatches:
     """Gathers batches in a thread that owns the stream's consumer; numpy releases the interpreter while it copies."""
 
-    def __init__(self, stream: PushStream, context: Context, version: int, depth: int = 2) -> None:
+    def __init__(
+        self, stream: PushStream, context: Context, version: int, published: Callable[[], int], depth: int = 2
+    ) -> None:
         self._wait_set = WaitSet()
         self._context = context
         self._consumer = stream.consumer(_PrefetchContext(context, self._wait_set), version)
         self._free = deque(BatchMemory(stream.spec, stream.batch_blocks) for _ in range(depth))
         self._ready: deque[Batch] = deque()
-        self._version = version
-        self._update = version
+        self._published = published
+        self._given_back = self._update = version
         self._stopping = False
         self._error: BaseException | None = None
         self._gathered = time.monotonic()
@@ -146,9 +150,9 @@ class PrefetchedBatches:
             raise RuntimeError(f"gathering a batch failed: {self._error}") from self._error
         return self._ready.popleft() if self._ready else None
 
-    def give_back(self, batch: Batch, version: int) -> None:
+    def give_back(self, batch: Batch) -> None:
         self._free.append(batch.memory)
-        self._version = version
+        self._given_back = batch.update + 1
         self._wait_set.wake()
 
     def status(self) -> StreamStatus:
@@ -179,6 +183,8 @@ class PrefetchedBatches:
 
     def _sleep_seconds(self) -> float:
         """Return the maximum time to sleep before the next poll of the stream."""
+        if self._published() < self._given_back:
+            return MIN_SLEEP_SECONDS  # nothing wakes this thread when the version becomes durable
         if not self._consumer.waits_for_late_block:
             return IDLE_SECONDS
         return min(IDLE_SECONDS, max(MIN_SLEEP_SECONDS, LATE_BLOCK_SHARE * self._batch_seconds / LATE_BLOCK_POLLS))
@@ -186,7 +192,7 @@ class PrefetchedBatches:
     def _gather(self) -> None:
         """Receive blocks, and gather as many batches as are complete and fit into free memory."""
         self._consumer.poll()
-        self._consumer.advance(self._version)
+        self._consumer.advance(self._published())
         while self._free:
             batch = _next_batch(self._consumer, self._update, self._free)
             if batch is None:

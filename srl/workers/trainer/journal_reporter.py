@@ -28,7 +28,7 @@ class JournalReporter:
         self._rank = rank
         self._report = report
         self._digest = ""
-        self._last: UpdateRecord | None = None
+        self._unreported: deque[UpdateRecord] = deque()
         self._packed: deque[tuple[int, dict[str, Any]]] = deque(maxlen=REPEATED)  # with their bytes
 
     @property
@@ -48,9 +48,7 @@ class JournalReporter:
         self._digest = digest_of(parameters)
         if self._rank == 0:
             for packed in metadata.get("journal", ()):
-                entry = UpdateRecord(**{**packed, "samples": list(unpacked(packed["samples"]))})
-                self._keep(entry)
-                self._report(entry)
+                self._keep(UpdateRecord(**{**packed, "samples": list(unpacked(packed["samples"]))}))
 
     def add(self, update: int, parameters: Array, batch: Batch) -> None:
         parent, self._digest = self._digest, digest_of(parameters)
@@ -58,14 +56,14 @@ class JournalReporter:
         self._keep(UpdateRecord(self._policy, self._rank, update, parent, self._digest, list(batch.samples), lag))
 
     def _keep(self, entry: UpdateRecord) -> None:
-        self._last = entry
+        self._unreported.append(entry)
         plain = {**msgspec.structs.asdict(entry), "samples": packed(entry.samples)}
         self._packed.append((len(msgspec.json.encode(plain)), plain))
 
-    def report(self) -> None:
-        """Report the last entry."""
-        assert self._last is not None
-        self._report(self._last)
+    def report(self, durable: int) -> None:
+        """Report the updates up to version `durable` that were not reported yet."""
+        while self._unreported and self._unreported[0].update <= durable:
+            self._report(self._unreported.popleft())
 
 
 def packed(samples: Iterable[str]) -> list[str]:

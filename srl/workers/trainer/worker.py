@@ -100,10 +100,11 @@ class TrainerWorker:
             if self._parameters.version < self._version:
                 self._parameters.push(self._version, self._trainer.parameters())
         self._meter.set(Counter.VERSION, self._version)
+        self._published = self._version
         self._batches: BatchSource = (
-            PrefetchedBatches(config.samples, context, self._version)
+            PrefetchedBatches(config.samples, context, self._version, self._durable_version)
             if context.threads
-            else DirectBatches(config.samples, context, self._version)
+            else DirectBatches(config.samples, context, self._version, self._durable_version)
         )
         self._used: Batch | None = None
         self._done_reported = False
@@ -135,7 +136,16 @@ class TrainerWorker:
             metadata["journal"] = self._journal.last
         self._commits.write(self._version, self._trainer.state(), metadata)
 
+    def _durable_version(self) -> int:
+        """Return the newest published version that survives the loss of this host. Consumers promise no later one to
+        actors: a trainer on another host might never reach it."""
+        if self._commits.version < self._published:
+            return self._published  # the trainer of rank 0 is on another host, which publishes only durable versions
+        return min(self._published, self._commits.durable)
+
     def poll(self) -> PollResult:
+        if self._journal is not None:
+            self._journal.report(self._durable_version())
         if self._used is not None and not self._return_batch():
             return WORKED  # rank 0 publishes within microseconds
         if self._done and self._finish():
@@ -152,6 +162,8 @@ class TrainerWorker:
 
     def _finish(self) -> bool:
         """Report, once, that this policy has reached its number of steps. Return whether the trainer is finished."""
+        if self._durable_version() < self._version:
+            return False  # the last update must not be lost with this host
         if not self._done_reported:
             self._done_reported = True
             self._context.report(Done(f"{self._steps:,} steps", self._config.policy))
@@ -201,9 +213,8 @@ class TrainerWorker:
         assert self._used is not None
         if self._parameters.version < self._version:
             return False
-        self._batches.give_back(self._used, self._version)
-        if self._journal is not None:
-            self._journal.report()
+        self._published = self._version
+        self._batches.give_back(self._used)
         self._used = None
         return True
 

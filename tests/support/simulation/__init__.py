@@ -1,1 +1,1 @@
-"""A simulated cluster: real workers, streams and controller, with a virtual clock and a network that a test controls."""
+"""A simulated cluster: real workers, streams and controller on a virtual clock and a controllable network."""

@@ -1,4 +1,4 @@
-"""Hosts of a simulated cluster, and the scheduler that starts real workers on them."""
+"""The scheduler of a simulated cluster: starts real workers on simulated hosts, and injects faults."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import itertools
 import random
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from srl.api.control import Failure, Names, Ready, Register, Stop, ToWorker
 from srl.api.experiment import Resources
-from srl.api.parameters import ParameterStore
 from srl.api.scheduler import Died, Event, HostEvent, Scheduler, Usage, WorkerMessage
-from srl.api.worker import RunBroken, Worker, WorkerConfig, WorkerId
-from srl.base.clock import ManualClock
+from srl.api.worker import RunBroken, WorkerConfig, WorkerId
 from srl.base.meter import Meter
 from srl.base.snapshot import Snapshot
 from srl.names.table import NameView
-from srl.parameters.host import HostParameterStore
 from srl.workers.context import WorkerContext
+from support.manual_clock import ManualClock
+from support.simulation.hosts import Process, SimHost
 from support.simulation.network import Network, SimTransport
 
 CONTROLLER = "controller"
@@ -33,52 +33,6 @@ LOST_SECONDS = 5.0
 REJOIN_SECONDS = 1.0
 STATE_BYTES = 100_000
 """Size of a trainer's state and of its parameters on a link."""
-
-
-@dataclass(eq=False)
-class Process:
-    """A worker's process."""
-
-    worker_id: WorkerId
-    host: SimHost
-    names: NameView
-    context: WorkerContext
-    worker: Worker
-    frozen: bool = False
-    finished: bool = False
-
-
-@dataclass(eq=False)
-class SimHost:
-    """A host, from its join to its loss. If it comes back, it is a new host with empty memory."""
-
-    name: str
-    policies: Sequence[str]
-    stores: dict[str, ParameterStore] = field(init=False)
-    commits: dict[str, Snapshot] = field(init=False)
-    alive: bool = True
-    member: bool = True
-    """Whether the controller counts on this host."""
-    agent_frozen: bool = False
-    outbox: list[Callable[[], None]] = field(default_factory=list)
-    """What a frozen agent will do when it continues."""
-    uploading: dict[str, int] = field(default_factory=dict)
-    """Policy -> version of the state that the controller has not confirmed yet."""
-    confirmed: dict[str, tuple[int, Any]] = field(default_factory=dict)
-    """Policy -> newest version that may leave this host, and its parameters."""
-    offered: set[tuple[str, int]] = field(default_factory=set)
-    """Policy and receiver of the versions on their way."""
-    uploaded: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.stores = {policy: HostParameterStore.create(policy) for policy in self.policies}
-        self.commits = {policy: Snapshot.create(f"commit-{policy}") for policy in self.policies}
-
-    def close(self) -> None:
-        for store in self.stores.values():
-            store.memory.close()  # type: ignore[attr-defined]
-        for snapshot in self.commits.values():
-            snapshot.memory.close()
 
 
 class SimScheduler(Scheduler):
@@ -163,7 +117,7 @@ class SimScheduler(Scheduler):
                 self._roots[policy] = chosen
                 num_bytes = STATE_BYTES if self.replicas[policy].version > host.commits[policy].version else 0
             arrival = self.network.arrival(CONTROLLER, chosen, num_bytes)
-            self.at(arrival + START_SECONDS, lambda w=worker_id, c=config, s=seed, h=host: self._build(w, c, s, h))  # type: ignore[misc]
+            self.at(arrival + START_SECONDS, partial(self._build, worker_id, config, seed, host))
 
     def _build(self, worker_id: WorkerId, config: WorkerConfig, seed: int, host: SimHost) -> None:
         if not host.alive or not host.member:
@@ -178,6 +132,7 @@ class SimScheduler(Scheduler):
             committed = self.replicas[policy].read()
             assert committed is not None
             host.commits[policy].write(*committed)
+            host.commits[policy].set_durable(committed[0])
         sender = _Sender(self, worker_id, host)
         names = NameView(lambda name, address: sender(Register(name, address)))
         context = WorkerContext(
@@ -229,7 +184,7 @@ class SimScheduler(Scheduler):
         for worker_id in worker_ids:
             process = self.processes.get(worker_id)
             if process is not None:
-                self._to_agent(process.host, lambda w=worker_id: self._deliver(w, message))  # type: ignore[misc]
+                self._to_agent(process.host, partial(self._deliver, worker_id, message))
 
     def _to_agent(self, host: SimHost, action: Callable[[], None]) -> None:
         def arrive() -> None:
@@ -283,7 +238,7 @@ class SimScheduler(Scheduler):
                 assert committed is not None
                 host.uploading[policy] = host.uploaded[policy] = committed[0]
                 arrival = self.network.arrival(host.name, CONTROLLER, STATE_BYTES)
-                self.at(arrival, lambda h=host, p=policy, c=committed: self._store(h, p, c))  # type: ignore[misc]
+                self.at(arrival, partial(self._store, host, policy, committed))
 
     def _store(self, host: SimHost, policy: str, committed: tuple[int, Any, Any]) -> None:
         if not host.member:
@@ -294,6 +249,7 @@ class SimScheduler(Scheduler):
 
     def _confirmed(self, host: SimHost, policy: str, committed: tuple[int, Any, Any]) -> None:
         host.uploading.pop(policy, None)
+        host.commits[policy].set_durable(committed[0])
         host.confirmed[policy] = committed[0], committed[1]["parameters"]
 
     def _relay(self) -> None:
@@ -309,7 +265,7 @@ class SimScheduler(Scheduler):
                 if other is not root and outdated and (policy, id(other)) not in root.offered:
                     root.offered.add((policy, id(other)))
                     arrival = self.network.arrival(name, other.name, STATE_BYTES)
-                    self.at(arrival, lambda r=root, o=other, p=policy, v=version, a=parameters: self._push(r, o, p, v, a))  # type: ignore[misc]
+                    self.at(arrival, partial(self._push, root, other, policy, version, parameters))
 
     def _push(self, root: SimHost, other: SimHost, policy: str, version: int, parameters: Any) -> None:
         if other.agent_frozen and other.alive:
@@ -338,6 +294,7 @@ class SimScheduler(Scheduler):
             self.network.power_off(host.name)
             for process in [p for p in self.processes.values() if p.host is host]:
                 del self.processes[process.worker_id]
+                process.worker.close()
             self.after(LOST_SECONDS, lambda: self._lose(host, "no heartbeat"))
             self.after(max(seconds, LOST_SECONDS) + REJOIN_SECONDS, lambda: self._join(host.name))
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from srl.api.transport import ChannelClosed, Message
-from srl.base.clock import ManualClock
 from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 from srl.base.wire import Codec
+from support.manual_clock import ManualClock
 
 PREFIX = "sim:"
 UNRESPONSIVE_SECONDS = 5.0

@@ -15,18 +15,19 @@ from srl.api.experiment import Experiment, RestartRule, WorkerGroup
 from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep
 from srl.api.spaces import Box, Discrete, Space, array_spec
 from srl.api.trainer import Trainer, TrainResult, Trajectory
-from srl.base.clock import ManualClock
 from srl.base.tree import Array, Tree
 from srl.controller.controller import Controller
 from srl.storage.update_journal import check
 from srl.streams.push import PushStream
 from srl.streams.request import RequestStream
-from srl.testing.algorithms import CountingConfig, CountingTrainer
 from srl.workers.actor.worker import ActorConfig
 from srl.workers.policy import PolicyWorkerConfig
-from srl.workers.roles import Role
+from srl.workers.role import Role
 from srl.workers.trainer.worker import TrainerWorkerConfig
-from support.simulation.cluster import SimHost, SimScheduler
+from support.counting import CountingConfig, CountingTrainer
+from support.manual_clock import ManualClock
+from support.simulation.cluster import SimScheduler
+from support.simulation.hosts import SimHost
 
 POLICY = "policy"
 START_LIMIT = 30.0
