@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from srl.networks.network import Network
+from srl.networks.network import Network, Wrapper
 from srl.networks.parameters import orthogonal, orthogonal_layers
 
-ACTIVATIONS = ("tanh", "relu")
 POLICY_GAIN = 0.01
 VALUE_GAIN = 1.0
 HIDDEN_GAIN = math.sqrt(2.0)
@@ -30,10 +29,6 @@ class StackedActorCritic(Network):
         self, num_features: int, hidden_sizes: tuple[int, ...], activation: str, num_outputs: int, num_free: int
     ) -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {ACTIVATIONS}, found {activation!r}")
-        if not hidden_sizes or min(hidden_sizes) < 1:
-            raise ValueError(f"hidden_sizes must be positive, at least one; found {hidden_sizes}")
         self.activation = activation
         sizes = (num_features, *hidden_sizes)
         self.weights = nn.ParameterList([nn.Parameter(torch.zeros(2, a, b)) for a, b in pairwise(sizes)])
@@ -43,9 +38,8 @@ class StackedActorCritic(Network):
         self.value_weight = nn.Parameter(torch.zeros(1, sizes[-1]))
         self.value_bias = nn.Parameter(torch.zeros(1, 1))
         self.free = nn.Parameter(torch.zeros(num_free, 1)) if num_free else None
-        for weight in self.weights:
-            orthogonal(weight.data[0], HIDDEN_GAIN)
-            orthogonal(weight.data[1], HIDDEN_GAIN)
+        for matrix in (matrix for weight in self.weights for matrix in weight.data):
+            orthogonal(matrix, HIDDEN_GAIN)
         orthogonal(self.policy_weight, POLICY_GAIN)
         orthogonal(self.value_weight, VALUE_GAIN)
 
@@ -121,44 +115,32 @@ class SplitHeads(LinearHeads):
         return self.outputs(*features.chunk(2, dim=1))
 
 
-class NormedHeads(Network):
+class NormedHeads(Wrapper):
     """Layer norms before the heads: one for all features, or one for each half."""
 
     def __init__(self, heads: Network, num_features: int, num_parts: int) -> None:
         super().__init__()
         self.norms = nn.ModuleList([nn.LayerNorm(num_features // num_parts) for _ in range(num_parts)])
-        self.heads = heads
+        self.network = heads
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         parts = features.chunk(len(self.norms), dim=1)
         normed = torch.cat([norm(part) for norm, part in zip(self.norms, parts, strict=True)], dim=1)
-        result: tuple[Tensor, Tensor] = self.heads(normed)
+        result: tuple[Tensor, Tensor] = self.network(normed)
         return result
 
-    def value_head(self) -> tuple[Tensor, Tensor]:
-        return self.heads.value_head()
 
-    def detach_value(self, detached: bool) -> None:
-        self.heads.detach_value(detached)
-
-
-class EncodedActorCritic(Network):
+class EncodedActorCritic(Wrapper):
     """An encoder and the actor-critic on top of it."""
 
     def __init__(self, encoder: nn.Module, actor_critic: Network) -> None:
         super().__init__()
         self.encoder = encoder
-        self.actor_critic = actor_critic
+        self.network = actor_critic
 
     def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
-        result: tuple[Tensor, Tensor] = self.actor_critic(self.encoder(observation))
+        result: tuple[Tensor, Tensor] = self.network(self.encoder(observation))
         return result
-
-    def value_head(self) -> tuple[Tensor, Tensor]:
-        return self.actor_critic.value_head()
-
-    def detach_value(self, detached: bool) -> None:
-        self.actor_critic.detach_value(detached)
 
 
 def start_from(network: nn.Module, parameters: tuple[float, ...]) -> None:

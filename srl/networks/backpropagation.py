@@ -31,8 +31,8 @@ def build_pass(network: nn.Module, gradients: Tensor) -> Pass:
         return NormalizedPass(network, build_pass(network.network, gradients))
     if isinstance(network, MaskedActorCritic):
         return MaskedPass(network, build_pass(network.network, gradients))
-    if isinstance(network, EncodedActorCritic) and isinstance(network.actor_critic, StackedActorCritic):
-        return StackedPass(network.encoder, network.actor_critic)
+    if isinstance(network, EncodedActorCritic) and isinstance(network.network, StackedActorCritic):
+        return StackedPass(network.encoder, network.network)
     return AutogradPass(network, gradients)
 
 

@@ -47,7 +47,7 @@ def distribution_for(action: Space, options: NetworkOptions | None = None) -> Di
         return MultiCategorical(tuple(action.nvec))
     shape, free_std = tuple(action.shape), options.std == "free"
     if options.box == "squashed":
-        return SquashedGaussian(finite_scaling(action), shape, free_std, options.initial_std)
+        return SquashedGaussian(shape, free_std, options.initial_std, scaling=finite_scaling(action))
     return DiagonalGaussian(shape, free_std, options.initial_std, scaling_of(action))
 
 

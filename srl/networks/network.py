@@ -1,4 +1,4 @@
-"""The base class of networks: what algorithms ask of a network beyond `forward`."""
+"""The base class of networks, with the methods that algorithms call beside `forward`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Network(nn.Module):
 
     A network with a memory sets `state_size`, and takes and returns a state: (observation, state [B, S]) ->
     (parameters, value, state). Any other torch.nn.Module with these inputs and outputs serves as a network without
-    memory. Single algorithms need the methods below.
+    memory. Only some algorithms need the methods below.
     """
 
     state_size: int = 0
@@ -35,6 +35,18 @@ class Network(nn.Module):
 
     def _title(self) -> str:
         return type(self).__name__
+
+
+class Wrapper(Network):
+    """A network around another one, `network`, whose heads it keeps."""
+
+    network: Network
+
+    def value_head(self) -> tuple[Tensor, Tensor]:
+        return self.network.value_head()
+
+    def detach_value(self, detached: bool) -> None:
+        self.network.detach_value(detached)
 
 
 class PlainNetwork(Network):

@@ -4,8 +4,9 @@ line or in a controller stays fast."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 STATE_LOG_STD = (-5.0, 2.0)
 """Logarithms of the smallest and largest standard deviation that a network can output, in units of the bounds."""
@@ -65,6 +66,8 @@ class NetworkOptions:
     def __post_init__(self) -> None:
         if not self.hidden_sizes or min(self.hidden_sizes) < 1:
             raise ValueError(f"hidden_sizes must be positive, at least one; found {self.hidden_sizes}")
+        if self.activation not in ("tanh", "relu"):
+            raise ValueError(f"activation must be 'tanh' or 'relu', found {self.activation!r}")
         self._check_counts("memory_size", "chunk", "entity_size", "attention_heads")
         self._check_not_negative("burn_in")
         if not 0.0 < self.initial_std < math.inf:
@@ -82,24 +85,21 @@ class NetworkOptions:
             )
 
     def _check_range(self, *names: str) -> None:
-        for name in names:
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} must be in [0, 1], found {getattr(self, name)}")
+        self._check_all(names, "in [0, 1]", lambda value: 0.0 <= value <= 1.0)
 
     def _check_positive(self, *names: str) -> None:
-        for name in names:
-            if getattr(self, name) is not None and not getattr(self, name) > 0.0:
-                raise ValueError(f"{name} must be positive, found {getattr(self, name)}")
+        self._check_all(names, "positive", lambda value: value is None or value > 0.0)
 
     def _check_not_negative(self, *names: str) -> None:
-        for name in names:
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must be 0 or more, found {getattr(self, name)}")
+        self._check_all(names, "0 or more", lambda value: value >= 0)
 
     def _check_counts(self, *names: str) -> None:
+        self._check_all(names, "at least 1", lambda value: value >= 1)
+
+    def _check_all(self, names: tuple[str, ...], expected: str, holds: Callable[[Any], bool]) -> None:
         for name in names:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
+            if not holds(getattr(self, name)):
+                raise ValueError(f"{name} must be {expected}, found {getattr(self, name)}")
 
     @property
     def separate(self) -> bool:

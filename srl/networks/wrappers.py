@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from srl.api.spaces import Box, Dict, Space
 from srl.base.tree import joined, leaves
 from srl.networks.distributions.distribution import Distribution
-from srl.networks.network import Network
+from srl.networks.network import Network, Wrapper
 from srl.networks.spaces.boxes import is_normalized
 
 
@@ -75,29 +75,14 @@ class ValueNormalizer(nn.Module):
         return torch.addcmul(self.mean, value, self.scale)
 
 
-class Wrapper(Network):
-    """A network around another one, with the same memory and heads."""
-
-    def __init__(self, network: Network) -> None:
-        super().__init__()
-        self.network = network
-        self.state_size = network.state_size
-
-    def value_head(self) -> tuple[Tensor, Tensor]:
-        return self.network.value_head()
-
-    def detach_value(self, detached: bool) -> None:
-        self.network.detach_value(detached)
-
-
 class NormalizedActorCritic(Wrapper):
-    """Adds an optional observation normalizer and an optional value normalizer to an actor-critic. Recurrent state
-    passes through unchanged."""
+    """An actor-critic with an optional normalizer of observations and an optional normalizer of values."""
 
     def __init__(
         self, network: Network, observation: ObservationNormalizer | None, value: ValueNormalizer | None
     ) -> None:
-        super().__init__(network)
+        super().__init__()
+        self.network, self.state_size = network, network.state_size
         self.observation_normalizer = observation
         self.value_normalizer = value
 
@@ -113,7 +98,8 @@ class MaskedActorCritic(Wrapper):
     shown to the network."""
 
     def __init__(self, network: Network, key: str, distribution: Distribution) -> None:
-        super().__init__(network)
+        super().__init__()
+        self.network, self.state_size = network, network.state_size
         self.key = key
         self.distribution = distribution
 

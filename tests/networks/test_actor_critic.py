@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from srl.networks.actor_critic import SharedHeads, StackedActorCritic
+from srl.networks.options import NetworkOptions
 
 
 def plain_forward(network: StackedActorCritic, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,4 +72,4 @@ def test_weights_start_orthogonal_with_their_gains_and_the_log_std_at_zero() -> 
 @pytest.mark.parametrize(("hidden", "activation"), [((), "tanh"), ((0,), "tanh"), ((4,), "sine")])
 def test_impossible_sizes_and_activations_are_refused(hidden: tuple[int, ...], activation: str) -> None:
     with pytest.raises(ValueError, match=r"hidden_sizes|activation"):
-        StackedActorCritic(3, hidden, activation, 4, 0)
+        NetworkOptions(hidden_sizes=hidden, activation=activation)  # type: ignore[arg-type]

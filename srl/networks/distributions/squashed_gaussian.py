@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -21,45 +21,20 @@ WEIGHTS = [weight / math.sqrt(2.0 * math.pi) for weight in WEIGHTS]
 
 
 @dataclass(frozen=True)
-class SquashedGaussian:
-    """tanh(u) with u Gaussian, in the units of `scaling`; the parameters are those of u. Actions are stored as the
-    environment gets them.
+class SquashedGaussian(DiagonalGaussian):
+    """tanh(u) with u Gaussian, in the units of `scaling`; the parameters are those of u, and `initial_std` is its
+    standard deviation before training. Actions are stored as the environment gets them.
 
         log p(a) = log p(u) - sum log(1 - tanh(u)^2) - sum log half
 
     The entropy has no closed form: Gauss-Hermite quadrature computes the mean of log(1 - tanh(u)^2), and its gradient.
     """
 
-    scaling: ActionScaling
-    shape: tuple[int, ...]
-    free_std: bool = True
-    initial_std: float = 1.0
-    """Standard deviation of u before training."""
+    scaling: ActionScaling = field(kw_only=True)
 
     @property
     def _base(self) -> DiagonalGaussian:
         return DiagonalGaussian((self.action_size,), self.free_std, self.initial_std)
-
-    @property
-    def num_free(self) -> int:
-        return self._base.num_free
-
-    @property
-    def num_parameters(self) -> int:
-        return self._base.num_parameters
-
-    num_choices = 0
-
-    @property
-    def action_size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def start(self) -> tuple[float, ...]:
-        return self._base.start
-
-    def mask(self, parameters: Tensor, allowed: Tensor) -> Tensor:
-        return parameters
 
     def _squash(self, raw: Tensor) -> Tensor:
         return self.scaling.to_native(raw.tanh()).reshape(-1, *self.shape)

@@ -42,104 +42,100 @@ class WideLinear(nn.Module):
         return torch.addmm(self.bias, rows, self.weight)
 
 
-class NatureEncoder(nn.Module):
+class ImageEncoder(nn.Module):
+    """Convolutions and a dense layer. Their output is flattened in memory order, pixel by pixel, which saves reordering
+    64 x 7 x 7 activations."""
+
+    linear: WideLinear
+
+    def __init__(self, space: Box, num_features: int = 256) -> None:
+        super().__init__()
+        self.layout = layout_of(space)
+        self.num_features = num_features
+
+    def convolve(self, image: Tensor) -> Tensor:
+        """Undivided numbers [B, C, H, W] -> activations [B, c, h, w]."""
+        raise NotImplementedError
+
+    def forward(self, observation: Tensor) -> Tensor:
+        hidden = self.convolve(planes(self.layout, observation))
+        features: Tensor = self.linear(hidden.permute(0, 2, 3, 1).flatten(1)).relu_()
+        return features
+
+    def _divided_first(self, first: nn.Conv2d, image: Tensor) -> Tensor:
+        # Divide the weights, which are far fewer than the pixels.
+        return functional.conv2d(image, first.weight / self.layout.divisor, first.bias, stride=first.stride).relu_()
+
+
+class NatureEncoder(ImageEncoder):
     """The convolutions of Mnih et al. 2015 (32x8s4, 64x4s2, 64x3s1, 512 features)."""
 
     def __init__(self, space: Box) -> None:
-        super().__init__()
-        self.layout = layout_of(space)
+        super().__init__(space, num_features=512)
         self.first = nn.Conv2d(self.layout.channels, 32, 8, 4)
         self.second = nn.Conv2d(32, 64, 4, 2)
         self.third = nn.Conv2d(64, 64, 3, 1)
         rows, columns = (((side - 8) // 4 + 1 - 4) // 2 - 1 for side in self.layout.sides)
-        self.linear = WideLinear(64 * rows * columns, 512)
-        self.num_features = 512
+        self.linear = WideLinear(64 * rows * columns, self.num_features)
         orthogonal_layers(HIDDEN_GAIN, self.first, self.second, self.third, self.linear)
 
-    def forward(self, observation: Tensor) -> Tensor:
-        hidden = planes(self.layout, observation)
-        # Divide the weights, which are far fewer than the pixels.
-        weight = self.first.weight / self.layout.divisor
-        hidden = functional.conv2d(hidden, weight, self.first.bias, stride=4).relu_()
-        hidden = self.third(self.second(hidden).relu_()).relu_()
-        # Flattened in memory order, pixel by pixel, which saves reordering 64 x 7 x 7 activations.
-        hidden = hidden.permute(0, 2, 3, 1).flatten(1)
-        features: Tensor = self.linear(hidden).relu_()
-        return features
+    def convolve(self, image: Tensor) -> Tensor:
+        hidden: Tensor = self.third(self.second(self._divided_first(self.first, image)).relu_()).relu_()
+        return hidden
 
 
-class LeanEncoder(nn.Module):
+class LeanEncoder(ImageEncoder):
     """The convolutions of Mnih et al. 2013 and of A3C (16x8s4, 32x4s2, 256 features): a third of the work of Nature."""
 
     def __init__(self, space: Box) -> None:
-        super().__init__()
-        self.layout = layout_of(space)
+        super().__init__(space)
         self.first = nn.Conv2d(self.layout.channels, 16, 8, 4)
         self.second = nn.Conv2d(16, 32, 4, 2)
         rows, columns = (((side - 8) // 4 + 1 - 4) // 2 + 1 for side in self.layout.sides)
-        self.linear = WideLinear(32 * rows * columns, 256)
-        self.num_features = 256
+        self.linear = WideLinear(32 * rows * columns, self.num_features)
         orthogonal_layers(HIDDEN_GAIN, self.first, self.second, self.linear)
 
-    def forward(self, observation: Tensor) -> Tensor:
-        hidden = planes(self.layout, observation)
-        weight = self.first.weight / self.layout.divisor
-        hidden = functional.conv2d(hidden, weight, self.first.bias, stride=4).relu_()
-        hidden = self.second(hidden).relu_().permute(0, 2, 3, 1).flatten(1)
-        features: Tensor = self.linear(hidden).relu_()
-        return features
+    def convolve(self, image: Tensor) -> Tensor:
+        hidden: Tensor = self.second(self._divided_first(self.first, image)).relu_()
+        return hidden
 
 
-class SmallEncoder(nn.Module):
+class SmallEncoder(ImageEncoder):
     """For images too small for Nature: three 3x3 convolutions (32, 64, 64), 256 features. They keep the size of images
     of up to 16 pixels and halve that of larger ones twice."""
 
     def __init__(self, space: Box) -> None:
-        super().__init__()
-        self.layout = layout_of(space)
+        super().__init__(space)
         stride = 1 if max(self.layout.sides) <= 16 else 2
-        self.convolutions = nn.ModuleList(
-            [
-                nn.Conv2d(self.layout.channels, 32, 3, stride, padding=1),
-                nn.Conv2d(32, 64, 3, stride, padding=1),
-                nn.Conv2d(64, 64, 3, padding=1),
-            ]
-        )
+        shapes = ((self.layout.channels, 32, stride), (32, 64, stride), (64, 64, 1))
+        self.convolutions = nn.ModuleList([nn.Conv2d(a, b, 3, step, padding=1) for a, b, step in shapes])
         rows, columns = (-(-side // stride**2) for side in self.layout.sides)
-        self.linear = WideLinear(64 * rows * columns, 256)
-        self.num_features = 256
+        self.linear = WideLinear(64 * rows * columns, self.num_features)
         orthogonal_layers(HIDDEN_GAIN, *self.convolutions, self.linear)
 
-    def forward(self, observation: Tensor) -> Tensor:
-        hidden = planes(self.layout, observation) / self.layout.divisor
+    def convolve(self, image: Tensor) -> Tensor:
+        hidden = image / self.layout.divisor
         for convolution in self.convolutions:
             hidden = convolution(hidden).relu_()
-        features: Tensor = self.linear(hidden.permute(0, 2, 3, 1).flatten(1)).relu_()
-        return features
+        return hidden
 
 
-class ImpalaEncoder(nn.Module):
+class ImpalaEncoder(ImageEncoder):
     """The deep residual network of Espeholt et al. 2018: stages of 16, 32 and 32 channels, 256 features."""
 
     def __init__(self, space: Box) -> None:
-        super().__init__()
-        self.layout = layout_of(space)
-        widths = (self.layout.channels, 16, 32, 32)
-        self.stages = nn.ModuleList([_Stage(a, b) for a, b in pairwise(widths)])
-        sides = self.layout.sides
-        for _ in self.stages:
-            sides = (-(-sides[0] // 2), -(-sides[1] // 2))
-        self.linear = WideLinear(32 * math.prod(sides), 256)
-        self.num_features = 256
+        super().__init__(space)
+        self.stages = nn.ModuleList([_Stage(a, b) for a, b in pairwise((self.layout.channels, 16, 32, 32))])
+        # Each stage halves the sides, rounding up.
+        rows, columns = (-(-side // 2 ** len(self.stages)) for side in self.layout.sides)
+        self.linear = WideLinear(32 * rows * columns, self.num_features)
         orthogonal_layers(HIDDEN_GAIN, self.linear)
 
-    def forward(self, observation: Tensor) -> Tensor:
-        hidden = planes(self.layout, observation) / self.layout.divisor
+    def convolve(self, image: Tensor) -> Tensor:
+        hidden = image / self.layout.divisor
         for stage in self.stages:
             hidden = stage(hidden)
-        hidden = hidden.relu().permute(0, 2, 3, 1).flatten(1)
-        features: Tensor = self.linear(hidden).relu_()
-        return features
+        return hidden.relu()
 
 
 class _Stage(nn.Module):
@@ -155,9 +151,6 @@ class _Stage(nn.Module):
         for first, second in (self.blocks[:2], self.blocks[2:]):
             hidden = hidden + second(first(hidden.relu()).relu_())
         return hidden
-
-
-ImageEncoder = NatureEncoder | LeanEncoder | SmallEncoder | ImpalaEncoder
 
 
 def build_image_encoder(space: Box, body: str) -> ImageEncoder:

@@ -1,4 +1,4 @@
-"""GRU and LSTM with resets: one row at a time to decide, whole sequences to learn.
+"""GRU and LSTM with resets: one row at a time to act, whole sequences to learn.
 
 A memory is one vector [B, S] for each lane. Over a sequence, the gradients are written by hand: autograd through a loop
 of cells adds up the gradient of the recurrent weights once per row, which costs more than everything else; here it is
@@ -7,7 +7,7 @@ one product over all rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from srl.networks.parameters import orthogonal
-
-MEMORIES = ("gru", "lstm")
 
 
 class Gru(nn.Module):
@@ -87,21 +85,16 @@ class PairedMemory(nn.Module):
         self.state_size = actor.state_size + critic.state_size
 
     def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        outputs, states = zip(
-            *(
-                part.step(*pair)
-                for part, pair in zip((self.actor, self.critic), self._halves(features, state), strict=True)
-            ),
-            strict=True,
-        )
+        actor, critic = self._halves(features, state)
+        outputs, states = zip(self.actor.step(*actor), self.critic.step(*critic), strict=True)
         return torch.cat(outputs, dim=1), torch.cat(states, dim=1)
 
     def unroll(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
-        pairs = zip((self.actor, self.critic), self._halves(features, state), strict=True)
-        return torch.cat([part.unroll(*pair, first) for part, pair in pairs], dim=2)
+        actor, critic = self._halves(features, state)
+        return torch.cat((self.actor.unroll(*actor, first), self.critic.unroll(*critic, first)), dim=2)
 
-    def _halves(self, features: Tensor, state: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
-        return tuple(zip(features.chunk(2, dim=-1), state.chunk(2, dim=1), strict=True))
+    def _halves(self, features: Tensor, state: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(features.chunk(2, dim=-1), state.chunk(2, dim=1), strict=True)
 
 
 def build_memory(kind: str, num_inputs: int, size: int) -> Gru | Lstm:
@@ -165,25 +158,13 @@ class GruPass(torch.autograd.Function):
             *(part.unbind(0) for part in (inputs[..., 2 * size :], *projected.chunk(3, 2))),
             strict=True,
         )
-        for (
-            output,
-            to_n,
-            to_u,
-            to_r,
-            reset_t,
-            update_t,
-            keep_t,
-            projected_t,
-            d_content,
-            d_reset,
-            d_update,
-            d_own,
-        ) in reversed(list(rows)):
-            total = output + carried
-            torch.mul(total, to_n, out=d_content)
-            torch.mul(d_content, to_r, out=d_reset)
-            torch.mul(total, to_u, out=d_update)
-            torch.mul(d_content, reset_t, out=d_own)
+        backwards = reversed(list(rows))
+        for one, to_n, to_u, to_r, reset_t, update_t, keep_t, projected_t, d_n, d_r, d_u, d_own in backwards:
+            total = one + carried
+            torch.mul(total, to_n, out=d_n)
+            torch.mul(d_n, to_r, out=d_r)
+            torch.mul(total, to_u, out=d_u)
+            torch.mul(d_n, reset_t, out=d_own)
             carried = torch.addmm(total.mul_(update_t), projected_t, weight).mul_(keep_t)
         inputs[..., : 2 * size] = projected[..., : 2 * size]
         flat = projected.flatten(0, 1)
@@ -237,27 +218,14 @@ class LstmPass(torch.autograd.Function):
         carried, cell = before.new_zeros(2, *before.shape[1:])
         factors = (to_cell, to_entry, to_forget, to_output, to_content, forget, keep)
         rows = zip(*(part.unbind(0) for part in (gradient, *factors, inputs, *inputs.chunk(4, 2))), strict=True)
-        for (
-            one,
-            to_c,
-            to_i,
-            to_f,
-            to_o,
-            to_g,
-            forget_t,
-            keep_t,
-            inputs_t,
-            d_entry,
-            d_forget,
-            d_output,
-            d_content,
-        ) in reversed(list(rows)):
+        backwards = reversed(list(rows))
+        for one, to_c, to_i, to_f, to_o, to_g, forget_t, keep_t, inputs_t, d_i, d_f, d_o, d_g in backwards:
             total = one + carried
             cell = torch.addcmul(cell, total, to_c)
-            torch.mul(cell, to_i, out=d_entry)
-            torch.mul(cell, to_f, out=d_forget)
-            torch.mul(total, to_o, out=d_output)
-            torch.mul(cell, to_g, out=d_content)
+            torch.mul(cell, to_i, out=d_i)
+            torch.mul(cell, to_f, out=d_f)
+            torch.mul(total, to_o, out=d_o)
+            torch.mul(cell, to_g, out=d_g)
             carried = torch.mm(inputs_t, weight).mul_(keep_t)
             cell = cell.mul_(forget_t).mul_(keep_t)
         state = torch.cat((carried, cell), dim=1)

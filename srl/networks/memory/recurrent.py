@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from srl.base.tree import map_tree
-from srl.networks.network import Network
+from srl.networks.network import Network, Wrapper
 
 
 class Sequence(NamedTuple):
@@ -33,7 +33,7 @@ class Memory(Protocol):
         """Many rows: features [T, B, F], state [B, S], first [T, B] -> outputs [T, B, H]."""
 
 
-class RecurrentActorCritic(Network):
+class RecurrentActorCritic(Wrapper):
     """An encoder, a memory, and heads on the output of the memory. Encoder and heads process all rows of a sequence at
     once; only the memory goes through them one by one."""
 
@@ -41,26 +41,20 @@ class RecurrentActorCritic(Network):
         super().__init__()
         self.encoder = encoder
         self.memory = memory
-        self.heads = heads
+        self.network = heads
         self.state_size = self.memory.state_size
 
     def forward(self, observation: Any, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         output, state = self.memory.step(self.encoder(observation), state)
-        parameters, value = self.heads(output)
+        parameters, value = self.network(output)
         return parameters, value, state
 
     def unroll(self, sequence: Sequence) -> tuple[Tensor, Tensor]:
         features = self.encoder(sequence.observation)
         features = features.view(*sequence.first.shape, -1)  # [T, B, F]
         outputs = self.memory.unroll(features, sequence.state, sequence.first)
-        result: tuple[Tensor, Tensor] = self.heads(outputs.flatten(0, 1).index_select(0, sequence.rows))
+        result: tuple[Tensor, Tensor] = self.network(outputs.flatten(0, 1).index_select(0, sequence.rows))
         return result
-
-    def value_head(self) -> tuple[Tensor, Tensor]:
-        return self.heads.value_head()
-
-    def detach_value(self, detached: bool) -> None:
-        self.heads.detach_value(detached)
 
 
 def reset_state(state: Tensor, first: Tensor) -> Tensor:
