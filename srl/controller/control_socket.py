@@ -24,8 +24,7 @@ from srl.transports.tcp import TcpTransport
 CONTROL = "control"
 ADDRESS = "address"
 SECRET = "secret"
-CLUSTER = "cluster"
-"""Folder, inside the run directory, that holds the address of a controller on another machine."""
+CLUSTER = "cluster"  # folder, inside the run directory, that holds the address of a controller on another machine
 STOP_REASON = "srl stop"
 """Reason recorded for a run that was stopped on request, so that a queued or restarted job does not continue it."""
 REACH_SECONDS = 3.0
@@ -48,8 +47,7 @@ class ScaleRequest(Message, frozen=True):
 
     group: str
     count: int
-    relative: bool
-    """Whether `count` is added to the current number."""
+    relative: bool  # whether `count` is added to the current number
 
 
 class FaultRequest(Message, frozen=True):

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from srl.api.status import RunStatus, Settings, WorkerStatus
 from srl.base.process import num_cores
 
-BUSY = 0.75
-"""Minimum share of time at work for a group to count as the bottleneck."""
-IDLE = 0.25
-"""Minimum share of time spent waiting for a group to count as underused."""
-FULL = 0.88
-"""Minimum share of busy cores for a machine to count as fully used."""
+BUSY = 0.75  # minimum share of time at work for a group to count as the bottleneck
+IDLE = 0.25  # minimum share of time spent waiting for a group to count as underused
+FULL = 0.88  # minimum share of busy cores for a machine to count as fully used
 
 WORK = {
     "env": "stepping the environment",

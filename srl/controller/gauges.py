@@ -30,8 +30,7 @@ TOTALS = (
     Counter.UNRECORDED,
 )
 NO_COUNTS = dict.fromkeys(TOTALS, 0)
-MEASURED_SECONDS = 1.0
-"""Minimum time after the first update over which a bottleneck is measured."""
+MEASURED_SECONDS = 1.0  # minimum time after the first update over which a bottleneck is measured
 PHASE_NAMES = {
     Phase.WAITING: "waiting",
     Phase.ENV: "env",
@@ -74,8 +73,7 @@ class Gauges:
         self._new_evaluations: list[tuple[str, EvaluationStatus]] = []
         self.metrics: dict[str, float] = {}
         self._diagnosis = ("", "")
-        self.began = 0.0
-        """Wall time of the command."""
+        self.began = 0.0  # wall time of the command
         self.first_update: float | None = None
         self._measured_since: float | None = None  # since the first update
 

@@ -78,8 +78,7 @@ class PolicyGauges:
         self.evaluation: EvaluationStatus | None = None
         self.version = 0
         self.lag_max = 0
-        self.first_steps = 0
-        """Number of steps learned from before the run was resumed."""
+        self.first_steps = 0  # number of steps learned from before the run was resumed
         self._history: deque[tuple[int, int]] = deque(maxlen=MAX_MOMENTS)  # versions, and steps of the run with them
 
     def note_progress(self, steps_of_run: int) -> None:

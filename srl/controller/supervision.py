@@ -18,8 +18,7 @@ MAX_BACKOFF = 30.0
 HEALTHY_SECONDS = 5.0
 """A worker that ran for at least this time before it died was killed or hit a rare error, so it is restarted at
 once."""
-MAX_HEALTHY_FAILURES = 10
-"""Factor by which more deaths are allowed for workers that had run for a while."""
+MAX_HEALTHY_FAILURES = 10  # factor by which more deaths are allowed for workers that had run for a while
 QUARANTINE_SECONDS = 60.0
 GUARD_SECONDS = 60.0
 GUARD_SHARE = 0.2
@@ -27,17 +26,14 @@ GUARD_ALWAYS = 2
 STOPPED_SHARE = 0.5
 """If more than this share of the workers is stopped (SIGSTOP) at once, the whole run was paused on purpose."""
 FROZEN_SECONDS = 2.0
-START_SECONDS = 300.0
-"""Minimum time for a worker to become ready: it may load a large scene or wait for others."""
-START_HANGS = 4
-"""A starting worker gets this multiple of the hang timeout if that is longer."""
+START_SECONDS = 300.0  # minimum time for a worker to become ready: it may load a large scene or wait for others
+START_HANGS = 4  # a starting worker gets this multiple of the hang timeout if that is longer
 MAX_SHARE_INVERSE = 10.0
 
 
 @dataclass(frozen=True)
 class Restart:
-    after: float
-    """Seconds to wait before the restart."""
+    after: float  # seconds to wait before the restart
     quarantine: bool = False
     """Whether only this worker of its group dies repeatedly, so that the cause is its index, its seed or its host."""
 
@@ -103,8 +99,7 @@ class TaskSchedule:
 
     A single slow turn (the first one imports TensorBoard) is no reason to pause: the cheaper of two turns counts."""
 
-    seconds: float
-    """Minimum interval."""
+    seconds: float  # minimum interval
     _next: float = 0.0
     _began: float = 0.0
     _cost: float = 0.0
@@ -125,8 +120,7 @@ class ProgressWatch:
 
     looks: ObservedTime = field(default_factory=ObservedTime)
     seen: tuple[int, int] = (-1, -1)
-    still: float = 0.0
-    """Seconds of observation without any change."""
+    still: float = 0.0  # seconds of observation without any change
 
     def stuck(self, progress: int, stamp: int, now: float, timeout: float, frozen: bool = False) -> bool:
         """Return whether the worker made no progress for `timeout` seconds. `stamp` changes with every change of
@@ -145,8 +139,7 @@ class Slot:
     """A worker's place in the graph, and the worker's state."""
 
     worker_id: WorkerId
-    state: str = "starting"
-    """starting | running | stopping | ended"""
+    state: str = "starting"  # starting | running | stopping | ended
     restart_at: float | None = None
     ready_at: float | None = None
     watch: ProgressWatch = field(default_factory=ProgressWatch)

@@ -19,17 +19,13 @@ class ControllerState(msgspec.Struct, frozen=True):
     """State of a controller, without secrets: agents send the run's secret, and the join secret is in its own file."""
 
     cluster: TakeoverRecord
-    counts: dict[str, int]
-    """Group -> number of workers, as it was scaled."""
-    incarnations: dict[str, int]
-    """Worker -> its last incarnation."""
+    counts: dict[str, int]  # group -> number of workers, as it was scaled
+    incarnations: dict[str, int]  # worker -> its last incarnation
     restarts: int
     gauges: dict[str, object]
     """Totals of workers that ended, and the statistics of episodes and evaluations (`Gauges.totals`)."""
-    began: float
-    """Wall time of the command that started the run."""
-    complete: list[str] = []
-    """Policies that have reached their number of steps."""
+    began: float  # wall time of the command that started the run
+    complete: list[str] = []  # policies that have reached their number of steps
 
     @classmethod
     def of(

@@ -26,10 +26,8 @@ class Evaluation:
     returns: tuple[float, ...]
     lengths: tuple[float, ...]
     checkpoint: Path
-    by_policy: Mapping[str, tuple[float, ...]]
-    """Returns of each policy's agents, where several policies play together."""
-    truncated: int = 0
-    """Number of episodes that did not end within `max_steps`."""
+    by_policy: Mapping[str, tuple[float, ...]]  # returns of each policy's agents, where several policies play together
+    truncated: int = 0  # number of episodes that did not end within `max_steps`
 
     @property
     def mean(self) -> float:

@@ -23,8 +23,7 @@ from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.saved_policies import SavedPolicy, find_checkpoint, read_policy
 
 TOLERANCE = 1e-3
-TRIED = (1, 5)
-"""Batch sizes with which the file is checked; the exporter sees another one."""
+TRIED = (1, 5)  # batch sizes with which the file is checked; the exporter sees another one
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,7 @@ class Export:
     policy: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    checked: bool
-    """Whether onnxruntime is installed and returned the same actions as the policy."""
+    checked: bool  # whether onnxruntime is installed and returned the same actions as the policy
 
 
 def export(

@@ -27,17 +27,13 @@ DRAWN = 0.5
 
 @dataclass(frozen=True)
 class League:
-    players: tuple[str, ...]
-    """Versions by their number of steps, oldest first, then the other players."""
+    players: tuple[str, ...]  # versions by their number of steps, oldest first, then the other players
     points: tuple[tuple[float, ...], ...]
     """[i][j]: mean points of player i against player j, where a game gives 1 if won, 0.5 if drawn, 0 if lost. The
     diagonal is NaN."""
-    games: int
-    """Minimum number of games per pair; players take turns on the seats."""
-    ratings: Mapping[str, float]
-    """Ratings by openskill, which start at 25; empty where it is not installed."""
-    truncated: int = 0
-    """Number of games that did not end within `max_steps` and count as drawn."""
+    games: int  # minimum number of games per pair; players take turns on the seats
+    ratings: Mapping[str, float]  # ratings by openskill, which start at 25; empty where it is not installed
+    truncated: int = 0  # number of games that did not end within `max_steps` and count as drawn
 
 
 class _FixedOpponent:

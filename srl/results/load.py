@@ -35,8 +35,7 @@ class TrainedPolicy:
         self.policy = policy
         self.observation = observation
         self.action = action
-        self.facts = facts
-        """`steps`, `version` and other facts of the moment when it was saved."""
+        self.facts = facts  # `steps`, `version` and other facts of the moment when it was saved
 
         self._encode, self._decode = observation_encoder(observation), action_decoder(action)
         self._state: Tree | None = None

@@ -32,8 +32,7 @@ NEEDED = {".mp4": ("imageio", "imageio_ffmpeg"), ".gif": ("imageio", "PIL")}
 class Video:
     path: Path
     frames: int
-    returns: tuple[float, ...]
-    """Returns of the episodes that ended in the video."""
+    returns: tuple[float, ...]  # returns of the episodes that ended in the video
 
 
 def record(

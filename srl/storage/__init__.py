@@ -2,5 +2,4 @@
 
 from pathlib import Path
 
-ROOT = Path("runs")
-"""Default directory of runs, relative to the directory where a command is run."""
+ROOT = Path("runs")  # default directory of runs, relative to the directory where a command is run

@@ -29,8 +29,7 @@ ARRAYS, FACTS, WORKERS, MANIFEST = "arrays.safetensors", "facts.json", "workers.
 BEST = "best"
 """Folder below a run's checkpoints with the parameters of the best evaluation. The optimizer's state of that version is
 gone by the time its score is known, so runs do not resume from there."""
-SCORE = "score"
-"""Fact by which checkpoints are compared."""
+SCORE = "score"  # fact by which checkpoints are compared
 NAME = re.compile(r"(\d{4,})-step-(\d+)")
 WRITING = re.compile(r"\.(?:writing|removing)-(\d+)-.*")
 
@@ -43,12 +42,9 @@ class CheckpointError(RuntimeError):
 class Retention:
     """Rule for which checkpoints are kept when a new one is written."""
 
-    last: int | None = 3
-    """Number of the newest checkpoints to keep; None keeps all."""
-    every: int = 0
-    """Also keep the first checkpoint at or after each multiple of this number of steps; 0 keeps none."""
-    best: bool = True
-    """Also keep the checkpoint with the highest score."""
+    last: int | None = 3  # number of the newest checkpoints to keep; None keeps all
+    every: int = 0  # also keep the first checkpoint at or after each multiple of this number of steps; 0 keeps none
+    best: bool = True  # also keep the checkpoint with the highest score
 
     def __post_init__(self) -> None:
         if self.last is not None and self.last < 1:

@@ -89,10 +89,8 @@ class MetricSinks:
         self._warn = warn
         self._retry_at = [-math.inf] * len(self._sinks)
         self._warned = [False] * len(self._sinks)
-        self.failures = 0
-        """Number of failed writes."""
-        self.lost = 0
-        """Number of records missing in one of the sinks: failed, or skipped soon after a failure."""
+        self.failures = 0  # number of failed writes
+        self.lost = 0  # number of records missing in one of the sinks: failed, or skipped soon after a failure
 
     def write(self, step: int, metrics: Mapping[str, float], wall: float | None = None) -> None:
         """Write to all sinks. Never raises."""

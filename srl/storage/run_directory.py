@@ -23,10 +23,8 @@ from srl.base.files import explain_os_error, write_whole
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LATEST = "latest"
-CONFIG_KEYS = ("environment", "lanes", "options", "policies")
-"""Keys that the config of a run must have."""
-GROUP = "group.json"
-"""File that marks a directory of related runs, such as those of a seed sweep."""
+CONFIG_KEYS = ("environment", "lanes", "options", "policies")  # keys that the config of a run must have
+GROUP = "group.json"  # file that marks a directory of related runs, such as those of a seed sweep
 
 
 class RunDirectoryError(OSError):

@@ -14,11 +14,9 @@ import msgspec
 
 from srl.storage.run_directory import RunDirectory, RunDirectoryError, all_runs
 
-CLUSTER = "cluster"
-"""Folder of a run that was submitted to Slurm, with its `job` and after its end its `outcome.json`."""
+CLUSTER = "cluster"  # folder of a run that was submitted to Slurm, with its `job` and after its end its `outcome.json`
 POLICY_RETURN = re.compile("episodes/([^/]+)/return_mean")
-TAIL_BYTES = 1 << 16
-"""Size of the end of the metrics that contains the last line."""
+TAIL_BYTES = 1 << 16  # size of the end of the metrics that contains the last line
 
 
 class _PolicyResult(msgspec.Struct):
@@ -44,8 +42,7 @@ class ListedRun:
     status."""
     steps: int
     return_mean: float | None
-    when: float
-    """Time of the last write, in seconds since the epoch."""
+    when: float  # time of the last write, in seconds since the epoch
     path: str
     returns: dict[str, float | None] = field(default_factory=dict)
     """Policy -> mean return, in a run with several policies."""

@@ -25,8 +25,7 @@ class SavedPolicy:
     observation: Space
     action: Space
     parameters: Array
-    facts: Mapping[str, Any]
-    """`version`, `steps` and other facts of the moment when it was saved."""
+    facts: Mapping[str, Any]  # `version`, `steps` and other facts of the moment when it was saved
 
     @property
     def mask_key(self) -> str:

@@ -21,8 +21,7 @@ from srl.storage.run_directory import RunDirectory
 
 CLOSE_SECONDS = 20.0
 PENDING = 1000
-EXTRAS = {"wandb": "wandb", "mlflow": "mlflow"}
-"""Name of a sink -> package that it needs."""
+EXTRAS = {"wandb": "wandb", "mlflow": "mlflow"}  # name of a sink -> package that it needs
 NAMES = ("tensorboard", *EXTRAS)
 HINTS = {
     "wandb": "`wandb login`, or WANDB_MODE=offline to store metrics in the run's directory",

@@ -13,8 +13,7 @@ from srl.api.control import UpdateRecord
 
 REMEMBERED = 20_000
 """Number of the newest entries by which repeated reports are recognized: after a worker's death it repeats the last."""
-TAIL_BYTES = 1 << 24
-"""Size of the end of the file in which a new controller looks for these entries."""
+TAIL_BYTES = 1 << 24  # size of the end of the file in which a new controller looks for these entries
 
 
 class Journal:

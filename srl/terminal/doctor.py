@@ -23,8 +23,7 @@ from srl.terminal.machine import Limits, limits, parent_death_signal_works, pidf
 OK, WARN, FAIL = "ok", "warn", "fail"
 MARKS = {OK: ("✓", "green"), WARN: ("!", "yellow"), FAIL: ("✗", "bold red")}
 GIB = 2**30
-BUNDLES = ("all", "dev")
-"""Extras that only combine others."""
+BUNDLES = ("all", "dev")  # extras that only combine others
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,9 @@ class Finding:
     """Result of one check."""
 
     name: str
-    verdict: str
-    """ok | warn | fail"""
+    verdict: str  # ok | warn | fail
     found: str
-    todo: str = ""
-    """Advice, for everything but `ok`."""
+    todo: str = ""  # advice, for everything but `ok`
 
 
 def examine(root: Path = ROOT) -> list[Finding]:

@@ -19,8 +19,7 @@ PHASES = {
     "waiting": "bright_black",
 }
 STATES = {"running": "green", "finished": "bold green", "stopped": "yellow", "failed": "bold red"}
-LEFT = 32
-"""Columns of the figures left of the curve."""
+LEFT = 32  # columns of the figures left of the curve
 LABEL = 11
 MAX_LABEL = 22
 MAX_CURVES = 3

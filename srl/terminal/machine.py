@@ -14,15 +14,12 @@ PR_GET_PDEATHSIG = 2
 @dataclass(frozen=True)
 class Limits:
     cores_of_machine: int
-    cores_allowed: int
-    """By affinity: taskset, cpusets."""
-    cpu_quota: float | None
-    """Limit of the container in cores; None if it sets none."""
+    cores_allowed: int  # by affinity: taskset, cpusets
+    cpu_quota: float | None  # limit of the container in cores; None if it sets none
     memory: int
     memory_free: int
     num_files: int
-    num_processes: int | None
-    """None if there is no limit."""
+    num_processes: int | None  # None if there is no limit
 
     @property
     def cores(self) -> float:

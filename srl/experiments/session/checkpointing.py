@@ -33,13 +33,10 @@ class Restored:
     """Content of a checkpoint, by part."""
 
     source: Path
-    states: dict[str, State]
-    """Policy -> state of its trainer."""
+    states: dict[str, State]  # policy -> state of its trainer
     facts: dict[str, Any]
-    workers: State | None
-    """State of all workers; None if only the trainers are restored."""
-    why_not: str = ""
-    """Reason why the run cannot be resumed exactly."""
+    workers: State | None  # state of all workers; None if only the trainers are restored
+    why_not: str = ""  # reason why the run cannot be resumed exactly
 
     @property
     def policies(self) -> dict[str, dict[str, Any]]:

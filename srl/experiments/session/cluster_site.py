@@ -40,15 +40,12 @@ class ClusterSite:
 
     engine: Engine
     join_secret: bytes = field(repr=False)
-    host: str = "127.0.0.1"
-    """Address of this machine at which agents join."""
+    host: str = "127.0.0.1"  # address of this machine at which agents join
     port: int = 0
-    address_folder: Path | None = None
-    """Folder with the address of this run, for commands on other machines."""
+    address_folder: Path | None = None  # folder with the address of this run, for commands on other machines
     superseded: Callable[[], bool] = lambda: False
     """Whether another process has taken over this run, so that this one must not write to its directory."""
-    headless: float = 0.0
-    """Seconds for which hosts continue without a controller."""
+    headless: float = 0.0  # seconds for which hosts continue without a controller
     attach: Mapping[str, int] | None = None
     """If the hosts already run and have lost their controller: see `takeover` of `AgentConnections`."""
 

@@ -57,11 +57,9 @@ class Run:
     """A run that ended. Its directory is `path`; :func:`srl.load` and :func:`srl.evaluate` take it."""
 
     path: Path
-    state: str
-    """`finished` or `stopped`."""
+    state: str  # `finished` or `stopped`
     reason: str
-    status: RunStatus
-    """Last status: steps, returns, speed."""
+    status: RunStatus  # last status: steps, returns, speed
 
     @property
     def name(self) -> str:

@@ -56,8 +56,7 @@ METRIC_SECONDS = 1.0
 class Outcome:
     """End of a run."""
 
-    state: str
-    """`finished`, `stopped` or `failed`."""
+    state: str  # `finished`, `stopped` or `failed`
     reason: str
     status: RunStatus
     path: Path

@@ -32,8 +32,7 @@ from srl.storage.run_directory import RunDirectory, RunDirectoryError
 from srl.transports.join_secret import find_or_make_secret
 
 ATTEMPT = "attempt"
-INTERRUPTED = 143
-"""Exit code of a command that was ended by SIGTERM, as reported by a shell."""
+INTERRUPTED = 143  # exit code of a command that was ended by SIGTERM, as reported by a shell
 LOCK_SECONDS = 60.0
 """Time limit for a new attempt to lock the run directory, in which an earlier attempt may still be ending."""
 

@@ -34,11 +34,9 @@ class End(msgspec.Struct):
 class QueuedJob:
     """A job that is not over and whose run does not respond."""
 
-    cluster: Path
-    """Folder in the run directory with the files about the job."""
+    cluster: Path  # folder in the run directory with the files about the job
     job: str
-    state: str
-    """State in Slurm's terms, as the reason."""
+    state: str  # state in Slurm's terms, as the reason
     reason: str
 
     @property

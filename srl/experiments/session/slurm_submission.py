@@ -35,13 +35,10 @@ SCRIPT = "job.sh"
 LOG = "slurm.log"
 FOLLOW_SECONDS = 0.5
 QUEUE_SECONDS = 2.0
-MAX_SILENCE_SECONDS = 60.0
-"""Time for which Slurm's commands may fail while a job is followed."""
-SUBMIT_SECONDS = 5.0
-"""Time in which Slurm considers a new job and reports why it has to wait."""
+MAX_SILENCE_SECONDS = 60.0  # time for which Slurm's commands may fail while a job is followed
+SUBMIT_SECONDS = 5.0  # time in which Slurm considers a new job and reports why it has to wait
 SUBMIT_POLL_SECONDS = 0.5
-OUTCOME_SECONDS = 2.0
-"""Time after the end of a job in which its outcome may still appear."""
+OUTCOME_SECONDS = 2.0  # time after the end of a job in which its outcome may still appear
 STOP_SECONDS = 30.0
 
 

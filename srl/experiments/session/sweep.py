@@ -36,11 +36,9 @@ class Sweep:
     """Runs that differ only in their seeds, in one directory."""
 
     path: Path
-    statuses: dict[int, RunStatus]
-    """Seed -> last status of its run."""
+    statuses: dict[int, RunStatus]  # seed -> last status of its run
 
-    seeds: tuple[int, ...]
-    """All seeds of the sweep."""
+    seeds: tuple[int, ...]  # all seeds of the sweep
 
     @property
     def complete(self) -> bool:
