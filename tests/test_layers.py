@@ -75,7 +75,6 @@ LOCAL_PROTOCOLS = {
     "environments.pettingzoo.lanes:Game": "the two kinds of PettingZoo environments",
     "populations.versus:Opponents": "opponents of self-play and of a league",
     "storage.metric_sinks:NamedSink": "a MetricSink with a name for warnings",
-    "terminal.view:View": "the two views of a terminal",
     "testing.env_checks.driver:Probe": "the kinds of environments that are checked",
     "workers.actor.recorder:Recorder": "the kinds of recorders of an actor",
     "workers.trainer.batches:BatchSource": "the two sources of a trainer's batches",

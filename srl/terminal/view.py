@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -20,116 +18,86 @@ from srl.terminal.report import print_report
 logger = logging.getLogger(__name__)
 
 
-class View(Protocol):
-    """Shows a run. `update` never raises and never slows the run down, however often it is called."""
+class View:
+    """Base class of views. `update` and `close` never raise, and an update within the interval costs next to nothing."""
 
-    def update(self, status: RunStatus, force: bool = False) -> None:
-        """Draw the status if the interval has passed, or in any case with `force`, for the last status."""
-        ...
-
-    def __enter__(self) -> View: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class LiveView:
-    """A frame that is redrawn in place. It has no thread: `update` draws it."""
-
-    def __init__(self, console: Console, refresh_hz: float = 4.0, clock: Clock | None = None) -> None:
+    def __init__(self, console: Console, interval: float, clock: Clock | None = None) -> None:
         self._console = console
-        self._interval = 1 / min(4.0, refresh_hz)
+        self._interval = interval
         self._clock = clock or SystemClock()
         self._next = float("-inf")
-        self._live: Live | None = None
-        self.frames = 0
 
-    def update(self, status: RunStatus, force: bool = False) -> None:
-        now = self._clock.now()
-        if self._live is None or (now < self._next and not force):
-            return
-        self._next = now + self._interval
+    def update(self, status: RunStatus) -> None:
         try:
-            width, height = self._console.size
-            self._live.update(frame(status, width, height - 1), refresh=True)
-            self.frames += 1
+            self._show_events(status)
+            if (now := self._clock.now()) >= self._next:
+                self._next = now + self._interval
+                self._show(status)
         except Exception:
-            logger.debug("the live view could not be drawn", exc_info=True)
+            logger.debug("the status could not be shown", exc_info=True)
 
-    def __enter__(self) -> LiveView:
-        try:
-            live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
-            live.start()
-            self._live = live
-        except Exception:
-            logger.debug("the live view could not be started", exc_info=True)
-        return self
+    def _show_events(self, status: RunStatus) -> None:
+        """Show what does not wait for the interval."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        live, self._live = self._live, None
+    def _show(self, status: RunStatus) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+class LiveView(View):
+    """A frame that is redrawn in place. It has no thread: `update` draws it."""
+
+    def __init__(self, console: Console, interval: float = 0.25, clock: Clock | None = None) -> None:
+        super().__init__(console, interval, clock)
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+
+    def _show(self, status: RunStatus) -> None:
+        self._live.start()  # has an effect only once
+        width, height = self._console.size
+        self._live.update(frame(status, width, height - 1), refresh=True)
+
+    def close(self) -> None:
         try:
-            if live is not None:
-                live.stop()
+            self._live.stop()
         except Exception:
             logger.debug("the live view could not be stopped", exc_info=True)
 
 
-class LogView:
-    """A line per interval and per event, for log files and CI."""
+class LogView(View):
+    """A line per interval and per event, for log files and CI; with `name_runs` each line begins with its run."""
 
     def __init__(
         self, console: Console, interval: float = 5.0, clock: Clock | None = None, name_runs: bool = False
     ) -> None:
-        self._console = console
+        super().__init__(console, interval, clock)
         self._name_runs = name_runs
-        self._interval = interval
-        self._clock = clock or SystemClock()
-        self._forget("")
-
-    def _forget(self, run: str) -> None:
-        """Start with another run, as in a sweep."""
-        self._run = run
-        self._next = float("-inf")
+        self._run = ""
         self._messages: list[str] = []
         self._diagnosis = ("", "")
 
-    def update(self, status: RunStatus, force: bool = False) -> None:
-        try:
-            if status.run != self._run:
-                self._forget(status.run)
-            name = f"{status.run}  " if self._name_runs else ""
-            for message in new_messages(self._messages, status.messages):
-                self._print(f"{name}{duration(status.elapsed):>7}  {message}")
-            self._messages = list(status.messages)
-            now = self._clock.now()
-            if now < self._next and not force:
-                return
-            self._next = now + self._interval
-            self._print(f"{name}{log_line(status)}")
-            diagnosis = (status.bottleneck, status.advice)
-            if status.bottleneck and _kind(diagnosis) != _kind(self._diagnosis):
-                self._diagnosis = diagnosis
-                self._print(f"{name}{'':>7}  bottleneck {status.bottleneck}; try: {status.advice}")
-        except Exception:
-            logger.debug("a line could not be logged", exc_info=True)
+    def _show_events(self, status: RunStatus) -> None:
+        if status.run != self._run:  # the next one of a sweep
+            self._run, self._messages, self._diagnosis, self._next = status.run, [], ("", ""), float("-inf")
+        for message in new_messages(self._messages, status.messages):
+            self._print(f"{duration(status.elapsed):>7}  {message}")
+        self._messages = list(status.messages)
+
+    def _show(self, status: RunStatus) -> None:
+        self._print(log_line(status))
+        diagnosis = (status.bottleneck, status.advice)
+        if status.bottleneck and _kind(diagnosis) != _kind(self._diagnosis):
+            self._diagnosis = diagnosis
+            self._print(f"{'':>7}  bottleneck {status.bottleneck}; try: {status.advice}")
 
     def _print(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def __enter__(self) -> LogView:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+        name = f"{self._run}  " if self._name_runs else ""
+        self._console.print(f"{name}{line}", markup=False, highlight=False, soft_wrap=True)
 
 
 def view_for(console: Console, name_runs: bool = False) -> View:
-    """Return a live frame for a terminal, lines for everything else; with `name_runs` each line begins with its run."""
+    """Return a live frame for a terminal, lines for everything else."""
     live = console.is_terminal and not console.is_dumb_terminal
     return LiveView(console) if live else LogView(console, name_runs=name_runs)
 
@@ -153,8 +121,7 @@ def log_line(status: RunStatus) -> str:
         parts.append(f"restarts {status.restarts}")
     if status.lane_failures:
         parts.append(f"failed lanes {status.lane_failures}")
-    left = remaining(status)
-    if left:
+    if left := remaining(status):
         parts.append(f"{left} left")
     return "  ".join(parts)
 
@@ -170,9 +137,9 @@ def watching(
     view = view_for(console, name_runs)
     last: list[RunStatus] = []
     try:
-        with view:
-            yield view.update, last.append
+        yield view.update, last.append
     finally:
+        view.close()
         if last:
             print_report(console, last[0])
 
@@ -188,5 +155,5 @@ def new_messages(previous: list[str], current: list[str]) -> list[str]:
 
 
 def _kind(diagnosis: tuple[str, str]) -> tuple[str, str]:
-    """The diagnosis without its percentages, which change with every status."""
+    """Return the diagnosis without its percentages, which change with every status."""
     return diagnosis[0].split(":")[0], diagnosis[1]
