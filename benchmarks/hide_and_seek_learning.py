@@ -78,7 +78,7 @@ def compared(run: RunDirectory, checkpoint: str, episodes: int, seed: int) -> li
         means = {name: float(np.nanmean(values)) for name, values in facts.items() if values}
         shares = np.array(facts["seen_share"])
         interval = 1.96 * float(shares.std()) / len(shares) ** 0.5
-        steps = int(trained.facts["steps"])
+        steps = int(trained.metadata["steps"])
         rows.append({"steps": steps, "hiders": hiders, "seekers": seekers, "interval": interval, **means})
     return rows
 

@@ -61,27 +61,27 @@ def export(
     if path.suffix != ".onnx":
         raise ValueError(f"the file must end in .onnx; found {path.name!r}")
     saved = read_policy(source, policy)
-    facts = {
+    metadata = {
         "srl": json.dumps({"run": home.name, "checkpoint": source.name, "policy": saved.name}),
         "observation_space": json.dumps(to_data(saved.observation)),
         "action_space": json.dumps(to_data(saved.action)),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
-        inputs, outputs = _write(saved, temporary, facts)
+        inputs, outputs = _write(saved, temporary, metadata)
         checked = importlib.util.find_spec("onnxruntime") is not None
         if checked:
             _compare(temporary, saved, load(source, policy=saved.name).policy)
     return Export(path, saved.name, tuple(inputs), tuple(outputs), checked)
 
 
-def _write(saved: SavedPolicy, path: Path, facts: dict[str, str]) -> tuple[list[str], list[str]]:
+def _write(saved: SavedPolicy, path: Path, metadata: dict[str, str]) -> tuple[list[str], list[str]]:
     from srl.algorithms.onnx_export import write_onnx
 
     network, distribution = saved.algorithm.build_network(saved.observation, saved.action, 0)
     try:
         return write_onnx(
-            network, distribution, saved.observation, saved.action, saved.parameters, path, facts, saved.global_keys
+            network, distribution, saved.observation, saved.action, saved.parameters, path, metadata, saved.global_keys
         )
     except OSError:
         raise

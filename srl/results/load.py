@@ -27,7 +27,7 @@ class TrainedPolicy:
         policy: Policy,
         observation: Space,
         action: Space,
-        facts: Mapping[str, Any],
+        metadata: Mapping[str, Any],
         unseen: tuple[str, ...] = (),
         mask_key: str = "",
     ) -> None:
@@ -35,7 +35,7 @@ class TrainedPolicy:
         self.policy = policy
         self.observation = observation
         self.action = action
-        self.facts = facts  # `steps`, `version` and other facts of the moment when it was saved
+        self.metadata = metadata  # `steps`, `version` and others, of the moment when it was saved
 
         self._encode, self._decode = observation_encoder(observation), action_decoder(action)
         self._state: Tree | None = None
@@ -44,7 +44,7 @@ class TrainedPolicy:
         self._unseen = {key: array_spec(known[key]) for key in unseen if key in known}
 
     def __repr__(self) -> str:
-        return f"<TrainedPolicy of step {self.facts['steps']:,}: {self.observation} -> {self.action}>"
+        return f"<TrainedPolicy of step {self.metadata['steps']:,}: {self.observation} -> {self.action}>"
 
     def reset(self) -> None:
         """Start an episode: clears the memory of a recurrent policy."""
@@ -112,8 +112,8 @@ def load(
     """
     saved = read_policy(find_checkpoint(path, checkpoint), policy)
     built = saved.algorithm.build_policy(saved.observation, saved.action, derive(seed, "load", saved.name))
-    built.load(saved.parameters, int(saved.facts["version"]))
-    return TrainedPolicy(built, saved.observation, saved.action, saved.facts, saved.global_keys, saved.mask_key)
+    built.load(saved.parameters, int(saved.metadata["version"]))
+    return TrainedPolicy(built, saved.observation, saved.action, saved.metadata, saved.global_keys, saved.mask_key)
 
 
 def load_all(run: RunDirectory, described: Mapping[str, Any], checkpoint: Path, seed: int) -> dict[str, Policy]:

@@ -1,4 +1,4 @@
-"""Checkpoints: arrays and facts of one moment, written atomically and verified when read.
+"""Checkpoints: arrays and metadata of one moment, written atomically and verified when read.
 
 `checkpoints/0007-step-131072/` contains arrays.safetensors, facts.json, workers.safetensors with the state of all
 workers (where a run can be resumed exactly) and, written last, manifest.json with the size and SHA-256 of the others
@@ -25,11 +25,11 @@ from srl.base.files import explain_os_error, sync_directory, write_synced
 from srl.base.tree import Array
 
 FORMAT = "srl-checkpoint-1"
-ARRAYS, FACTS, WORKERS, MANIFEST = "arrays.safetensors", "facts.json", "workers.safetensors", "manifest.json"
+ARRAYS, METADATA, WORKERS, MANIFEST = "arrays.safetensors", "facts.json", "workers.safetensors", "manifest.json"
 BEST = "best"
 """Folder below a run's checkpoints with the parameters of the best evaluation. The optimizer's state of that version is
 gone by the time its score is known, so runs do not resume from there."""
-SCORE = "score"  # fact by which checkpoints are compared
+SCORE = "score"  # key of the metadata by which checkpoints are compared
 NAME = re.compile(r"(\d{4,})-step-(\d+)")
 WRITING = re.compile(r"\.(?:writing|removing)-(\d+)-.*")
 
@@ -70,7 +70,7 @@ def write(
     root: Path,
     step: int,
     arrays: Mapping[str, Array],
-    facts: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     retention: Retention = Retention(),
     workers: Mapping[str, Array] | None = None,
 ) -> Path:
@@ -78,7 +78,7 @@ def write(
 
     If it fails, the earlier checkpoints stay as they were.
     """
-    files = {ARRAYS: _pack(arrays), FACTS: (json.dumps(dict(facts), indent=2) + "\n").encode()}
+    files = {ARRAYS: _pack(arrays), METADATA: (json.dumps(dict(metadata), indent=2) + "\n").encode()}
     if workers is not None:
         files[WORKERS] = _pack(workers)
     try:
@@ -116,11 +116,10 @@ def read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         raise CheckpointError(f"checkpoint {path} cannot be used: {error}; {offer}") from error
 
 
-def policies_in(path: Path, facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the description of a checkpoint's policies. It is part of the facts, so that a copied checkpoint is
-    complete."""
-    described = facts.get("description")
-    if not isinstance(described, Mapping) or not isinstance(facts.get("policies"), Mapping):
+def policies_in(path: Path, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the description of a checkpoint's policies, which makes a copied checkpoint complete."""
+    described = metadata.get("description")
+    if not isinstance(described, Mapping) or not isinstance(metadata.get("policies"), Mapping):
         raise CheckpointError(f"{path} does not describe its policies: it is not a checkpoint of a training run")
     return described
 
@@ -159,8 +158,7 @@ def latest(root: Path) -> Path | None:
 
 
 def best(root: Path) -> Path | None:
-    """Return the checkpoint with the highest score (of several the newest), or None if none has a score. It is not
-    verified."""
+    """Return the checkpoint with the highest score (the newest of several), unverified; None if none has a score."""
     return best_of(checkpoints(root))
 
 
@@ -168,7 +166,7 @@ def best_of(known: Sequence[Path]) -> Path | None:
     scores: list[tuple[float, int, Path]] = []
     for path in known:
         try:
-            score = json.loads((path / FACTS).read_bytes())[SCORE]
+            score = json.loads((path / METADATA).read_bytes())[SCORE]
         except (OSError, ValueError, KeyError, TypeError):
             continue  # an old or damaged one: reading it will raise
         if isinstance(score, (int, float)) and math.isfinite(score):
@@ -239,7 +237,7 @@ def _read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         del body["sha256"]
         if body["format"] != FORMAT:
             raise _DamagedError(f"its format is {body['format']!r}, this version reads {FORMAT!r}")
-        listed = {name: (body["files"][name]["bytes"], body["files"][name]["sha256"]) for name in (ARRAYS, FACTS)}
+        listed = {name: (body["files"][name]["bytes"], body["files"][name]["sha256"]) for name in (ARRAYS, METADATA)}
         intact = _manifest(body) == content
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _DamagedError(f"{MANIFEST} is corrupt or was not written by SRL") from error
@@ -248,10 +246,10 @@ def _read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     files = {name: _verified(path / name, nbytes, sha256) for name, (nbytes, sha256) in listed.items()}
     try:
         arrays = {key: _writable(array) for key, array in load(files[ARRAYS]).items()}
-        facts = json.loads(files[FACTS])
+        metadata = json.loads(files[METADATA])
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise _DamagedError(f"its files are intact but cannot be decoded: {error}") from error
-    return arrays, facts
+    return arrays, metadata
 
 
 def _verified(file: Path, nbytes: int, sha256: str) -> bytes:
@@ -294,17 +292,9 @@ def _remove(paths: list[Path]) -> None:
 
 def _remove_leftovers(root: Path) -> None:
     """Remove partial checkpoints of writers that died."""
+    import psutil
+
     for path in root.iterdir():
         match = WRITING.fullmatch(path.name)
-        if match and (int(match[1]) == os.getpid() or not _alive(int(match[1]))):
+        if match and (int(match[1]) == os.getpid() or not psutil.pid_exists(int(match[1]))):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True

@@ -31,46 +31,32 @@ class RunDirectoryError(OSError):
     """A run directory cannot be created, found, read or written; the message says what to do."""
 
 
+class _Inside:
+    """A path inside a run directory."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: RunDirectory, owner: type) -> Path:
+        return run.path / self._name
+
+
 @dataclass(frozen=True)
 class RunDirectory:
     path: Path
 
+    config = _Inside("config.json")
+    metrics = _Inside("metrics.jsonl")
+    journal = _Inside("journal.jsonl")  # one line per update, with `--journal`
+    status = _Inside("status.json")  # written when the run ends
+    controller = _Inside("controller.json")  # for the takeover by another controller
+    tensorboard = _Inside("tensorboard")
+    checkpoints = _Inside("checkpoints")
+    logs = _Inside("logs")
+
     @property
     def name(self) -> str:
         return self.path.name
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.json"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def journal(self) -> Path:
-        """File with one line per update (written with `--journal`)."""
-        return self.path / "journal.jsonl"
-
-    @property
-    def controller(self) -> Path:
-        return self.path / "controller.json"
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
-
-    @property
-    def status(self) -> Path:
-        return self.path / "status.json"
 
     def log(self, worker: str) -> Path:
         """Return the log file of a worker: logs/actors-0.log for `actors/0`."""
@@ -114,26 +100,19 @@ class RunDirectory:
         with _explained(self.config, "read"):
             content = self.config.read_bytes()
         try:
-            facts = json.loads(content)
+            config = json.loads(content)
         except ValueError as error:
-            raise RunDirectoryError(
-                f"{self.config} is not readable as JSON ({error}); restore it from a copy"
-            ) from error
-        if not isinstance(facts, dict):
-            raise RunDirectoryError(f"{self.config} must contain the options of a run, found a {type(facts).__name__}")
-        return facts
+            raise RunDirectoryError(f"{self.config} is not valid JSON ({error}); restore it from a copy") from error
+        if not isinstance(config, dict):
+            raise RunDirectoryError(f"{self.config} must contain the options of a run, found a {type(config).__name__}")
+        return config
 
     def write_status(self, status: RunStatus) -> None:
         with _explained(self.status, "write"):
             write_whole(self.status, msgspec.json.encode(status))
 
-    def write_controller(self, state: msgspec.Struct) -> None:
-        """Write what another controller needs to take over."""
-        with _explained(self.controller, "write"):
-            write_whole(self.controller, msgspec.json.encode(state))
-
     def clear_status(self) -> None:
-        """Remove the status of an earlier end, as the run starts or resumes."""
+        """Remove the status of an earlier end, when the run starts or resumes."""
         with _explained(self.status, "remove"):
             self.status.unlink(missing_ok=True)
 
@@ -194,7 +173,7 @@ def create(root: Path, name: str) -> RunDirectory:
 
 
 def _alternative(run: RunDirectory) -> str:
-    """Return what else the user can do about an existing directory."""
+    """Return what the user can do instead about an existing directory."""
     if any(run.checkpoints.glob("*")):
         return f", or continue that run: `srl resume {run.name}`"
     return ", or remove it: it has no checkpoint to resume from" if run.config.is_file() else ""
@@ -223,8 +202,8 @@ def open_directory(path: Path) -> RunDirectory:
     return RunDirectory(path)
 
 
-def create_group(root: Path, name: str, facts: Any) -> Path:
-    """Create the directory `root/name` for related runs."""
+def create_group(root: Path, name: str, description: Any) -> Path:
+    """Create the directory `root/name` for related runs, with a description for :func:`read_group`."""
     path = root.expanduser().resolve() / check_name(name)
     with _explained(path, "create"):
         root.expanduser().mkdir(parents=True, exist_ok=True)
@@ -232,19 +211,18 @@ def create_group(root: Path, name: str, facts: Any) -> Path:
             path.mkdir()
         except FileExistsError as error:
             raise RunDirectoryError(f"{path} exists; choose another --name") from error
-        write_whole(path / GROUP, (json.dumps(facts, indent=2) + "\n").encode())
+        write_whole(path / GROUP, (json.dumps(description, indent=2) + "\n").encode())
     return path
 
 
 def find_group(what: str | Path, root: Path) -> Path | None:
     """Return the group of runs with this path or name, or None."""
-    found = (path for path in (Path(what), root.expanduser() / what) if (path / GROUP).is_file())
-    path = next(found, None)
-    return None if path is None else path.resolve()
+    found = [path.resolve() for path in (Path(what), root.expanduser() / what) if (path / GROUP).is_file()]
+    return found[0] if found else None
 
 
 def read_group(path: Path) -> Any:
-    """Return the facts given to :func:`create_group`."""
+    """Return the description of a group of runs."""
     try:
         return json.loads((path / GROUP).read_text())
     except (OSError, ValueError) as error:
@@ -260,8 +238,7 @@ def all_runs(root: Path) -> list[RunDirectory]:
                 dated.append(((path / "config.json").stat().st_mtime_ns, path.name, RunDirectory(path)))
             except FileNotFoundError:
                 if (path / GROUP).is_file():
-                    inside = [(run.config.stat().st_mtime_ns, run.name, run) for run in all_runs(path)]
-                    dated += inside
+                    dated += [(run.config.stat().st_mtime_ns, run.name, run) for run in all_runs(path)]
             except NotADirectoryError:
                 continue
     except (FileNotFoundError, NotADirectoryError):
@@ -313,7 +290,7 @@ def find(what: str | Path, root: Path, include_empty: bool = False) -> RunDirect
 
 
 def slug(text: str) -> str:
-    """Return the text with all characters replaced that are unusual in file names."""
+    """Return the text with characters that are unusual in file names replaced by dashes."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._") or "run"
 
 

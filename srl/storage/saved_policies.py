@@ -25,7 +25,7 @@ class SavedPolicy:
     observation: Space
     action: Space
     parameters: Array
-    facts: Mapping[str, Any]  # `version`, `steps` and other facts of the moment when it was saved
+    metadata: Mapping[str, Any]  # `version`, `steps` and others, of the moment when it was saved
 
     @property
     def mask_key(self) -> str:
@@ -71,8 +71,8 @@ def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
 def read_policy(source: Path, policy: str = "", or_only: bool = False) -> SavedPolicy:
     """Read one policy of a checkpoint, by default the first. With `or_only`, a checkpoint with a single policy may have
     it under another name."""
-    arrays, facts = checkpoints.read(source)
-    described = checkpoints.policies_in(source, facts)
+    arrays, metadata = checkpoints.read(source)
+    described = checkpoints.policies_in(source, metadata)
     name = policy or next(iter(described))
     if name not in described and or_only and len(described) == 1:
         name = next(iter(described))
@@ -80,4 +80,4 @@ def read_policy(source: Path, policy: str = "", or_only: bool = False) -> SavedP
         others = f"; it has {', '.join(described)}"
         raise ValueError(f"{source} has no policy {name!r}{nearest(name, described) or others}")
     parts = {part: from_data(described[name][part]) for part in ("algorithm", "observation", "action")}
-    return SavedPolicy(name, **parts, parameters=arrays[f"{name}/parameters"], facts=facts["policies"][name])
+    return SavedPolicy(name, **parts, parameters=arrays[f"{name}/parameters"], metadata=metadata["policies"][name])

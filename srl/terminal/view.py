@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class View:
-    """Base class of views. `update` and `close` never raise, and an update within the interval costs next to nothing."""
+    """Base class of views. `update` and `close` never raise, and an update within the interval costs little."""
 
     def __init__(self, console: Console, interval: float, clock: Clock | None = None) -> None:
         self._console = console

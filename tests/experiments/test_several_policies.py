@@ -34,8 +34,8 @@ def experiment(**options: Any) -> Any:
 
 def test_every_policy_learns_from_its_share_of_the_steps(tmp_path: Path) -> None:
     run = trained(tmp_path, "run", ("chaser_*=chasers", "runner_*=runners"))
-    _, facts = checkpoints.read(checkpoints.checkpoints(run.path / "checkpoints")[-1])
-    steps = {name: noted["steps"] for name, noted in facts["policies"].items()}
+    _, metadata = checkpoints.read(checkpoints.checkpoints(run.path / "checkpoints")[-1])
+    steps = {name: noted["steps"] for name, noted in metadata["policies"].items()}
     assert steps["chasers"] >= 40, "two of three agents"
     assert steps["runners"] >= 20
     assert run.status.steps == sum(steps.values())
@@ -69,8 +69,8 @@ def test_metrics_and_status_are_separate_for_each_policy(tmp_path: Path) -> None
     assert chasers.return_mean != runners.return_mean
     assert chasers.episodes + runners.episodes == run.status.episodes
     assert run.status.updates == chasers.version + runners.version
-    _, facts = checkpoints.read(checkpoints.checkpoints(run.path / "checkpoints")[-1])
-    assert all(facts["policies"][name]["return_mean"] is not None for name in run.status.policies)
+    _, metadata = checkpoints.read(checkpoints.checkpoints(run.path / "checkpoints")[-1])
+    assert all(metadata["policies"][name]["return_mean"] is not None for name in run.status.policies)
 
 
 def test_every_policy_is_named_in_plots_and_lists(
@@ -129,13 +129,13 @@ def test_the_best_parameters_are_chosen_for_each_policy(tmp_path: Path) -> None:
     run = trained(tmp_path, "run", ROLES, steps=600, **evaluation)
     path = checkpoints.latest(run.path / "checkpoints" / "best")
     assert path is not None
-    arrays, facts = checkpoints.read(path)
+    arrays, metadata = checkpoints.read(path)
     assert set(arrays) == {"chasers/parameters", "runners/parameters"}
     for policy in ("chasers", "runners"):
         name = f"eval/{policy}/return_mean"
         scores = [record[name] for record in records_of(run) if name in record]
         assert len(scores) > 2
-        assert facts["policies"][policy]["score"] in scores
+        assert metadata["policies"][policy]["score"] in scores
         evaluated = run.status.policies[policy].evaluation
         assert evaluated is not None
         assert evaluated.best_return == max(scores)

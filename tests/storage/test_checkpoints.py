@@ -42,8 +42,8 @@ def test_arrays_and_facts_round_trip(tmp_path: Path) -> None:
     path = write(tmp_path / "checkpoints", 128, ARRAYS, {"version": 7, "loss": float("inf")})
     assert path.name == "0001-step-128"
     assert step_of(path) == 128
-    arrays, facts = read(path)
-    assert facts == {"version": 7, "loss": float("inf")}
+    arrays, metadata = read(path)
+    assert metadata == {"version": 7, "loss": float("inf")}
     assert arrays.keys() == ARRAYS.keys()
     for key, array in ARRAYS.items():
         assert arrays[key].dtype == array.dtype
@@ -224,7 +224,7 @@ def test_a_writer_killed_while_writing_leaves_complete_checkpoints_only(tmp_path
         assert len(checkpoints(tmp_path)) >= 1
         assert step_of(checkpoints(tmp_path)[-1]) >= int(line)
     for path in checkpoints(tmp_path):
-        arrays, facts = read(path)
-        assert (arrays["a"] == facts["step"]).all()
+        arrays, metadata = read(path)
+        assert (arrays["a"] == metadata["step"]).all()
     write(tmp_path, 0, {}, {})
     assert not list(tmp_path.glob(".*"))

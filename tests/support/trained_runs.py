@@ -18,11 +18,11 @@ from srl.storage.run_directory import RunDirectory, create
 
 
 def latest_checkpoint(run: Path) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return the arrays and the facts of the newest checkpoint of a run."""
+    """Return the arrays and the metadata of the newest checkpoint of a run."""
     newest = checkpoints.latest(run / "checkpoints")
     assert newest is not None, f"{run} has no checkpoint"
-    arrays, facts = checkpoints.read(newest)
-    return dict(arrays), facts
+    arrays, metadata = checkpoints.read(newest)
+    return dict(arrays), metadata
 
 
 def untrained(root: Path, env: str, env_args: dict[str, Any] | None = None, **options: Any) -> RunDirectory:
@@ -43,8 +43,8 @@ def untrained(root: Path, env: str, env_args: dict[str, Any] | None = None, **op
     )
     trainer = made.algorithm.on_cpu().build_trainer(team.observation, team.action, 0)
     parameters = trainer.parameters() + np.random.default_rng(0).normal(0, 0.1, trainer.parameters().shape)
-    facts = {"policies": {"policy": {"version": 1, "steps": 64}}, "description": described}
-    checkpoints.write(run.checkpoints, 64, {"policy/parameters": parameters.astype(np.float32)}, facts)
+    metadata = {"policies": {"policy": {"version": 1, "steps": 64}}, "description": described}
+    checkpoints.write(run.checkpoints, 64, {"policy/parameters": parameters.astype(np.float32)}, metadata)
     return run
 
 

@@ -268,7 +268,7 @@ import sys
 import srl
 policy = srl.load(sys.argv[1])
 assert policy.act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
-assert policy.facts["steps"] >= 256
+assert policy.metadata["steps"] >= 256
 wrong = [name for name in sys.modules if name.split(".")[:1] in (["zmq"], ["gymnasium"]) or name.split(".")[:2] in
          [["srl", part] for part in ("workers", "schedulers", "controller", "streams", "transports")]]
 ours = [name for name in sys.modules if name.startswith("srl.environments.")]

@@ -26,7 +26,7 @@ class _Best:
 
     score: float
     parameters: Array
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
 
 
 class BestCheckpoint:
@@ -63,7 +63,7 @@ class BestCheckpoint:
             pulled = self._stores[policy].pull(EVALUATED)
             if pulled is None or pulled[0] != evaluation.version:
                 continue  # the next evaluation is already done, or this one was made on another host
-            facts = {
+            metadata = {
                 "version": evaluation.version,
                 "steps": evaluation.step,
                 "policy": policy,
@@ -71,7 +71,7 @@ class BestCheckpoint:
                 "interval": evaluation.return_interval,
                 "episodes": evaluation.episodes,
             }
-            better[policy] = _Best(evaluation.return_mean, pulled[1], facts)
+            better[policy] = _Best(evaluation.return_mean, pulled[1], metadata)
             step = max(step, evaluation.step)
         if better != previous:
             self._best = better
@@ -80,15 +80,15 @@ class BestCheckpoint:
 
     def _write(self, step: int, best: dict[str, _Best], previous: dict[str, _Best]) -> None:
         arrays = {f"{name}/parameters": one.parameters for name, one in best.items()}
-        facts = {
-            "policies": {name: one.facts for name, one in best.items()},
+        metadata = {
+            "policies": {name: one.metadata for name, one in best.items()},
             "description": self._description,
             checkpoints.SCORE: sum(one.score for one in best.values()) / len(best),
         }
 
         def write() -> None:
             try:
-                checkpoints.write(self._folder, step, arrays, facts, Retention(1))
+                checkpoints.write(self._folder, step, arrays, metadata, Retention(1))
             except checkpoints.CheckpointError as error:
                 self._best = previous
                 self._notify(f"the best parameters were not written: {error}")
@@ -102,10 +102,10 @@ def _read(folder: Path) -> dict[str, _Best]:
     if path is None:
         return {}
     try:
-        arrays, facts = checkpoints.read(path)
+        arrays, metadata = checkpoints.read(path)
         return {
             policy: _Best(float(found.get("score", -math.inf)), arrays[f"{policy}/parameters"], found)
-            for policy, found in facts["policies"].items()
+            for policy, found in metadata["policies"].items()
         }
     except (checkpoints.CheckpointError, KeyError):
         return {}

@@ -34,34 +34,34 @@ class Restored:
 
     source: Path
     states: dict[str, State]  # policy -> state of its trainer
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
     workers: State | None  # state of all workers; None if only the trainers are restored
     why_not: str = ""  # reason why the run cannot be resumed exactly
 
     @property
     def policies(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = self.facts["policies"]
+        found: dict[str, dict[str, Any]] = self.metadata["policies"]
         return found
 
     @property
     def steps(self) -> int:
-        return sum(int(facts["steps"]) for facts in self.policies.values())
+        return sum(int(metadata["steps"]) for metadata in self.policies.values())
 
     @property
     def version(self) -> int:
-        return max(int(facts["version"]) for facts in self.policies.values())
+        return max(int(metadata["version"]) for metadata in self.policies.values())
 
 
 def read(source: Path) -> Restored:
     """Read and verify a checkpoint."""
-    arrays, facts = checkpoints.read(source)
-    checkpoints.policies_in(source, facts)
-    states: dict[str, dict[str, Any]] = {policy: {} for policy in facts["policies"]}
+    arrays, metadata = checkpoints.read(source)
+    checkpoints.policies_in(source, metadata)
+    states: dict[str, dict[str, Any]] = {policy: {} for policy in metadata["policies"]}
     for key, value in arrays.items():
         policy, _, name = key.partition("/")
         states[policy][name] = value
     workers = checkpoints.read_workers(source)
-    return Restored(source, dict(states), facts, workers, facts.get("why_not_exact", ""))
+    return Restored(source, dict(states), metadata, workers, metadata.get("why_not_exact", ""))
 
 
 def for_graph(restored: Restored, experiment: Experiment, scheduler: str) -> Restored:
@@ -70,7 +70,7 @@ def for_graph(restored: Restored, experiment: Experiment, scheduler: str) -> Res
         return restored
     if scheduler != "inline":
         why = "the run continues in several processes"
-    elif restored.facts.get("graph") != fingerprint(experiment):
+    elif restored.metadata.get("graph") != fingerprint(experiment):
         why = "workers, streams or their sizes have changed"
     else:
         return restored
@@ -121,9 +121,9 @@ class CheckpointWriter:
     def restore(self, restored: Restored) -> None:
         """Restore trainers and workers. Call it before the first worker starts."""
         for policy, state in restored.states.items():
-            facts = restored.policies[policy]
-            noted = {key: value for key, value in facts.items() if key != "version"}
-            self._commits[policy].write(int(facts["version"]), state, noted)
+            metadata = restored.policies[policy]
+            noted = {key: value for key, value in metadata.items() if key != "version"}
+            self._commits[policy].write(int(metadata["version"]), state, noted)
         self._saved_updates = self._updates
         if self._scheduler is not None:
             if restored.workers is not None:
@@ -147,7 +147,7 @@ class CheckpointWriter:
         if updates <= self._saved_updates:
             return
         arrays: dict[str, Any] = {}
-        facts: dict[str, Any] = {"policies": {}}
+        metadata: dict[str, Any] = {"policies": {}}
         for policy, snapshot in self._commits.items():
             committed = snapshot.read()
             if committed is None:
@@ -155,12 +155,12 @@ class CheckpointWriter:
             number, state, noted = committed
             arrays.update({f"{policy}/{key}": value for key, value in state.items()})
             mean = status.policies[policy].return_mean
-            facts["policies"][policy] = {**noted, "version": number, "return_mean": mean}
+            metadata["policies"][policy] = {**noted, "version": number, "return_mean": mean}
         try:
             workers = self._workers() if with_workers else None
         except NotResumableYet:
             return  # the next call is soon
-        facts |= {
+        metadata |= {
             checkpoints.SCORE: status.return_mean,
             "return_mean": status.return_mean,
             "episodes": episodes,
@@ -168,13 +168,13 @@ class CheckpointWriter:
             "graph": fingerprint(self._experiment),
             "why_not_exact": self._why_not,
         }
-        step = sum(int(fact["steps"]) for fact in facts["policies"].values())
+        step = sum(int(one["steps"]) for one in metadata["policies"].values())
         previous, self._saved_updates = self._saved_updates, updates
         self._saved = time.monotonic()
 
         def write() -> None:
             try:
-                checkpoints.write(self._root, step, arrays, facts, self._retention, workers)
+                checkpoints.write(self._root, step, arrays, metadata, self._retention, workers)
             except checkpoints.CheckpointError as error:
                 self._saved_updates = previous
                 self._notify(f"no checkpoint was written: {error}")
@@ -215,9 +215,9 @@ def restore_opponents(
     past: dict[str, list[tuple[int, Array]]] = {policy: [] for policy in stores}
     for number in chosen:
         try:
-            arrays, facts = checkpoints.read(before[number])
+            arrays, metadata = checkpoints.read(before[number])
             for policy, versions in past.items():
-                versions.append((int(facts["policies"][policy]["version"]), arrays[f"{policy}/parameters"]))
+                versions.append((int(metadata["policies"][policy]["version"]), arrays[f"{policy}/parameters"]))
         except (checkpoints.CheckpointError, KeyError) as error:
             notify(f"an opponent is missing: {error}")
     for policy, store in stores.items():

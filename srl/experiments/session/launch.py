@@ -323,7 +323,7 @@ def _prepared_from(
 def _matched(restored: Restored, prepared: PreparedRun) -> tuple[Restored, PreparedRun]:
     """Check that checkpoint and experiment fit, and return them with what depends on each other."""
     options, experiment = prepared.options, prepared.experiment
-    check_compatible(restored.facts["description"], experiment.description, restored)
+    check_compatible(restored.metadata["description"], experiment.description, restored)
     restored = checkpointing.for_graph(restored, experiment, options.workers.scheduler)
     if restored.workers is None:
         # New seeds: the run must not repeat its first episodes.

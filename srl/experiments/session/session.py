@@ -15,11 +15,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgspec
+
 from srl.api.experiment import Experiment
 from srl.api.lanes import LanesConfig
 from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.base.config import to_data
+from srl.base.files import write_whole
 from srl.base.process import STOP_SIGNALS, stop_request
 from srl.controller.controller import Controller
 from srl.controller.metrics import metrics_of
@@ -148,7 +151,7 @@ class Session:
         if self._attach is not None:
             return  # the figures come from the replaced controller; the checkpoint is only for trainers that were lost
         gauges = self._controller.gauges
-        gauges.restore(restored.facts.get("episodes", {}))
+        gauges.restore(restored.metadata.get("episodes", {}))
         gauges.resume_from(restored.policies)
         self._episodes_before = self._controller.status().episodes
 
@@ -224,11 +227,11 @@ class Session:
         self._on_status(status)
 
     def _record_controller(self) -> None:
-        """Write what another controller needs to take over, if workers outlive this process."""
+        """Write the state that a takeover by another controller needs, if workers outlive this process."""
         state = self._controller.takeover_state()
         if state is not None:
             with contextlib.suppress(OSError):  # a full disk loses the file
-                self._run.write_controller(state)
+                write_whole(self._run.controller, msgspec.json.encode(state))
                 self._scheduler.takeover_recorded(state.cluster)
 
     def _stop_if_superseded(self) -> None:

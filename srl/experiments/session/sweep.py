@@ -119,14 +119,14 @@ def start_sweep(
     title = env if isinstance(env, str) else name_of(env)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     base = name or run_directory.slug(f"{title.rpartition('/')[2]}-{title_of(options.algo)}")[:40] + f"-{stamp}"
-    facts = {"env": title, "seeds": list(seeds), "options": to_data(options)}
-    return _train_all(run_directory.create_group(root, base, facts), env, seeds, options, on_status)
+    description = {"env": title, "seeds": list(seeds), "options": to_data(options)}
+    return _train_all(run_directory.create_group(root, base, description), env, seeds, options, on_status)
 
 
 def resume_sweep(path: Path, on_status: Callable[[RunStatus], None] | None = None) -> Sweep:
     """Resume an interrupted sweep: unfinished runs are resumed or started."""
-    facts = run_directory.read_group(path)
-    return _train_all(path, facts["env"], facts["seeds"], from_data(facts["options"]), on_status)
+    description = run_directory.read_group(path)
+    return _train_all(path, description["env"], description["seeds"], from_data(description["options"]), on_status)
 
 
 def _train_all(
