@@ -20,8 +20,7 @@ STEP_ARRAYS = {
 }
 
 STATE = "state"
-"""Path of a recurrent policy's memory before a decision. `decision/state`, the memory after it, becomes the `state` of
-the lane's next row."""
+"""Path of a recurrent policy's memory before a decision. The memory after it, `decision/state`, is the next `state`."""
 
 
 @dataclass(frozen=True)

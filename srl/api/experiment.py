@@ -23,9 +23,7 @@ class Resources:
 class RestartRule:
     """What to do when a worker dies."""
 
-    together: bool = False
-    """Restart all workers of the group if one dies (data-parallel trainers). If the group is scalable, its config
-    implements `resized`."""
+    together: bool = False  # restart all workers if one dies (data-parallel trainers); `srl scale` then needs `resized`
     max_failures: int = 5
     """Early deaths (within 5 s of being ready) allowed within `window` seconds; ten times as many deaths overall. Above
     that the run fails, or the group is dropped if it is not `vital`."""

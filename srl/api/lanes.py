@@ -20,8 +20,7 @@ LONGEST_EPISODE = 30_000
 
 @dataclass(frozen=True)
 class TeamSpec:
-    """Agents of one kind, whose lanes share arrays: ``len(agents) * num_copies`` lanes, ordered by agent, then by copy.
-    An environment with one agent has one team."""
+    """Agents of one kind, whose lanes share arrays: ``len(agents) * num_copies`` lanes, ordered by agent, then copy."""
 
     name: str
     agents: tuple[str, ...]
@@ -76,8 +75,7 @@ class TimeStep:
 
 
 class Lanes(ABC):
-    """`num_copies` copies of one environment, stepped together, with one time step and one tree of actions per team.
-    A subclass sets `spec` and implements the abstract methods."""
+    """Copies of one environment that step together, with one time step and one tree of actions per team."""
 
     spec: LaneSpec
 

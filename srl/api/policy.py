@@ -32,10 +32,9 @@ class Policy(ABC):
         """Copy a flat parameter vector (float32 [P]) into the policy and set `version`."""
 
     def state(self) -> State:
-        """Return everything but the parameters that determines the next actions (the random generator), for an exact
-        resume. Default: raises NotResumable."""
+        """Return what else than the parameters determines the next actions (the random generator), for exact resume."""
         raise NotResumable(f"{type(self).__name__} has no `state` and `restore`")
 
     def restore(self, state: State) -> None:
-        """Continue from a state that `state` returned. Default: raises NotResumable."""
+        """Continue from a state that `state` returned."""
         raise NotResumable(f"{type(self).__name__} has no `state` and `restore`")

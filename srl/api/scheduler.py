@@ -72,17 +72,13 @@ class TakeoverRecord(msgspec.Struct, frozen=True):
     address: str  # at which host agents look for their controller
     hosts: list[str]
     reports: dict[str, int] = {}
-    """Agent (by its relay's unique address) -> number of its last report that `poll` has returned. The agent repeats
-    later reports to the next controller."""
+    """Number of the last report that `poll` has returned, by agent (address of its relay). Later ones are repeated."""
 
 
 class Scheduler(ABC):
-    """Base class of schedulers. The defaults suit workers that have no process or host of their own and end with the
-    scheduler."""
+    """Base class of schedulers. The defaults suit workers that run in this process and end with the scheduler."""
 
-    inline: bool = False
-    """Whether workers run in the thread that calls `poll`. Such a run can be saved between two polls, and must not use
-    other threads."""
+    inline: bool = False  # workers run in the thread that calls `poll`: a run can be saved between two polls
 
     @abstractmethod
     def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
@@ -112,8 +108,8 @@ class Scheduler(ABC):
         """Raise ValueError if these workers (name, resources) do not fit beside the running ones."""
 
     def signal(self, worker_id: WorkerId, number: int) -> None:
-        """Send a signal to the worker's process. Raises ValueError if it has no process of its own."""
-        raise ValueError(f"cannot send a signal to {worker_id.name}: it has no process of its own")
+        """Send a signal to the worker's process. Raises ValueError if it has no separate process."""
+        raise ValueError(f"cannot send a signal to {worker_id.name}: it runs inside the scheduler's process")
 
     def pid(self, worker_id: WorkerId) -> int:
         """Return the worker's process id, or 0 if it has no process (yet)."""

@@ -127,12 +127,11 @@ class Cell(NamedTuple):
 
 @runtime_checkable
 class RequestClient(ResumableEnd, Protocol):
-    """The endpoint of a request stream that requests decisions. They are written beside the observations in the cells,
-    with their versions."""
+    """The endpoint of a request stream that requests decisions, which are written beside the observations."""
 
     def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> bool:
-        """Request decisions of `min_version` or newer. Returns True if they are already written; otherwise `poll` will
-        return the tag."""
+        """Request decisions of `min_version` or newer. Return whether they are written; if not, `poll` returns the tag
+        once they are."""
 
     def relax(self, tag: int, min_version: int) -> None:
         """Allow an older version to answer a request that is not answered yet."""

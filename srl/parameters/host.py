@@ -138,8 +138,7 @@ class HostParameterStore:
         return index
 
     def _pages(self) -> tuple[Array, tuple[Array, Array]]:
-        """Return the number of the valid page and both pages. A process that is killed while it writes the other page
-        leaves the valid one intact."""
+        """Return the index of the valid page, and both pages. A process that dies during a write leaves it intact."""
         area = self._snapshot.memory.bytes[_INDEX_OFFSET:HEADER_BYTES]
         middle = len(area) // 2
         return area[:8].view("int64"), (area[64:middle], area[middle:])

@@ -8,8 +8,9 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class InlineScheduler(Scheduler):
     def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
         meter = self._meters[worker_id] = Meter.unshared()
         meter.reset()
-        send = self._sender(worker_id)
+        send = partial(self._receive, worker_id)
         names = NameView(lambda name, address: send(Register(name, address)))
         context = WorkerContext(
             worker_id,
@@ -77,14 +78,14 @@ class InlineScheduler(Scheduler):
             worker = config.build(context)
         except Exception as error:
             print(traceback.format_exc())
-            self._events.append(WorkerMessage(worker_id, Failure(str(error), fatal=True)))
+            send(Failure(str(error), fatal=True))
             context.wait_set.close()
             return
         self._entries[worker_id] = _Entry(worker, context, names)
-        self._events.append(WorkerMessage(worker_id, Ready()))
+        send(Ready())
 
-    def _sender(self, worker_id: WorkerId) -> Callable[[Any], None]:
-        return lambda message: self._events.append(WorkerMessage(worker_id, message))
+    def _receive(self, worker_id: WorkerId, message: Any) -> None:
+        self._events.append(WorkerMessage(worker_id, message))
 
     def send(self, worker_ids: Sequence[WorkerId], message: ToWorker) -> None:
         for worker_id in worker_ids:
@@ -149,9 +150,7 @@ class InlineScheduler(Scheduler):
                 del self._saved[worker_id.name]
         except Exception as error:
             print(traceback.format_exc())
-            self._events.append(
-                WorkerMessage(worker_id, Failure(f"cannot restore {worker_id.name}: {error}", fatal=True))
-            )
+            self._receive(worker_id, Failure(f"cannot restore {worker_id.name}: {error}", fatal=True))
             self._end(worker_id, str(error), clean=False)
 
     def _poll_one(self, worker_id: WorkerId, entry: _Entry) -> None:
@@ -161,7 +160,7 @@ class InlineScheduler(Scheduler):
         except Exception as error:
             fatal = isinstance(error, RunBroken)
             text = str(error) if fatal else traceback.format_exc()
-            self._events.append(WorkerMessage(worker_id, Failure(text, fatal)))
+            self._receive(worker_id, Failure(text, fatal))
             self._end(worker_id, str(error), clean=False)
             return
         entry.context.meter.enter(Phase.WAITING)

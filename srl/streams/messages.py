@@ -16,11 +16,10 @@ class AttachProducer(Message, frozen=True):
 
 
 class ConsumerTerms(Message, frozen=True):
-    """First message of a consumer of a broadcast. With `waited_for`, producers wait for its admissions; otherwise it
-    gets no further blocks while it holds `room` of them."""
+    """First message of a consumer of a broadcast."""
 
-    waited_for: bool
-    room: int
+    waited_for: bool  # producers wait for its admissions
+    room: int  # otherwise, it gets no further blocks while it holds this many
 
 
 class BlockRequest(Message, frozen=True):
@@ -67,8 +66,7 @@ class AttachClient(Message, frozen=True):
 
 
 class Request(Message, frozen=True):
-    """A client requests decisions for these rows of these blocks. Over TCP, the message carries the concatenated
-    observations of all cells."""
+    """A client requests decisions for these rows of these blocks. Over TCP, the message carries their observations."""
 
     tag: int
     blocks: list[int]
@@ -84,8 +82,7 @@ class Relax(Message, frozen=True):
 
 
 class Reply(Message, frozen=True):
-    """A server answers with decisions made by policy version `version`. On the same host it has written them to the
-    blocks; over TCP, the message carries them."""
+    """A server answers with decisions of policy version `version`, written to the blocks or, over TCP, attached."""
 
     tag: int
     version: int

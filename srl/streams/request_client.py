@@ -203,10 +203,7 @@ class Client:
 
     def state(self) -> State:
         servers = {
-            link.name: {
-                "pending": _to_plain(list(link.pending.values())),
-                "unread": unread_messages(link.channel),
-            }
+            link.name: {"pending": _to_plain(list(link.pending.values())), "unread": unread_messages(link.channel)}
             for link in self._links.values()
         }
         return {"facts": pack({"servers": servers, "queue": _to_plain(self._queue)})}

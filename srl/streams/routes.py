@@ -40,7 +40,7 @@ class ConsumerLink(PeerLink):
 def balanced(links: Iterable[ConsumerLink]) -> list[ConsumerLink]:
     """Choose the consumer with the oldest admission; none if there is no admission."""
     ready = [link for link in links if link.grants]
-    return [min(ready, key=_oldest_ticket)] if ready else []
+    return [min(ready, key=lambda link: link.grants[0].ticket)] if ready else []
 
 
 def broadcast(links: Iterable[ConsumerLink]) -> list[ConsumerLink]:
@@ -58,11 +58,5 @@ def broadcast(links: Iterable[ConsumerLink]) -> list[ConsumerLink]:
     return chosen
 
 
-def _oldest_ticket(link: ConsumerLink) -> int:
-    return link.grants[0].ticket
-
-
-ROUTES: dict[RouteName, Callable[[Iterable[ConsumerLink]], list[ConsumerLink]]] = {
-    "balanced": balanced,
-    "broadcast": broadcast,
-}
+ROUTES: dict[RouteName, Callable[[Iterable[ConsumerLink]], list[ConsumerLink]]]
+ROUTES = {"balanced": balanced, "broadcast": broadcast}

@@ -150,8 +150,7 @@ class SocketHandshake:
         return True
 
     def progress(self) -> SessionKeys | None:
-        """Continue without blocking. Return the keys once both ends have proved themselves. Raises HandshakeError, also
-        after the deadline."""
+        """Continue without blocking. Return the keys once both ends have proved themselves. Raises HandshakeError."""
         if not self._connected():
             return None
         while self._handshake.keys is None:

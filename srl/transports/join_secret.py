@@ -53,8 +53,7 @@ def find_or_make_secret(path: str | Path) -> bytes:
 
 
 def _make_secret(path: Path) -> None:
-    """Create the file atomically: a run that starts at the same time, also on another machine, must not read half of
-    it."""
+    """Create the file atomically: another run, also on another machine, must not read a part of it."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 600
     try:
         with os.fdopen(descriptor, "wb") as file:

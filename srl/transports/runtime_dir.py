@@ -11,8 +11,7 @@ SUPERVISOR = "supervisor"
 
 
 def runtime_root() -> Path:
-    """Return the directory for the sockets of this user's runs. It is short, because the kernel allows 107 bytes for
-    the path of a socket."""
+    """Return the directory for the sockets of this user's runs. It is short: the kernel allows paths of 107 bytes."""
     base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     return Path(base) / f"srl-{os.getuid()}"
 

@@ -31,8 +31,7 @@ ANSWER_TIMEOUT = 30.0
 """Seconds that a client waits for the server's answer, which takes long while the server computes an update."""
 PROOF_TIMEOUT = 3.0  # seconds that a server waits for a client to prove itself
 MAX_UNPROVEN = 128
-"""Maximum number of connections that have not proved themselves. Beyond it, the oldest is closed: a member of the run
-proves itself within milliseconds."""
+"""Maximum number of handshakes in progress. Beyond it, the oldest is closed: peers of the run take milliseconds."""
 MAX_ACCEPTS = 64
 
 
@@ -95,8 +94,7 @@ class TcpListener:
             self._ready.append(channel)
 
     def _expire(self) -> None:
-        """Refuse late handshakes. Called after reading, so that a peer that answered in time is not refused because
-        this process was busy."""
+        """Refuse late handshakes. Called after reading, so that no peer is refused because this process was busy."""
         now = time.monotonic()
         for descriptor in [key for key, (handshake, _) in self._unproven.items() if handshake.deadline < now]:
             self._refuse(descriptor, "did not finish the handshake in time")

@@ -164,7 +164,7 @@ def test_a_minimal_scheduler_has_defaults_for_everything_else() -> None:
     assert (scheduler.pid(worker_id), scheduler.usage(worker_id), scheduler.dump(worker_id)) == (0, Usage(), "")
     assert not scheduler.inline
     assert scheduler.parameters() == {}
-    with pytest.raises(ValueError, match="without their own process"):
+    with pytest.raises(ValueError, match="inside the scheduler's process"):
         scheduler.signal(worker_id, 9)
     for attempt in (scheduler.state, lambda: scheduler.restore({})):
         with pytest.raises(NotResumable, match="MinimalScheduler does not"):

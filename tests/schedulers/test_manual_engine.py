@@ -22,8 +22,8 @@ from srl.api.scheduler import Died, Event, HostEvent, WorkerMessage
 from srl.api.worker import WorkerId
 from srl.schedulers.engines import manual
 from srl.schedulers.engines.manual import MODULE, ManualEngine, OrphanAgent, find_agent, record_agent
-from srl.schedulers.engines.retries import MAX_SECONDS, Retries
 from srl.schedulers.hosts.agent_connections import AgentSettings
+from srl.schedulers.hosts.engine import MAX_RETRY_SECONDS, Retries
 from srl.schedulers.hosts.messages import AGENTS, Messages, codec
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
@@ -90,7 +90,7 @@ def test_retries_are_hopeless_after_two_failures_in_a_row_or_a_refusal() -> None
     retries.ended(2.0, refused=True)
     assert retries.hopeless
     retries.started(3.0)
-    retries.ended(4.0 + MAX_SECONDS)  # it had run for long
+    retries.ended(4.0 + MAX_RETRY_SECONDS)  # it had run for long
     assert not retries.hopeless
     retries.started(40.0)
     retries.ended(41.0)
@@ -106,8 +106,8 @@ def test_retries_come_ever_later_and_only_two_failures_in_a_row_are_reported() -
         now += delays[-1][0]
     assert delays == [(2, True), (4, True), (8, False), (16, False), (30, False), (30, False)]
     retries.started(now)
-    assert retries.ended(now + MAX_SECONDS + 1.0)  # it had run for long
-    assert retries.due(now + MAX_SECONDS + 3.0)
+    assert retries.ended(now + MAX_RETRY_SECONDS + 1.0)  # it had run for long
+    assert retries.due(now + MAX_RETRY_SECONDS + 3.0)
 
 
 @pytest.fixture

@@ -63,7 +63,12 @@ class Agent:
         self._wait_set.watch_fd(self._memory.bell)
         self._processes.watch(self._wait_set.fileno())
         transport = TcpTransport(accepted.secret, accepted.run, bind, encrypt=accepted.encrypt, codec=messages.codec)
-        self._relay = ParameterRelay(transport, self._memory.parameters, self._wait_set.watch, self._wake_workers)
+        self._relay = ParameterRelay(
+            transport,
+            self._memory.parameters,
+            self._wait_set.watch,
+            on_new=lambda: self._processes.send(self._processes.worker_ids(), Published()),
+        )
         self._states = StateUpload(self._memory.commits, self._connection, self._relay)
         self._last_heartbeat = 0.0
         self.leaving = 0.0  # time at which this host was asked to leave; 0 if it was not
@@ -222,6 +227,3 @@ class Agent:
                 if message.version > snapshot.version:
                     snapshot.write(message.version, dict(zip(message.keys, arrays, strict=True)), message.facts)
                     snapshot.set_durable(message.version)
-
-    def _wake_workers(self) -> None:
-        self._processes.send(self._processes.worker_ids(), Published())

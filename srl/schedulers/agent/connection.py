@@ -24,11 +24,7 @@ class ControllerConnection:
     the workers must end."""
 
     def __init__(
-        self,
-        channel: Channel,
-        connect: Callable[[], Channel],
-        headless: float,
-        watch: Callable[[Channel], None],
+        self, channel: Channel, connect: Callable[[], Channel], headless: float, watch: Callable[[Channel], None]
     ) -> None:
         self._channel: Channel | None = channel
         self._connect = connect
@@ -58,8 +54,7 @@ class ControllerConnection:
         return False
 
     def report(self, report: WorkerReport | WorkerExited, arrays: Sequence[Array] = ()) -> bool:
-        """Send a report about a worker. It is kept until the controller has recorded it, so that the next controller
-        gets it if this one dies."""
+        """Send a report about a worker, and keep it for the next controller until this one has recorded it."""
         self._number += 1
         report = msgspec.structs.replace(report, number=self._number)
         if self._headless > 0:

@@ -49,9 +49,9 @@ def components(groups: Sequence[WorkerGroup], hosts: int) -> list[Component]:
 
 
 def _component(groups: list[WorkerGroup], nodes: int, constraint: str) -> Component:
-    """Divide the needs of these groups evenly if workers can be placed that way; otherwise give each node its share of
-    every group, rounded up."""
-    needs = [max(_total(groups, amount) / nodes, _largest(groups, amount)) for amount in AMOUNTS]
+    """Divide the needs of these groups evenly if workers fit that way; otherwise round up every group's share."""
+    largest = [max(getattr(group.resources, amount) for group in groups) for amount in AMOUNTS]
+    needs = [max(_total(groups, a) / nodes, most) for a, most in zip(AMOUNTS, largest, strict=True)]
     workers = [(group.name, replace(group.resources, node="")) for group in groups for _ in range(group.count)]
     try:
         check_all([HostCapacity(str(node), *_rounded(needs)) for node in range(nodes)], workers)
@@ -69,7 +69,3 @@ def _rounded(amounts: Iterable[float]) -> tuple[int, int, int]:
 
 def _total(groups: Iterable[WorkerGroup], amount: str) -> float:
     return float(sum(getattr(group.resources, amount) * group.count for group in groups))
-
-
-def _largest(groups: Iterable[WorkerGroup], amount: str) -> float:
-    return float(max(getattr(group.resources, amount) for group in groups))

@@ -16,8 +16,7 @@ import msgspec
 from srl.base.errors import last_log_line
 from srl.base.files import write_whole
 from srl.schedulers.agent.join import REFUSED, AgentInput
-from srl.schedulers.engines.retries import Retries
-from srl.schedulers.hosts.engine import Engine
+from srl.schedulers.hosts.engine import Engine, Retries
 
 MODULE = "srl.schedulers.agent.join"
 CLOSE_SECONDS = 5.0
@@ -51,12 +50,6 @@ class ManualEngine(Engine):
         if not self._takeover:
             self._launch(self._input)
 
-    def _take_over(self, record: Path) -> None:
-        try:
-            self._agent = find_agent(record)
-        except OSError:
-            self._input = None  # the agent may be running, and there must not be two
-
     def _launch(self, given: AgentInput) -> None:
         agent = self._agent = start_agent(given, self._log)
         self._retries.started(time.monotonic())
@@ -68,7 +61,10 @@ class ManualEngine(Engine):
         """Restart the agent if it ended: nothing else would, and all workers may be waiting for it."""
         if self._takeover and self._record is not None:  # not earlier: the run was not taken over yet
             self._takeover = False
-            self._take_over(self._record)
+            try:
+                self._agent = find_agent(self._record)
+            except OSError:
+                self._input = None  # the agent may be running, and there must not be two
         now = time.monotonic()
         if self._agent is None:
             if self._input is not None and self._retries.due(now):
@@ -106,11 +102,7 @@ def start_agent(given: AgentInput, log: Path) -> subprocess.Popen[bytes]:
     """Start an agent as a process in its own session; its input goes through its standard input."""
     with log.open("ab") as stream:
         agent = subprocess.Popen(
-            [sys.executable, "-m", MODULE],
-            stdin=subprocess.PIPE,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
+            [sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=stream, stderr=stream, start_new_session=True
         )
     assert agent.stdin is not None
     agent.stdin.write(msgspec.msgpack.encode(given))

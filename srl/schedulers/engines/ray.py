@@ -16,8 +16,7 @@ from typing import Any
 from srl.base.errors import last_line
 from srl.schedulers.agent.join import HostResources, keep_joining
 from srl.schedulers.engines.components import Component
-from srl.schedulers.engines.retries import Retries
-from srl.schedulers.hosts.engine import Engine
+from srl.schedulers.hosts.engine import Engine, Retries
 
 CONNECT_SECONDS = 3.0
 PLACEMENT_SECONDS = 30.0

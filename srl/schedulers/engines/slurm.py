@@ -16,9 +16,8 @@ from pathlib import Path
 
 from srl.base.errors import last_log_line
 from srl.schedulers.agent.join import REFUSED, HostResources, JoinError, NoController, keep_joining
-from srl.schedulers.engines.retries import Retries
 from srl.schedulers.engines.slurm_commands import SlurmError, run_command
-from srl.schedulers.hosts.engine import Engine
+from srl.schedulers.hosts.engine import Engine, Retries
 from srl.transports.join_secret import read_secret
 
 FIRST_RETRY_SECONDS = 2.0

@@ -1,8 +1,12 @@
-"""The engine contract: an engine starts the host agents of a run."""
+"""The engine contract: an engine starts the host agents of a run, and again if they end too early."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+MAX_RETRY_SECONDS = 30.0  # longest delay between two attempts; an agent that ran longer starts with no failures
+MAX_REPORTS = 2  # failures in a row that are reported
 
 
 class Engine(ABC):
@@ -27,3 +31,33 @@ class Engine(ABC):
     @abstractmethod
     def close(self) -> None:
         """End the remaining agents."""
+
+
+@dataclass
+class Retries:
+    """Delays that double with every failure in a row."""
+
+    first: float  # seconds before the first retry
+    failures: int = 0
+    _began: float = 0.0
+    _due: float = 0.0
+    _refused: bool = False
+
+    def started(self, now: float) -> None:
+        self._began = now
+
+    def ended(self, now: float, refused: bool = False) -> bool:
+        """Plan the next attempt after a failure, or after the controller `refused` the agent. Return whether to report
+        it."""
+        self._refused = refused
+        self.failures = 1 if now - self._began > MAX_RETRY_SECONDS else self.failures + 1
+        self._due = now + min(MAX_RETRY_SECONDS, self.first * 2 ** (self.failures - 1))
+        return self.failures <= MAX_REPORTS
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether another attempt is unlikely to succeed: two failures in a row, or a refusal."""
+        return self._refused or self.failures > 1
+
+    def due(self, now: float) -> bool:
+        return now >= self._due

@@ -41,8 +41,7 @@ class HostLossHandler:
         return HostEvent(f"host {host} is lost with {len(lost)} workers: {reason}"), deaths
 
     def choose_host(self, worker: PlacedWorker) -> HostCapacity | None:
-        """Choose the host for a worker; None: it has to wait. A replacement prefers its previous host, and may share
-        the CPUs of a host."""
+        """Choose the host for a worker; None: it waits. A replacement prefers its previous host, and may share CPUs."""
         now = time.monotonic()
         is_replacement = worker.worker_id.incarnation > 0
         share_cpus = is_replacement and not self._losses.hold(now, len(self._agents.hosts))
@@ -61,8 +60,7 @@ class HostLossHandler:
         self._starts.end(host, worker)
 
     def workers_to_move(self) -> list[PlacedWorker]:
-        """Return the workers that have shared CPUs since their host was lost and fit on other hosts now. Trainers
-        stay."""
+        """Return the workers that share CPUs since their host was lost and fit on other hosts now. Trainers stay."""
         movable = [worker for worker in self._workers.values() if worker.host and not worker.policy]
         return workers_to_move(self._agents.capacities(), movable)
 

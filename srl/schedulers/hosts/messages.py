@@ -35,8 +35,7 @@ class Join(Message, frozen=True):
 
 
 class Rejoin(Message, frozen=True):
-    """Agent: the previous controller died, and these workers still run. `WorkerExited` follows for those that have
-    died since."""
+    """Agent: the previous controller died, and these workers still ran. `WorkerExited` follows if one died since."""
 
     join: Join
     run: str
@@ -189,33 +188,13 @@ class RunEnded(Message, frozen=True):
     """Controller: the run has ended."""
 
 
-FromAgent = Union[
-    Join,
-    Rejoin,
-    RelayAddress,
-    WorkerReport,
-    WorkerExited,
-    AgentHeartbeat,
-    LogText,
-    CommittedState,
-    TaggedParameters,
-    HostLeaving,
-    StackDump,
-]
+SentByBoth = Union[CommittedState, TaggedParameters]
+WorkerEvent = Union[WorkerReport, WorkerExited, StackDump]
+FromAgent = Union[Join, Rejoin, RelayAddress, WorkerEvent, AgentHeartbeat, LogText, HostLeaving, SentByBoth]
+WorkerCommand = Union[StartWorker, SendToWorkers, KillWorker, SignalWorker, DumpStacks]
+JoinAnswer = Union[JoinAccepted, Refused]
 FromController = Union[
-    JoinAccepted,
-    Refused,
-    FollowParameters,
-    StartWorker,
-    SendToWorkers,
-    KillWorker,
-    SignalWorker,
-    DumpStacks,
-    CommittedState,
-    StateStored,
-    TaggedParameters,
-    ControllerHeartbeat,
-    RunEnded,
+    JoinAnswer, FollowParameters, WorkerCommand, StateStored, ControllerHeartbeat, RunEnded, SentByBoth
 ]
 Messages: Any = Union[FromAgent, FromController]
 

@@ -12,16 +12,7 @@ from typing import Any
 from srl.api.control import Ready, ToWorker
 from srl.api.experiment import Resources
 from srl.api.parameters import ParameterStore
-from srl.api.scheduler import (
-    Died,
-    Event,
-    HostEvent,
-    OrphanWorker,
-    Scheduler,
-    TakeoverRecord,
-    Usage,
-    WorkerMessage,
-)
+from srl.api.scheduler import Died, Event, HostEvent, OrphanWorker, Scheduler, TakeoverRecord, Usage, WorkerMessage
 from srl.api.transport import Listener
 from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.config import to_data
@@ -310,7 +301,7 @@ class HostsScheduler(Scheduler):
                 self._replica.store(event.host, message, event.arrays)
 
     def _row(self, worker_id: WorkerId, host: str) -> int:
-        """Return the row of a worker on this host; -1 if there is no such worker."""
+        """Return the row of a worker in the table of meters; -1 if it is not on this host."""
         worker = self._worker(worker_id)
         return worker.row if worker is not None and worker.host == host else -1
 

@@ -103,8 +103,7 @@ def main() -> None:
 
 
 class _Startup:
-    """The time before the zygote serves requests. While it imports, only a signal informs it that the supervisor
-    died."""
+    """The time before the zygote serves requests. While it imports, only a signal reports the supervisor's death."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel

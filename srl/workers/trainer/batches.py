@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import deque
@@ -131,7 +132,9 @@ class PrefetchedBatches:
     ) -> None:
         self._wait_set = WaitSet()
         self._context = context
-        self._consumer = stream.consumer(_PrefetchContext(context, self._wait_set), version)
+        own = copy.copy(context)
+        own.wake_on = self._wait_set.watch  # type: ignore[method-assign]  # endpoints wake the thread, not the worker
+        self._consumer = stream.consumer(own, version)
         self._free = deque(BatchMemory(stream.spec, stream.batch_blocks) for _ in range(depth))
         self._ready: deque[Batch] = deque()
         self._published = published
@@ -202,23 +205,3 @@ class PrefetchedBatches:
             self._wake_worker()
             self._batch_seconds, self._gathered = time.monotonic() - self._gathered, time.monotonic()
         self._status = self._consumer.status()
-
-
-class _PrefetchContext:
-    """The worker's context, except that stream endpoints wake the gathering thread."""
-
-    def __init__(self, context: Context, wait_set: WaitSet) -> None:
-        self.worker_id = context.worker_id
-        self.seed = context.seed
-        self.meter = context.meter
-        self.names = context.names
-        self.listen = context.listen
-        self.connect = context.connect
-        self.parameters = context.parameters
-        self.commits = context.commits
-        self.report = context.report
-        self.waker = context.waker
-        self.wake_on = wait_set.watch
-        self.threads = context.threads
-        self.trainer_group = context.trainer_group
-        self.wait_for_controller = context.wait_for_controller

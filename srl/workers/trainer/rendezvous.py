@@ -133,8 +133,7 @@ class RendezvousClient:
 
 
 def join_rendezvous(context: Context, policy: str, timeout: float) -> RendezvousServer | RendezvousClient:
-    """Return this rank's store for the rendezvous of a policy's trainers, which rank 0 opens. Every restart of the
-    trainers uses a new one."""
+    """Return this rank's store for a rendezvous of a policy's trainers, which rank 0 opens after every restart."""
     name = f"rendezvous/{policy}/{context.worker_id.incarnation}"
     if context.worker_id.index == 0:
         return RendezvousServer(context.listen(name, Messages), timeout)
