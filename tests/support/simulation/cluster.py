@@ -25,7 +25,7 @@ from support.simulation.hosts import Process, SimHost
 from support.simulation.network import Network, SimTransport
 
 CONTROLLER = "controller"
-SLICE_SECONDS = 0.05
+SLICE_SECONDS = 0.1
 """Virtual time between two polls of a worker."""
 START_SECONDS = 0.1
 LOST_SECONDS = 5.0
@@ -198,9 +198,11 @@ class SimScheduler(Scheduler):
 
     def _deliver(self, worker_id: WorkerId, message: ToWorker) -> None:
         process = self.processes.get(worker_id)
-        if process is None or process.frozen:
+        if process is None:
             return
-        if isinstance(message, Names):
+        if process.frozen:  # the message waits in its socket
+            self.after(SLICE_SECONDS, partial(self._deliver, worker_id, message))
+        elif isinstance(message, Names):
             process.names.replace(message.entries)
         elif isinstance(message, Stop):
             self.end(worker_id, "stopped", clean=True)
