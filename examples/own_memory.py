@@ -66,7 +66,7 @@ if __name__ == "__main__":  # worker processes import this file to find `build` 
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--root", default="runs")
     arguments = parser.parse_args()
-    # The same from a command line: srl train examples/own_memory.py:Recall --ppo.network examples/own_memory.py:build
+    # The same from a command line: srl train examples/own_memory.py:Recall --algo.network examples/own_memory.py:build
     ppo = srl.PPOConfig(network=f"{__file__}:build", learning_rate=3e-3)
     run = srl.train(f"{__file__}:Recall", ppo=ppo, steps=arguments.steps, root=arguments.root, verbose=True)
     policy, environment = srl.load(run.path), Recall()

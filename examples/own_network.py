@@ -39,7 +39,7 @@ if __name__ == "__main__":  # worker processes import this file to find `build`
     parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--root", default="runs")
     arguments = parser.parse_args()
-    # The same from a command line: srl train CartPole-v1 --ppo.network examples/own_network.py:build
+    # The same from a command line: srl train CartPole-v1 --algo.network examples/own_network.py:build
     ppo = srl.PPOConfig(network=f"{__file__}:build", learning_rate=1e-3)
     run = srl.train("CartPole-v1", ppo=ppo, steps=arguments.steps, root=arguments.root, verbose=True)
     print(f"one greedy episode in each of 16 copies: {srl.evaluate(run.path, episodes=16).mean:.1f}")

@@ -1,4 +1,4 @@
-"""The commands that check and measure: `srl doctor`, `check-env`, `check-algo` and `bench`."""
+"""Commands that check and measure: `srl doctor`, `check-env`, `check-algo` and `bench`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from srl.experiments.options.keywords import parse_pairs
 class CheckEnv:
     """Check an environment for common mistakes: shapes, dtypes, NaN, resets, shared buffers.
 
-    Ends with code 1 if it finds errors.
+    Exits with code 1 if it finds errors.
     """
 
     env: str = positional("ENV")
@@ -42,7 +42,7 @@ class CheckAlgo:
     """Train an algorithm on probes, tiny environments with known solutions, and compare its results with these.
 
     Finds mistakes that raise no error: rewards off by one step, truncation treated as termination, memories that are
-    not reset. Takes the options of the algorithm as `srl train` does. Ends with code 1 if a probe fails.
+    not reset. Takes the options of the algorithm as `srl train` does. Exits with code 1 if a probe fails.
 
     Examples:
       srl check-algo ppo
@@ -60,7 +60,7 @@ class CheckAlgo:
     effort: float = 1.0
     """Factor for the length of training, for an algorithm that learns slowly."""
     seed: int = 0
-    """Seed of everything random."""
+    """Seed of environments, networks and exploration."""
     json: bool = False
     """Print one line of JSON per probe."""
     keywords: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
@@ -99,16 +99,16 @@ class Bench(BenchOptions):
 
 @dataclass(frozen=True)
 class Doctor:
-    """Show what this machine offers, what is missing, and what to set because of it."""
+    """Show the hardware and software of this machine, what is missing, and which options to set because of it."""
 
     def run(self) -> int:
         from rich.console import Console
 
         from srl.terminal.doctor import doctor_table, examine, healthy
 
-        facts = examine()
-        Console().print(doctor_table(facts))
-        return 0 if healthy(facts) else 1
+        findings = examine()
+        Console().print(doctor_table(findings))
+        return 0 if healthy(findings) else 1
 
 
 class _ResultView:

@@ -1,12 +1,10 @@
-"""The commands for clusters and faults: `srl agent` and `srl chaos`."""
+"""Commands for clusters and faults: `srl agent` and `srl chaos`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from srl.cli.parser import flag, positional
-from srl.storage import ROOT
+from srl.cli.parser import RunCommand, flag, positional
 
 DEFAULT_SECRET = "~/.srl/secret"
 
@@ -26,7 +24,7 @@ class Agent:
     host: str = flag("NAME", "")
     """Name of this machine in the run. Default: its host name."""
     label: tuple[str, ...] = flag("NAME ...", ())
-    """Labels that groups of workers may ask for as their `node`, besides the name."""
+    """Labels that groups of workers may request as their `node`, besides the host name."""
     patience: float = 60.0
     """Seconds to try to join, and to rejoin when the connection is lost."""
 
@@ -39,35 +37,31 @@ class Agent:
 
 
 @dataclass(frozen=True)
-class Chaos:
+class Chaos(RunCommand):
     """Inject faults into a run and check that it recovers: `srl chaos RUN --faults kill,stop --every 5 --count 20`.
 
-    Checks that versions only grow, that no sample is older than its bound or used twice, that every update follows from
-    its predecessor (with `srl train ENV --journal`), and that the run recovers from every fault. Ends with code 1 if
-    not.
+    Checks that versions only increase, that no sample is older than its bound or used twice, that every update follows
+    from its predecessor (with `srl train ENV --journal`), and that the run recovers from every fault. Exits with code 1
+    if a check fails.
     """
 
-    run_name: str = positional("RUN")
-    """Run by its name, a unique beginning of its name, or `latest`."""
     faults: str = flag("NAMES", "kill,stop,partition,slow")
-    """Faults to inject into workers: `kill` the process, `stop` it without a trace, close its TCP connections
-    (`partition`), or make it `slow`."""
+    """Faults to inject into workers: `kill` ends the process, `stop` suspends it, `partition` closes its TCP
+    connections, `slow` slows it down."""
     every: float = 5.0
     """Seconds between two faults."""
     count: int = 0
     """Number of faults; 0: until the run ends."""
     seconds: float = 3.0
-    """Seconds that a worker is slow or disconnected."""
+    """Duration of `slow` and `partition`, in seconds."""
     calm: float = 5.0
-    """Seconds without faults before the first and after the last one, to compare the speed with."""
+    """Seconds without faults before the first and after the last one, to measure the normal speed."""
     groups: str = flag("NAMES", "")
-    """Groups of workers to harm, e.g. actors,trainers. Default: all."""
+    """Groups of workers that receive faults, e.g. actors,trainers. Default: all."""
     seed: int = 0
     """Seed of the choice of faults and workers."""
     patience: float = 60.0
     """Seconds within which the run must recover from a fault."""
-    root: Path = flag("DIR", ROOT)
-    """Directory of all runs, where runs of a cluster are found too."""
 
     def run(self) -> int:
         from srl.checks import chaos

@@ -1,4 +1,4 @@
-"""The commands that watch and control runs from another terminal: `srl ps`, `logs`, `scale` and `stop`."""
+"""Commands that watch and control runs from another terminal: `srl ps`, `logs`, `scale` and `stop`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srl.cli.parser import flag, positional
+from srl.cli.parser import RunCommand, flag, positional
 from srl.storage import ROOT
 
 if TYPE_CHECKING:
     from srl.api.status import RunStatus
     from srl.storage.run_listing import ListedRun
 
-
 FOLLOW_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Ps:
-    """List your running runs and their workers; with --all also those that ended."""
+    """List your active runs and their workers; with --all also those that ended."""
 
     all: bool = False
     """List every run in the directory, the newest last: name, state, steps, last return, last activity, and path."""
@@ -35,9 +34,9 @@ class Ps:
 
     def run(self) -> int:
         statuses = _statuses(self.root)
-        return self._show_all(statuses) if self.all else self._show_living(statuses)
+        return self._show_all(statuses) if self.all else self._show_active(statuses)
 
-    def _show_living(self, statuses: list[RunStatus]) -> int:
+    def _show_active(self, statuses: list[RunStatus]) -> int:
         import msgspec
         from rich.console import Console
 
@@ -58,9 +57,9 @@ class Ps:
         from srl.storage.run_listing import list_runs
         from srl.terminal.tables import list_of_runs
 
-        living = {status.path: _listed(status) for status in statuses}
-        runs = [listed for listed in list_runs(self.root) if listed.path not in living]
-        runs += living.values()
+        active = {status.path: _listed(status) for status in statuses}
+        runs = [listed for listed in list_runs(self.root) if listed.path not in active]
+        runs += active.values()
         if self.json:
             for listed in runs:
                 print(json.dumps(asdict(listed)))
@@ -83,27 +82,23 @@ def _statuses(root: Path) -> list[RunStatus]:
     from srl.experiments.session.slurm_queue import queued
     from srl.schedulers.engines.slurm_commands import SlurmError
 
-    living = live(root)
+    active = live(root)
     waiting: list[RunStatus] = []
     try:
-        waiting = [each.status() for each in queued(root, living)]
+        waiting = [each.status() for each in queued(root, active)]
     except SlurmError as error:
         print(f"runs in Slurm's queue are not shown: {error}", file=sys.stderr)
-    return [*waiting, *(status for _, status in living.values())]
+    return [*waiting, *(status for _, status in active.values())]
 
 
 @dataclass(frozen=True)
-class Logs:
+class Logs(RunCommand):
     """Show the output of a run's workers and agents on all hosts: `srl logs RUN`, or `srl logs RUN actors/0`."""
 
-    run_name: str = positional("RUN")
-    """Run by its path, its name, a unique beginning of its name, or `latest`."""
     worker: str = positional("WORKER", "")
     """Worker whose log to show. Default: all."""
     follow: bool = False
     """Keep printing as the logs grow, until interrupted."""
-    root: Path = flag("DIR", ROOT)
-    """Directory of all runs."""
 
     def run(self) -> int:
         from srl.base.errors import nearest
@@ -133,14 +128,9 @@ class Logs:
 
 
 @dataclass(frozen=True)
-class Stop:
+class Stop(RunCommand):
     """Stop a run after it has written a checkpoint, from which `srl resume` continues. A run in Slurm's queue is
     cancelled."""
-
-    run_name: str = positional("RUN")
-    """Run by its name, a unique beginning of its name, or `latest`."""
-    root: Path = flag("DIR", ROOT)
-    """Directory of all runs, where runs of a cluster are found too."""
 
     def run(self) -> int:
         from srl.controller.control_socket import ADDRESS, StopRequest, ask, pick, running
@@ -155,7 +145,9 @@ class Stop:
         while (runtime / ADDRESS).exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         if (runtime / ADDRESS).exists():
-            raise RuntimeError(f"{name} has not stopped within 15 s; look for its process with `srl ps`, or kill it")
+            raise RuntimeError(
+                f"{name} has not stopped within 15 s; find its process with `srl ps`, and kill it if necessary"
+            )
         print(f"{name} has stopped")
         return 0
 
@@ -187,15 +179,11 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Scale:
+class Scale(RunCommand):
     """Change the number of workers of a running run: `srl scale RUN actors=4`, or `actors=+2`."""
 
-    run_name: str = positional("RUN")
-    """Run by its name, a unique beginning of its name, or `latest`."""
     groups: tuple[str, ...] = positional("GROUP=NUMBER")
-    """Groups and their numbers of workers, absolute (actors=4) or relative (actors=+2, actors=-1)."""
-    root: Path = flag("DIR", ROOT)
-    """Directory of all runs, where runs of a cluster are found too."""
+    """New number of workers of a group, absolute (actors=4) or relative (actors=+2, actors=-1)."""
 
     def run(self) -> int:
         from srl.controller.control_socket import ScaleRequest, ask, pick, running

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-import os
 import re
 import shutil
-import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any
 
 from srl.base.errors import DEBUG, nearest
-from srl.cli.flags import CHECK, algorithm_options, chosen_algorithm, options_before, run_options, takes_run_options
+from srl.cli.flags import (
+    CHECK,
+    RESUME,
+    algorithm_options,
+    chosen_algorithm,
+    options_before,
+    run_options,
+    takes_run_options,
+)
 from srl.cli.parser import Option, options_of, positional
-from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm
+from srl.experiments.options.algorithms import ALGORITHMS, algorithm_class, title_of
+from srl.experiments.options.sections import ONLY_AT_START
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 
 INDENT, COLUMN = 2, 28
@@ -66,10 +74,7 @@ class HelpText:
     text: str
 
     def run(self) -> int:
-        try:
-            print(self.text, flush=True)
-        except BrokenPipeError:  # `srl help ppo | head` has read enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(self.text, flush=True)
         return 0
 
 
@@ -87,17 +92,16 @@ def command_help(kind: type[Any], name: str, words: Sequence[str], everything: b
     lines = [f"usage: srl {name}{positionals} [options]", "", *_wrapped(about)]
     if not takes_run_options(kind):
         return "\n".join([*lines, *_block("Options", own), *_examples(examples)])
-    defaults = options_before(name, words)
-    algo = chosen_algorithm(name, words)
-    if algo != defaults.algo:
-        config: Any = build_algorithm(algo) if algo in ALGORITHMS else None
-        defaults = TrainOptions(**{**vars(defaults), "algo": algo, "algorithm": config})
-    options = {option.name: option for option in (*own, *run_options(defaults, only_algorithm=name == CHECK))}
+    defaults, algo = options_before(name, words), chosen_algorithm(name, words)
+    refused = ONLY_AT_START if name == RESUME else {}
+    of_run = [option for option in run_options(defaults, algo, name == CHECK) if option.name not in refused]
     if everything or name == CHECK:
         lines += _block(f"Options of srl {name}", own)
-        lines += _sections(defaults) if name != CHECK else []
-        lines += _block(f"Options of {algo}", algorithm_options(defaults)) if algo in ALGORITHMS else []
+        for section in SECTIONS if name != CHECK else ():
+            lines += _section(section, of_run)
+        lines += _block(f"Options of {title_of(algo)}", algorithm_options(algo, defaults))
         return "\n".join([*lines, *_examples(examples)])
+    options = {option.name: option for option in (*own, *of_run)}
     shown: set[str] = set()
     for heading, names in COMMON.items():
         found = [options[each] for each in names if each in options]
@@ -134,13 +138,11 @@ def topic_help(topic: str) -> str:
     if not name:
         return "\n".join([overview_of_commands(), *_more("train")])
     if name in SECTIONS:
-        return "\n".join(_section(name, TrainOptions())).lstrip("\n")
+        return "\n".join(_section(name, run_options(TrainOptions(), ALGORITHMS[0]))[1:])
     if name in ALGORITHMS:
-        config: Any = build_algorithm(name)
-        about, _ = _split(type(config))
-        options = TrainOptions(algo=name, algorithm=config)
-        heading = f"Options of {name}"
-        return "\n".join([*_wrapped(f"{name}: {about}"), *_block(heading, algorithm_options(options))])
+        about, _ = _split(algorithm_class(name))
+        options = algorithm_options(name, TrainOptions())
+        return "\n".join([*_wrapped(f"{name}: {about}"), *_block(f"Options of {name}", options)])
     if name == "recipes":
         rows = [line for recipe in RECIPES for line in _row(recipe.name, recipe.about)]
         return "\n".join(["Recipes", *rows, "", "`srl help NAME` shows the options of a recipe and their reasons."])
@@ -164,18 +166,11 @@ def _recipe_help(recipe: Any) -> str:
     return "\n".join(lines)
 
 
-def _sections(options: TrainOptions) -> Iterator[str]:
-    for name in SECTIONS:
-        yield from _section(name, options)
-
-
-def _section(name: str, options: TrainOptions) -> Iterator[str]:
-    members = {option.name for option in options_of(SECTIONS[name])}
-    if name == "run":
-        members.add("algo")
-    yield ""
-    yield from _wrapped(inspect.cleandoc(SECTIONS[name].__doc__ or ""))
-    yield from _block("", [option for option in run_options(options) if option.name in members])
+def _section(name: str, options: Sequence[Option]) -> list[str]:
+    members = {"algo"} if name == "run" else set()
+    members |= {field.name for field in dataclasses.fields(SECTIONS[name])}
+    about = _wrapped(inspect.cleandoc(SECTIONS[name].__doc__ or ""))
+    return ["", *about, *_block("", [option for option in options if option.name in members])]
 
 
 def _block(heading: str, options: Sequence[Option], *, brief: bool = False) -> list[str]:
@@ -195,17 +190,18 @@ def _left(option: Option) -> str:
 
 
 def _right(option: Option, brief: bool) -> str:
-    text = _first_sentence(option.text) if brief else option.text
-    facts = []
-    if brief and (described := re.search(r"Default: ([^.;]+)", option.text[len(text) :])):
-        facts.append(f"default: {described[1]}")
+    text, _, described = option.text.partition(" Default: ")
+    text = _first_sentence(text) if brief else text
+    notes = []
     if option.choices and not all(f"`{choice}`" in text for choice in option.choices):
-        facts.append(f"one of {', '.join(option.choices)}")
-    if option.is_switch and option.default is True:
-        facts.append(f"default: yes; {option.flag.replace('--', '--no-', 1)} for no")
-    elif option.default not in (MISSING, None, "", ()) and not option.is_switch and "Default:" not in option.text:
-        facts.append(f"default: {_shown(option.default)}")
-    return f"{text} ({'; '.join(facts)})" if facts else text
+        notes.append(f"one of {', '.join(option.choices)}")
+    if described:
+        notes.append(f"default: {described.partition(';')[0] if brief else described}".removesuffix("."))
+    elif option.is_switch and option.default is True:
+        notes.append(f"default: yes; {option.flag.replace('--', '--no-', 1)} for no")
+    elif option.default not in (MISSING, None, "", ()) and not option.is_switch:
+        notes.append(f"default: {_shown(option.default)}")
+    return f"{text} ({'; '.join(notes)})" if notes else text
 
 
 def _shown(value: Any) -> str:

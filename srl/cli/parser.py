@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import inspect
 import itertools
 import textwrap
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
@@ -16,8 +16,13 @@ from typing import Any
 
 from srl.base.errors import did_you_mean
 from srl.experiments.options.aliases import as_flag, set_twice
-from srl.experiments.options.keywords import expected, json_or_text
+from srl.experiments.options.keywords import checked, expected, json_or_text
+from srl.storage import ROOT, run_directory
+from srl.storage.run_directory import RunDirectory
 
+LAST = ("sample", "checkpoint", "json", "root")
+"""Options that many commands have; the help of a command shows them after its own."""
+CONSTANTS = {"none": None, "true": True, "false": False}
 METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
@@ -57,7 +62,7 @@ class Option:
 
     @property
     def shown_metavar(self) -> str:
-        """The word that stands for the value in the help: ENV, N, NAME."""
+        """Placeholder for the value in the help: ENV, N, NAME."""
         if self.metavar or self.is_switch:
             return self.metavar
         if self.choices:
@@ -68,31 +73,47 @@ class Option:
 
 
 def positional(metavar: str, default: Any = MISSING) -> Any:
-    """A field whose value is given without a flag."""
+    """Return a field whose value is given without a flag."""
     return field(default=default, metadata={"positional": True, "metavar": metavar})
 
 
 def flag(metavar: str, default: Any, *, repeated: bool = False) -> Any:
-    """A field with a word of its own for its value; with `repeated` each use of the flag adds one."""
+    """Return a field with its own placeholder; with `repeated` each use of the flag adds one value."""
     return field(default=default, metadata={"metavar": metavar, "repeated": repeated})
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunCommand:
+    """Fields of the commands that concern one run."""
+
+    run_name: str = positional("RUN")
+    """Run by its path, its name, a unique beginning of its name, or `latest`."""
+    root: Path = flag("DIR", ROOT)
+    """Directory of all runs."""
+
+    def find(self) -> RunDirectory:
+        return run_directory.find(self.run_name, self.root)
+
+
 def options_of(kind: type[Any], values: object | None = None, prefix: str = "") -> list[Option]:
-    """The fields of a dataclass as options. Defaults are those of `values`, an instance, or of the class."""
-    hints, texts = typing.get_type_hints(kind), field_texts(kind)
-    found = []
+    """Return the fields of a dataclass as options. Defaults are those of `values`, an instance, or of the class."""
+    try:
+        hints = typing.get_type_hints(kind)
+    except NameError:  # a user's class with names that are imported for type checkers only
+        hints = {}
+    texts, found = field_texts(kind), []
     for each in dataclasses.fields(kind):
         if not each.init or each.metadata.get("hidden"):
             continue
         default = each.default if each.default_factory is MISSING else each.default_factory()
         default = default if values is None else getattr(values, each.name)
         marks = {name: each.metadata[name] for name in ("metavar", "positional", "repeated") if name in each.metadata}
-        found.append(Option(prefix + each.name, hints[each.name], default, texts.get(each.name, ""), **marks))
-    return found
+        found.append(Option(prefix + each.name, hints.get(each.name, Any), default, texts.get(each.name, ""), **marks))
+    return sorted(found, key=lambda option: option.name in LAST)
 
 
 def field_texts(kind: type[Any]) -> Mapping[str, str]:
-    """The docstring below each field of a dataclass and of its bases."""
+    """Return the docstring below each field of a dataclass and of its bases."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if not dataclasses.is_dataclass(base):
@@ -208,48 +229,21 @@ def _read(option: Option, text: str | None, left: list[str], before: Sequence[An
 
 
 def convert(option: Option, text: str) -> Any:
-    """A word in the type of its option."""
-    hint = option.type
-    members = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-    if type(None) in members and text.lower() == "none":
-        return None
-    kinds = [_element(member) for member in members if member is not type(None)]
-    for kind in kinds:
-        try:
-            return _converted(kind, text)
-        except ValueError:
-            continue
+    """Return a word in the type of its option."""
+    hint = typing.get_args(option.type)[0] if typing.get_origin(option.type) is tuple else option.type
+    if hint is Any:
+        return json_or_text(text)
+    if hint in (Path, Path | None):
+        return Path(text)
     name = option.metavar if option.positional else option.flag
-    close = did_you_mean(text, option.choices)
-    raise ValueError(f"{name} must be {' or '.join(map(expected, kinds))}, found {text!r}{close}")
+    for value in (CONSTANTS.get(text.lower(), text), text, json_or_text(text), _float_or_text(text)):
+        with contextlib.suppress(ValueError):
+            return checked(name, value, hint)
+    raise ValueError(f"{name} must be {expected(hint)}, found {text!r}{did_you_mean(text, option.choices)}")
 
 
-def _element(hint: Any) -> Any:
-    return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else hint
-
-
-def _converted(kind: Any, text: str) -> Any:
-    if typing.get_origin(kind) is typing.Literal:
-        return {str(choice): choice for choice in typing.get_args(kind)}[_among(text, typing.get_args(kind))]
-    if kind is int:
-        return _integer(text)
-    if kind is bool:
-        return {"true": True, "false": False}[_among(text.lower(), ("true", "false"))]
-    if kind in (float, str, Path):
-        return kind(text)
-    return json_or_text(text)
-
-
-def _among(text: str, choices: Sequence[Any]) -> str:
-    if text not in map(str, choices):
-        raise ValueError(text)
-    return text
-
-
-def _integer(text: str) -> int:
+def _float_or_text(text: str) -> float | str:
     try:
-        return int(text)
+        return float(text)  # .5 and 1_000 are not JSON
     except ValueError:
-        if not float(text).is_integer():
-            raise
-        return int(float(text))  # 1e6
+        return text

@@ -1,4 +1,4 @@
-"""The commands that use trained policies: `srl eval`, `plot`, `record`, `export` and `league`."""
+"""Commands that use trained policies: `srl eval`, `plot`, `record`, `export` and `league`."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ from pathlib import Path
 from typing import Literal
 
 from srl.api.lanes import LONGEST_EPISODE
-from srl.cli.parser import flag, positional
+from srl.cli.parser import RunCommand, flag, positional
 from srl.storage import ROOT
 
 
-@dataclass(frozen=True)
-class Eval:
-    """Play whole episodes with a trained policy and report their returns."""
+@dataclass(frozen=True, kw_only=True)
+class PlayCommand(RunCommand):
+    """Fields of the commands that play episodes with a trained policy."""
 
-    run_name: str = positional("RUN")
-    """Run by its path, its name, a unique beginning of its name, or `latest`."""
-    episodes: int = 100
-    """Number of episodes."""
     sample: bool = False
-    """Sample actions as in training, instead of taking the likeliest."""
-    max_steps: int = LONGEST_EPISODE
-    """Steps after which an episode is truncated, for episodes that may never end."""
+    """Sample actions as in training, instead of taking the most likely ones."""
     checkpoint: str = "latest"
     """Checkpoint: `latest`, `best`, its number of steps, or its path."""
     seed: int = 0
     """Seed of environments and of sampled actions."""
+
+
+@dataclass(frozen=True)
+class Eval(PlayCommand):
+    """Play whole episodes with a trained policy and report their returns."""
+
+    episodes: int = 100
+    """Number of episodes."""
+    max_steps: int = LONGEST_EPISODE
+    """Steps after which an episode is truncated, for episodes that may never end."""
     json: bool = False
     """Print one line of JSON."""
-    root: Path = flag("DIR", ROOT)
-    """Directory of all runs."""
 
     def run(self) -> int:
         from srl.base.statistics import mean_of
         from srl.results.evaluate import evaluate
-        from srl.storage.run_directory import find
 
-        found = find(self.run_name, self.root)
+        found = self.find()
         result = evaluate(
             found.path,
             episodes=self.episodes,
@@ -50,7 +51,7 @@ class Eval:
         )
         means = {name: mean_of(returns) for name, returns in result.by_policy.items()}
         if self.json:
-            facts = {
+            report = {
                 "run": found.name,
                 "checkpoint": result.checkpoint.name,
                 "episodes": len(result.returns),
@@ -62,7 +63,7 @@ class Eval:
                 "max_steps": self.max_steps,
                 "policies": {name: mean.value for name, mean in means.items()},
             }
-            print(json.dumps(facts))
+            print(json.dumps(report))
             return 0
         low, high = min(result.returns), max(result.returns)
         print(
@@ -122,7 +123,7 @@ class Plot:
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(PlayCommand):
     """Record a video of a trained policy: an mp4 or a gif.
 
     Examples:
@@ -130,31 +131,20 @@ class Record:
       srl record runs/pong --out pong.gif --episodes 2 --checkpoint best
     """
 
-    run_name: str = positional("RUN")
-    """Run by its path, its name, a unique beginning of its name, or `latest`."""
     out: Path | None = flag("FILE", None)
     """File for the video, .mp4 or .gif. Default: video.mp4 in the run's directory."""
     episodes: int = 1
     """Number of episodes."""
     max_frames: int = 3000
-    """Largest number of frames."""
+    """Maximum number of frames."""
     fps: int = 30
     """Frames per second."""
-    sample: bool = False
-    """Sample actions as in training, instead of taking the likeliest."""
-    checkpoint: str = "latest"
-    """Checkpoint: `latest`, `best`, its number of steps, or its path."""
-    seed: int = 0
-    """Seed of the environment and of sampled actions."""
-    root: Path = flag("DIR", ROOT)
-    """Directory of all runs."""
 
     def run(self) -> int:
         from srl.results.record import record
-        from srl.storage.run_directory import find
 
         video = record(
-            find(self.run_name, self.root).path,
+            self.find().path,
             self.out,
             episodes=self.episodes,
             max_frames=self.max_frames,
@@ -169,11 +159,11 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(RunCommand):
     """Write a trained policy as ONNX, which runs without srl and without torch.
 
-    Its input is an observation; its outputs are the likeliest action, the parameters of the distribution and the
-    value. Normalizers, masks and bounds of actions are included.
+    Its input is an observation; its outputs are the most likely action, the parameters of the distribution and the
+    value. Normalization, action masks and action bounds are included.
     """
 
     run_name: str = positional("RUN")
@@ -184,16 +174,13 @@ class Export:
     """Policy to export, for a run with several. Default: the first."""
     checkpoint: str = "latest"
     """Checkpoint: `latest`, `best`, its number of steps, or its path."""
-    root: Path = flag("DIR", ROOT)
-    """Directory of all runs."""
 
     def run(self) -> int:
         from srl.results.export import export
         from srl.storage.checkpoints import is_checkpoint
-        from srl.storage.run_directory import find
 
         named = Path(self.run_name)
-        source = named if is_checkpoint(named) else find(self.run_name, self.root).path
+        source = named if is_checkpoint(named) else self.find().path
         done = export(source, self.out, policy=self.policy, checkpoint=self.checkpoint)
         print(f"{done.path} written: policy {done.policy}, {', '.join(done.inputs)} -> {', '.join(done.outputs)}")
         checked = "onnxruntime gives the same actions as the policy"
@@ -202,7 +189,7 @@ class Export:
 
 
 @dataclass(frozen=True)
-class League:
+class League(RunCommand):
     """Let the versions of a run play each other and a random player; show points and ratings.
 
     Versions are the checkpoints that were kept (`srl train ENV --keep-every 100000`).
@@ -212,31 +199,26 @@ class League:
       srl league latest --against random --against examples/greedy_opponents.py:connect_four
     """
 
-    run_name: str = positional("RUN")
-    """Run by its path, its name, a unique beginning of its name, or `latest`."""
     versions: int = 5
-    """Largest number of versions, spread evenly over the kept checkpoints; the newest is always among them."""
+    """Maximum number of versions, spread evenly over the kept checkpoints; the newest is always included."""
     against: tuple[str, ...] = flag("PLAYER", (), repeated=True)
-    """Other player: `random`, or a function as `path/file.py:function` that takes one observation and a numpy generator
+    """Other player: `random`, or a function as `path/file.py:function` that takes an observation and a numpy generator
     and returns an action. Can be given several times. Default: random."""
     games: int = 100
     """Number of games per pair; the players take turns on all sides."""
     greedy: bool = False
-    """Take the likeliest actions instead of sampling them, for both players."""
+    """Take the most likely actions instead of sampling them, for both players."""
     max_steps: int = LONGEST_EPISODE
     """Moves after which a game is truncated and counts as a draw."""
     seed: int = 0
     """Seed of the games."""
     json: bool = False
     """Print one line of JSON."""
-    root: Path = flag("DIR", ROOT)
-    """Directory of all runs."""
 
     def run(self) -> int:
         from srl.results.league import league
-        from srl.storage.run_directory import find
 
-        found = find(self.run_name, self.root)
+        found = self.find()
         result = league(
             found.path,
             versions=self.versions,
@@ -247,9 +229,8 @@ class League:
             max_steps=self.max_steps,
         )
         if self.json:
-            facts = asdict(result)
-            facts["points"] = [[None if math.isnan(value) else value for value in row] for row in result.points]
-            print(json.dumps({"run": found.name, **facts}))
+            points = [[None if math.isnan(value) else value for value in row] for row in result.points]
+            print(json.dumps({"run": found.name, **asdict(result), "points": points}))
             return 0
         width = max(len(name) for name in result.players)
         print(f"{found.name}: points per game of the row against the column, {result.games} games of each pair\n")

@@ -1,4 +1,4 @@
-"""The commands that train: `srl train`, `submit`, `resume` and `attach`."""
+"""Commands that train: `srl train`, `submit`, `resume` and `attach`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from srl.base.process import num_cores, raise_stop_request
 from srl.cli.flags import with_pairs
-from srl.cli.parser import flag, positional
+from srl.cli.parser import RunCommand, flag, positional
 from srl.experiments.options.config_file import CHOSEN, CollectedOptions, as_toml, gather
 from srl.storage import ROOT
 
@@ -125,7 +125,7 @@ class Submit(Train):
 
 
 @dataclass(frozen=True)
-class Resume:
+class Resume(RunCommand):
     """Continue a run from its last checkpoint, in the same directory.
 
     Takes the options of `srl train`; those that are not given stay as they were in the run.
@@ -137,8 +137,6 @@ class Resume:
 
     run_name: str = positional("RUN")
     """Run by its path, its name, a unique beginning of its name, or `latest`; or the directory of a sweep."""
-    root: Path = flag("DIR", ROOT)
-    """Directory of all runs."""
     algo_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
     """Option of your own algorithm, the same as --algo.NAME VALUE."""
     keywords: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
@@ -147,31 +145,25 @@ class Resume:
     def run(self) -> int:
         from srl.experiments.session.launch import resume, watched
         from srl.experiments.session.sweep import resume_sweep
-        from srl.storage.run_directory import find, find_group
+        from srl.storage.run_directory import find_group
 
         changes = with_pairs(self.keywords, (), self.algo_arg)
         if (group := find_group(self.run_name, self.root)) is not None:
             if changes:
                 raise ValueError(f"{self.run_name} is a sweep, which continues with its options; leave options out")
             return _conduct_sweep(lambda observe: resume_sweep(group, observe))
-        found = find(self.run_name, self.root)
+        found = self.find()
         return exit_code(watched(lambda observe: resume(found, on_status=observe, began=_began(), **changes)))
 
 
 @dataclass(frozen=True)
-class Attach:
+class Attach(RunCommand):
     """Take over a run with `--scheduler hosts` whose command was killed, while its agents and workers continue."""
-
-    run_name: str = positional("RUN")
-    """Run by its path, its name, a unique beginning of its name, or `latest`."""
-    root: Path = flag("DIR", ROOT)
-    """Directory of all runs."""
 
     def run(self) -> int:
         from srl.experiments.session.launch import attach, watched
-        from srl.storage.run_directory import find
 
-        found = find(self.run_name, self.root)
+        found = self.find()
         return exit_code(watched(lambda observe: attach(found, observe)))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 import srl
+from srl.algorithms.ppo.config import PPOConfig
 from srl.cli.flags import chosen_algorithm
 from srl.cli.main import main, parse
 from srl.experiments.options.algorithms import BUILT_IN
@@ -40,15 +42,26 @@ def test_flags_become_options(words: str, wanted: dict[str, Any]) -> None:
     assert given(words) == wanted
 
 
-@pytest.mark.parametrize(
-    ("words", "pairs"),
-    [
-        ("--algo f.py:C --algo.step-size 3 --algo.x=a=b", ("step_size=3", "x=a=b")),
-        ("--algo f.py:C --algo.flag --algo.sizes 64 -3 --algo.x 1", ("flag=true", "sizes=[64,-3]", "x=1")),
-    ],
-)
-def test_options_of_a_users_algorithm_are_read_without_their_types(words: str, pairs: tuple[str, ...]) -> None:
-    assert parse(["train", "E", *words.split()]).algo_arg == pairs
+@dataclass(frozen=True)
+class OwnConfig(PPOConfig):
+    """An algorithm of a user, given by this file and its name."""
+
+    step_size: int = 1
+    flag: bool = False
+    sizes: tuple[int, ...] = ()
+    label: str = ""
+    width: float = 1.0
+
+
+def test_options_of_a_users_algorithm_have_its_types(capsys: pytest.CaptureFixture[str]) -> None:
+    algo = f"{__file__}:OwnConfig"
+    words = "--algo.step-size 3 --algo.label=a=b --algo.flag --algo.sizes 64 -3 --width .5 --lr 1e-3"
+    settings = {"step_size": 3, "label": "a=b", "flag": True, "sizes": (64, -3), "width": 0.5, "learning_rate": 1e-3}
+    assert given(f"--algo {algo} {words}") == {"algo": algo, "algorithm": settings}
+    assert main(["train", "E", "--algo", algo, "--algo.step-sise", "3"]) == 2
+    assert "no option --algo.step-sise; did you mean '--step-size'?" in capsys.readouterr().err
+    assert main(["train", "--algo", algo, "--help-all"]) == 0
+    assert "--algo.step-size N" in capsys.readouterr().out
 
 
 def test_the_last_algorithm_counts() -> None:

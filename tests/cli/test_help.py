@@ -12,7 +12,7 @@ from srl.cli.help import COMMON, TOPICS
 from srl.cli.main import COMMANDS, command_class, main
 from srl.cli.parser import options_of
 from srl.cli.train import Train
-from srl.experiments.options.algorithms import ALGORITHMS, build_algorithm
+from srl.experiments.options.algorithms import ALGORITHMS
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 
 
@@ -36,20 +36,30 @@ def test_the_help_of_train_fits_on_two_screens(
 
 def test_the_long_help_shows_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "train", "--help-all")
-    missing = [option.flag for option in run_options(TrainOptions()) if f"  {option.flag}" not in text]
+    missing = [option.flag for option in run_options(TrainOptions(), "ppo") if f"  {option.flag}" not in text]
     assert missing == []
 
 
 def test_every_option_is_explained() -> None:
-    kinds = {name: run_options(TrainOptions(algo=name, algorithm=build_algorithm(name))) for name in ALGORITHMS}
+    kinds = {name: run_options(TrainOptions(), name) for name in ALGORITHMS}
     silent = {f"{algo}: {option.name}" for algo, options in kinds.items() for option in options if not option.text}
     for command in COMMANDS:
         silent |= {f"{command}: {option.name}" for option in options_of(command_class(command)) if not option.text}
     assert silent == set()
 
 
+def test_defaults_are_shown_in_one_form(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["train", "--help-all"], *([command, "--help"] for command in COMMANDS)):
+        assert "Default:" not in shown(capsys, *words)
+
+
+def test_the_help_of_resume_leaves_out_what_only_a_new_run_can_set(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--help"], ["--help-all"]):
+        assert "--recipe " not in shown(capsys, "resume", *words)
+
+
 def test_common_options_exist() -> None:
-    known = {option.name for option in (*options_of(Train), *run_options(TrainOptions()))}
+    known = {option.name for option in (*options_of(Train), *run_options(TrainOptions(), "ppo"))}
     assert {name for names in COMMON.values() for name in names} <= known
 
 

@@ -87,6 +87,10 @@ def test_every_command_in_the_docs_the_examples_and_the_messages_is_understood(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.toml").write_text('env = "CartPole-v1"')  # the docs' example of a config file
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "path" / "to").mkdir(parents=True)
+    for file in ("my_file.py", "path/to/file.py"):  # the docs' examples of a user's algorithm
+        (tmp_path / file).write_text("from srl import PPOConfig as Config\nMyConfig = Config\n")
     failures = []
     for command, places in sorted(where_commands_stand().items()):
         words = shlex.split(command.partition(" > ")[0], comments=True)[1:]

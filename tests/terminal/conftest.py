@@ -41,7 +41,7 @@ def make_snapshot(num_actors: int = 2, **changes: Any) -> RunStatus:
         "workers": workers,
         "streams": [StreamStatus("samples", "push", filled=0.5)],
         "bottleneck": "trainer: 96 % busy, actors wait 20 %",
-        "advice": "make each update cheaper: --ppo.num-minibatches 2",
+        "advice": "make each update cheaper: --algo.num-minibatches 2",
         "messages": ["actors/1 died (signal 9), replaced after 0.4 s"],
         "seconds_to_first_update": 2.1,
     }

@@ -30,7 +30,7 @@ FINISHED = """
                config.json, metrics.jsonl, tensorboard/, checkpoints/, logs/
 
  bottleneck    trainer: 96 % busy, actors wait 20 %
- try           make each update cheaper: --ppo.num-minibatches 2
+ try           make each update cheaper: --algo.num-minibatches 2
 
  evaluate      srl eval runs/CartPole-v1-ppo-1-20260131-235959
  record video  srl record runs/CartPole-v1-ppo-1-20260131-235959
@@ -49,7 +49,7 @@ actors/0    100  running  █████████████···  80 %  8
 actors/1    101  running  █████████████···  80 %  80 %    0 MB         1
 trainers/0  200  running  ███████████████·  96 %   0 %  380 MB         0
 bottleneck  trainer: 96 % busy, actors wait 20 %
-try         make each update cheaper: --ppo.num-minibatches 2
+try         make each update cheaper: --algo.num-minibatches 2
 """
 
 

@@ -40,7 +40,7 @@ FRAME = """\
              ■ env   ■ inference   ■ update   ■ publish   ■ other   · waiting
 
  bottleneck  trainer: 96 % busy, actors wait 20 %
- try         make each update cheaper: --ppo.num-minibatches 2
+ try         make each update cheaper: --algo.num-minibatches 2
 
  · actors/1 died (signal 9), replaced after 0.4 s"""
 

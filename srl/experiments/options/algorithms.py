@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from srl.algorithms.a2c import A2CConfig
@@ -18,7 +18,7 @@ from srl.base.object_names import load_object, name_of
 from srl.experiments.options.aliases import SAME, set_twice
 from srl.experiments.options.train_options import TrainOptions
 
-BUILT_IN: dict[str, Callable[[], AlgorithmConfig]] = {
+BUILT_IN: dict[str, type[AlgorithmConfig]] = {
     "ppo": PPOConfig,
     "a2c": A2CConfig,
     "impala": ImpalaConfig,
@@ -45,14 +45,13 @@ UNAVAILABLE = (
 """Well-known algorithms that SRL does not have, for which a similar name would be a wrong suggestion."""
 
 
-def build_algorithm(algo: str, settings: Mapping[str, Any] | None = None) -> AlgorithmConfig:
-    """Return the config of this name, with `settings` for its fields. Raises ValueError for a name, a class or a
-    setting that cannot work."""
+def algorithm_class(algo: str) -> type[AlgorithmConfig]:
+    """Return the config class of this name. Raises ValueError for an unknown name, and for a class that cannot work."""
     if algo in BUILT_IN:
-        return with_settings(BUILT_IN[algo](), settings or {}, algo)
+        return BUILT_IN[algo]
+    if algo.lower() in UNAVAILABLE:
+        raise ValueError(f"algorithm {algo!r} is not available yet; SRL has {', '.join(ALGORITHMS)}")
     if ":" not in algo:
-        if algo.lower().replace("-", "") in UNAVAILABLE:
-            raise ValueError(f"algorithm {algo!r} is not available yet; SRL has {', '.join(ALGORITHMS)}")
         raise ValueError(
             f"unknown algorithm {algo!r}{nearest(algo, ALGORITHMS)} (for your own, use path/file.py:Config)"
         )
@@ -63,8 +62,14 @@ def build_algorithm(algo: str, settings: Mapping[str, Any] | None = None) -> Alg
         raise ValueError(f"{algo} must inherit from srl.api.algorithm.AlgorithmConfig, found {kind!r}")
     if missing := sorted(kind.__abstractmethods__):
         raise ValueError(f"{algo} is not a complete AlgorithmConfig: it lacks {', '.join(missing)}")
-    built: AlgorithmConfig = kind(**settings_by_field(kind, settings or {}, kind.__name__))
-    return built
+    return kind
+
+
+def build_algorithm(algo: str, settings: Mapping[str, Any] | None = None) -> AlgorithmConfig:
+    """Return the config of this name, with `settings` for its fields. Raises ValueError for a name, a class or a
+    setting that cannot work."""
+    kind = algorithm_class(algo)
+    return kind(**settings_by_field(kind, settings or {}, title_of(algo)))
 
 
 def with_settings(algorithm: AlgorithmConfig, settings: Mapping[str, Any], title: str) -> AlgorithmConfig:

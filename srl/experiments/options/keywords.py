@@ -56,9 +56,9 @@ def merged(options: TrainOptions, keywords: Mapping[str, Any]) -> tuple[TrainOpt
         written[name] = path
         if name.startswith(ALGO):
             field = name.removeprefix(ALGO)
-            settings[field] = _checked(field, value, hints.get(field, Any))
+            settings[field] = checked(field, value, hints.get(field, Any))
         else:
-            values[name] = name_of(value) if callable(value) else _checked(name, value, option_types()[name])
+            values[name] = name_of(value) if callable(value) else checked(name, value, option_types()[name])
     if unknown:
         raise ValueError("\n".join(unknown))
     if settings:
@@ -137,7 +137,7 @@ def option_types() -> dict[str, Any]:
     return {name: hint for kind in SECTIONS.values() for name, hint in typing.get_type_hints(kind).items()}
 
 
-def _checked(name: str, value: Any, hint: Any) -> Any:
+def checked(name: str, value: Any, hint: Any) -> Any:
     """Return the value converted to the type of its option. Raises ValueError if that is not possible."""
     if hint in (int, int | None) and isinstance(value, float) and value.is_integer():
         return int(value)

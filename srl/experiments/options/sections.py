@@ -12,6 +12,15 @@ AUTO, NONE = "auto", "none"
 """Recipes by name: the one that fits the environment, and none at all."""
 CLUSTERS = ("hosts", "ray", "slurm")
 """Schedulers whose workers run on several machines."""
+_SAME_ENVIRONMENT = "the run continues with its environment; start a new run for another one"
+ONLY_AT_START = {
+    "recipe": "the run keeps the values of its recipe; set the options one by one",
+    "scale": "it is a factor for the batch of a recipe; set batch instead",
+    "env_args": _SAME_ENVIRONMENT,
+    "action_repeat": _SAME_ENVIRONMENT,
+    "team_reward": _SAME_ENVIRONMENT,
+}
+"""Options that a resumed run refuses, because they would have no effect -> the reason."""
 
 
 def _check_at_least_one(section: object, *names: str) -> None:
@@ -23,25 +32,25 @@ def _check_at_least_one(section: object, *names: str) -> None:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What is trained, and for how long."""
+    """Training: its length, its seed, the recipe, and the destinations of metrics."""
 
     steps: int = 1_000_000
     """Agent decisions to train on. Several policies share them in proportion to their numbers of agents; the run ends
-    when each has its share."""
+    when each policy has its share."""
     until_return: float | None = None
     """Mean return of the last 100 episodes at which the run ends early."""
     seed: int = 0
     """Seed of environments, networks and exploration."""
     recipe: str = AUTO
-    """Tuned values for the options that you do not set. `auto`: the recipe of the environment's family, or one for its
+    """Tuned values for the options that you do not set. `auto`: the recipe for the environment's family, or one for its
     spaces; `none`: the defaults shown here; or a recipe by name (`srl help recipes`)."""
     scale: float | None = None
-    """Factor for the recipe's batch. Default: 1, except for recipes made for a cluster (hide-and-seek), where 1 is the
-    paper's batch and smaller machines take less."""
+    """Factor for the recipe's batch. Default: 1; less on machines that are too small for the batch of a recipe for
+    clusters, such as hide-and-seek."""
     action_repeat: int = 1
-    """Environment steps per decision; their rewards are added up. For plain Gymnasium environments where random
-    actions that change every step cancel out, so that exploration needs longer actions. `steps`, `horizon` and `gamma`
-    count decisions."""
+    """Environment steps per decision; their rewards are summed. For plain Gymnasium environments where random actions
+    that change every step cancel out, so that exploration needs longer actions. `steps`, `horizon` and `gamma` count
+    decisions."""
     sinks: tuple[str, ...] = ("tensorboard",)
     """Destinations of metrics besides metrics.jsonl: `tensorboard`, `wandb`, `mlflow`, or your own function as
     `package.module:function`. W&B and MLflow are configured by their own environment variables."""
@@ -62,13 +71,14 @@ class WorkerOptions:
     """Workers: where they run, how many there are, and how much data they exchange."""
 
     scheduler: Literal["processes", "inline", "hosts", "ray", "slurm"] = "processes"
-    """Where workers run. `processes`: on all cores of this machine; `inline`: in one thread, repeatable bit for bit;
-    `hosts`: also on machines where `srl agent` was started; `ray`: on the nodes of a Ray cluster; `slurm`: in a job."""
+    """Where workers run. `processes`: on all cores of this machine; `inline`: all workers in one thread, repeatable bit
+    for bit; `hosts`: also on machines where `srl agent` was started; `ray`: on the nodes of a Ray cluster; `slurm`: in
+    a Slurm job."""
     inference: Literal["auto", "inline", "host", "remote"] = "auto"
-    """Where inference runs. `inline`: inside each actor; `host`: in policy workers, over shared memory; `remote`: in
-    policy workers, over TCP; `auto`: inline without an accelerator, else host."""
+    """Where inference runs. `inline`: inside each actor, with any scheduler; `host`: in policy workers, over shared
+    memory; `remote`: in policy workers, over TCP; `auto`: inline without an accelerator, else host."""
     actors: int | None = None
-    """Number of processes that step environments. Default: chosen for this machine."""
+    """Number of processes that step environments. Default: by cores and time per step."""
     lanes: int | None = None
     """Environment copies per lane group. Default: by recipe, algorithm or observation."""
     ring: int | None = None
@@ -82,11 +92,12 @@ class WorkerOptions:
     trainers: int = 1
     """Number of data-parallel trainers; each takes its share of the batch."""
     policies: int = 1
-    """Number of policy workers, unless inference is inline."""
+    """Number of policy workers: processes that run inference for the actors, unless inference is inline. Also
+    --policy-workers. (--roles says which policies the agents have.)"""
     in_flight: int = 1
     """Batches that a policy worker processes at a time; use more than 1 for a busy or remote accelerator."""
     max_lag: int = 1
-    """Versions that the acting policy may be behind the update that learns from its data. 0: exactly synchronous."""
+    """Versions that the acting policy may lag behind the update that learns from its data. 0: exactly synchronous."""
     hang_timeout: float = 60.0
     """Seconds in one environment step or one update after which a worker counts as stuck."""
     max_env_failures: int = 10
@@ -97,7 +108,7 @@ class WorkerOptions:
         if self.max_lag < 0:
             raise ValueError(f"max_lag must be 0 (synchronous) or more, found {self.max_lag}")
         if self.scheduler == "inline" and self.trainers > 1:
-            raise ValueError("several trainers need processes: use --scheduler processes")
+            raise ValueError("several trainers need a process each: use --scheduler processes")
         if self.scheduler == "inline" and self.inference == "remote":
             raise ValueError("remote inference needs processes: use --scheduler processes")
 
@@ -109,14 +120,14 @@ class ClusterOptions:
     hosts: int = 1
     """Number of machines to wait for before the run starts, this one included with `hosts`. More may join later."""
     hosts_timeout: float = 60.0
-    """Seconds to wait for them."""
+    """Seconds to wait for these machines."""
     bind: str = "127.0.0.1"
     """Address of this machine at which agents join, as HOST or HOST:PORT."""
     secret_file: str = ""
     """File with the secret that agents need to join, created if it is missing. Default: ~/.srl/secret."""
     encrypt: bool = False
-    """Encrypt traffic between hosts, which is always authenticated. The connections between trainers (gloo, NCCL) are
-    neither."""
+    """Encrypt the traffic between hosts, which is always authenticated. Connections between trainers (gloo, NCCL) are
+    not encrypted, and not authenticated."""
     headless: float = 600.0
     """With `hosts`: seconds for which agents and workers continue after this command is killed, for `srl attach`."""
     address: str = ""
@@ -124,7 +135,7 @@ class ClusterOptions:
     partition: str = ""
     """Slurm partition. Default: the cluster's default partition."""
     slurm_options: tuple[str, ...] = ()
-    """More options for `sbatch`, without dashes: time=4:00:00 account=me."""
+    """Additional options for `sbatch`, without dashes: time=4:00:00 account=me."""
     resources: tuple[str, ...] = ()
     """Resources of each worker of a group, as GROUP=NAME:AMOUNT,..., for example trainers=gpu:1,cpu:4
     actors=cpu:2,memory_mb:500,node:fast. GROUP may be a pattern ('trainers*'). Default: one CPU, and with
@@ -147,10 +158,10 @@ class AgentOptions:
     """Give each agent the mean reward of all agents that share its policy."""
     self_play: Literal["none", "uniform", "prioritized"] = "none"
     """Opponents in self-play, where one policy plays all sides: its newest version and past ones, drawn with equal
-    chances (`uniform`) or by how hard they are to beat (`prioritized`). One agent of each copy learns. `none`: no
-    self-play, all agents learn."""
+    probability (`uniform`) or more often if they are hard to beat (`prioritized`). One agent of each copy learns.
+    `none`: no self-play, all agents learn."""
     self_play_share: float = 0.5
-    """Share of games against past versions, in [0, 1]."""
+    """Fraction of games against past versions, in [0, 1]."""
     self_play_every: int = 20
     """Updates between two versions that are kept as opponents."""
     self_play_versions: int = 12
@@ -158,7 +169,7 @@ class AgentOptions:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.self_play_share <= 1.0:
-            raise ValueError(f"self_play_share is a share of games, in [0, 1]; found {self.self_play_share}")
+            raise ValueError(f"self_play_share must be in [0, 1], found {self.self_play_share}")
         if self.self_play_every < 1 or not 1 <= self.self_play_versions <= 16:
             raise ValueError(
                 f"self_play_every must be at least 1 and self_play_versions 1 to 16; found {self.self_play_every} and "
@@ -178,7 +189,7 @@ class EvaluationOptions:
     eval_episodes: int = 10
     """Number of episodes per evaluation."""
     eval_share: float = 0.03
-    """Share of one core that evaluation may use, in (0, 1]."""
+    """Fraction of one core that evaluation may use, in (0, 1]."""
     eval_greedy: bool = True
     """Take the most likely actions instead of sampling them as in training."""
     eval_max_steps: int = LONGEST_EPISODE
@@ -191,7 +202,7 @@ class EvaluationOptions:
                 f"{self.eval_every}, {self.eval_episodes} and {self.eval_max_steps}"
             )
         if not 0.0 < self.eval_share <= 1.0:
-            raise ValueError(f"eval_share is a share of one core, in (0, 1]; found {self.eval_share}")
+            raise ValueError(f"eval_share must be in (0, 1], found {self.eval_share}")
 
 
 @dataclass(frozen=True)
@@ -211,4 +222,4 @@ class CheckpointOptions:
     def __post_init__(self) -> None:
         _check_at_least_one(self, "keep_last")
         if self.keep_every < 0:
-            raise ValueError(f"keep_every must be a number of steps, or 0 for none, found {self.keep_every}")
+            raise ValueError(f"keep_every must be a number of steps, or 0 for none; found {self.keep_every}")

@@ -25,7 +25,7 @@ from srl.experiments.graph.standard import standard_experiment
 from srl.experiments.options.algorithms import title_of
 from srl.experiments.options.config_file import gather
 from srl.experiments.options.keywords import merged
-from srl.experiments.options.sections import AUTO, NONE
+from srl.experiments.options.sections import AUTO, NONE, ONLY_AT_START
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session import checkpointing
 from srl.experiments.session.checkpointing import Restored
@@ -40,16 +40,6 @@ from srl.schedulers.engines.slurm_commands import check_slurm
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
 from srl.storage.service_sinks import check_sinks
-
-_IN_CONFIG = "the run continues with its environment; start a new run for another one"
-ONLY_AT_START = {
-    "recipe": "the run keeps the values of its recipe, and options change one by one",
-    "scale": "it is a factor for the batch of a recipe; set batch instead",
-    "env_args": _IN_CONFIG,
-    "action_repeat": _IN_CONFIG,
-    "team_reward": _IN_CONFIG,
-}
-"""Options that `resume` refuses, and the reason."""
 
 
 @dataclass(frozen=True)
