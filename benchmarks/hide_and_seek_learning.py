@@ -20,7 +20,7 @@ import srl
 from srl.api.policy import Policy
 from srl.base.config import from_data
 from srl.environments.hide_and_seek.rules.stages import STAGES
-from srl.results.opponents import RandomPolicy
+from srl.results.league import RandomPolicy
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
 

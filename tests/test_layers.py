@@ -65,7 +65,6 @@ EXCEPTIONS = {
 # Protocols outside of srl/api: each is used inside of one package only, or cannot be there for the reason given.
 LOCAL_PROTOCOLS = {
     "base.clock:Clock": "the foundation below srl.api uses it",
-    "controller.control_socket:Controllable": "the part of the controller that the control socket uses",
     "networks.distributions.distribution:Distribution": "needs torch",
     "networks.parameters:Layer": "needs torch",
     "networks.memory.recurrent:Memory": "needs torch",

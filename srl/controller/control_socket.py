@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from srl.api.control import InjectFault
 from srl.api.scheduler import Scheduler
@@ -20,6 +20,9 @@ from srl.transports.host import HostTransport
 from srl.transports.join_secret import read_secret
 from srl.transports.runtime_dir import runtime_root, sweep
 from srl.transports.tcp import TcpTransport
+
+if TYPE_CHECKING:
+    from srl.controller.controller import Controller
 
 CONTROL = "control"
 ADDRESS = "address"
@@ -70,25 +73,10 @@ class ResultReply(Message, frozen=True):
 Messages: Any = Union[StatusRequest, StopRequest, ScaleRequest, FaultRequest, StatusReply, ResultReply]
 
 
-class Controllable(Protocol):
-    """The methods of a controller that the control socket calls."""
-
-    def status(self) -> RunStatus: ...
-
-    def stop(self, state: str, reason: str) -> None: ...
-
-    def scale(self, name: str, count: int, relative: bool = False) -> str:
-        """Return a description of the change. Raises ValueError if the change is not possible."""
-
-    def inject_fault(self, worker: str, fault: str, seconds: float) -> str:
-        """Raises ValueError for an unknown worker or fault."""
-
-
 class ControlServer:
-    """The server of the control socket, in the controller. `poll` never waits. `remote` accepts commands from other
-    machines."""
+    """The controller's control socket. `poll` never waits; `remote` accepts commands from other machines."""
 
-    def __init__(self, runtime: Path, run: Controllable, remote: Listener | None = None) -> None:
+    def __init__(self, runtime: Path, run: Controller, remote: Listener | None = None) -> None:
         local: Listener = HostTransport(runtime).listen(CONTROL, Messages)
         write_whole(runtime / ADDRESS, local.address.encode())
         self._listeners = [local] if remote is None else [local, remote]

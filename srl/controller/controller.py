@@ -51,8 +51,8 @@ POLL_SECONDS = 0.05
 
 
 class Controller:
-    """Decides when to start, restart and end workers; its scheduler carries this out. A run ends in state `finished`,
-    `stopped` or `failed`."""
+    """Decides when to start, restart and end workers, which its scheduler does. A run ends `finished`, `stopped` or
+    `failed`."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Controller:
             for index in range(group.count):
                 self._launch(group, index, 0)
 
-    def attach(self, state: ControllerState, patience: float) -> None:
+    def take_over(self, state: ControllerState, patience: float) -> None:
         """Take over the run of a controller that died: its workers continue, and those that are gone are restarted."""
         self._restarts = state.restarts
         self._complete.update(state.complete)
@@ -129,7 +129,7 @@ class Controller:
             plan(group, slot, "its host did not come back", True)
         self._names_changed = True
         self.state = "running"
-        self.add_message(f"attached: {len(kept)} workers continue, {len(lost)} are restarted")
+        self.add_message(f"takeover: {len(kept)} workers continue, {len(lost)} are restarted")
 
     def takeover_state(self) -> ControllerState | None:
         """Return the state that a successor needs; None if no worker would outlive this controller."""

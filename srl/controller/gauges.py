@@ -132,24 +132,21 @@ class Gauges:
             policy.episodes.extend_curve()
 
     def state(self) -> dict[str, Any]:
-        """Return the statistics of episodes and evaluations as plain data, from which a resumed run continues."""
-        return {"policies": {name: policy.state() for name, policy in self.policies.items()}}
+        """Return everything that cannot be read from the workers as plain data: a resumed run continues from the
+        statistics of episodes and evaluations, another controller from all of it."""
+        ended = {policy: {counter.name: value for counter, value in t.items()} for policy, t in self._ended.items()}
+        policies = {name: policy.state() for name, policy in self.policies.items()}
+        return {"policies": policies, "ended": ended, "first_update": self.first_update}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         for name, saved in state.get("policies", {}).items():
             self.policies[name].restore(saved)
 
-    def totals(self) -> dict[str, Any]:
-        """Return everything that a new controller cannot read from the workers, as plain data."""
-        ended = {policy: {counter.name: value for counter, value in t.items()} for policy, t in self._ended.items()}
-        policies = {name: policy.totals() for name, policy in self.policies.items()}
-        return {"policies": policies, "ended": ended, "first_update": self.first_update}
-
-    def take_over(self, totals: Mapping[str, Any]) -> None:
-        for name, saved in totals["policies"].items():
+    def take_over(self, state: Mapping[str, Any]) -> None:
+        for name, saved in state["policies"].items():
             self.policies[name].take_over(saved)
-        self._ended = {policy: {Counter[c]: v for c, v in t.items()} for policy, t in totals["ended"].items()}
-        self.first_update = totals["first_update"]
+        self._ended = {policy: {Counter[c]: v for c, v in t.items()} for policy, t in state["ended"].items()}
+        self.first_update = state["first_update"]
 
     def status(
         self,

@@ -16,44 +16,35 @@ def metrics_of(status: RunStatus) -> dict[str, float]:
         "time/env_fps": status.env_fps,
         "time/train_fps": status.train_fps,
         "train/updates": float(status.updates),
-        "train/lag_mean": status.lag_mean,
-        "train/lag_max": float(status.lag_max),
-        "episodes/count": float(status.episodes),
         "run/restarts": float(status.restarts),
         "run/lane_failures": float(status.lane_failures),
-        "run/skipped_updates": float(status.skipped_updates),
-        "run/unrecorded_decisions": float(status.unrecorded_decisions),
+        **_lag("train", status),
+        **_episodes("episodes", status),
     }
-    if status.return_mean is not None and status.length_mean is not None:
-        metrics["episodes/return_mean"] = status.return_mean
-        metrics["episodes/length_mean"] = status.length_mean
-    metrics.update({f"episodes/{name}": value for name, value in status.facts.items()})
-    if len(status.policies) > 1:
-        for name, policy in status.policies.items():
-            metrics.update(_policy_metrics(name, policy))
-    metrics.update({f"algorithm/{name}": value for name, value in status.metrics.items()})
+    for name, policy in status.policies.items() if len(status.policies) > 1 else ():
+        metrics |= _episodes(f"episodes/{name}", policy)
+        if policy.learning:
+            metrics |= _lag(f"train/{name}", policy)
+            metrics[f"train/{name}/steps"] = float(policy.steps)
+            metrics[f"train/{name}/updates"] = float(policy.version)
+    metrics |= {f"algorithm/{name}": value for name, value in status.metrics.items()}
     for worker in status.workers:
-        for phase, share in worker.busy.items():
-            metrics[f"busy/{worker.name}/{phase}"] = share
+        metrics |= {f"busy/{worker.name}/{phase}": share for phase, share in worker.busy.items()}
     for stream in status.streams:
         if stream.kind == "push":
             metrics[f"streams/{stream.name}/dropped_blocks"] = float(stream.dropped)
-        else:
-            metrics[f"streams/{stream.name}/batch_mean"] = stream.batch_mean
     return metrics
 
 
-def _policy_metrics(name: str, policy: PolicyStatus) -> dict[str, float]:
-    metrics = {f"episodes/{name}/{fact}": value for fact, value in policy.facts.items()}
-    metrics[f"episodes/{name}/count"] = float(policy.episodes)
-    if policy.return_mean is not None and policy.length_mean is not None:
-        metrics[f"episodes/{name}/return_mean"] = policy.return_mean
-        metrics[f"episodes/{name}/length_mean"] = policy.length_mean
-    if policy.learning:
-        metrics[f"train/{name}/steps"] = float(policy.steps)
-        metrics[f"train/{name}/updates"] = float(policy.version)
-        metrics[f"train/{name}/lag_mean"] = policy.lag_mean
-        metrics[f"train/{name}/lag_max"] = float(policy.lag_max)
+def _lag(section: str, status: RunStatus | PolicyStatus) -> dict[str, float]:
+    return {f"{section}/lag_mean": status.lag_mean, f"{section}/lag_max": float(status.lag_max)}
+
+
+def _episodes(section: str, status: RunStatus | PolicyStatus) -> dict[str, float]:
+    metrics = {f"{section}/{name}": value for name, value in status.facts.items()}
+    metrics[f"{section}/count"] = float(status.episodes)
+    if status.return_mean is not None and status.length_mean is not None:
+        metrics |= {f"{section}/return_mean": status.return_mean, f"{section}/length_mean": status.length_mean}
     return metrics
 
 

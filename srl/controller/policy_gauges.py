@@ -114,18 +114,15 @@ class PolicyGauges:
         return round(float(np.interp(version, versions, steps)))
 
     def state(self) -> dict[str, Any]:
-        """Return the statistics of episodes and evaluations as plain data, for a checkpoint."""
-        return {**self.episodes.state(), "evaluation": msgspec.to_builtins(self.evaluation)}
+        """Return the statistics as plain data, for a checkpoint or for the takeover by another controller."""
+        counts = {"version": self.version, "lag_max": self.lag_max, "first_steps": self.first_steps}
+        return {**self.episodes.state(), "evaluation": msgspec.to_builtins(self.evaluation), **counts}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue the statistics of episodes and evaluations; the steps of a resumed run are those of its commits."""
         self.episodes.restore(state)
         self.evaluation = msgspec.convert(state.get("evaluation"), EvaluationStatus | None)
 
-    def totals(self) -> dict[str, Any]:
-        """Return everything that a new controller cannot read from the workers, as plain data."""
-        return {**self.state(), "version": self.version, "lag_max": self.lag_max, "first_steps": self.first_steps}
-
-    def take_over(self, totals: Mapping[str, Any]) -> None:
-        self.restore(totals)
-        self.version, self.lag_max = totals["version"], totals["lag_max"]
-        self.first_steps = totals["first_steps"]
+    def take_over(self, state: Mapping[str, Any]) -> None:
+        self.restore(state)
+        self.version, self.lag_max, self.first_steps = state["version"], state["lag_max"], state["first_steps"]

@@ -23,7 +23,7 @@ class ControllerState(msgspec.Struct, frozen=True):
     incarnations: dict[str, int]  # worker -> its last incarnation
     restarts: int
     gauges: dict[str, object]
-    """Totals of workers that ended, and the statistics of episodes and evaluations (`Gauges.totals`)."""
+    """Totals of workers that ended, and the statistics of episodes and evaluations (`Gauges.state`)."""
     began: float  # wall time of the command that started the run
     complete: list[str] = []  # policies that have reached their number of steps
 
@@ -42,7 +42,7 @@ class ControllerState(msgspec.Struct, frozen=True):
             counts={name: group.count for name, group in groups.items()},
             incarnations={worker_id.name: worker_id.incarnation for worker_id in worker_ids},
             restarts=restarts,
-            gauges=gauges.totals(),
+            gauges=gauges.state(),
             began=gauges.began,
             complete=sorted(complete),
         )

@@ -83,7 +83,8 @@ def plot(
     """
     if out is not None:
         check_format(Path(out))
-    _check_axis(x)
+    if x not in ("steps", "time"):
+        raise ValueError(f"x must be 'steps' or 'time', found {x!r}")
     figure = draw(*bands_of(find_groups(runs), metric, x), metric, x, title)
     if out is not None:
         save(figure, Path(out))
@@ -91,7 +92,8 @@ def plot(
 
 
 def draw(groups: Sequence[Group], bands: Sequence[Band], metric: str, axis: Axis, title: str = "") -> Figure:
-    _need_matplotlib()
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError('figures need matplotlib, which is not installed; pip install "srl[plot]"')
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -132,7 +134,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def draw_in_terminal(groups: Sequence[Group], bands: Sequence[Band], axis: Axis, width: int, height: int) -> Text:
-    from srl.terminal.chart import Line, chart
+    from srl.terminal.drawing import Line, chart
 
     divisor, unit = _time_unit(max(float(band.x[-1]) for band in bands)) if axis == "time" else (1.0, "steps")
     lines = []
@@ -145,16 +147,6 @@ def draw_in_terminal(groups: Sequence[Group], bands: Sequence[Band], axis: Axis,
 def check_format(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"a figure must end in {', '.join(FORMATS)}; found {path.name!r}")
-
-
-def _check_axis(axis: str) -> None:
-    if axis not in ("steps", "time"):
-        raise ValueError(f"x must be 'steps' or 'time', found {axis!r}")
-
-
-def _need_matplotlib() -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError('figures need matplotlib, which is not installed; pip install "srl[plot]"')
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:

@@ -168,15 +168,11 @@ def flat_options(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if name.rpartition(".")[2] not in IGNORED}
 
 
-def _differing(facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    names = dict.fromkeys(name for fact in facts for name in fact)
-    return [name for name in names if len({json.dumps(fact.get(name)) for fact in facts}) > 1]
-
-
 def _legend_options(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the names of up to three differing options for the legend. For different environments these are no more
     than needed to distinguish the groups, because their recipes differ in everything."""
-    differing = _differing(facts)[:3]
+    names = dict.fromkeys(name for fact in facts for name in fact)
+    differing = [name for name in names if len({json.dumps(fact.get(name)) for fact in facts}) > 1][:3]
     if "environment" not in differing:
         return differing
     for count in range(1, len(differing)):

@@ -431,9 +431,9 @@ def test_a_successor_adopts_the_workers_that_live_and_restarts_the_others() -> N
     successor.scheduler.orphans = [
         OrphanWorker(worker_id, True, {f"end/{worker_id.name}": "tcp:x"}) for worker_id in kept
     ]
-    successor.controller.attach(state, patience=1.0)
+    successor.controller.take_over(state, patience=1.0)
     assert successor.until(1.0)
     assert successor.incarnation("actors/0") == 0
     assert successor.incarnation("actors/3") == UNKNOWN_INCARNATIONS + 1
     assert successor.incarnation("trainers/0") == successor.incarnation("trainers/1") == UNKNOWN_INCARNATIONS + 1
-    assert "attached: 5 workers continue, 2 are restarted" in successor.messages()
+    assert "takeover: 5 workers continue, 2 are restarted" in successor.messages()

@@ -252,6 +252,6 @@ def test_the_figures_of_every_policy_survive_a_takeover() -> None:
     gauges.add_report(Evaluated("seekers", 9, [-4.0], [5.0]))
     gauges.forget(trainer.worker_id, trainer.meter)
     successor = two_policies()
-    successor.take_over(json.loads(json.dumps(gauges.totals())))
+    successor.take_over(json.loads(json.dumps(gauges.state())))
     assert status(successor).policies == status(gauges).policies
     assert status(successor).steps == 10

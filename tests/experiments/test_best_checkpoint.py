@@ -14,8 +14,8 @@ from support.trained_runs import latest_checkpoint
 import srl
 from srl.api.status import EvaluationStatus
 from srl.experiments.session.best_checkpoint import BestCheckpoint
+from srl.experiments.session.checkpointing import BackgroundWriter
 from srl.storage import checkpoints
-from srl.storage.background_writer import BackgroundWriter
 from srl.storage.metric_sinks import MetricSinks
 from srl.storage.run_directory import create
 from srl.terminal.report import final_report

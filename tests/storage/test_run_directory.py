@@ -144,7 +144,7 @@ def test_a_damaged_config_or_status_says_so(tmp_path: Path) -> None:
     run = make(tmp_path, "r", 1)
     run.config.write_text("{")
     run.status.write_text("[]")
-    with pytest.raises(RunDirectoryError, match="not readable as JSON"):
+    with pytest.raises(RunDirectoryError, match="not valid JSON"):
         run.read_config()
     run.config.write_text("[]")
     with pytest.raises(RunDirectoryError, match=r"config\.json must contain the options of a run, found a list"):

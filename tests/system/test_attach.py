@@ -39,7 +39,7 @@ def test_workers_outlive_their_controller_and_another_one_takes_them_over(termin
     assert after["steps"] > before["steps"]
     for name in ("actors/0", "trainers/0"):
         assert worker(after, name)["pid"] == worker(before, name)["pid"]
-    assert "attached: 2 workers continue, 0 are restarted" in after["messages"]
+    assert "takeover: 2 workers continue, 0 are restarted" in after["messages"]
 
     kill(worker(after, "actors/0")["pid"])
     second.wait(lambda status: worker(status, "actors/0")["incarnation"] == 1, "a replacement of the killed actor")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from srl.terminal.chart import Line, chart
+from srl.terminal.drawing import Line, chart
 
 
 def test_a_rising_line_goes_from_the_lower_left_to_the_upper_right() -> None:

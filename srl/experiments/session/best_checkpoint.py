@@ -12,8 +12,8 @@ from srl.api.parameters import ParameterStore
 from srl.api.status import EvaluationStatus
 from srl.base.tree import Array
 from srl.controller.metrics import evaluation_metrics
+from srl.experiments.session.checkpointing import BackgroundWriter
 from srl.storage import checkpoints
-from srl.storage.background_writer import BackgroundWriter
 from srl.storage.checkpoints import Retention
 from srl.storage.metric_sinks import MetricSinks
 from srl.storage.run_directory import RunDirectory

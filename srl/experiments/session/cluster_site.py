@@ -46,15 +46,14 @@ class ClusterSite:
     superseded: Callable[[], bool] = lambda: False
     """Whether another process has taken over this run, so that this one must not write to its directory."""
     headless: float = 0.0  # seconds for which hosts continue without a controller
-    attach: Mapping[str, int] | None = None
-    """If the hosts already run and have lost their controller: see `takeover` of `AgentConnections`."""
+    takeover: Mapping[str, int] | None = None  # for hosts that have lost their controller: see `AgentConnections`
 
 
 def site_of(
-    options: TrainOptions, groups: Sequence[WorkerGroup], logs: Path, attach: ControllerState | None = None
+    options: TrainOptions, groups: Sequence[WorkerGroup], logs: Path, takeover: ControllerState | None = None
 ) -> ClusterSite | None:
-    """Return the site that the options describe; None for a run on this machine only. `attach` is the state of a
-    controller that is replaced."""
+    """Return the site that the options describe, or None for a run on this machine only. `takeover` is the state of a
+    controller that died."""
     cluster = options.cluster
     if options.workers.scheduler == "ray":
         host, port = parse_address(cluster.bind)
@@ -63,12 +62,12 @@ def site_of(
         return ClusterSite(ray, secrets.token_bytes(32), host, port)
     if options.workers.scheduler != "hosts":
         return None
-    host, port = parse_address(attach.cluster.address if attach else cluster.bind)
+    host, port = parse_address(takeover.cluster.address if takeover else cluster.bind)
     secret = find_or_make_secret(cluster.secret_file or DEFAULT)
     record = logs.with_name("agent.json") if cluster.headless > 0 else None
-    manual = ManualEngine(logs / "agent.log", None, cluster.secret_file, record, attach is not None)
-    reports = attach.cluster.reports if attach else None
-    return ClusterSite(manual, secret, host, port, headless=cluster.headless, attach=reports)
+    manual = ManualEngine(logs / "agent.log", None, cluster.secret_file, record, takeover is not None)
+    reports = takeover.cluster.reports if takeover else None
+    return ClusterSite(manual, secret, host, port, headless=cluster.headless, takeover=reports)
 
 
 def hosts_scheduler(
@@ -92,7 +91,7 @@ def hosts_scheduler(
         logs,
         cluster.hosts_timeout,
         _retention(options),
-        site.attach,
+        site.takeover,
     )
 
 

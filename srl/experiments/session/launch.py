@@ -1,4 +1,4 @@
-"""Training, resuming and attaching: the functions behind `srl.train`, `srl.resume` and the command line."""
+"""Starting, resuming and taking over runs: the functions behind `srl.train`, `srl.resume` and the command line."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def attach(run: RunDirectory, on_status: Callable[[RunStatus], None] | None = No
         state = msgspec.json.decode(run.controller.read_bytes(), type=ControllerState)
     except (OSError, msgspec.MsgspecError) as error:
         raise RunFailed(
-            f"cannot attach to {run.name}: only the workers of a run with --scheduler hosts outlive its "
+            f"cannot take over {run.name}: only the workers of a run with --scheduler hosts outlive its "
             f"controller. Resume from its last checkpoint: srl resume {run.name}"
         ) from error
     with run.locked():
@@ -234,7 +234,7 @@ def attach(run: RunDirectory, on_status: Callable[[RunStatus], None] | None = No
         with contextlib.suppress(checkpoints.CheckpointError):  # needed only if a trainer was lost, too
             newest = checkpoints.latest(run.checkpoints)
             fallback = checkpointing.read(newest) if newest is not None else None
-        return _finished(_session(run, prepared, on_status, state.began, fallback, attached=state).run())
+        return _finished(_session(run, prepared, on_status, state.began, fallback, takeover=state).run())
 
 
 def resume(
@@ -328,13 +328,13 @@ def _session(
     began: float,
     restored: Restored | None = None,
     site: ClusterSite | None = None,
-    attached: ControllerState | None = None,
+    takeover: ControllerState | None = None,
 ) -> Session:
     options, environment, why_not = prepared.options, prepared.environment, prepared.profile.why_not_resumable
     experiment = dataclasses.replace(prepared.experiment, name=run.name)
     run.write_config(describe(experiment, options, environment))
     preload = (type(environment).__module__,)
-    session = Session(experiment, run, options, on_status, began, preload, why_not, site, attached)
+    session = Session(experiment, run, options, on_status, began, preload, why_not, site, takeover)
     if restored is not None:
         session.restore(restored)
     return session

@@ -32,6 +32,7 @@ from srl.experiments.graph.sizes import sizes_of
 from srl.experiments.options.train_options import TrainOptions
 from srl.experiments.session.best_checkpoint import BestCheckpoint
 from srl.experiments.session.checkpointing import (
+    BackgroundWriter,
     CheckpointWriter,
     Restored,
     restore_opponents,
@@ -42,14 +43,13 @@ from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.scheduler import ProcessScheduler
 from srl.schedulers.local.zygote_launch import PRELOAD
-from srl.storage.background_writer import BackgroundWriter
 from srl.storage.checkpoints import Retention
 from srl.storage.run_directory import RunDirectory
 from srl.storage.service_sinks import sinks_of
 from srl.storage.update_journal import Journal
 from srl.transports.runtime_dir import make_runtime
 
-ATTACH_SECONDS = 10.0
+TAKEOVER_SECONDS = 10.0
 """Time limit for the hosts of a controller that died to connect again; their agents try twice per second."""
 METRIC_SECONDS = 1.0
 """Time between two records of metrics. It is down to a quarter of this at the start, for the curves of short runs."""
@@ -86,12 +86,12 @@ class Session:
         preload: tuple[str, ...] = (),
         why_not_exact: str = "",
         site: ClusterSite | None = None,
-        attach: ControllerState | None = None,
+        takeover: ControllerState | None = None,
     ) -> None:
-        """`site` is that of a run over several hosts; by default the options describe it. `attach` is the state of a
-        controller that is replaced."""
+        """`site` is that of a run over several hosts (default: as the options describe it), `takeover` the state of a
+        controller that died."""
         self._experiment = experiment
-        self._attach = attach
+        self._takeover = takeover
         self._run = run
         self._options = options
         self._on_status = on_status or (lambda status: None)
@@ -101,7 +101,7 @@ class Session:
             undo.callback(self._memory.close)
             self._runtime = make_runtime(run.name)
             undo.callback(shutil.rmtree, self._runtime, ignore_errors=True)
-            self._site = site or site_of(options, experiment.groups, run.logs, attach)
+            self._site = site or site_of(options, experiment.groups, run.logs, takeover)
             self._scheduler = scheduler = self._make_scheduler((*PRELOAD, *preload))
             undo.callback(scheduler.close)
             self._controller = Controller(
@@ -148,8 +148,8 @@ class Session:
         if self._options.agents.self_play != "none":
             size, stores = self._options.agents.self_play_versions, dict(self._scheduler.parameters())
             restore_opponents(self._run.checkpoints, restored, stores, size, self._notify)
-        if self._attach is not None:
-            return  # the figures come from the replaced controller; the checkpoint is only for trainers that were lost
+        if self._takeover is not None:
+            return  # the dead controller's figures count; the checkpoint is only for trainers that were lost
         gauges = self._controller.gauges
         gauges.restore(restored.metadata.get("episodes", {}))
         gauges.resume_from(restored.policies)
@@ -185,11 +185,11 @@ class Session:
     def _start(self) -> None:
         if unguarded := warning(self._options, self._site):
             self._notify(unguarded)
-        if self._attach is None:
+        if self._takeover is None:
             self._controller.start()
             return
         try:
-            self._controller.attach(self._attach, ATTACH_SECONDS)
+            self._controller.take_over(self._takeover, TAKEOVER_SECONDS)
         except ConnectionError as error:
             raise RunFailed(f"{error}. Continue from the last checkpoint: srl resume {self._run.name}") from error
 

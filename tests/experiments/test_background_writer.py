@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from srl.storage.background_writer import BackgroundWriter
+from srl.experiments.session.checkpointing import BackgroundWriter
 
 
 def test_a_slow_disk_does_not_block_the_caller() -> None:
