@@ -81,6 +81,5 @@ class AlgorithmConfig(ABC):
         return ()
 
     def wants_global_state(self) -> bool:
-        """Return whether environments with several agents should add their global state to observations. Default:
-        no."""
+        """Return whether environments with several agents should add their global state to observations."""
         return False

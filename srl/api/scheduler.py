@@ -78,7 +78,7 @@ class TakeoverRecord(msgspec.Struct, frozen=True):
 class Scheduler(ABC):
     """Base class of schedulers. The defaults suit workers that run in this process and end with the scheduler."""
 
-    inline: bool = False  # workers run in the thread that calls `poll`: a run can be saved between two polls
+    inline: bool = False  # all workers run in the thread that calls `poll`, so that a run can be saved between polls
 
     @abstractmethod
     def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:

@@ -100,10 +100,9 @@ class RunStatus(msgspec.Struct, frozen=True):
     lag_max: int = 0
     max_lag: int = 0  # upper bound of the lag (`--max-lag`)
     episodes: int = 0  # episodes of agents: an episode of two agents counts twice
-    return_mean: float | None = (
-        None  # mean over the last 100 episodes of each policy that learns: about 0 in a zero-sum
-    )
-    length_mean: float | None = None  # game, so with several policies read those of each in `policies`
+    return_mean: float | None = None
+    """Mean over the last 100 episodes of each policy that learns: about 0 in a zero-sum game. See `policies`."""
+    length_mean: float | None = None
     facts: dict[str, float] = {}  # like those of PolicyStatus, means over the policies that learn
     policies: dict[str, PolicyStatus] = {}
     return_curve: list[float] = []  # curve of the policy that learns; empty if several do

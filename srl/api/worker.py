@@ -22,7 +22,7 @@ class WorkerId:
 
     group: str
     index: int
-    incarnation: int  # 0; a replacement has the next one
+    incarnation: int  # 0 at first; a replacement has the next one
 
     @property
     def name(self) -> str:

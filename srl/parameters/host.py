@@ -24,9 +24,9 @@ class HostParameterStore:
     """Parameter store in shared memory. The newest versions rotate through three slots, and each tag pins one more.
     Tags and notes are stored as JSON in an index in the header."""
 
-    def __init__(self, memory: Memory, bell: int = -1) -> None:
-        """`bell`: eventfd that every push signals."""
-        self._bell = bell
+    def __init__(self, memory: Memory, push_event: int = -1) -> None:
+        """`push_event`: eventfd that every push signals."""
+        self._push_event = push_event
         self._snapshot = Snapshot(memory, num_slots=3 + MAX_TAGS)
 
     @classmethod
@@ -49,8 +49,8 @@ class HostParameterStore:
             slot = self._snapshot.write(version, {"parameters": parameters}, {}, keep=pinned)
             for name in tags:
                 self._pin(index, name, slot, version)
-        if self._bell >= 0:
-            os.eventfd_write(self._bell, 1)
+        if self._push_event >= 0:
+            os.eventfd_write(self._push_event, 1)
 
     def pull(self, tag: str = "latest", newer_than: int = -1) -> tuple[int, Array] | None:
         if tag != "latest":

@@ -220,7 +220,7 @@ class Consumer:
         queue = [
             [p.producer, p.sequence, p.ticket, p.oldest_version, p.block.index, p.incarnation] for p, _ in self._queue
         ]
-        facts = {
+        fields = {
             "links": links,
             "queue": queue,
             "next": self._next,
@@ -228,29 +228,29 @@ class Consumer:
             "counts": [self._posted, self._consumed, self._dropped],
             "admission": self._admission.state(),
         }
-        return {"facts": pack(facts)}
+        return {"fields": pack(fields)}
 
     def restore(self, state: State) -> bool:
-        facts = unpack(state["facts"])
+        fields = unpack(state["fields"])
         self._accept_attached()
-        present = {link.producer: link for link in self._links if link.memory is not None}
-        if not {saved["producer"] for saved in facts["links"]} <= set(present):
+        connected = {link.producer: link for link in self._links if link.memory is not None}
+        if not {saved["producer"] for saved in fields["links"]} <= set(connected):
             return False
-        for saved in facts["links"]:
-            link = present[saved["producer"]]
+        for saved in fields["links"]:
+            link = connected[saved["producer"]]
             link.wanted, link.last_sequence = saved["wanted"], saved["last_sequence"]
             link.tickets = set(saved["tickets"])
             restore_unread(link.channel, saved["unread"])
-        self._links = [present[saved["producer"]] for saved in facts["links"]]
+        self._links = [connected[saved["producer"]] for saved in fields["links"]]
         self._queue = []
-        for producer, sequence, ticket, oldest, index, incarnation in facts["queue"]:
-            link = present[producer]
+        for producer, sequence, ticket, oldest, index, incarnation in fields["queue"]:
+            link = connected[producer]
             assert link.memory is not None
             block = link.memory.blocks[index]
             self._queue.append((PostedBlock(producer, sequence, ticket, oldest, block, incarnation), link))
-        self._next, self._waited = facts["next"], facts["waited"]
-        self._posted, self._consumed, self._dropped = facts["counts"]
-        self._admission.restore(facts["admission"])
+        self._next, self._waited = fields["next"], fields["waited"]
+        self._posted, self._consumed, self._dropped = fields["counts"]
+        self._admission.restore(fields["admission"])
         return True
 
     def _accept_attached(self) -> None:

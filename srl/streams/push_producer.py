@@ -185,28 +185,28 @@ class Producer:
             for link in self._links.values()
         }
         opened = [[o.block.index, o.min_version, o.tickets, o.alive] for o in self._open.values()]
-        facts = {"links": links, "open": opened, "free": list(self._free), "sequence": self._sequence}
+        fields = {"links": links, "open": opened, "free": list(self._free), "sequence": self._sequence}
         blocks = {
             f"block/{block.index}/{path}": array.copy()
             for block in self.memory.blocks
             if block.index not in self._free
             for path, array in block.arrays.items()
         }
-        return {"facts": pack(facts), **blocks}
+        return {"fields": pack(fields), **blocks}
 
     def restore(self, state: State) -> bool:
-        facts = unpack(state["facts"])
+        fields = unpack(state["fields"])
         self._connect()
-        if not set(facts["links"]) <= set(self._links):
+        if not set(fields["links"]) <= set(self._links):
             return False
         blocks = self.memory.blocks
         for block in blocks:
             for path, values in part(state, f"block/{block.index}").items():
                 block.arrays[path][...] = values
-        self._free = deque(facts["free"])
-        self._sequence = facts["sequence"]
-        self._open = {index: OpenBlock(blocks[index], *rest) for index, *rest in facts["open"]}
-        for name, saved in facts["links"].items():
+        self._free = deque(fields["free"])
+        self._sequence = fields["sequence"]
+        self._open = {index: OpenBlock(blocks[index], *rest) for index, *rest in fields["open"]}
+        for name, saved in fields["links"].items():
             link = self._links[name]
             link.wanted, link.polls_unused = saved["wanted"], saved["polls_unused"]
             link.grants = deque(BlockGrant(*grant) for grant in saved["grants"])

@@ -98,10 +98,10 @@ class InlineClient:
         return [asked.tag for asked in waiting if self.post(*asked)]
 
     def state(self) -> State:
-        return {"facts": pack({"waiting": _to_plain(self._waiting)}), **under("policy", self._policy.state())}
+        return {"fields": pack({"waiting": _to_plain(self._waiting)}), **under("policy", self._policy.state())}
 
     def restore(self, state: State) -> bool:
-        self._waiting = _from_plain(self._memory, unpack(state["facts"])["waiting"])
+        self._waiting = _from_plain(self._memory, unpack(state["fields"])["waiting"])
         self._policy.restore(part(state, "policy"))
         return True
 
@@ -206,18 +206,18 @@ class Client:
             link.name: {"pending": _to_plain(list(link.pending.values())), "unread": unread_messages(link.channel)}
             for link in self._links.values()
         }
-        return {"facts": pack({"servers": servers, "queue": _to_plain(self._queue)})}
+        return {"fields": pack({"servers": servers, "queue": _to_plain(self._queue)})}
 
     def restore(self, state: State) -> bool:
-        facts = unpack(state["facts"])
+        fields = unpack(state["fields"])
         self._connect()
-        if not set(facts["servers"]) <= set(self._links):
+        if not set(fields["servers"]) <= set(self._links):
             return False
-        for name, saved in facts["servers"].items():
+        for name, saved in fields["servers"].items():
             link = self._links[name]
             link.pending = {asked.tag: asked for asked in _from_plain(self._memory, saved["pending"])}
             restore_unread(link.channel, saved["unread"])
-        self._queue = deque(_from_plain(self._memory, facts["queue"]))
+        self._queue = deque(_from_plain(self._memory, fields["queue"]))
         return True
 
     def close(self) -> None:

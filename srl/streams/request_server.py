@@ -92,12 +92,9 @@ class Server:
             self._attach(link, message, memory)
             return
         if isinstance(message, Relax):
-            self._waiting = deque(
-                replace(waiting, min_version=message.min_version)
-                if waiting.link is link and waiting.tag == message.tag
-                else waiting
-                for waiting in self._waiting
-            )
+            for index, waiting in enumerate(self._waiting):
+                if waiting.link is link and waiting.tag == message.tag:
+                    self._waiting[index] = replace(waiting, min_version=message.min_version)
             return
         if not isinstance(message, Request) or not message.blocks or len(message.blocks) != len(message.rows):
             raise ChannelClosed(f"{link.channel.peer} sent a request without cells")
@@ -183,27 +180,27 @@ class Server:
     def state(self) -> State:
         links = [{"client": link.client, "unread": unread_messages(link.channel)} for link in self._links]
         waiting = [[r.link.client, r.tag, indices_of(r.cells), r.lanes, r.min_version] for r in self._waiting]
-        return {"facts": pack({"links": links, "waiting": waiting, "counts": [self._batches, self._lanes]})}
+        return {"fields": pack({"links": links, "waiting": waiting, "counts": [self._batches, self._lanes]})}
 
     def restore(self, state: State) -> bool:
-        facts = unpack(state["facts"])
+        fields = unpack(state["fields"])
         self._accept()
         for link in self._links:
             received = receive_attach(link.channel, AttachClient)
             if received is not None:
                 self._attach(link, *received)
-        present = {link.client: link for link in self._links if link.memory is not None}
-        if not {saved["client"] for saved in facts["links"]} <= set(present):
+        connected = {link.client: link for link in self._links if link.memory is not None}
+        if not {saved["client"] for saved in fields["links"]} <= set(connected):
             return False
-        self._links = [present[saved["client"]] for saved in facts["links"]]
-        for saved in facts["links"]:
-            restore_unread(present[saved["client"]].channel, saved["unread"])
+        self._links = [connected[saved["client"]] for saved in fields["links"]]
+        for saved in fields["links"]:
+            restore_unread(connected[saved["client"]].channel, saved["unread"])
         self._waiting.clear()
-        for client, tag, cells, lanes, min_version in facts["waiting"]:
-            link = present[client]
+        for client, tag, cells, lanes, min_version in fields["waiting"]:
+            link = connected[client]
             assert link.memory is not None
             self._waiting.append(_Waiting(link, tag, tuple(cells_from(link.memory, cells)), lanes, min_version))
-        self._count(*facts["counts"])
+        self._count(*fields["counts"])
         return True
 
     def close(self) -> None:

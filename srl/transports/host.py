@@ -150,8 +150,8 @@ def _is_served(path: Path) -> bool:
             probe.connect(os.fspath(path))
         except ConnectionRefusedError:
             return False
-        except BlockingIOError:  # alive, but its backlog is full
-            return True
+        except BlockingIOError:
+            pass  # it listens, but its backlog is full
         return True
 
 

@@ -49,7 +49,7 @@ class Agent:
         self._secret = accepted.secret
         self._join_message = join_message
         self._workers: dict[WorkerId, OrphanWorker] = {}  # information on the workers that a new controller would need
-        self._memory = RunMemory.create(accepted.policies, with_bell=True)
+        self._memory = RunMemory.create(accepted.policies, with_push_event=True)
         self._runtime = make_runtime(accepted.run)
         logs = self._runtime / "logs"
         logs.mkdir()
@@ -60,7 +60,7 @@ class Agent:
         )
         self._wait_set = WaitSet()
         self._connection = ControllerConnection(channel, connect, accepted.headless, self._wait_set.watch)
-        self._wait_set.watch_fd(self._memory.bell)
+        self._wait_set.watch_fd(self._memory.push_event)
         self._processes.watch(self._wait_set.fileno())
         transport = TcpTransport(accepted.secret, accepted.run, bind, encrypt=accepted.encrypt, codec=messages.codec)
         self._relay = ParameterRelay(
@@ -86,7 +86,7 @@ class Agent:
                 if not self._receive():
                     return True
                 with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._memory.bell)
+                    os.eventfd_read(self._memory.push_event)
                 self._states.send()
                 self._relay.poll()
                 self._send_heartbeat()
@@ -225,5 +225,5 @@ class Agent:
             case messages.CommittedState():
                 snapshot = self._memory.commits[message.policy]
                 if message.version > snapshot.version:
-                    snapshot.write(message.version, dict(zip(message.keys, arrays, strict=True)), message.facts)
+                    snapshot.write(message.version, dict(zip(message.keys, arrays, strict=True)), message.metadata)
                     snapshot.set_durable(message.version)

@@ -52,9 +52,9 @@ class StateUpload:
                 continue
             committed = snapshot.read()
             if committed is not None:
-                version, state, facts = committed
+                version, state, metadata = committed
                 upload.last_sent = version
-                message = CommittedState(policy, version, facts, list(state))
+                message = CommittedState(policy, version, metadata, list(state))
                 if self._connection.send(message, list(state.values())):
                     upload.unconfirmed[version] = state["parameters"]
                 else:

@@ -22,8 +22,11 @@ they have ended when the controller replaces them."""
 USAGE = ("pid", "cpu_percent", "rss_mb", "stopped")  # columns of the usage array of a heartbeat
 
 
+# From an agent
+
+
 class Join(Message, frozen=True):
-    """Agent: this host joins the run."""
+    """A host joins the run."""
 
     host: str
     version: str  # version of srl
@@ -35,7 +38,7 @@ class Join(Message, frozen=True):
 
 
 class Rejoin(Message, frozen=True):
-    """Agent: the previous controller died, and these workers still ran. `WorkerExited` follows if one died since."""
+    """The previous controller died, and these workers still ran. `WorkerExited` follows if one has died since."""
 
     join: Join
     run: str
@@ -44,8 +47,58 @@ class Rejoin(Message, frozen=True):
     workers: list[OrphanWorker]
 
 
+class RelayAddress(Message, frozen=True):
+    """Other hosts get parameters from this host at `address`."""
+
+    address: str
+
+
+class AgentHeartbeat(Message, frozen=True):
+    """The agent is alive. The message carries gauges [workers, WORDS] and usage [workers, USAGE] of its workers."""
+
+    worker_ids: list[WorkerId] | None = None  # None: the same workers as in the last heartbeat
+
+
+class WorkerReport(Message, frozen=True):
+    """A worker sent `message`."""
+
+    worker_id: WorkerId
+    message: FromWorker
+    number: int = 0
+    """Number of the report. The agent repeats a report to the next controller until one has recorded it."""
+
+
+class WorkerExited(Message, frozen=True):
+    """A worker died. The message carries its last gauges [1, WORDS]."""
+
+    worker_id: WorkerId
+    reason: str
+    clean: bool
+    blameless: bool = False
+    number: int = 0
+
+
+class StackDump(Message, frozen=True):
+    worker_id: WorkerId
+    text: str
+
+
+class LogText(Message, frozen=True):
+    """Text that was appended to a log."""
+
+    name: str
+    text: bytes
+
+
+class HostLeaving(Message, frozen=True):
+    """This host was preempted. Its workers are about to end, and it takes no others."""
+
+
+# From the controller
+
+
 class JoinAccepted(Message, frozen=True):
-    """Controller: this host is part of the run."""
+    """The host is part of the run."""
 
     run: str
     host: str  # name of the host in this run, unique among its hosts
@@ -58,27 +111,19 @@ class JoinAccepted(Message, frozen=True):
 
 
 class Refused(Message, frozen=True):
-    """Controller: this host cannot join; `text` is the reason."""
+    """The host cannot join; `text` is the reason."""
 
     text: str
 
 
-class RelayAddress(Message, frozen=True):
-    """Agent: other hosts get parameters from this host at `address`."""
-
-    address: str
-
-
 class FollowParameters(Message, frozen=True):
-    """Controller: get the parameters of a policy from `address`; empty if its trainer is on this host."""
+    """Get the parameters of a policy from `address`; empty if its trainer is on this host."""
 
     policy: str
     address: str
 
 
 class StartWorker(Message, frozen=True):
-    """Controller: start a worker."""
-
     worker_id: WorkerId
     config: Any
     niceness: int
@@ -86,106 +131,62 @@ class StartWorker(Message, frozen=True):
 
 
 class SendToWorkers(Message, frozen=True):
-    """Controller: pass `message` on to these workers."""
+    """Pass `message` on to these workers."""
 
     worker_ids: list[WorkerId]
     message: ToWorker
 
 
 class KillWorker(Message, frozen=True):
-    """Controller: kill a worker."""
-
     worker_id: WorkerId
 
 
 class SignalWorker(Message, frozen=True):
-    """Controller: send a signal to a worker's process."""
-
     worker_id: WorkerId
     number: int
 
 
 class DumpStacks(Message, frozen=True):
-    """Controller: report the stack traces of a worker."""
+    """Request a `StackDump` of a worker."""
 
     worker_id: WorkerId
 
 
-class StackDump(Message, frozen=True):
-    """Agent: stack traces of a worker."""
+class StateStored(Message, frozen=True):
+    """The controller has stored the committed state of this version."""
 
-    worker_id: WorkerId
-    text: str
-
-
-class WorkerReport(Message, frozen=True):
-    """Agent: a worker sent `message`."""
-
-    worker_id: WorkerId
-    message: FromWorker
-    number: int = 0
-    """Number of the report. The agent repeats a report to the next controller until one has recorded it."""
-
-
-class WorkerExited(Message, frozen=True):
-    """Agent: a worker died. The message carries its last gauges [1, WORDS]."""
-
-    worker_id: WorkerId
-    reason: str
-    clean: bool
-    blameless: bool = False
-    number: int = 0
-
-
-class AgentHeartbeat(Message, frozen=True):
-    """Agent: it is alive. The message carries the workers' gauges [workers, WORDS] and usage [workers, USAGE]."""
-
-    worker_ids: list[WorkerId] | None = None  # None: the same workers as in the last heartbeat
+    policy: str
+    version: int
 
 
 class ControllerHeartbeat(Message, frozen=True):
-    """Controller: it is alive."""
+    """The controller is alive."""
 
     recorded: int = 0  # number of the last report that is on disk, where the next controller finds it
 
 
-class LogText(Message, frozen=True):
-    """Agent: text that was appended to a log."""
+class RunEnded(Message, frozen=True):
+    """The agent ends."""
 
-    name: str
-    text: bytes
+
+# From both
 
 
 class CommittedState(Message, frozen=True):
-    """State that a trainer committed, with its arrays. Agent: store it. Controller: continue from it."""
+    """State that a trainer committed, with its arrays: an agent uploads it, and a replacement continues from it."""
 
     policy: str
     version: int
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
     keys: list[str]
 
 
-class StateStored(Message, frozen=True):
-    """Controller: the committed state of this version is stored."""
-
-    policy: str
-    version: int
-
-
 class TaggedParameters(Message, frozen=True):
-    """Parameters, with their array. Agent: they were evaluated on this host. Controller: other hosts keep them."""
+    """Parameters, from an agent that has evaluated them, or from the controller for a host that joins late."""
 
     policy: str
     version: int
     tag: str  # empty for the newest version
-
-
-class HostLeaving(Message, frozen=True):
-    """Agent: this host was preempted. Its workers are about to end, and it takes no others."""
-
-
-class RunEnded(Message, frozen=True):
-    """Controller: the run has ended."""
 
 
 SentByBoth = Union[CommittedState, TaggedParameters]

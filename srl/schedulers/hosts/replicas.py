@@ -66,7 +66,7 @@ class StateReplica:
         snapshot = self._memory.commits[message.policy]
         if message.version > snapshot.version:
             state = dict(zip(message.keys, arrays, strict=True))
-            snapshot.write(message.version, state, message.facts)
+            snapshot.write(message.version, state, message.metadata)
             self._archive.add(message.policy, message.version, state["parameters"])
         if host in self._agents.hosts:
             self._agents.hosts[host].state_versions[message.policy] = message.version
@@ -77,9 +77,9 @@ class StateReplica:
         host = self._agents.hosts[name]
         snapshot = self._memory.commits[policy]
         if snapshot.version > host.state_versions.get(policy, -1) and (committed := snapshot.read()) is not None:
-            version, state, facts = committed
+            version, state, metadata = committed
             host.state_versions[policy] = version
-            self._agents.send(name, CommittedState(policy, version, facts, list(state)), list(state.values()))
+            self._agents.send(name, CommittedState(policy, version, metadata, list(state)), list(state.values()))
 
     def store_evaluated(self, message: TaggedParameters, arrays: Sequence[Array]) -> None:
         store = self._memory.parameters.get(message.policy)

@@ -19,23 +19,23 @@ class RunMemory:
     meters: MeterTable
     parameters: dict[str, HostParameterStore]  # policy -> its versions
     commits: dict[str, Snapshot]  # policy -> last state that its trainer committed
-    bell: int = -1  # Eventfd that a trainer of this host signals when it publishes; -1 if nothing waits for it
+    push_event: int = -1  # eventfd that is signaled when a trainer of this host publishes; -1 if nothing waits for it
 
     @classmethod
-    def create(cls, policies: Sequence[str], *, with_bell: bool = False) -> RunMemory:
-        bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if with_bell else -1
+    def create(cls, policies: Sequence[str], *, with_push_event: bool = False) -> RunMemory:
+        push_event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if with_push_event else -1
         return cls(
             MeterTable.create(MAX_HOST_WORKERS),
             {policy: HostParameterStore.create(policy) for policy in policies},
             {policy: Snapshot.create(f"commit-{policy}") for policy in policies},
-            bell,
+            push_event,
         )
 
     def descriptors(self) -> dict[str, int]:
         """Return the descriptors that another process needs to map the same memory."""
         found = {"meters": self.meters.memory.fd}
-        if self.bell >= 0:
-            found["bell"] = self.bell
+        if self.push_event >= 0:
+            found["push_event"] = self.push_event
         for policy in self.commits:
             found[f"parameters/{policy}"] = self.parameters[policy].memory.fd
             found[f"commits/{policy}"] = self.commits[policy].memory.fd
@@ -44,14 +44,14 @@ class RunMemory:
     @classmethod
     def inherit(cls, descriptors: dict[str, int]) -> RunMemory:
         """Map the same memory in a process that has these descriptors."""
-        bell = descriptors.get("bell", -1)
-        named = {name: Memory.from_fd(fd) for name, fd in descriptors.items() if name != "bell"}
+        push_event = descriptors.get("push_event", -1)
+        named = {name: Memory.from_fd(fd) for name, fd in descriptors.items() if name != "push_event"}
         policies = [name.removeprefix("commits/") for name in named if name.startswith("commits/")]
         return cls(
             MeterTable(named["meters"]),
-            {policy: HostParameterStore(named[f"parameters/{policy}"], bell) for policy in policies},
+            {policy: HostParameterStore(named[f"parameters/{policy}"], push_event) for policy in policies},
             {policy: Snapshot(named[f"commits/{policy}"]) for policy in policies},
-            bell,
+            push_event,
         )
 
     def close(self) -> None:
@@ -60,6 +60,6 @@ class RunMemory:
             store.memory.close()
         for snapshot in self.commits.values():
             snapshot.memory.close()
-        if self.bell >= 0:
-            os.close(self.bell)
-            self.bell = -1
+        if self.push_event >= 0:
+            os.close(self.push_event)
+            self.push_event = -1

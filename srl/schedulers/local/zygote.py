@@ -149,7 +149,7 @@ class Zygote:
     def run(self) -> None:
         """Serve requests until the supervisor is gone; then end all workers."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the supervisor decides, and the zygote ends with it
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with the supervisor
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)

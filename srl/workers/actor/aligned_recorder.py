@@ -205,14 +205,14 @@ class AlignedRecorder:
     def state(self) -> State:
         index = -1 if self.opened is None else self.opened.block.index
         return {
-            "facts": pack([index, self.row, self.decided, self._has_facts]),
+            "fields": pack([index, self.row, self.decided, self._has_facts]),
             "failed": np.zeros((0, 0), bool) if self._failed is None else self._failed.copy(),
             **{f"last_row/{path}": values.copy() for path, values in self._last_row.items()},
             **under("episodes", self.tracker.state()),
         }
 
     def restore(self, state: State) -> None:
-        index, self.row, self.decided, self._has_facts = unpack(state["facts"])
+        index, self.row, self.decided, self._has_facts = unpack(state["fields"])
         opened = self._producer.open_blocks().get(index)
         if opened is not None:
             self._enter(opened)

@@ -177,16 +177,16 @@ class LaneGroup:
 
     def state(self) -> State:
         assert self.lanes is not None
-        facts = [self._seed, self._num_builds, sorted(self._undecided), self.reports]
+        fields = [self._seed, self._num_builds, sorted(self._undecided), self.reports]
         recorders = {
             key: value
             for role, recorder in enumerate(self.recorders)
             for key, value in under(f"recorder/{role}", recorder.state()).items()
         }
-        return {"facts": pack(facts), **under("lanes", self.lanes.state()), **recorders}
+        return {"fields": pack(fields), **under("lanes", self.lanes.state()), **recorders}
 
     def restore(self, state: State) -> None:
-        self._seed, self._num_builds, undecided, self.reports = unpack(state["facts"])
+        self._seed, self._num_builds, undecided, self.reports = unpack(state["fields"])
         for role, recorder in enumerate(self.recorders):
             recorder.restore(part(state, f"recorder/{role}"))
         self._undecided = {role: self.recorders[role].min_version() for role in undecided}

@@ -33,8 +33,7 @@ class Recorder(Protocol):
         """Return the cells that need a decision; none if all have one."""
 
     def min_version(self) -> int:
-        """Return the oldest policy version allowed to choose actions for these cells; 0 if no consumer waits for their
-        blocks any more."""
+        """Return the oldest policy version that may choose actions for these cells; 0 if their consumers are gone."""
 
     def take_decisions(self) -> None:
         """Handle the arrival of the decisions for all cells."""

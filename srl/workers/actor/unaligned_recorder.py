@@ -162,7 +162,7 @@ class UnalignedRecorder:
     def state(self) -> State:
         lanes = [[-1 if lane.opened is None else lane.opened.block.index, lane.row, lane.acted] for lane in self._lanes]
         return {
-            "facts": pack({"lanes": lanes, "written": self._written}),
+            "fields": pack({"lanes": lanes, "written": self._written}),
             **{
                 f"memory/{number}/{path}": values.copy()
                 for number, lane in enumerate(self._lanes)
@@ -173,12 +173,12 @@ class UnalignedRecorder:
         }
 
     def restore(self, state: State) -> None:
-        facts = unpack(state["facts"])
-        for number, (index, row, acted) in enumerate(facts["lanes"]):
+        fields = unpack(state["fields"])
+        for number, (index, row, acted) in enumerate(fields["lanes"]):
             lane = self._lanes[number]
             lane.opened, lane.row, lane.acted = self._producer.open_blocks().get(index), row, acted
             lane.memory = part(state, f"memory/{number}")
-        self._written = facts["written"]
+        self._written = fields["written"]
         for path, values in part(state, "actions").items():
             self._actions[path][...] = values
         self.tracker.restore(part(state, "episodes"))
