@@ -18,6 +18,8 @@ def metrics_of(status: RunStatus) -> dict[str, float]:
         "train/updates": float(status.updates),
         "run/restarts": float(status.restarts),
         "run/lane_failures": float(status.lane_failures),
+        "run/skipped_updates": float(status.skipped_updates),
+        "run/unrecorded_decisions": float(status.unrecorded_decisions),
         **_lag("train", status),
         **_episodes("episodes", status),
     }
@@ -33,6 +35,8 @@ def metrics_of(status: RunStatus) -> dict[str, float]:
     for stream in status.streams:
         if stream.kind == "push":
             metrics[f"streams/{stream.name}/dropped_blocks"] = float(stream.dropped)
+        else:
+            metrics[f"streams/{stream.name}/batch_mean"] = stream.batch_mean
     return metrics
 
 
