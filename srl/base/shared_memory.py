@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 
@@ -43,7 +44,7 @@ class Memory:
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> Array:
         """Return a view, which keeps the mapping alive even after `close`."""
-        count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        count = math.prod(shape) * np.dtype(dtype).itemsize
         return self.bytes[offset : offset + count].view(dtype).reshape(shape)
 
     def close(self) -> None:

@@ -195,7 +195,7 @@ class Simulation:
         host: SimHost = draw.choice(list(scheduler.hosts.values()))
         worker = draw.choice(list(scheduler.processes)) if scheduler.processes else None
         kind = draw.choice(("kill", "kill", "freeze", "agent", "power", "stop-agent", "stop-host", "cut", "slow"))
-        seconds = draw.choice((0.3, 1.0, 3.0, 8.0, 12.0))
+        seconds = draw.choice((0.3, 1.0, 3.0, 7.0))
         now = self.clock.now()
         if kind in ("kill", "freeze"):
             if worker is None:
