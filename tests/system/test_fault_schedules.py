@@ -6,7 +6,7 @@ import pytest
 from support.simulation.schedules import Simulation
 
 FOUND = (
-    147,  # actors waited forever for a version that died with the trainer's host
+    174,  # actors waited forever for a version that died with the trainer's host
     56,  # an update was in the journal, was lost with its host, and was computed again
 )
 
