@@ -47,12 +47,12 @@ MAY_IMPORT = {
 # not listed are free.
 ROOMS = {
     "algorithms": "returns training torch_policy actor_critic ppo ppg a2c impala mappo",
-    "environments": "copies factories spaces conversion adapters mujoco pettingzoo hide_and_seek registry",
+    "environments": "failures factories spaces conversion adapters mujoco pettingzoo hide_and_seek registry",
     "environments/hide_and_seek": "options variants physics perception rules rendering lanes",
     "experiments": "options recipes graph session",
     "networks": "options spaces parameters network encoders distributions memory actor_critic wrappers build",
     "schedulers": "local inline hosts agent engines",
-    "testing": "contexts env_checks worker_checks",
+    "testing": "findings contexts env_checks worker_checks",
     "workers": "role wait_set trainer actor context process episode_player evaluator",
 }
 # Imports that point to the right, with the reason why they stay.

@@ -31,7 +31,7 @@ from srl.experiments.session.session import RunFailed
 from srl.results.evaluate import evaluate
 from srl.results.load import load
 from srl.testing.algorithm_checks import check_algorithm
-from srl.testing.env_checks.findings import has_errors
+from srl.testing.findings import has_errors
 from srl.testing.probe_cases import DISCOUNT, PLACE, ProbeCase, choose_cases
 
 TOLERANCE = 0.02

@@ -1,4 +1,4 @@
-"""Observations and actions as an environment writes them, and as our arrays: a space says how the two differ."""
+"""Conversion between native values of an environment (observations, actions, frames) and our arrays."""
 
 from __future__ import annotations
 
@@ -180,3 +180,17 @@ def _box_decoder(space: Box) -> Callable[[Array], Array]:
         return native.astype(dtype, copy=False)
 
     return decode
+
+
+def rendered_frame(name: str, render: Callable[[], Any]) -> Array:
+    """Return the frame that an environment renders, uint8 [height, width, 3]. Raise ValueError if there is none."""
+    try:
+        frame = render()
+    except Exception as error:
+        raise ValueError(f"environment {name} cannot be rendered here: {error!r}") from error
+    if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] < 3:
+        raise ValueError(
+            f"environment {name} cannot be recorded: render() returned {type(frame).__name__}, expected an array "
+            "[height, width, 3] as for render_mode='rgb_array'"
+        )
+    return frame[:, :, :3].astype(np.uint8, copy=False)

@@ -1,19 +1,20 @@
-"""Functions and classes that make environments: how they are found by name, and which options they take."""
+"""Functions and classes that make environments: lookup by name, check of their options, and seeds of the copies."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from srl.base.errors import nearest
 from srl.base.object_names import load_part
+from srl.base.seeding import derive
 
 Factory = Callable[..., Any]
 
 
 def locate(name: str) -> Factory:
-    """Return the function or class called `name`; ValueError if there is none."""
+    """Return the function or class called `name`. Raise ValueError if there is none."""
     found = load_part(name)
     if not callable(found):
         raise ValueError(f"{name} is {type(found).__name__}, not a function that makes an environment")
@@ -22,7 +23,7 @@ def locate(name: str) -> Factory:
 
 
 def parameters_of(factory: Factory) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a factory by name; none if it has no signature."""
+    """Return the parameters of a factory by name, or an empty mapping if it has no signature."""
     try:
         return inspect.signature(factory).parameters
     except (TypeError, ValueError):
@@ -30,7 +31,7 @@ def parameters_of(factory: Factory) -> Mapping[str, inspect.Parameter]:
 
 
 def check_options(environment: str, factory: Factory, options: Mapping[str, Any], *also: str) -> None:
-    """Raise ValueError for options that `factory` does not take; `also` are used before they reach it."""
+    """Raise ValueError for an option that is neither a parameter of `factory` nor one of `also`."""
     parameters = parameters_of(factory)
     if not parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
@@ -38,3 +39,19 @@ def check_options(environment: str, factory: Factory, options: Mapping[str, Any]
     for option in options:
         if option not in known:
             raise ValueError(f"environment {environment} has no option {option!r}{nearest(option, known)}")
+
+
+class CopySeeds(Iterator[int]):
+    """Seeds that never repeat. They are consecutive integers, so that a saved run continues with the next one."""
+
+    def __init__(self, start: int) -> None:
+        self.following = start
+
+    def __next__(self) -> int:
+        self.following += 1
+        return self.following - 1
+
+
+def copy_seeds(seed: int) -> CopySeeds:
+    """Return the seeds of copies. They start at a number derived from `seed` that fits into an int32."""
+    return CopySeeds(derive(seed, "environments") >> 33)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +14,10 @@ from srl.api.algorithm import AlgorithmConfig
 from srl.api.policy import Decision, Policy
 from srl.api.spaces import Discrete, MultiDiscrete, Space
 from srl.api.trainer import Trainer, TrainResult, Trajectory
-from srl.base.config import from_data, to_data
 from srl.base.state import NotResumable
 from srl.base.tree import Array, ArraySpec, Tree, leaves, map_tree
 from srl.environments.random_actions import random_actions
-from srl.testing.env_checks.findings import Finding, Findings
+from srl.testing.findings import Finding, Findings, check_sendable, raised
 
 ROWS, LANES = 17, 8
 READ = "read srl/api/algorithm.py, srl/api/policy.py and srl/api/trainer.py, and docs/howto/algorithm.md"
@@ -41,8 +38,7 @@ def check_algorithm(config: AlgorithmConfig, observation: Space, action: Space, 
         try:
             check(subject, findings)
         except Exception as error:
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            findings.error("no exception", f"{error!r} at {last.filename}:{last.lineno}", READ)
+            findings.error("no exception", raised(error), READ)
         if findings.have_errors:
             break
     return findings.all
@@ -115,16 +111,10 @@ class _Subject:
 
 
 def _check_config(subject: _Subject, findings: Findings) -> None:
-    config: Any = subject.config
-    try:
-        received = from_data(json.loads(json.dumps(to_data(config))))
-    except (TypeError, ValueError, LookupError, ImportError) as error:
-        fix = "use fields of plain data, and define the class at the top level of a module"
-        findings.error("a config that can be sent to another process as JSON", str(error), fix)
+    config = subject.config
+    check_sendable(findings, config)
+    if findings.have_errors:
         return
-    if received != config:
-        fix = "use a frozen dataclass whose fields are plain data and compare equal"
-        findings.error("the same config after it was sent to another process", str(received), fix)
     config.check(subject.observation, subject.action)
     spec = config.decision_spec(subject.observation, subject.action)
     if "action" not in spec:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
 from srl.api.worker import PollResult, Worker, WorkerConfig
-from srl.base.config import from_data, to_data
 from srl.base.tree import Array
 from srl.testing.contexts import World
 from srl.testing.env_checks.driver import DeadlineExceeded, deadline
-from srl.testing.env_checks.findings import Finding, Findings
+from srl.testing.findings import Finding, Findings, check_sendable, raised
 
 Result = TypeVar("Result")
 READ = "read srl/api/worker.py and docs/howto/worker-and-stream.md"
@@ -53,18 +50,7 @@ def _check_config(findings: Findings, config: WorkerConfig, policies: Mapping[st
     if not isinstance(config, WorkerConfig) or not dataclasses.is_dataclass(config):
         findings.error("a dataclass that inherits from srl.api.worker.WorkerConfig", name, READ)
         return
-    try:
-        received = from_data(json.loads(json.dumps(to_data(config))))
-    except (TypeError, ValueError, LookupError, ImportError) as error:
-        advice = "use fields of plain data, and define the class at the top level of a module"
-        findings.error("a config that can be sent to another process as JSON", str(error), advice)
-        return
-    if received != config:
-        findings.error(
-            "the same config after it was sent to another process and back",
-            f"{received}",
-            "use a frozen dataclass whose fields are plain data and compare equal",
-        )
+    check_sendable(findings, config)
     policy = config.committed_policy()
     if policy and policy not in policies:
         findings.error(
@@ -103,6 +89,5 @@ def _call(findings: Findings, name: str, call: Callable[[], Result], seconds: fl
         advice = "do less work in each call; move waiting into a thread that wakes the worker (`context.waker()`)"
         findings.error(f"{name} to return within {seconds:g} s", f"it was still running {error}", advice)
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        findings.error(f"{name} to return", f"{error!r} at {last.filename}:{last.lineno}", READ)
+        findings.error(f"{name} to return", raised(error), READ)
     return None

@@ -25,7 +25,7 @@ from srl.base.object_names import load_object
 from srl.base.state import NotResumable, State
 from srl.base.tree import Array, Tree, TreeSpec
 from srl.testing import check_algorithm
-from srl.testing.env_checks.findings import report
+from srl.testing.findings import report
 
 OBSERVATION, ACTION = Box((4,)), Discrete(2)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_algorithm.py"

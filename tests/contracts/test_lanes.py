@@ -18,8 +18,8 @@ from srl.environments.adapters.wrappers import RepeatAction
 from srl.environments.random_actions import some_actions
 from srl.environments.registry import lanes_config
 from srl.testing.contexts import World
-from srl.testing.env_checks.findings import report
 from srl.testing.env_checks.lanes import check_lanes
+from srl.testing.findings import report
 
 TRACER, GAMES = "srl.testing.environments:Tracer", "pettingzoo:support.games"
 HERE = str(Path(__file__))

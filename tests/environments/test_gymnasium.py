@@ -9,7 +9,7 @@ from support.trees import leaf
 
 from srl.api.spaces import MultiDiscrete
 from srl.environments.adapters.gymnasium import GymnasiumConfig, GymnasiumLanes
-from srl.environments.copies import MAX_FAILURES_IN_A_ROW, EnvironmentBroken
+from srl.environments.failures import MAX_FAILURES_IN_A_ROW, EnvironmentBroken
 from srl.environments.registry import lanes_config
 
 TRACER, FAULTY = "srl.testing.environments:Tracer", "support.faulty_environments:Faulty"

@@ -9,7 +9,7 @@ from support.trees import leaf
 
 from srl.api.lanes import Lanes, TimeStep
 from srl.api.spaces import Box, Dict, Discrete
-from srl.environments.copies import EnvironmentBroken
+from srl.environments.failures import EnvironmentBroken
 from srl.environments.pettingzoo.config import PettingZooConfig
 from srl.environments.registry import lanes_config
 

@@ -6,7 +6,7 @@ from support.trees import leaf
 
 from srl.environments.adapters.autoreset import MAX_UNSEEN_EPISODES
 from srl.environments.adapters.vector import VectorLanes
-from srl.environments.copies import EnvironmentBroken
+from srl.environments.failures import EnvironmentBroken
 from srl.environments.registry import lanes_config
 
 

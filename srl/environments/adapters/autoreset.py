@@ -24,7 +24,7 @@ from gymnasium.vector import AutoresetMode
 from srl.api.spaces import choice_sizes
 from srl.base.tree import Array
 from srl.environments.adapters.masks import MASK_KEY, allowed_choices, from_info
-from srl.environments.copies import EnvironmentBroken
+from srl.environments.failures import EnvironmentBroken
 from srl.environments.spaces import from_gymnasium
 
 WAITING = "srl/waiting"

@@ -29,16 +29,9 @@ from srl.environments.adapters.masks import (
     with_mask,
 )
 from srl.environments.adapters.wrappers import RepeatAction
-from srl.environments.conversion import lane_decoder, observation_buffers, observation_leaves
-from srl.environments.copies import (
-    EnvironmentBroken,
-    all_finite,
-    broken_lanes,
-    copy_seeds,
-    count_failure,
-    rendered_frame,
-)
-from srl.environments.factories import locate
+from srl.environments.conversion import lane_decoder, observation_buffers, observation_leaves, rendered_frame
+from srl.environments.factories import copy_seeds, locate
+from srl.environments.failures import EnvironmentBroken, all_finite, broken_lanes, count_failure
 from srl.environments.spaces import from_gymnasium
 
 

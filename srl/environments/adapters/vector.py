@@ -33,8 +33,8 @@ from srl.environments.adapters.masks import (
     with_mask,
 )
 from srl.environments.conversion import action_decoder, observation_buffers, observation_encoder
-from srl.environments.copies import EnvironmentBroken, all_finite, broken_lanes, copy_seeds, count_failure, finite_check
-from srl.environments.factories import Factory, locate, parameters_of
+from srl.environments.factories import Factory, copy_seeds, locate, parameters_of
+from srl.environments.failures import EnvironmentBroken, all_finite, broken_lanes, count_failure, finite_check
 from srl.environments.spaces import from_gymnasium
 
 FLOAT32 = np.dtype(np.float32)

@@ -12,7 +12,8 @@ import numpy as np
 from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep
 from srl.api.spaces import MultiDiscrete
 from srl.base.tree import Array, Tree
-from srl.environments.copies import copy_seeds, count_failure
+from srl.environments.factories import copy_seeds
+from srl.environments.failures import count_failure
 from srl.environments.hide_and_seek.options import GameOptions, least
 from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 from srl.environments.hide_and_seek.variants import check_installed, game_options, image_options

@@ -10,7 +10,7 @@ from gymnasium import spaces as gym_spaces
 
 from srl.api.spaces import Box
 from srl.base.tree import Array
-from srl.environments.copies import EnvironmentBroken
+from srl.environments.failures import EnvironmentBroken
 from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 from srl.environments.hide_and_seek.variants import check_installed, game_options, image_options
 

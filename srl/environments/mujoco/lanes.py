@@ -17,7 +17,8 @@ from srl.base.seeding import generator_state, restore_generator
 from srl.base.state import State, part, under
 from srl.base.tree import Array, Tree
 from srl.environments.conversion import action_decoder
-from srl.environments.copies import all_finite, broken_lanes, copy_seeds
+from srl.environments.factories import copy_seeds
+from srl.environments.failures import all_finite, broken_lanes
 from srl.environments.mujoco import bodies, tasks
 from srl.environments.mujoco.callbacks import log_warnings, stop_clock
 from srl.environments.mujoco.tasks import Scene, Task

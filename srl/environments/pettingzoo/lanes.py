@@ -16,7 +16,9 @@ from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree
 from srl.environments.adapters.environment_state import environment_state, restore_environment
 from srl.environments.adapters.masks import MASK_KEY
-from srl.environments.copies import EnvironmentBroken, copy_seeds, count_failure, rendered_frame
+from srl.environments.conversion import rendered_frame
+from srl.environments.factories import copy_seeds
+from srl.environments.failures import EnvironmentBroken, count_failure
 from srl.environments.pettingzoo.rows import Rows, make_rows
 
 

@@ -17,7 +17,7 @@ import msgspec
 from srl.base.errors import debugging, full_traceback, user_traceback
 from srl.base.object_names import load_object
 from srl.base.process import STOP_SIGNALS, signal_on_parent_death
-from srl.environments.copies import EnvironmentBroken
+from srl.environments.failures import EnvironmentBroken
 
 UNFORKABLE = ("jax", "tensorflow")
 """Libraries with threads that do not exist in a forked process, which would wait for them forever."""

@@ -6,15 +6,14 @@ import copy
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
 
-from srl.testing.env_checks.findings import Findings
 from srl.testing.env_checks.values import same
+from srl.testing.findings import Findings, raised
 
 
 class DeadlineExceeded(BaseException):
@@ -47,10 +46,6 @@ def deadline(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
         if delay:
             signal.setitimer(signal.ITIMER_REAL, max(delay - (time.monotonic() - started), 1e-3), interval)
-
-
-class CheckStopped(Exception):
-    """Further checks would be meaningless; the reason is among the findings."""
 
 
 @dataclass
@@ -115,20 +110,12 @@ class Caller:
             with deadline(self._timeout):
                 return function(*args, **kwargs)
         except DeadlineExceeded as error:
-            self.findings.error(
-                f"{what} to return within {self._timeout:g} s",
-                f"it is stuck at {error}",
-                "look for an endless loop, or for a wait that never ends",
-            )
-            raise CheckStopped from error
+            expected = f"{what} to return within {self._timeout:g} s"
+            fix = "look for an endless loop, or for a wait that never ends"
+            self.findings.stop(expected, f"it is stuck at {error}", fix, error)
         except Exception as error:
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            self.findings.error(
-                f"{what} to succeed",
-                f"it raised {error!r} at {last.filename}:{last.lineno}",
-                "correct the code at that line",
-            )
-            raise CheckStopped from error
+            fix = "correct the code at that line"
+            self.findings.stop(f"{what} to succeed", f"it raised {raised(error)}", fix, error)
         finally:
             if what.startswith("step"):
                 self.seconds += time.perf_counter() - started
@@ -137,25 +124,24 @@ class Caller:
 def unpack_reset(findings: Findings, result: Any) -> Any:
     """Return the observation in the result of `reset`."""
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
-        found = f"a tuple of {len(result)} values" if isinstance(result, tuple) else type(result).__name__
-        findings.error(
-            "reset to return (observation, info), where info is a dictionary",
-            found,
-            "return observation, {} (the old Gym API returned only the observation)",
-        )
-        raise CheckStopped
+        expected = "reset to return (observation, info), where info is a dictionary"
+        fix = "return observation, {} (the old Gym API returned only the observation)"
+        findings.stop(expected, _kind(result), fix)
     return result[0]
 
 
 def unpack_step(findings: Findings, result: Any) -> tuple[Any, ...]:
-    if isinstance(result, tuple) and len(result) == 5:
-        return result
-    found = f"a tuple of {len(result)} values" if isinstance(result, tuple) else type(result).__name__
-    fix = "return these five values"
     if isinstance(result, tuple) and len(result) == 4:
         fix = "replace `done` of the old Gym API by terminated (by the task) and truncated (by a time limit)"
-    findings.error("step to return (observation, reward, terminated, truncated, info)", found, fix)
-    raise CheckStopped
+    else:
+        fix = "return these five values"
+    if not (isinstance(result, tuple) and len(result) == 5):
+        findings.stop("step to return (observation, reward, terminated, truncated, info)", _kind(result), fix)
+    return result
+
+
+def _kind(result: Any) -> str:
+    return f"a tuple of {len(result)} values" if isinstance(result, tuple) else type(result).__name__
 
 
 def act(call: Caller, step: Callable[[Any], Any], action: Any) -> Any:
@@ -163,9 +149,6 @@ def act(call: Caller, step: Callable[[Any], Any], action: Any) -> Any:
     before = copy.deepcopy(action)
     result = call("step(action_space.sample())", step, action)
     if not same(before, action):
-        call.findings.error(
-            "step to leave the action unchanged",
-            "step changed the caller's array",
-            "change a copy: action = action.copy()",
-        )
+        fix = "change a copy: action = action.copy()"
+        call.findings.error("step to leave the action unchanged", "step changed the caller's array", fix)
     return result

@@ -15,11 +15,12 @@ from srl.environments.adapters.vector import VectorConfig, VectorLanes
 from srl.environments.factories import locate, parameters_of
 from srl.environments.pettingzoo.config import PettingZooConfig, is_parallel, is_pettingzoo, lanes_of
 from srl.environments.registry import lanes_config
-from srl.testing.env_checks.driver import Caller, CheckStopped, Probe
-from srl.testing.env_checks.findings import Finding, Findings, has_errors, report
+from srl.testing.env_checks.driver import Caller, Probe
 from srl.testing.env_checks.gymnasium_driver import GymnasiumProbe, VectorProbe
 from srl.testing.env_checks.lanes import check_lanes
+from srl.testing.env_checks.pettingzoo_driver import ParallelProbe, TurnProbe
 from srl.testing.env_checks.rollout import Extent, check_rollout
+from srl.testing.findings import CheckStopped, Finding, Findings, has_errors, report
 
 __all__ = ["Finding", "check_environment", "check_lanes", "has_errors", "report"]
 
@@ -125,8 +126,6 @@ def _prober(make: Callable[[], Any]) -> Callable[[Caller], Probe]:
             return VectorProbe(environment, call)
         if not is_pettingzoo(environment):
             return GymnasiumProbe(environment, call)
-        from srl.testing.env_checks.pettingzoo_driver import ParallelProbe, TurnProbe
-
         return ParallelProbe(environment, call) if is_parallel(environment) else TurnProbe(environment, call)
 
     return probe

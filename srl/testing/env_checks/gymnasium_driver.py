@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 from gymnasium.vector.utils import iterate
 
-from srl.testing.env_checks.driver import AgentResult, Caller, CheckStopped, StepResult, act, unpack_reset, unpack_step
+from srl.testing.env_checks.driver import AgentResult, Caller, StepResult, act, unpack_reset, unpack_step
 from srl.testing.env_checks.values import check_spaces
+from srl.testing.findings import CheckStopped
 
 
 class GymnasiumProbe:
@@ -18,12 +19,10 @@ class GymnasiumProbe:
     def __init__(self, environment: Any, call: Caller) -> None:
         self._environment = environment
         self._call = call
-        spec = getattr(environment, "spec", None)
-        self.limit: int | None = getattr(spec, "max_episode_steps", None)
+        self.limit: int | None = getattr(getattr(environment, "spec", None), "max_episode_steps", None)
 
     def check_spaces(self) -> None:
-        observation, action = self.spaces_of("")
-        check_spaces(self._call.findings, observation, action, "")
+        check_spaces(self._call.findings, *self.spaces_of(""), "")
 
     def spaces_of(self, agent: str) -> tuple[Any, Any]:
         environment = self._environment
@@ -33,99 +32,75 @@ class GymnasiumProbe:
         self._environment.action_space.seed(seed)
 
     def reset(self, seed: int | None) -> StepResult:
-        options = {} if seed is None else {"seed": seed}
-        observation = unpack_reset(self._call.findings, self._call(_reset(options), self._environment.reset, **options))
-        return StepResult({"": AgentResult(observation)})
+        return StepResult({"": AgentResult(self._first_observation(seed))})
 
     def step(self) -> StepResult:
-        result = act(self._call, self._environment.step, self._environment.action_space.sample())
-        observation, reward, terminated, truncated, _ = unpack_step(self._call.findings, result)
-        reception = AgentResult(observation, reward, terminated, truncated)
-        return StepResult({"": reception}, bool(np.any(terminated)) or bool(np.any(truncated)))
+        observation, reward, terminated, truncated, _ = self._act()
+        result = AgentResult(observation, reward, terminated, truncated)
+        return StepResult({"": result}, bool(np.any(terminated)) or bool(np.any(truncated)))
 
     def finish(self) -> None:
         finish(self._environment, self._call)
 
+    def _first_observation(self, seed: int | None) -> Any:
+        if seed is None:
+            result = self._call("reset()", self._environment.reset)
+        else:
+            result = self._call("reset(seed=...)", self._environment.reset, seed=seed)
+        return unpack_reset(self._call.findings, result)
 
-class VectorProbe:
+    def _act(self) -> tuple[Any, ...]:
+        result = act(self._call, self._environment.step, self._environment.action_space.sample())
+        return unpack_step(self._call.findings, result)
+
+
+class VectorProbe(GymnasiumProbe):
     """A vector environment, in which each copy counts as an agent. It resets its copies itself, and may reuse its
     arrays."""
 
     keeps_observations = False
 
     def __init__(self, environment: Any, call: Caller) -> None:
-        self._environment = environment
-        self._call = call
+        super().__init__(environment, call)
         self._names = [f"copy {copy}" for copy in range(environment.num_envs)]
-        self.limit: int | None = getattr(getattr(environment, "spec", None), "max_episode_steps", None)
-
-    def check_spaces(self) -> None:
-        observation, action = self.spaces_of("")
-        check_spaces(self._call.findings, observation, action, "")
 
     def spaces_of(self, agent: str) -> tuple[Any, Any]:
         return self._environment.single_observation_space, self._environment.single_action_space
 
-    def seed_actions(self, seed: int) -> None:
-        self._environment.action_space.seed(seed)
-
     def reset(self, seed: int | None) -> StepResult:
-        options = {} if seed is None else {"seed": seed}
-        observations = unpack_reset(
-            self._call.findings, self._call(_reset(options), self._environment.reset, **options)
-        )
-        return StepResult(
-            {name: AgentResult(one) for name, one in zip(self._names, self._split(observations), strict=True)}
-        )
+        observations = self._split(self._first_observation(seed))
+        return StepResult({name: AgentResult(one) for name, one in zip(self._names, observations, strict=True)})
 
     def step(self) -> StepResult:
-        result = act(self._call, self._environment.step, self._environment.action_space.sample())
-        observations, *numbers, _ = unpack_step(self._call.findings, result)
+        observations, *numbers, _ = self._act()
         for name, array in zip(("reward", "terminated", "truncated"), numbers, strict=True):
             self._check_batch(name, array)
         columns = zip(self._names, self._split(observations), *numbers, strict=True)
         return StepResult({name: AgentResult(*values) for name, *values in columns})
 
-    def finish(self) -> None:
-        finish(self._environment, self._call)
-
     def _check_batch(self, name: str, array: Any) -> None:
         expected = (len(self._names),)
         if not isinstance(array, np.ndarray) or array.shape != expected:
             found = f"shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
-            self._call.findings.error(
-                f"`{name}` to be an array of shape {expected}", found, "return one value for each copy"
-            )
-            raise CheckStopped
+            fix = "return one value for each copy"
+            self._call.findings.stop(f"`{name}` to be an array of shape {expected}", found, fix)
 
     def _split(self, observations: Any) -> list[Any]:
+        expected = f"observations of all {len(self._names)} copies"
+        fix = "return an element of observation_space, the batched space"
         try:
             parts = list(iterate(self._environment.observation_space, observations))
         except Exception as error:
-            self._stop(f"{error!r}", error)
+            self._call.findings.stop(expected, f"{error!r}", fix, error)
         if len(parts) != len(self._names):
-            self._stop(f"{len(parts)} entries", None)
+            self._call.findings.stop(expected, f"{len(parts)} entries", fix)
         return parts
-
-    def _stop(self, found: str, cause: Exception | None) -> NoReturn:
-        expected = f"observations of all {len(self._names)} copies"
-        self._call.findings.error(expected, found, "return an element of observation_space, the batched space")
-        raise CheckStopped from cause
-
-
-def _reset(options: dict[str, Any]) -> str:
-    return "reset(seed=...)" if options else "reset()"
 
 
 def finish(environment: Any, call: Caller) -> None:
+    """Render, if the environment has a render mode, and close. Errors become findings."""
     if getattr(environment, "render_mode", None) is not None:
-        _attempt(call, "render", environment.render)
-    _attempt(call, "close", environment.close)
-
-
-def _attempt(call: Caller, what: str, function: Callable[[], Any]) -> None:
-    """Report a failure and continue."""
-    try:
-        call(what, function)
-    except CheckStopped:
-        return
+        with suppress(CheckStopped):
+            call("render", environment.render)
+    with suppress(CheckStopped):
+        call("close", environment.close)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from srl.api.lanes import Lanes, TeamSpec, TimeStep
 from srl.api.spaces import array_spec
 from srl.base.tree import Array, Tree, leaves, map_tree
 from srl.environments.random_actions import some_actions
-from srl.testing.env_checks.findings import Finding, Findings
+from srl.testing.findings import Finding, Findings, raised
 
 CONTRACT = "see the docstring of srl.api.lanes.TimeStep"
 
@@ -46,9 +45,8 @@ def check_lanes(lanes: Lanes, steps: int = 200, seed: int = 0, seconds: float = 
                 "derive all random numbers from the seed",
             )
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        found = f"{error!r} at {last.filename}:{last.lineno}"
-        findings.error("reset and step to succeed", found, "report the lanes as failed, or raise EnvironmentBroken")
+        fix = "report the lanes as failed, or raise EnvironmentBroken"
+        findings.error("reset and step to succeed", raised(error), fix)
     finally:
         _close(findings, lanes)
     return findings.all

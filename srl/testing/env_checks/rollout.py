@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from srl.testing.env_checks.driver import Caller, CheckStopped, Probe, StepResult
-from srl.testing.env_checks.findings import Findings
+from srl.testing.env_checks.driver import Caller, Probe, StepResult
 from srl.testing.env_checks.values import arrays_of, check_flag, check_observation, check_reward, same
+from srl.testing.findings import CheckStopped, Findings
 
 COMPARED_STEPS = 50
 SLOW_STEPS_PER_SECOND = 50
@@ -52,11 +52,12 @@ def _check_episodes(probe: Probe, call: Caller, extent: Extent) -> None:
     any_ended = False
     started = time.monotonic()
     while done < extent.steps and time.monotonic() - started < extent.seconds:
-        older = _Snapshot(row)
+        older = _parts(row)
+        copies = copy.deepcopy(older)
         row = probe.reset(None) if row.ended else probe.step()
         check_row(call.findings, probe, row)
         if probe.keeps_observations:
-            older.check(call.findings)
+            _check_unchanged(call.findings, older, copies)
         done, length = done + 1, length + 1
         any_ended |= any(result.ended for result in row.agents.values())
         if row.ended:
@@ -78,21 +79,19 @@ def check_row(findings: Findings, probe: Probe, row: StepResult) -> None:
             check_flag(findings, result.truncated, "truncated", who)
 
 
-class _Snapshot:
-    """The observations of a step, with copies to compare them with later."""
+Parts = list[tuple[str, Any]]  # agent, array of its observation
 
-    def __init__(self, row: StepResult) -> None:
-        values = [(agent, result.observation) for agent, result in row.agents.items()]
-        self._parts = [(agent, part, copy.copy(part)) for agent, value in values for _, part in arrays_of(value)]
 
-    def check(self, findings: Findings) -> None:
-        for agent, part, before in self._parts:
-            if not same(part, before):
-                findings.error(
-                    "an observation to stay unchanged after it was returned",
-                    f"a later step or reset changed it{f' (of {agent})' if agent else ''}",
-                    "return a copy: np.array(self.state, dtype=...)",
-                )
+def _parts(row: StepResult) -> Parts:
+    return [(agent, part) for agent, result in row.agents.items() for _, part in arrays_of(result.observation)]
+
+
+def _check_unchanged(findings: Findings, returned: Parts, copies: Parts) -> None:
+    for (agent, part), (_, before) in zip(returned, copies, strict=True):
+        if not same(part, before):
+            expected = "an observation to stay unchanged after it was returned"
+            found = f"a later step or reset changed it{f' (of {agent})' if agent else ''}"
+            findings.error(expected, found, "return a copy: np.array(self.state, dtype=...)")
 
 
 def _check_lengths(findings: Findings, lengths: list[int], any_ended: bool, limit: int | None, done: int) -> None:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from srl.base.tree import Array
 from srl.environments.spaces import from_gymnasium
-from srl.testing.env_checks.findings import Findings
+from srl.testing.findings import Findings
 
 
 def check_spaces(findings: Findings, observation: Any, action: Any, who: str) -> None:

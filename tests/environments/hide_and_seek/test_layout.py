@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srl.environments.copies import EnvironmentBroken
+from srl.environments.failures import EnvironmentBroken
 from srl.environments.hide_and_seek.options import GameOptions
 from srl.environments.hide_and_seek.physics.layout import BOX_HALF_SIZES, CUBE, _Builder, draw_layout
 from srl.environments.hide_and_seek.physics.random_draws import RandomDraws

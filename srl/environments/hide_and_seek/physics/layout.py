@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from srl.base.tree import Array
-from srl.environments.copies import EnvironmentBroken
+from srl.environments.failures import EnvironmentBroken
 from srl.environments.hide_and_seek.options import CELL, GameOptions
 from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 from srl.environments.hide_and_seek.physics.walls import TRIES, LayoutFailed, Room, draw_walls

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NoReturn
+
+from srl.base.config import from_data, to_data
+
+
+class CheckStopped(Exception):
+    """Further checks would be meaningless; the reason is among the findings."""
 
 
 @dataclass(frozen=True)
@@ -14,7 +22,7 @@ class Finding:
     expected: str
     found: str
     fix: str
-    """Advice to the author of the environment."""
+    """Advice to the author of the code."""
 
 
 class Findings:
@@ -29,6 +37,11 @@ class Findings:
     def warning(self, expected: str, found: str, fix: str) -> None:
         self.add(Finding("warning", expected, found, fix))
 
+    def stop(self, expected: str, found: str, fix: str, cause: BaseException | None = None) -> NoReturn:
+        """Add an error and end the check."""
+        self.error(expected, found, fix)
+        raise CheckStopped from cause
+
     @property
     def have_errors(self) -> bool:
         return has_errors(self.all)
@@ -40,6 +53,25 @@ class Findings:
 
 def has_errors(findings: Sequence[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
+
+
+def raised(error: BaseException) -> str:
+    """Return an exception with the line that raised it, as text for a finding."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{error!r} at {last.filename}:{last.lineno}"
+
+
+def check_sendable(findings: Findings, config: Any) -> None:
+    """Check that a config is the same after it was sent to another process."""
+    try:
+        received = from_data(json.loads(json.dumps(to_data(config))))
+    except (TypeError, ValueError, LookupError, ImportError) as error:
+        fix = "use fields of plain data, and define the class at the top level of a module"
+        findings.error("a config that can be sent to another process as JSON", str(error), fix)
+        return
+    if received != config:
+        fix = "use a frozen dataclass whose fields are plain data and compare equal"
+        findings.error("the same config after it was sent to another process", str(received), fix)
 
 
 def report(findings: Sequence[Finding], name: str) -> str:
