@@ -177,8 +177,7 @@ class _ProbeRun:
             return case.environment, options
         if case.needs == "game":
             raise _Unsupported("the correct value of a critic that observes the whole game is not known")
-        probe = case.environment.rpartition(":")[2]
-        return STATED, {**options, "probe": probe, "keys": [*self._global_keys], "hidden": case.needs == "state"}
+        return STATED, {**options, "probe": case.probe, "keys": [*self._global_keys], "hidden": case.needs == "state"}
 
     def _prepare(self, team: TeamSpec) -> tuple[dict[str, Any], str]:
         """Return the changes of the algorithm's config for this probe, and a note about them. Options that the user set

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -64,3 +64,13 @@ def broken_lanes(observation: Tree, reward: Array) -> dict[int, str]:
             for lane in np.flatnonzero(~finite):
                 found.setdefault(int(lane), f"{what} is not finite: {np.array2string(leaf[lane], threshold=20)}")
     return found
+
+
+def failed_lanes(failures: Iterable[int], num_lanes: int) -> Array | None:
+    """Return which lanes failed, [L] bool; None if none did."""
+    found = list(failures)
+    if not found:
+        return None
+    failed = np.zeros(num_lanes, bool)
+    failed[found] = True
+    return failed

@@ -111,10 +111,9 @@ def _of_function(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
         name = f"{Path(place).expanduser().resolve()}:{qualname}"  # Workers may have another working directory.
     factory = locate(name)
     parameters = parameters_of(factory)
-    if "num_copies" in parameters:
-        check_options(name, factory, kwargs)
-        return LanesFunctionConfig(name, kwargs)
     check_options(name, factory, kwargs)
+    if "num_copies" in parameters:
+        return LanesFunctionConfig(name, kwargs)
     if "num_envs" in parameters:
         return VectorConfig(name, kwargs, located=True)
     return GymnasiumConfig(name, kwargs, located=True)

@@ -35,7 +35,8 @@ class ProbeCase:
     name: str
     finds: str
     """Mistake of an algorithm that fails this probe."""
-    environment: str
+    probe: str
+    """Class or function in :mod:`srl.testing.probe_environments`."""
     values: tuple[Seen, ...] = ()
     best: float | None = None
     """Return of an episode with the best actions."""
@@ -52,32 +53,31 @@ class ProbeCase:
     learning_rate: float = 3e-3
     env_args: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def environment(self) -> str:
+        return f"{'pettingzoo:' if self.needs == 'game' else ''}{PLACE}:{self.probe}"
+
 
 CASES = (
-    ProbeCase(
-        "constant",
-        "a critic that does not learn",
-        f"{PLACE}:ConstantReward",
-        values=(Seen("value", (1.0,), (1.0,)),),
-    ),
+    ProbeCase("constant", "a critic that does not learn", "ConstantReward", (Seen("value", (1.0,), (1.0,)),)),
     ProbeCase(
         "seen",
         "observations or rewards taken from the wrong step or lane",
-        f"{PLACE}:SeenReward",
-        values=(Seen("value at -1", (-1.0,), (-1.0,)), Seen("value at 1", (1.0,), (1.0,))),
+        "SeenReward",
+        (Seen("value at -1", (-1.0,), (-1.0,)), Seen("value at 1", (1.0,), (1.0,))),
     ),
     ProbeCase(
         "delayed",
         "rewards that are discounted wrongly or shifted by a step",
-        f"{PLACE}:DelayedReward",
-        values=(Seen("value at first", (-1.0,), (0.0, 1.0)), Seen("value then", (1.0,), (1.0,))),
+        "DelayedReward",
+        (Seen("value at first", (-1.0,), (0.0, 1.0)), Seen("value then", (1.0,), (1.0,))),
         discounted=True,
     ),
     ProbeCase(
         "endless",
         "truncation treated as termination: no bootstrap, or not from the final observation",
-        f"{PLACE}:Endless",
-        values=(Seen("value", (1.0,), (0.2,), forever=True),),
+        "Endless",
+        (Seen("value", (1.0,), (0.2,), forever=True),),
         discounted=True,
         gradient_steps=600,
         learning_rate=1e-3,
@@ -85,27 +85,22 @@ CASES = (
     ProbeCase(
         "ending",
         "termination treated as truncation: a bootstrap beyond the end of an episode",
-        f"{PLACE}:Endless",
-        values=(Seen("value", (1.0,), (0.2,)),),
+        "Endless",
+        (Seen("value", (1.0,), (0.2,)),),
         env_args={"length": 1, "terminates": True},
     ),
-    ProbeCase(
-        "chosen",
-        "a policy that does not improve, or gets worse",
-        f"{PLACE}:ChosenReward",
-        best=1.0,
-    ),
+    ProbeCase("chosen", "a policy that does not improve, or gets worse", "ChosenReward", best=1.0),
     ProbeCase(
         "credited",
         "advantages that do not reach the action that caused the reward",
-        f"{PLACE}:CreditedReward",
+        "CreditedReward",
         best=1.0,
         gradient_steps=600,
     ),
     ProbeCase(
         "memory",
         "a memory that is not carried from step to step, or not trained through time",
-        f"{PLACE}:Remembered",
+        "Remembered",
         best=1.0,
         needs="memory",
         gradient_steps=600,
@@ -113,37 +108,27 @@ CASES = (
     ProbeCase(
         "leak",
         "a memory that is not reset at the end of an episode",
-        f"{PLACE}:Leaking",
+        "Leaking",
         at_most=0.6,
         needs="memory",
         gradient_steps=400,
     ),
-    ProbeCase(
-        "masked",
-        "actions that the mask forbids",
-        f"{PLACE}:Masked",
-        best=1.0,
-        needs="mask",
-    ),
+    ProbeCase("masked", "actions that the mask forbids", "Masked", best=1.0, needs="mask"),
     ProbeCase(
         "state",
         "a critic that does not see the global state",
-        f"{PLACE}:SeenReward",
-        values=(Seen("value at -1", (-1.0,), (-1.0,)), Seen("value at 1", (1.0,), (1.0,))),
+        "SeenReward",
+        (Seen("value at -1", (-1.0,), (-1.0,)), Seen("value at 1", (1.0,), (1.0,))),
         needs="state",
     ),
     ProbeCase(
-        "peeking",
-        "an actor that sees observations meant for the critic",
-        f"{PLACE}:CreditedReward",
-        at_most=0.25,
-        needs="state",
+        "peeking", "an actor that sees observations meant for the critic", "CreditedReward", at_most=0.25, needs="state"
     ),
     ProbeCase(
         "turns",
         "mistakes with rewards that arrive while other agents move, or with lanes that do not step together",
-        f"pettingzoo:{PLACE}:turn_bonus",
-        values=(Seen("value at first", (-1.0,), (1.0, 1.0)), Seen("value then", (1.0,), (1.0,))),
+        "turn_bonus",
+        (Seen("value at first", (-1.0,), (1.0, 1.0)), Seen("value then", (1.0,), (1.0,))),
         best=2.0,
         needs="game",
         discounted=True,

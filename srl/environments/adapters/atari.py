@@ -14,7 +14,7 @@ import numpy as np
 from srl.api.lanes import Lanes, LanesConfig
 from srl.base.errors import nearest
 from srl.base.tree import Array
-from srl.environments.adapters.autoreset import FACTS
+from srl.environments.adapters.autoreset import FACTS, zeroed
 from srl.environments.adapters.vector import VectorLanes
 
 ENTRY_POINT = "ale_py.env:AtariEnv"
@@ -191,9 +191,7 @@ class AtariVector:
         self._steps += 1
         if any_starting:
             self._steps[starting] -= 1
-            reward, terminated, truncated = (
-                np.where(starting, np.zeros_like(array), array) for array in (reward, terminated, truncated)
-            )
+            reward, terminated, truncated = zeroed(starting, reward, terminated, truncated)
         self._ended = terminated | truncated
         facts: dict[str, Any] = {}
         if self._ended.any():

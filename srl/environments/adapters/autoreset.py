@@ -13,7 +13,7 @@ Environments with an option `autoreset_mode` are built with `NEXT_STEP`, where n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -41,6 +41,11 @@ def flags(array: Any) -> Array:
     return array if getattr(array, "dtype", None) is BOOL else np.asarray(array, bool)
 
 
+def zeroed(lanes: Array, *arrays: Array) -> Iterator[Array]:
+    """Return the arrays [L, ...] with 0 in some `lanes` [L]."""
+    return (np.where(lanes, np.zeros_like(array), array) for array in arrays)
+
+
 def next_step(environment: Any, mask_key: str = MASK_KEY) -> Any:
     """Return the environment, or a wrapper around it, whose episodes end by the next-step rule. The infos of a wrapper
     contain only the action mask, under `mask_key`."""
@@ -51,8 +56,8 @@ def next_step(environment: Any, mask_key: str = MASK_KEY) -> Any:
     return NextStepFromDisabled(environment, mask_key) if mode is AutoresetMode.DISABLED else environment
 
 
-class NextStepFromDisabled:
-    """A wrapper of mode DISABLED: copies that ended are reset, stepped with the others, and reset again."""
+class _NextStep:
+    """Base class of the wrappers, with the attributes of a vector environment that lanes use."""
 
     def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:
         self.environment = environment
@@ -60,12 +65,23 @@ class NextStepFromDisabled:
         self.num_envs = int(environment.num_envs)
         self.single_observation_space = environment.single_observation_space
         self.single_action_space = environment.single_action_space
-        self._ended = np.zeros(self.num_envs, bool)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Start with new episodes in all copies."""
+        self._ended = np.zeros(self.num_envs, bool)  # in the last step
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
-        self._ended = np.zeros(self.num_envs, bool)
+        self._clear()
         native, info = self.environment.reset(seed=seed)
         return native, self._masks.in_info(info)
+
+    def close(self) -> None:
+        self.environment.close()
+
+
+class NextStepFromDisabled(_NextStep):
+    """A wrapper for mode DISABLED: copies that ended are reset, stepped with the others, and reset again."""
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         starting = self._ended
@@ -77,51 +93,36 @@ class NextStepFromDisabled:
             _, reward, terminated, truncated, info = self.environment.step(actions)
             native, fresh = self._restart(starting)
             info = self._masks.joined(info, fresh, starting)
-            reward, terminated, truncated = (
-                np.where(starting, np.zeros_like(array), array) for array in (reward, terminated, truncated)
-            )
+            reward, terminated, truncated = zeroed(starting, reward, terminated, truncated)
         terminated, truncated = flags(terminated), flags(truncated)
         self._ended = terminated | truncated
         return native, reward, terminated, truncated, self._masks.in_info(info)
-
-    def close(self) -> None:
-        self.environment.close()
 
     def _restart(self, mask: Array) -> tuple[Any, dict[str, Any]]:
         native, info = self.environment.reset(options={"reset_mask": mask.copy()})
         return native, info
 
 
-class NextStepFromSameStep:
-    """A wrapper of mode SAME_STEP: shows the last observation of copies that are already in their next episode."""
+class NextStepFromSameStep(_NextStep):
+    """A wrapper for mode SAME_STEP: shows the last observation of copies that are already in their next episode."""
 
     def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:
-        self.environment = environment
-        self._masks = ActionMasks(environment, mask_key)
-        self.num_envs = int(environment.num_envs)
-        self.single_observation_space = environment.single_observation_space
-        self.single_action_space = environment.single_action_space
+        super().__init__(environment, mask_key)
         space = environment.single_action_space
         if isinstance(space, (spaces.Dict, spaces.Tuple)):
             raise ValueError(f"autoreset mode SAME_STEP with actions {space} is not supported; use NEXT_STEP")
         low, high = getattr(space, "low", None), getattr(space, "high", None)
         self._neutral = getattr(space, "start", 0) if low is None else np.clip(np.zeros_like(low), low, high)
-        self._clear()
 
     def _clear(self) -> None:
-        self._starting = np.zeros(self.num_envs, bool)
+        super()._clear()
         self._return = np.zeros(self.num_envs, np.float64)
         self._length = np.zeros(self.num_envs, np.int64)
         self._unseen = 0
         self._last: tuple[Any, dict[str, Any]] = (None, {})  # observations and masks of the last step
 
-    def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
-        self._clear()
-        native, info = self.environment.reset(seed=seed)
-        return native, self._masks.in_info(info)
-
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        starting = self._starting
+        starting = self._ended
         if starting.any():
             actions = actions.copy()
             actions[starting] = self._neutral
@@ -141,14 +142,9 @@ class NextStepFromSameStep:
         self._last = native, mask
         if ended.any():
             native = self._with_last(native, ended, info)
-        reward, terminated, truncated = (
-            np.where(starting, np.zeros_like(array), array) for array in (reward, terminated, truncated)
-        )
-        self._starting = ended
+        reward, terminated, truncated = zeroed(starting, reward, terminated, truncated)
+        self._ended = ended
         return native, reward, terminated, truncated, {**mask, FACTS: facts, WAITING: waiting}
-
-    def close(self) -> None:
-        self.environment.close()
 
     def _count_unseen(self, waiting: Array) -> None:
         self._unseen = self._unseen + 1 if waiting.any() else 0

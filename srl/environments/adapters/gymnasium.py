@@ -1,4 +1,4 @@
-"""Plain Gymnasium environments as lanes: copies are stepped one by one, everything else happens on arrays."""
+"""Plain Gymnasium environments as lanes: copies are stepped one by one, everything else works on arrays."""
 
 from __future__ import annotations
 
@@ -6,59 +6,42 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep
-from srl.api.spaces import Dict, Space, choice_sizes
+from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TimeStep
+from srl.api.spaces import Dict, Space
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree, leaves
 from srl.environments.adapters.environment_state import environment_state, restore_environment
 from srl.environments.adapters.masks import (
     MASK_KEY,
     OBSERVATION,
+    MaskableConfig,
     from_info,
     gives_mask,
-    has_mask,
     mask_check,
-    may_have_mask,
-    with_mask,
+    masked_team,
 )
 from srl.environments.adapters.wrappers import RepeatAction
 from srl.environments.conversion import lane_decoder, observation_buffers, observation_leaves, rendered_frame
 from srl.environments.factories import copy_seeds, locate
-from srl.environments.failures import EnvironmentBroken, all_finite, broken_lanes, count_failure
+from srl.environments.failures import EnvironmentBroken, all_finite, broken_lanes, count_failure, failed_lanes
 from srl.environments.spaces import from_gymnasium
 
 
 @dataclass(frozen=True)
-class GymnasiumConfig(LanesConfig):
+class GymnasiumConfig(MaskableConfig):
     """A Gymnasium id, or the name of a function that returns an environment (see :mod:`srl.environments.factories`)."""
 
-    name: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    located: bool = False
-    """Whether `name` is the name of a function instead of an id."""
     max_episode_steps: int | None = None
     """Time limit in steps, in addition to limits of the environment."""
-    info_mask: bool | None = None
-    """Whether the infos contain an action mask. None: the lanes make one more copy to find out."""
-    mask_key: str = MASK_KEY
     action_repeat: int = 1
     """Number of steps per decision."""
-
-    def environment_name(self) -> str:
-        return self.name
-
-    def with_mask_key(self, key: str) -> GymnasiumConfig:
-        return replace(self, mask_key=key)
-
-    def with_spec(self, spec: LaneSpec) -> GymnasiumConfig:
-        return self if self.info_mask is not None else replace(self, info_mask=has_mask(spec))
 
     def can_repeat_actions(self) -> bool:
         return True
@@ -155,19 +138,20 @@ class GymnasiumLanes(Lanes):
         example = self._bare[0]
         observation = from_gymnasium(example.observation_space, "observation")
         action = from_gymnasium(example.action_space, "action")
-        native = observation
-        self._num_choices = 0  # in the infos' masks
-        if may_have_mask(native, action, mask_key) and (gives_mask(make, mask_key) if info_mask is None else info_mask):
-            observation = with_mask(native, action, mask_key)
-            self._num_choices = sum(choice_sizes(action))
-        self._check_masks = mask_check(observation, action, mask_key)
-        team = TeamSpec("agent", ("agent",), observation, action, mask_key=mask_key)
+        team, self._num_choices = masked_team(
+            "agent",
+            observation,
+            action,
+            mask_key,
+            lambda: gives_mask(make, mask_key) if info_mask is None else info_mask,
+        )
+        self._check_masks = mask_check(team.observation, action, mask_key)
         self.spec = LaneSpec(name, num_copies, (team,))
         self._decode = lane_decoder(action)
-        self._observation = observation_buffers(observation, num_copies)  # [L, ...]
+        self._observation = observation_buffers(team.observation, num_copies)  # [L, ...]
         buffers: Any = self._observation
-        bare = self._num_choices and not isinstance(native, Dict)
-        self._write = _writer(native, buffers[OBSERVATION] if bare else buffers)
+        bare = self._num_choices and not isinstance(observation, Dict)
+        self._write = _writer(observation, buffers[OBSERVATION] if bare else buffers)
         self._reward = np.zeros(num_copies, np.float32)
         self._terminated, self._truncated, self._first = np.zeros((3, num_copies), bool)
         self._ended = np.zeros(num_copies, bool)
@@ -262,12 +246,8 @@ class GymnasiumLanes(Lanes):
         if self._check_masks is not None:
             acting = ~(self._terminated | self._truncated)
             failures = self._check_masks(self._observation, acting) | failures
-        failed: Array | None = None
-        reports: tuple[str, ...] = ()
-        if failures:
-            failed = np.zeros(len(self._bare), bool)
-            failed[list(failures)] = True
-            reports = tuple(self._replace(copy, report) for copy, report in failures.items())
+        failed = failed_lanes(failures, len(self._bare))
+        reports = tuple(self._replace(copy, report) for copy, report in failures.items())
         ended = self._terminated | self._truncated
         self._ended = ended
         time_step = TimeStep(

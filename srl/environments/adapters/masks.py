@@ -1,14 +1,15 @@
-"""Action masks: where environments provide them, and a check that at least one choice is allowed."""
+"""Action masks: their keys in observations and infos, and a check that at least one choice is allowed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from srl.api.lanes import LaneSpec
+from srl.api.lanes import LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import Box, Dict, Space, choice_sizes
 from srl.base.tree import Array, Tree, leaves
 
@@ -22,23 +23,54 @@ OBSERVATION = "observation"
 MaskCheck: TypeAlias = Callable[[Tree, Array], dict[int, str]]
 
 
-def has_mask(spec: LaneSpec) -> bool:
-    """Return whether the observations of a team contain an action mask."""
-    return any(isinstance(team.observation, Dict) and team.mask_key in team.observation.items for team in spec.teams)
+@dataclass(frozen=True)
+class MaskableConfig(LanesConfig):
+    """An environment, by its id or by the name of a function that makes it, whose infos may contain an action mask."""
+
+    name: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    located: bool = False
+    """Whether `name` is the name of a function instead of an id."""
+    info_mask: bool | None = None
+    """Whether the infos contain an action mask. None: the lanes make one more copy to find out."""
+    mask_key: str = MASK_KEY
+
+    def environment_name(self) -> str:
+        return self.name
+
+    def with_mask_key(self, key: str) -> Self:
+        return replace(self, mask_key=key)
+
+    def with_spec(self, spec: LaneSpec) -> Self:
+        masked = any(
+            isinstance(team.observation, Dict) and self.mask_key in team.observation.items for team in spec.teams
+        )
+        return self if self.info_mask is not None else replace(self, info_mask=masked)
+
+
+def masked_team(
+    agent: str, observation: Space, action: Space, key: str, find_mask: Callable[[], bool], aligned: bool = True
+) -> tuple[TeamSpec, int]:
+    """Return the team of one agent, and the number of choices in the masks of its infos (0: no masks). `find_mask`
+    returns whether the infos contain a mask."""
+    num_choices = 0
+    if may_have_mask(observation, action, key) and find_mask():
+        observation, num_choices = with_mask(observation, action, key), sum(choice_sizes(action))
+    return TeamSpec(agent, (agent,), observation, action, aligned, key), num_choices
 
 
 def may_have_mask(observation: Space, action: Space, key: str = MASK_KEY) -> bool:
-    """Return whether a mask in `info` would be used: the action has choices, and the observation has no mask."""
+    """Return whether a mask in `info` would be used: the action has choices and the observation has no mask."""
     return bool(choice_sizes(action)) and not (isinstance(observation, Dict) and key in observation.items)
 
 
 def gives_mask(make: Callable[[], Any], key: str = MASK_KEY) -> bool:
-    """Return whether the infos of an environment contain a mask: one more copy is made and reset to find out."""
-    return asked(make, lambda environment: key in environment.reset(seed=0)[1], otherwise=False)
+    """Make and reset one more copy, and return whether its info contains a mask."""
+    return inspect(make, lambda environment: key in environment.reset(seed=0)[1], otherwise=False)
 
 
-def asked(make: Callable[[], Any], question: Callable[[Any], T], otherwise: T) -> T:
-    """Return the answer of an environment that is made only for this question; `otherwise` if it fails."""
+def inspect(make: Callable[[], Any], question: Callable[[Any], T], otherwise: T) -> T:
+    """Make an environment, return the result of `question` about it, or `otherwise` if it fails, and close it."""
     environment = None
     try:
         environment = make()
@@ -59,7 +91,7 @@ def with_mask(observation: Space, action: Space, key: str = MASK_KEY) -> Dict:
 
 
 def from_info(info: Mapping[str, Any], num_choices: int, *leading: int, key: str = MASK_KEY) -> Array:
-    """Return the mask in an info, [*leading, choices]; the parts of several choices may be a tuple or a dictionary."""
+    """Return the mask in an info, [*leading, choices]. Masks of several choices may be a tuple or a dictionary."""
     if key not in info:
         raise ValueError(f"info has no key {key!r}, although it had one at the first reset")
     mask = info[key]

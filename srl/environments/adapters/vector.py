@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -16,8 +16,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep
-from srl.api.spaces import choice_sizes
+from srl.api.lanes import Lanes, LaneSpec, TimeStep
 from srl.base.state import State, pack, part, under, unpack
 from srl.base.tree import Array, Tree
 from srl.environments.adapters.autoreset import FACTS, WAITING, flags, next_step
@@ -25,12 +24,11 @@ from srl.environments.adapters.environment_state import environment_state, resto
 from srl.environments.adapters.masks import (
     MASK_KEY,
     OBSERVATION,
+    MaskableConfig,
     from_info,
     gives_mask,
-    has_mask,
     mask_check,
-    may_have_mask,
-    with_mask,
+    masked_team,
 )
 from srl.environments.conversion import action_decoder, observation_buffers, observation_encoder
 from srl.environments.factories import Factory, copy_seeds, locate, parameters_of
@@ -41,25 +39,8 @@ FLOAT32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
-class VectorConfig(LanesConfig):
+class VectorConfig(MaskableConfig):
     """A Gymnasium id with a native vector environment, or the name of a function that takes `num_envs`."""
-
-    name: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    located: bool = False
-    """Whether `name` is the name of a function instead of an id."""
-    info_mask: bool | None = None
-    """Whether the infos contain an action mask. None: the lanes make one more copy to find out."""
-    mask_key: str = MASK_KEY
-
-    def environment_name(self) -> str:
-        return self.name
-
-    def with_mask_key(self, key: str) -> VectorConfig:
-        return replace(self, mask_key=key)
-
-    def with_spec(self, spec: LaneSpec) -> VectorConfig:
-        return self if self.info_mask is not None else replace(self, info_mask=has_mask(spec))
 
     def build(self, num_copies: int) -> VectorLanes:
         key = self.mask_key
@@ -153,14 +134,10 @@ class VectorLanes(Lanes):
         observation = from_gymnasium(environment.single_observation_space, "observation")
         action = from_gymnasium(environment.single_action_space, "action")
         self._encode, self._decode = observation_encoder(observation), action_decoder(action)
-        self._num_choices = 0  # in the infos' masks
-        if may_have_mask(observation, action, mask_key) and find_mask():
-            observation = with_mask(observation, action, mask_key)
-            self._num_choices = sum(choice_sizes(action))
-        self._check_masks = mask_check(observation, action, mask_key)
-        team = TeamSpec("agent", ("agent",), observation, action, mask_key=mask_key)
+        team, self._num_choices = masked_team("agent", observation, action, mask_key, find_mask)
+        self._check_masks = mask_check(team.observation, action, mask_key)
         self.spec = LaneSpec(name, self._num_lanes, (team,))
-        self._finite = finite_check(observation_buffers(observation, self._num_lanes))
+        self._finite = finite_check(observation_buffers(team.observation, self._num_lanes))
         self._seeds = copy_seeds(0)
         self._seed = 0
         self._steps = 0  # since the environment was seeded

@@ -13,7 +13,7 @@ from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep
 from srl.api.spaces import MultiDiscrete
 from srl.base.tree import Array, Tree
 from srl.environments.factories import copy_seeds
-from srl.environments.failures import count_failure
+from srl.environments.failures import count_failure, failed_lanes
 from srl.environments.hide_and_seek.options import GameOptions, least
 from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 from srl.environments.hide_and_seek.variants import check_installed, game_options, image_options
@@ -136,10 +136,7 @@ class HideAndSeekLanes(Lanes):
         failures: Mapping[int, str],
     ) -> tuple[TimeStep, ...]:
         present = self.game.worlds.present.T  # [E, N]
-        failed = None
-        if failures:
-            failed = np.zeros(self._num, bool)
-            failed[list(failures)] = True
+        failed = failed_lanes(failures, self._num)
         time_steps: list[TimeStep] = []
         acting = ~(terminated | truncated)
         rewards = np.ascontiguousarray(reward.T, np.float32)  # [A, N]

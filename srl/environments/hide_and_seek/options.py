@@ -83,9 +83,13 @@ class GameOptions:
         for field in dataclasses.fields(self):  # The command line and JSON have lists only.
             if isinstance(value := getattr(self, field.name), list):
                 object.__setattr__(self, field.name, tuple(value))
-        for check, names in _CHECKS:
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise ValueError(f"{name} {value!r} is not known{nearest(str(value), choices)}")
+        for allowed, holds, names in _RULES:
             for name in names:
-                check(name, getattr(self, name))
+                if not holds(value := getattr(self, name)):
+                    raise ValueError(f"{name} must be {allowed}, not {value!r}")
         self._check_together()
 
     def _check_together(self) -> None:
@@ -147,84 +151,55 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _is_integer(value: Any, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
-Check: TypeAlias = Callable[[str, Any], None]
-"""A function that raises ValueError, with the name of the option and the allowed values, for a wrong value."""
+def _is_count(value: Any, minimum: int) -> bool:
+    pair = value if isinstance(value, tuple) else (value, value)
+    return len(pair) == 2 and all(_is_integer(one, minimum) for one in pair) and pair[0] <= pair[1]
 
 
-def _among(allowed: tuple[str, ...]) -> Check:
-    def check(name: str, value: Any) -> None:
-        if value not in allowed:
-            raise ValueError(f"{name} {value!r} is not known{nearest(str(value), allowed)}")
-
-    return check
-
-
-def _at_least(minimum: int) -> Check:
-    def check(name: str, value: Any) -> None:
-        if not _is_integer(value) or value < minimum:
-            raise ValueError(f"{name} must be an integer of at least {minimum}, not {value!r}")
-
-    return check
-
-
-def _count(minimum: int) -> Check:
-    def check(name: str, value: Any) -> None:
-        pair = value if isinstance(value, tuple) else (value, value)
-        if len(pair) != 2 or not all(map(_is_integer, pair)) or not minimum <= pair[0] <= pair[1]:
-            raise ValueError(f"{name} must be a number of at least {minimum} or a pair (least, most), not {value!r}")
-
-    return check
-
-
-def _share(name: str, value: Any) -> None:
-    if not (_is_number(value) and 0 <= value <= 1):
-        raise ValueError(f"{name} must be between 0 and 1, not {value!r}")
-
-
-def _positive(name: str, value: Any) -> None:
-    if not (_is_number(value) and value > 0):
-        raise ValueError(f"{name} must be a positive number, not {value!r}")
-
-
-def _number(name: str, value: Any) -> None:
-    if not _is_number(value):
-        raise ValueError(f"{name} must be a number, not {value!r}")
-
-
-def _truth(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, not {value!r}")
-
-
-def _others(name: str, value: Any) -> None:
-    if value is not None:
-        _at_least(0)(name, value)
-
-
-def _bounds(name: str, value: Any) -> None:
+def _are_bounds(value: Any) -> bool:
     fits = isinstance(value, tuple) and len(value) == 4 and all(map(_is_number, value))
-    if value is not None and not (fits and value[0] < value[2] and value[1] < value[3]):
-        raise ValueError(f"{name} must be x0, y0, x1, y1 with x0 < x1 and y0 < y1, or None, not {value!r}")
+    return value is None or (fits and value[0] < value[2] and value[1] < value[3])
 
 
-_CHECKS: tuple[tuple[Check, tuple[str, ...]], ...] = (
-    (_among(SCENARIOS), ("scenario",)),
-    (_among(TASKS), ("task",)),
-    (_among(REWARDS), ("reward",)),
-    (_among(STARTS), ("hiders_start", "seekers_start")),
-    (_count(0), ("num_hiders", "num_seekers", "num_boxes", "num_elongated")),
-    (_count(1), ("num_sites",)),
-    (_at_least(0), ("num_ramps", "num_food", "door_size", "food_respawn")),
-    (_at_least(1), ("horizon", "num_rooms", "min_room_size", "substeps", "num_food_clusters", "food_health")),
-    (_share, ("preparation", "door_dropout", "outside_walls")),
-    (_positive, ("scale", "timestep", "together_radius", "food_radius", "food_together_radius")),
-    (_number, ("food_reward",)),
-    (_truth, ("lock_ramps", "penalize_objects_out", "random_rooms", "food_centered", "eat_when_caught", "sleep")),
-    (_others, ("max_others",)),
-    (_bounds, ("bounds",)),
+_CHOICES = {"scenario": SCENARIOS, "task": TASKS, "reward": REWARDS, "hiders_start": STARTS, "seekers_start": STARTS}
+_RULES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
+    (
+        "a number of at least 0 or a pair (least, most)",
+        lambda value: _is_count(value, 0),
+        ("num_hiders", "num_seekers", "num_boxes", "num_elongated"),
+    ),
+    ("a number of at least 1 or a pair (least, most)", lambda value: _is_count(value, 1), ("num_sites",)),
+    (
+        "an integer of at least 0",
+        lambda value: _is_integer(value, 0),
+        ("num_ramps", "num_food", "door_size", "food_respawn"),
+    ),
+    (
+        "an integer of at least 1",
+        lambda value: _is_integer(value, 1),
+        ("horizon", "num_rooms", "min_room_size", "substeps", "num_food_clusters", "food_health"),
+    ),
+    ("None or an integer of at least 0", lambda value: value is None or _is_integer(value, 0), ("max_others",)),
+    (
+        "between 0 and 1",
+        lambda value: _is_number(value) and 0 <= value <= 1,
+        ("preparation", "door_dropout", "outside_walls"),
+    ),
+    (
+        "a positive number",
+        lambda value: _is_number(value) and value > 0,
+        ("scale", "timestep", "together_radius", "food_radius", "food_together_radius"),
+    ),
+    ("a number", _is_number, ("food_reward",)),
+    (
+        "true or false",
+        lambda value: isinstance(value, bool),
+        ("lock_ramps", "penalize_objects_out", "random_rooms", "food_centered", "eat_when_caught", "sleep"),
+    ),
+    ("x0, y0, x1, y1 with x0 < x1 and y0 < y1, or None", _are_bounds, ("bounds",)),
 )
-"""The check of every option; a test finds options without one."""
+"""Allowed values, as text and as a function, and the options they apply to. A test finds options without a rule."""

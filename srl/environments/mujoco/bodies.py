@@ -8,14 +8,14 @@ from typing import ClassVar
 import numpy as np
 
 from srl.base.tree import Array
-from srl.environments.mujoco.tasks import Range, Scene, State, between, squares, uniform, velocity
+from srl.environments.mujoco.tasks import NoisyStart, Range, Scene, State, between, squares, velocity
 
 HUMANOID_FIELDS = ("cinert", "cvel", "qfrc_actuator", "cfrc_ext")
 
 
 @dataclass(frozen=True)
-class _HumanBody:
-    """Initial states and observations of both humanoid tasks."""
+class _HumanBody(NoisyStart):
+    """Base class of both humanoid tasks, with their observations."""
 
     reset_noise_scale: float = 1e-2
     exclude_current_positions_from_observation: bool = True
@@ -23,9 +23,6 @@ class _HumanBody:
     include_cvel_in_observation: bool = True
     include_qfrc_actuator_in_observation: bool = True
     include_cfrc_ext_in_observation: bool = True
-
-    def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
-        return uniform(scene, random, num, self.reset_noise_scale)
 
     def observe(self, scene: Scene, now: State) -> Array:
         skipped = 2 * self.exclude_current_positions_from_observation

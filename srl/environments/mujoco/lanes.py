@@ -18,7 +18,7 @@ from srl.base.state import State, part, under
 from srl.base.tree import Array, Tree
 from srl.environments.conversion import action_decoder
 from srl.environments.factories import copy_seeds
-from srl.environments.failures import all_finite, broken_lanes
+from srl.environments.failures import all_finite, broken_lanes, failed_lanes
 from srl.environments.mujoco import bodies, tasks
 from srl.environments.mujoco.callbacks import log_warnings, stop_clock
 from srl.environments.mujoco.tasks import Scene, Task
@@ -124,12 +124,8 @@ class MujocoLanes(Lanes):
         observation, reward, terminated = self._score(action)
         if not (all_finite(observation) and all_finite(reward)):
             failures |= broken_lanes(observation, reward)
-        failed: Array | None = None
-        reports: tuple[str, ...] = ()
-        if failures:
-            failed = np.zeros(len(starting), bool)
-            failed[list(failures)] = True
-            reports = tuple(self._report(lane, what) for lane, what in failures.items())
+        reports = tuple(self._report(lane, what) for lane, what in failures.items())
+        if (failed := failed_lanes(failures, len(starting))) is not None:
             self._restart(failed)
             self._gather()
             observation = self._task.observe(self._scene, self._now).astype(np.float32)

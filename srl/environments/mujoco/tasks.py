@@ -49,17 +49,6 @@ class Task(Protocol):
         """Return reward [L] and termination [L] of the step from `before` to `now`."""
 
 
-def uniform(scene: Scene, random: np.random.Generator, num: int, scale: float) -> tuple[Array, Array]:
-    qpos = scene.qpos + random.uniform(-scale, scale, (num, len(scene.qpos)))
-    return qpos, scene.qvel + random.uniform(-scale, scale, (num, len(scene.qvel)))
-
-
-def normal(scene: Scene, random: np.random.Generator, num: int, scale: float) -> tuple[Array, Array]:
-    """Like `uniform`, but with normally distributed velocities."""
-    qpos = scene.qpos + random.uniform(-scale, scale, (num, len(scene.qpos)))
-    return qpos, scene.qvel + scale * random.standard_normal((num, len(scene.qvel)))
-
-
 def between(values: Array, limits: Range) -> Array:
     return (limits[0] < values) & (values < limits[1])
 
@@ -76,13 +65,34 @@ def velocity(scene: Scene, before: Array, now: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class _Racer:
+class NoisyStart:
+    """Base class of tasks whose episodes start near the model's initial state."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    normal_velocity: ClassVar[bool] = False
+    """Whether the noise of initial velocities is normally distributed instead of uniformly."""
+    reset_noise_scale: float = 0.1
+
+    def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
+        scale, shape = self.reset_noise_scale, (num, len(scene.qvel))
+        qpos = scene.qpos + random.uniform(-scale, scale, (num, len(scene.qpos)))
+        noise = scale * random.standard_normal(shape) if self.normal_velocity else random.uniform(-scale, scale, shape)
+        return qpos, scene.qvel + noise
+
+
+@dataclass(frozen=True)
+class _Racer(NoisyStart):
     """A task that rewards forward speed and small actions, without termination."""
 
+    num_excluded: ClassVar[int]
+    """Number of positions that `exclude_current_positions_from_observation` excludes."""
     forward_reward_weight: float = 1.0
     ctrl_cost_weight: float = 0.1
-    reset_noise_scale: float = 0.1
     exclude_current_positions_from_observation: bool = True
+
+    def observe(self, scene: Scene, now: State) -> Array:
+        skipped = self.num_excluded * self.exclude_current_positions_from_observation
+        return np.concatenate((now["qpos"][:, skipped:], now["qvel"]), axis=1)
 
     def score(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
         forward = self.forward_reward_weight * velocity(scene, before["qpos"][:, 0], now["qpos"][:, 0])
@@ -91,36 +101,22 @@ class _Racer:
 
 @dataclass(frozen=True)
 class HalfCheetah(_Racer):
-    needs: ClassVar[tuple[str, ...]] = ()
+    normal_velocity: ClassVar[bool] = True
+    num_excluded: ClassVar[int] = 1
     xml_file: str = "half_cheetah.xml"
     frame_skip: int = 5
-
-    def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
-        return normal(scene, random, num, self.reset_noise_scale)
-
-    def observe(self, scene: Scene, now: State) -> Array:
-        skipped = int(self.exclude_current_positions_from_observation)
-        return np.concatenate((now["qpos"][:, skipped:], now["qvel"]), axis=1)
 
 
 @dataclass(frozen=True)
 class Swimmer(_Racer):
-    needs: ClassVar[tuple[str, ...]] = ()
+    num_excluded: ClassVar[int] = 2
     xml_file: str = "swimmer.xml"
     frame_skip: int = 4
     ctrl_cost_weight: float = 1e-4
 
-    def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
-        return uniform(scene, random, num, self.reset_noise_scale)
-
-    def observe(self, scene: Scene, now: State) -> Array:
-        skipped = 2 * self.exclude_current_positions_from_observation
-        return np.concatenate((now["qpos"][:, skipped:], now["qvel"]), axis=1)
-
 
 @dataclass(frozen=True)
-class Walker2d:
-    needs: ClassVar[tuple[str, ...]] = ()
+class Walker2d(NoisyStart):
     xml_file: str = "walker2d_v5.xml"
     frame_skip: int = 4
     forward_reward_weight: float = 1.0
@@ -131,9 +127,6 @@ class Walker2d:
     healthy_angle_range: Range = (-1.0, 1.0)
     reset_noise_scale: float = 5e-3
     exclude_current_positions_from_observation: bool = True
-
-    def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
-        return uniform(scene, random, num, self.reset_noise_scale)
 
     def observe(self, scene: Scene, now: State) -> Array:
         skipped = int(self.exclude_current_positions_from_observation)
@@ -163,8 +156,9 @@ class Hopper(Walker2d):
 
 
 @dataclass(frozen=True)
-class Ant:
+class Ant(NoisyStart):
     needs: ClassVar[tuple[str, ...]] = ("xpos", "cfrc_ext")
+    normal_velocity: ClassVar[bool] = True
     xml_file: str = "ant.xml"
     frame_skip: int = 5
     forward_reward_weight: float = 1.0
@@ -175,12 +169,8 @@ class Ant:
     terminate_when_unhealthy: bool = True
     healthy_z_range: Range = (0.2, 1.0)
     contact_force_range: Range = (-1.0, 1.0)
-    reset_noise_scale: float = 0.1
     exclude_current_positions_from_observation: bool = True
     include_cfrc_ext_in_observation: bool = True
-
-    def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
-        return normal(scene, random, num, self.reset_noise_scale)
 
     def observe(self, scene: Scene, now: State) -> Array:
         skipped = 2 * self.exclude_current_positions_from_observation
@@ -203,14 +193,10 @@ class Ant:
 
 
 @dataclass(frozen=True)
-class InvertedPendulum:
-    needs: ClassVar[tuple[str, ...]] = ()
+class InvertedPendulum(NoisyStart):
     xml_file: str = "inverted_pendulum.xml"
     frame_skip: int = 2
     reset_noise_scale: float = 0.01
-
-    def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
-        return uniform(scene, random, num, self.reset_noise_scale)
 
     def observe(self, scene: Scene, now: State) -> Array:
         return np.concatenate((now["qpos"], now["qvel"]), axis=1)
@@ -222,15 +208,12 @@ class InvertedPendulum:
 
 
 @dataclass(frozen=True)
-class InvertedDoublePendulum:
+class InvertedDoublePendulum(NoisyStart):
     needs: ClassVar[tuple[str, ...]] = ("site_xpos", "qfrc_constraint")
+    normal_velocity: ClassVar[bool] = True
     xml_file: str = "inverted_double_pendulum.xml"
     frame_skip: int = 5
     healthy_reward: float = 10.0
-    reset_noise_scale: float = 0.1
-
-    def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
-        return normal(scene, random, num, self.reset_noise_scale)
 
     def observe(self, scene: Scene, now: State) -> Array:
         qpos = now["qpos"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,16 +39,17 @@ class _State:
         parts = dict(observation) if isinstance(observation, Mapping) else {OBSERVATION: observation}
         return {**parts, STATE: state}
 
-    def of(self, observations: Mapping[Any, Any]) -> Array:
+    def of(self, observe: Callable[[Any], Any]) -> Array:
+        """Return the state; `observe` returns the observation of an agent, or None if the agent is absent."""
         if self._own:
             return np.asarray(self._environment.state(), self._space.dtype)
-        flat = [
-            spaces.flatten(space, _without_mask(observations[agent], self._mask_key))
-            if observations.get(agent) is not None
-            else np.zeros(spaces.flatdim(space))
+        parts = [
+            np.zeros(spaces.flatdim(space))
+            if (seen := observe(agent)) is None
+            else spaces.flatten(space, _without_mask(seen, self._mask_key))
             for agent, space in self._spaces.items()
         ]
-        return np.concatenate(flat).astype(np.float32)
+        return np.concatenate(parts).astype(np.float32)
 
 
 class ParallelWithState(BaseParallelWrapper):  # type: ignore[misc]
@@ -68,7 +69,7 @@ class ParallelWithState(BaseParallelWrapper):  # type: ignore[misc]
         return self._extended(observations), *rest
 
     def _extended(self, observations: Mapping[Any, Any]) -> dict[Any, Any]:
-        state = self._state.of(observations)
+        state = self._state.of(observations.get)
         return {agent: self._state.beside(seen, state) for agent, seen in observations.items() if seen is not None}
 
 
@@ -84,26 +85,8 @@ class TurnsWithState(BaseWrapper):  # type: ignore[misc]
         seen = self.env.observe(agent)
         if seen is None:
             return None
-        return self._state.beside(seen, self._state.of(_All(self.env)))
-
-
-class _All(Mapping[Any, Any]):
-    """The observations of all agents, computed on access."""
-
-    def __init__(self, environment: Any) -> None:
-        self._environment = environment
-
-    def __getitem__(self, agent: Any) -> Any:
-        return self._environment.observe(agent)
-
-    def get(self, agent: Any, default: Any = None) -> Any:
-        return self[agent] if agent in self._environment.agents else default
-
-    def __iter__(self) -> Any:
-        return iter(self._environment.agents)
-
-    def __len__(self) -> int:
-        return len(self._environment.agents)
+        state = self._state.of(lambda other: self.env.observe(other) if other in self.env.agents else None)
+        return self._state.beside(seen, state)
 
 
 def _has_state(environment: Any) -> bool:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from srl.api.lanes import TeamSpec, TimeStep
+from srl.api.lanes import TimeStep
 from srl.api.spaces import choice_sizes
 from srl.base.state import State
 from srl.base.tree import Tree, leaves, map_tree
-from srl.environments.adapters.masks import OBSERVATION, asked, from_info, mask_check, may_have_mask, with_mask
+from srl.environments.adapters.masks import OBSERVATION, from_info, inspect, mask_check, masked_team, may_have_mask
 from srl.environments.conversion import lane_decoder, observation_buffers, observation_encoder
 from srl.environments.spaces import from_gymnasium
 
@@ -36,16 +36,7 @@ class Rows:
         self.agent = agent
         seen, action = from_gymnasium(observation_space, "observation"), from_gymnasium(action_space, "action")
         self._mask_key = mask_key
-        masked = masked and may_have_mask(seen, action, mask_key)
-        self.team = TeamSpec(
-            name=str(agent),
-            agents=(str(agent),),
-            observation=with_mask(seen, action, mask_key) if masked else seen,
-            action=action,
-            aligned=aligned,
-            mask_key=mask_key,
-        )
-        self._num_choices = sum(choice_sizes(action)) if masked else 0  # of a mask in infos
+        self.team, self._num_choices = masked_team(str(agent), seen, action, mask_key, lambda: masked, aligned)
         self._encode: Callable[[Any], Tree] = observation_encoder(seen)
         self.decode: Callable[[Tree], Any] = lane_decoder(action)
         self._check_masks = mask_check(self.team.observation, self.team.action, mask_key)
@@ -176,4 +167,4 @@ def _agents_with_mask(make: Callable[[], Any], mask_key: str) -> set[Any]:
         found = {agent for agent, info in infos.items() if mask_key in info}
         return set(environment.possible_agents) if found and answer is None else found
 
-    return asked(make, with_mask_in_info, otherwise=set())
+    return inspect(make, with_mask_in_info, otherwise=set())
