@@ -183,7 +183,7 @@ _RULES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
         lambda value: _is_integer(value, 1),
         ("horizon", "num_rooms", "min_room_size", "substeps", "num_food_clusters", "food_health"),
     ),
-    ("None or an integer of at least 0", lambda value: value is None or _is_integer(value, 0), ("max_others",)),
+    ("an integer of at least 0", lambda value: value is None or _is_integer(value, 0), ("max_others",)),
     (
         "between 0 and 1",
         lambda value: _is_number(value) and 0 <= value <= 1,
