@@ -16,7 +16,7 @@ Key: TypeAlias = str | int
 
 @dataclass(frozen=True)
 class ObservationLeaf:
-    """One array of an observation: its place in a native value, and its shape and dtype there and in our tree."""
+    """One array of an observation, with its location, shape and dtype in the native value and in our tree."""
 
     path: str  # in our tree
     keys: tuple[Key, ...]  # in the native value
@@ -24,17 +24,17 @@ class ObservationLeaf:
     shape: tuple[int, ...]
     dtype: str
     start: Array | None
-    """Smallest values of the native choices, where they are not zero."""
+    """Smallest values of the native choices, unless all are zero."""
 
     def find(self, value: Any) -> Array:
-        """Return the native array of this leaf, without a copy where the environment already gives an array."""
+        """Return the native array of this leaf, without a copy if the value is an array already."""
         for key in self.keys:
             value = value[key]
         return np.asarray(value)
 
     def encode(self, native: Array, *leading: int) -> Array:
-        """Return our array, with the first axes `leading`; the native array itself if it fits. Raise ValueError if the
-        array is not in its space."""
+        """Return our array with the first axes `leading`, or the native array itself if it fits. Raise ValueError for a
+        wrong shape or dtype."""
         if native.shape != (*leading, *self.native_shape):
             found, expected = native.shape[len(leading) :], self.native_shape
             raise ValueError(f"observation{self._where()} has shape {found}, its space says {expected}")
@@ -49,7 +49,7 @@ class ObservationLeaf:
 
 
 def observation_leaves(space: Space) -> tuple[ObservationLeaf, ...]:
-    """The arrays of an observation, sorted as :func:`srl.base.tree.leaves` gives them."""
+    """Return the arrays of an observation, in the order of :func:`srl.base.tree.leaves`."""
     return tuple(sorted(_leaves(space, "", ()), key=lambda leaf: leaf.path.split(SEPARATOR)))
 
 
@@ -71,14 +71,14 @@ def _native_shape(space: Box | Discrete | MultiDiscrete) -> tuple[int, ...]:
 
 
 def _start(space: Space) -> Array | None:
-    """The smallest values of choices, in the native shape; None where all are zero."""
+    """Return the smallest values of choices in the native shape, or None if all are zero."""
     if not isinstance(space, (Discrete, MultiDiscrete)) or not space.start:
         return None
     return np.array(space.start, np.int64).reshape(_native_shape(space))
 
 
 def observation_buffers(space: Space, *leading: int) -> Tree:
-    """Zeroed arrays for observations, one for each leaf."""
+    """Return zeroed arrays for observations, one for each leaf."""
     buffers: Tree = map_tree(lambda spec: spec.empty(*leading), array_spec(space))
     return buffers
 
@@ -109,7 +109,8 @@ def _bare_encoder(leaf: ObservationLeaf) -> Callable[..., Array]:
 
 
 def batch_axes(space: Space, native: Any) -> tuple[int, ...]:
-    """The leading axes of a native observation: none for a single one, one for a batch; ValueError for others."""
+    """Return the leading axes of a native observation: none for a single one, one for a batch. Raise ValueError for
+    other shapes."""
     leaf = observation_leaves(space)[0]
     array = leaf.find(native)
     axes = array.shape[: max(0, array.ndim - len(leaf.native_shape))]
@@ -124,8 +125,8 @@ def batch_axes(space: Space, native: Any) -> tuple[int, ...]:
 def action_decoder(space: Space) -> Callable[[Any], Any]:
     """Return a function from our actions [L, ...] to native ones [L, ...], or to a dictionary or tuple of them.
 
-    Box actions are clipped to their bounds here and nowhere else: a log-probability is that of the unclipped action,
-    the environment gets the clipped one.
+    Box actions are clipped to their bounds here and nowhere else: the environment gets the clipped action, and the
+    log-probability is that of the unclipped one.
     """
     if isinstance(space, Dict):
         return _composite_decoder(space)
@@ -144,7 +145,7 @@ def action_decoder(space: Space) -> Callable[[Any], Any]:
 
 
 def lane_decoder(space: Space) -> Callable[[Any], Any]:
-    """The same, but the function returns a sequence of native actions, for copies that are stepped one by one."""
+    """Like `action_decoder`, but return a sequence of native actions, for copies that are stepped one by one."""
     decode = action_decoder(space)
     if not isinstance(space, Dict):
         return decode
@@ -167,7 +168,7 @@ def _composite_decoder(space: Dict) -> Callable[[Any], Any]:
 def _box_decoder(space: Box) -> Callable[[Array], Array]:
     dtype, shape = np.dtype(space.native_dtype or space.dtype), space.shape
     is_integer = dtype.kind in "iub"
-    # Bounds of integers stay real numbers: they are compared with rounded ones.
+    # Bounds of integers stay floats: they are compared with rounded floats.
     low, high = (bound if is_integer else bound.astype(dtype) for bound in bounds_of(space))
     bounded = bool(np.isfinite(low).any() or np.isfinite(high).any())
 

@@ -1,4 +1,4 @@
-"""The choice of an adapter by the name of an environment."""
+"""Selection of an adapter by the name of an environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXTRAS = {
 }
 HIDE_AND_SEEK = "hide-and-seek/"
 MAKE_OPTIONS = ("max_episode_steps", "render_mode")
-"""Options that `gymnasium.make` takes before the environment sees them."""
+"""Options of `gymnasium.make` itself, which do not reach the environment."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _of_hide_and_seek(variant: str, kwargs: Mapping[str, Any]) -> LanesConfig:
 
 
 def _names_function(name: str) -> bool:
-    """Tell `module:make`, a function, from `module:MyEnv-v0`, an id that `module` registers."""
+    """Return whether the name is that of a function, `module:make`, and not an id, `module:MyEnv-v0`."""
     place, _, last = name.rpartition(":")
     if not place or not re.fullmatch(r"[A-Za-z_][\w.]*", last):
         return False
@@ -137,7 +137,7 @@ def _of_id(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
         return native
     if str(spec.entry_point).startswith(minigrid.ENTRY_POINTS):
         return GymnasiumConfig(minigrid.FACTORY, {"id": spec.id, **kwargs}, located=True)
-    is_atari = spec.entry_point == atari.ENTRY_POINT  # RAM observations: the vector environment has images only.
+    is_atari = spec.entry_point == atari.ENTRY_POINT  # with RAM observations: the vector environment has images only
     vector = spec.vector_entry_point is not None and not spec.additional_wrappers and not is_atari
     entry_point = spec.vector_entry_point if vector else spec.entry_point
     if kwargs:
@@ -151,7 +151,7 @@ def _of_id(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
 
 
 def _of_registered(spec: Any, entry_point: Any, vector: bool, kwargs: Mapping[str, Any]) -> LanesConfig:
-    """Return a config for an environment that only this process has registered: workers need its entry point."""
+    """Return a config with the entry point of an environment that is registered in this process, but not in workers."""
     if spec.additional_wrappers:
         raise ValueError(
             f"{spec.id} is registered with additional wrappers; name the module that registers it: module:{spec.id}"

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as the spaces of `srl.api.spaces`."""
+"""Conversion of Gymnasium's spaces to those of `srl.api.spaces`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ KEPT = {"float32", "uint8", "int8", "int16", "int32", "int64"}
 
 
 def from_gymnasium(space: Any, role: str) -> Space:
-    """Return our space for a native one; ValueError if it is not supported. `role`, "observation" or "action", appears
-    in messages."""
+    """Return our space for a native one. Raise ValueError if it is not supported. `role` ("observation" or "action")
+    appears in the message."""
     if isinstance(space, gym_spaces.Box):
         return _box(space, role)
     if isinstance(space, gym_spaces.Discrete):
@@ -39,7 +39,7 @@ def _box(space: Any, role: str) -> Box:
     name = np.dtype(space.dtype).name
     dtype = NARROWED.get(name, name)
     if role == "action":
-        dtype = "float32"  # Policies give real numbers; the decoder rounds them where the environment expects integers.
+        dtype = "float32"  # The decoder rounds actions if the environment expects integers.
     if dtype not in KEPT:
         raise ValueError(f"{role} space {space} has dtype {name}; supported are {sorted(KEPT | set(NARROWED))}")
     shape = tuple(int(n) for n in space.shape)
@@ -57,7 +57,7 @@ def _native_dtype(space: Any) -> str:
 
 
 def _bound(values: Array) -> Bound:
-    """One number where all elements agree: the bounds of an image would be longer than the image."""
+    """Return one number if all elements are equal: the bounds of an image would be longer than the image."""
     flat = values.ravel()
     if flat.size and (flat == flat[0]).all():
         return float(flat[0])

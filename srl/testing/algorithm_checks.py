@@ -138,27 +138,19 @@ def _check_policy(subject: _Subject, findings: Findings) -> None:
     kept = copy.deepcopy(dict(decision))
     greedy = policy.act(observation, None, first, greedy=True)
     if not _same(decision, kept):
-        findings.error(
-            "new arrays in each decision",
-            "the arrays of a decision changed with the next call of `act`",
-            "return copies of buffers that are reused",
-        )
+        found = "the arrays of a decision changed with the next call of `act`"
+        findings.error("new arrays in each decision", found, "return copies of buffers that are reused")
     given[:] = np.nan
     if not _same(policy.act(observation, None, first, greedy=True), greedy):
-        findings.error(
-            "the same greedy decision for the same observation",
-            "another decision in a second call, after the caller overwrote the vector given to `load`",
-            "take the most likely action without random numbers if `greedy`, and copy the parameters in `load`",
-        )
+        found = "another decision in a second call, after the caller overwrote the vector given to `load`"
+        fix = "take the most likely action without random numbers if `greedy`, and copy the parameters in `load`"
+        findings.error("the same greedy decision for the same observation", found, fix)
     if not _same(subject.policy(parameters, version=8).act(observation, None, first, greedy=True), greedy):
         findings.error("decisions that do not depend on the version", "another greedy decision with version 8", READ)
     one, two = (subject.policy(parameters, seed=7) for _ in range(2))
     if not _same(one.act(observation, None, first), two.act(observation, None, first)):
-        findings.error(
-            "the same decisions from two policies with the same seed and parameters",
-            "different ones",
-            "draw from the policy's own generator, seeded with `seed`, not from a global one",
-        )
+        fix = "draw from the policy's own generator, seeded with `seed`, not from a global one"
+        findings.error("the same decisions from two policies with the same seed and parameters", "different ones", fix)
     _check_memory(findings, one, observation, first)
     _check_resume(findings, one, observation, first)
 
@@ -188,11 +180,8 @@ def _check_memory(findings: Findings, policy: Policy, observation: Tree, first: 
         return
     stale = map_tree(np.ones_like, start["state"])
     if not _same(policy.act(observation, stale, first, greedy=True), start):
-        findings.error(
-            "an empty memory where `first` is true",
-            "another decision with the memory of a previous episode",
-            "reset the state of the lanes where `first` is true",
-        )
+        fix = "reset the state of the lanes where `first` is true"
+        findings.error("an empty memory where `first` is true", "the memory of a previous episode had an effect", fix)
 
 
 def _check_resume(findings: Findings, policy: Policy, observation: Tree, first: Array) -> None:
@@ -246,9 +235,8 @@ def _check_step(subject: _Subject, findings: Findings, trainer: Trainer) -> None
         findings.error("finite metrics", str(wrong), "report only numbers, and skip updates that are not finite")
     after = trainer.state()
     if np.array_equal(trainer.parameters(), before["parameters"]):
-        findings.error(
-            "`step` to change `parameters`", "the same vector", "return the vector that the optimizer updates"
-        )
+        fix = "return the vector that the optimizer updates"
+        findings.error("`step` to change `parameters`", "the same vector", fix)
     shapes = [{name: np.shape(array) for name, array in one.items()} for one in (before, after)]
     if shapes[0] != shapes[1]:
         fix = "create all arrays, such as those of the optimizer, before the first step"

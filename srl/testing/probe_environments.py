@@ -134,8 +134,6 @@ class Leaking(_Probe):
     """The action must match an observation of the previous episode. Only a memory that leaks between episodes can do
     that."""
 
-    size = 1
-
     def __init__(self) -> None:
         super().__init__()
         self.before = 1.0

@@ -53,9 +53,8 @@ def _check_config(findings: Findings, config: WorkerConfig, policies: Mapping[st
     check_sendable(findings, config)
     policy = config.committed_policy()
     if policy and policy not in policies:
-        findings.error(
-            f"`committed_policy` to be one of {sorted(policies)}", repr(policy), "pass its name in `policies`"
-        )
+        expected = f"`committed_policy` to be one of {sorted(policies)}"
+        findings.error(expected, repr(policy), "pass its name in `policies`")
 
 
 def _check_life(findings: Findings, build: Callable[[], Worker], polls: int, seconds: float) -> None:

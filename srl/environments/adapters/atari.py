@@ -1,4 +1,4 @@
-"""Atari games as lanes, by ALE's vector environment, which plays and preprocesses images in C++."""
+"""Atari games as lanes. ALE's vector environment runs the games and preprocesses their images in C++."""
 
 from __future__ import annotations
 

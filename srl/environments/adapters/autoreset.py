@@ -30,14 +30,14 @@ from srl.environments.spaces import from_gymnasium
 WAITING = "srl/waiting"
 """Key in a step's info: lanes [L] that neither act nor begin an episode, because their episode ended unseen."""
 FACTS = "srl/facts"
-"""Key in a step's info: the `facts` of :class:`srl.api.lanes.TimeStep` about the episodes that ended."""
+"""Key in a step's info: statistics of the episodes that ended (`facts` of :class:`srl.api.lanes.TimeStep`)."""
 
 MAX_UNSEEN_EPISODES = 100
 BOOL = np.dtype(bool)
 
 
 def flags(array: Any) -> Array:
-    """Return ends of episodes as bool: some environments give 0 and 1, which `~` and indexing treat differently."""
+    """Return ends of episodes as bool: some environments return 0 and 1, which `~` and indexing treat differently."""
     return array if getattr(array, "dtype", None) is BOOL else np.asarray(array, bool)
 
 
@@ -182,7 +182,7 @@ def _part(finals: Any, key: Any) -> Any:
 
 
 class ActionMasks:
-    """The action masks of a vector environment, in its observations or infos, if it has any."""
+    """Action masks in the observations or infos of a vector environment, if it has any."""
 
     def __init__(self, environment: Any, key: str) -> None:
         self._key = key
@@ -204,8 +204,8 @@ class ActionMasks:
         return {self._key: np.where(starting[:, None], fresh_mask, mask)}
 
     def allowed(self, actions: Any, starting: Array, native: Any, info: Mapping[str, Any]) -> Any:
-        """Return the native actions, with the first allowed one for lanes that are `starting`; a Dict or Tuple of
-        actions stays as it is."""
+        """Return the native actions, with the first allowed one for lanes that are `starting`. A Dict or Tuple of
+        actions is not changed."""
         mask = self.in_info(info).get(self._key, allowed_choices(native, self._num_lanes, self._key))
         discrete = isinstance(self._space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
         if mask is None or not discrete or mask.shape[1] != sum(self._sizes):

@@ -31,20 +31,20 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "gymnasium.envs.toy_text.taxi:TaxiEnv": ("s", "fickle_step"),
     "gymnasium.envs.toy_text.blackjack:BlackjackEnv": ("player", "dealer"),
 }
-"""What changes from step to step in Gymnasium's own environments, besides their random generator."""
+"""Attributes that change from step to step in Gymnasium's own environments, besides the random generator."""
 WRAPPERS: Mapping[type, tuple[str, ...]] = {
     TimeLimit: ("_elapsed_steps",),
     OrderEnforcing: (),
     PassiveEnvChecker: (),
     RepeatAction: (),
 }
-"""The same of wrappers; an environment inside of another wrapper cannot be saved."""
+"""Attributes of wrappers that change from step to step. An environment inside any other wrapper cannot be saved."""
 GENERATOR = "np_random"
 JSON = ".json"
 
 
 def environment_state(environment: Any) -> State:
-    """Return the state of a Gymnasium or PettingZoo environment; raise NotResumable where that is not possible."""
+    """Return the state of a Gymnasium or PettingZoo environment. Raise NotResumable if that is not possible."""
     *wrappers, inner = _layers(environment)
     names = _attributes(inner)
     try:
@@ -60,7 +60,7 @@ def environment_state(environment: Any) -> State:
 
 
 def restore_environment(environment: Any, state: State) -> None:
-    """Put a saved state into an environment that was just made and reset."""
+    """Restore a saved state in an environment that was just made and reset."""
     *wrappers, inner = _layers(environment)
     own = part(state, "own")
     if _attributes(inner) is None:
@@ -74,7 +74,7 @@ def restore_environment(environment: Any, state: State) -> None:
 
 
 def _attributes(environment: Any) -> tuple[str, ...] | None:
-    """The attributes to save; None for an environment that saves itself."""
+    """Return the attributes to save, or None if the environment saves itself."""
     kind = type(environment)
     if (names := ATTRIBUTES.get(f"{kind.__module__}:{kind.__qualname__}")) is not None:
         return names
@@ -87,7 +87,7 @@ def _attributes(environment: Any) -> tuple[str, ...] | None:
 
 
 def _layers(environment: Any) -> list[Any]:
-    """The known wrappers around an environment, then the environment."""
+    """Return the known wrappers around an environment, then the environment."""
     layers = [environment]
     while type(layers[-1]) in WRAPPERS:
         layers.append(layers[-1].env)
@@ -95,14 +95,14 @@ def _layers(environment: Any) -> list[Any]:
 
 
 def _generator(environment: Any) -> np.random.Generator | None:
-    """The generator of a Gymnasium environment; PettingZoo seeds every episode instead."""
+    """Return the random generator of a Gymnasium environment. PettingZoo environments are seeded for each episode."""
     if not isinstance(environment, (gymnasium.Env, gymnasium.vector.VectorEnv)):
         return None
     return environment.np_random if isinstance(environment.np_random, np.random.Generator) else None
 
 
 def _encoded(owner: Any, names: tuple[str, ...]) -> dict[str, Array]:
-    """Attributes that are arrays or numpy numbers as they are, others as JSON under a name that ends in `.json`."""
+    """Return arrays and NumPy numbers as they are, and other attributes as JSON under names that end in `.json`."""
     state: dict[str, Array] = {}
     for name in names:
         value = vars(owner).get(name)

@@ -1,4 +1,4 @@
-"""EnvPool's environments as lanes: C++ environments whose episodes end by the next-step rule."""
+"""EnvPool environments as lanes. They are written in C++, and their episodes end by the next-step rule."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_installed(name: str) -> None:
 
 
 class EnvPoolVector:
-    """A pool. It is replaced at each reset, because its seed is fixed at construction."""
+    """An EnvPool environment. It is recreated at each reset, because its seed is fixed at construction."""
 
     def __init__(self, name: str, num_envs: int, kwargs: Mapping[str, Any]) -> None:
         self.num_envs = num_envs

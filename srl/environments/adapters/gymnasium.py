@@ -55,10 +55,10 @@ class GymnasiumConfig(MaskableConfig):
         return GymnasiumLanes(self.name, self.make, num_copies, self._limit, self.info_mask, self.mask_key)
 
     def _multi_agent(self) -> LanesConfig | None:
-        """Return the config of a PettingZoo environment if the function returns one: only calling it tells."""
+        """Call the function, and return the config of a PettingZoo environment if that is what it returns."""
         factory = locate(self.name)
         if "pettingzoo" not in sys.modules:
-            return None  # Without this import the function cannot make one of its environments.
+            return None  # The module of the function has not imported it.
         from srl.environments.pettingzoo.config import PettingZooConfig, is_pettingzoo
 
         try:
@@ -128,7 +128,7 @@ class GymnasiumLanes(Lanes):
         self._name, self._make, self._mask_key = name, make, mask_key
         self._limit = max_episode_steps
         self._environments: list[Any] = []
-        self._bare: list[Any] = []  # the same without the wrappers that the lanes replace
+        self._bare: list[Any] = []  # the same, without the wrappers that the lanes replace
         try:
             for _ in range(num_copies):
                 self._add(make())
@@ -231,7 +231,7 @@ class GymnasiumLanes(Lanes):
 
     def close(self) -> None:
         for environment in self._environments:
-            with suppress(Exception):  # Errors of an environment that is closed do not matter.
+            with suppress(Exception):  # An environment that is closed may fail.
                 environment.close()
         self._environments.clear()
         self._bare.clear()
@@ -268,12 +268,12 @@ class GymnasiumLanes(Lanes):
 
     def _replace(self, copy: int, report: str) -> str:
         """Replace an environment that failed by a new one, reset it, and return a report."""
-        facts = (
+        where = (
             f"environment {self._name}, copy {copy}, seed {self._seed[copy]}, episode {self._episodes[copy]} of that "
             f"seed, step {self._elapsed[copy]}"
         )
         new = self._episodes[copy] == 0 and self._elapsed[copy] <= 1
-        self._failures_in_a_row[copy] = count_failure(self._failures_in_a_row[copy], new, f"{facts}: {report}")
+        self._failures_in_a_row[copy] = count_failure(self._failures_in_a_row[copy], new, f"{where}: {report}")
         with suppress(Exception):
             self._environments[copy].close()
         seed = next(self._seeds)
@@ -287,13 +287,13 @@ class GymnasiumLanes(Lanes):
                 self._write_mask(copy, info)
         except Exception as error:
             raise EnvironmentBroken(
-                f"{facts}: failed, and its replacement failed, too ({error!r}). First failure:\n{report}"
+                f"{where}: failed, and its replacement failed, too ({error!r}). First failure:\n{report}"
             ) from error
         self._seed[copy], self._episodes[copy], self._elapsed[copy] = seed, 0, 0
         self._reward[copy] = 0
         self._terminated[copy] = self._truncated[copy] = False
         self._first[copy] = True
-        return f"{facts}: failed and was replaced (new seed {seed}):\n{report}"
+        return f"{where}: failed and was replaced (new seed {seed}):\n{report}"
 
 
 def unwrapped(environment: Any) -> tuple[Any, int | None]:
@@ -308,7 +308,8 @@ def unwrapped(environment: Any) -> tuple[Any, int | None]:
 
 
 def _writer(space: Space, buffers: Tree) -> Callable[[int, Any], None]:
-    """Return a function that writes a native observation into a lane's row; it raises ValueError for a wrong shape."""
+    """Return a function that writes a native observation into the row of a lane, or raises ValueError for a wrong
+    shape or dtype."""
     pairs = [(leaf, dict(leaves(buffers))[leaf.path]) for leaf in observation_leaves(space)]
     if len(pairs) > 1 or pairs[0][0].path:
 

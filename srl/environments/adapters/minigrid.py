@@ -1,4 +1,4 @@
-"""MiniGrid's environments with observations for a network: the native ones contain text, and codes as colors."""
+"""MiniGrid environments with vectors as observations. Native ones contain text, and codes of objects as colors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENTRY_POINTS = "minigrid."
 FACTORY = "minigrid"
 """Short name of `make` in :mod:`srl.base.object_names`."""
 FAMILIES = ("MiniGrid-", "BabyAI-")
-"""Prefixes of its ids."""
+"""Prefixes of MiniGrid's ids."""
 CODES = (11, 6, 4)
 """Numbers of object kinds, colors and states (open, closed, locked; or a direction) in each cell of the view."""
 DIRECTIONS = 4
@@ -74,7 +74,7 @@ def _split(mission: str) -> list[str]:
 
 
 def register(name: str) -> None:
-    """Register MiniGrid's ids if the name looks like one; ValueError if MiniGrid is not installed."""
+    """Register MiniGrid's ids if the name looks like one. Raise ValueError if MiniGrid is not installed."""
     if name in gymnasium.registry or not name.startswith(FAMILIES):
         return
     if importlib.util.find_spec("minigrid") is None:

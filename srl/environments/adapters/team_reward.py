@@ -1,4 +1,4 @@
-"""Team rewards: agents that share a policy share their rewards."""
+"""Team rewards: agents with the same policy share their rewards."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class VectorConfig(MaskableConfig):
 
 
 def registered(name: str) -> Any:
-    """Return Gymnasium's spec of an id; the module before its colon is imported to register it."""
+    """Return Gymnasium's spec of an id, after importing the module that registers it, if the id names one."""
     module, _, last = name.rpartition(":")
     if module:
         importlib.import_module(module)
@@ -207,7 +207,7 @@ class VectorLanes(Lanes):
 
     def close(self) -> None:
         if self._environment is not None:
-            with suppress(Exception):  # Errors of an environment that is closed do not matter.
+            with suppress(Exception):  # An environment that is closed may fail.
                 self._environment.close()
             self._environment = None
 
@@ -227,8 +227,8 @@ class VectorLanes(Lanes):
         return TimeStep(observation, reward, no_lane, no_lane, all_lanes, all_lanes)
 
     def _replace(self, report: str) -> tuple[TimeStep, ...]:
-        facts = f"vector environment {self._name}, seed {self._seed}, step {self._steps} since the seed"
-        self._failures_in_a_row = count_failure(self._failures_in_a_row, self._steps <= 1, f"{facts}: {report}")
+        where = f"vector environment {self._name}, seed {self._seed}, step {self._steps} since the seed"
+        self._failures_in_a_row = count_failure(self._failures_in_a_row, self._steps <= 1, f"{where}: {report}")
         with suppress(Exception):
             self._environment.close()
         try:
@@ -236,8 +236,8 @@ class VectorLanes(Lanes):
             time_step = self._restart(next(self._seeds))
         except Exception as error:
             raise EnvironmentBroken(
-                f"{facts}: failed, and its replacement failed, too ({error!r}). First failure:\n{report}"
+                f"{where}: failed, and its replacement failed, too ({error!r}). First failure:\n{report}"
             ) from error
         time_step.failed = np.ones(self._num_lanes, bool)
-        time_step.failures = (f"{facts}: failed; all its lanes were replaced (new seed {self._seed}):\n{report}",)
+        time_step.failures = (f"{where}: failed; all its lanes were replaced (new seed {self._seed}):\n{report}",)
         return (time_step,)

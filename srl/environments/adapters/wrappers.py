@@ -1,4 +1,4 @@
-"""Gymnasium wrappers of our own."""
+"""Gymnasium wrappers."""
 
 from __future__ import annotations
 

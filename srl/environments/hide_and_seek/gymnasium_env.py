@@ -34,8 +34,8 @@ class TransferTask(gymnasium.Env):  # type: ignore[misc]
         return self._world.observe("hider_0"), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        reward, terminated, truncated, facts = self._world.step(np.asarray(action).reshape(1, 5))
-        return self._world.observe("hider_0"), float(reward[0]), terminated, truncated, dict(facts)
+        reward, terminated, truncated, statistics = self._world.step(np.asarray(action).reshape(1, 5))
+        return self._world.observe("hider_0"), float(reward[0]), terminated, truncated, dict(statistics)
 
     def render(self) -> Array | None:
         return self._world.render()

@@ -98,8 +98,8 @@ class HideAndSeekLanes(Lanes):
         game.describe()
         truncated = ~starting & ~terminated & (game.steps >= self._options.horizon)
         self._ended = terminated | truncated
-        facts = game.facts() if self._ended.any() else {}
-        return self._time_steps(reward, terminated, truncated, starting, facts, failures)
+        statistics = game.episode_statistics() if self._ended.any() else {}
+        return self._time_steps(reward, terminated, truncated, starting, statistics, failures)
 
     def render(self) -> Array:
         """Return the frame of the first copy, [size, size, 3] uint8."""
@@ -129,10 +129,10 @@ class HideAndSeekLanes(Lanes):
     def _time_steps(
         self,
         reward: Array,  # [N, A]
-        terminated: Array,  # [N], as the rest
+        terminated: Array,  # [N], like the rest
         truncated: Array,
         starting: Array,
-        facts: Mapping[str, Array],
+        statistics: Mapping[str, Array],
         failures: Mapping[int, str],
     ) -> tuple[TimeStep, ...]:
         present = self.game.worlds.present.T  # [E, N]
@@ -140,7 +140,9 @@ class HideAndSeekLanes(Lanes):
         time_steps: list[TimeStep] = []
         acting = ~(terminated | truncated)
         rewards = np.ascontiguousarray(reward.T, np.float32)  # [A, N]
-        shared = self._shared_facts(facts) if facts else {}
+        shared: dict[str, Array] = {name: values.astype(np.float32) for name, values in statistics.items()}
+        if statistics:
+            shared["length"] = self.game.steps.copy()
         for agent, observation in enumerate(self._observations):
             here = present[agent]
             time_step = TimeStep(
@@ -153,11 +155,7 @@ class HideAndSeekLanes(Lanes):
                 failed=failed,
                 failures=() if agent else tuple(failures.values()),
             )
-            if facts:
+            if statistics:
                 time_step.facts = shared | {"return": self.game.statistics.returns[:, agent].astype(np.float32)}
             time_steps.append(time_step)
         return tuple(time_steps)
-
-    def _shared_facts(self, facts: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the facts that are the same for all agents of a world, [N] each."""
-        return {name: values.astype(np.float32) for name, values in facts.items()} | {"length": self.game.steps.copy()}

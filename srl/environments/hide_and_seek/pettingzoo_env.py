@@ -61,7 +61,7 @@ class HideAndSeek(ParallelEnv):  # type: ignore[misc]
         chosen = np.full((len(self.possible_agents), 5), 0, np.int64)
         for agent in agents:
             chosen[self._world.names.index(agent)] = actions[agent]
-        reward, terminated, truncated, facts = self._world.step(chosen)
+        reward, terminated, truncated, statistics = self._world.step(chosen)
         observations = {agent: self._world.observe(agent) for agent in agents}
         rewards = {agent: float(reward[self._world.names.index(agent)]) for agent in agents}
         if terminated or truncated:
@@ -71,7 +71,7 @@ class HideAndSeek(ParallelEnv):  # type: ignore[misc]
             rewards,
             dict.fromkeys(agents, terminated),
             dict.fromkeys(agents, truncated),
-            {agent: dict(facts) for agent in agents},
+            {agent: dict(statistics) for agent in agents},
         )
 
     def render(self) -> Array | None:

@@ -1,4 +1,4 @@
-"""Players without a network: random ones, and busy ones that drag and lock objects and chase each other."""
+"""Players without a network: random ones, and ones that drag and lock objects and chase each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One world, stepped and reset by the caller: the base of the PettingZoo and the Gymnasium environment."""
+"""A single world that the caller steps and resets, wrapped by the PettingZoo and Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SingleWorld:
         return [name for name, here in zip(self.names, self.game.worlds.present[0], strict=False) if here]
 
     def reset(self, seed: int | None) -> None:
-        """Start an episode; without a seed it is the next one of the same sequence."""
+        """Start an episode. Without a seed, it is the next one of the same random sequence."""
         if seed is not None or self._generator is None:
             self._generator = np.random.default_rng(seed)
             self._draws = [RandomDraws(self._generator)]
@@ -59,7 +59,7 @@ class SingleWorld:
         self.game.describe()
 
     def step(self, actions: Array) -> tuple[Array, bool, bool, dict[str, float]]:
-        """Step with `actions` [A, 5]; return reward [A], terminated, truncated, and facts of an episode that ends."""
+        """Step with `actions` [A, 5]; return reward [A], terminated, truncated, and statistics at the end."""
         if not self._draws:
             raise RuntimeError("call reset before the first step")
         if ((actions < 0) | (actions >= self._actions)).any():
@@ -70,10 +70,10 @@ class SingleWorld:
         reward, terminated = self.game.score(ALL_MOVE)
         self.game.describe()
         truncated = not terminated[0] and int(self.game.steps[0]) >= self.game.options.horizon
-        facts: dict[str, float] = {}
+        statistics: dict[str, float] = {}
         if terminated[0] or truncated:
-            facts = {name: float(values[0]) for name, values in self.game.facts().items()}
-        return reward[0].astype(np.float32), bool(terminated[0]), truncated, facts
+            statistics = {name: float(values[0]) for name, values in self.game.episode_statistics().items()}
+        return reward[0].astype(np.float32), bool(terminated[0]), truncated, statistics
 
     def observe(self, agent: str) -> dict[str, Array]:
         index = self.names.index(agent)

@@ -62,7 +62,7 @@ class MujocoConfig(LanesConfig):
 
 
 def config_of(name: str, kwargs: Mapping[str, Any]) -> MujocoConfig | None:
-    """Return the config of a Gymnasium id; None for another environment, or for options that our tasks do not have."""
+    """Return the config of a Gymnasium id, or None for other environments and for options that our tasks lack."""
     if name not in TASKS:
         return None
     options = dict(kwargs)
@@ -81,7 +81,7 @@ class MujocoLanes(Lanes):
         log_warnings()
         stop_clock()
         self._mujoco, self._task, self._limit = mujoco, task, max_episode_steps
-        self._saved = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # what determines the next steps, warm start included
+        self._saved = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # determines the next steps, including the warm start
         model = mujoco.MjModel.from_xml_path(expand_model_path(task.xml_file))
         self._datas = [mujoco.MjData(model) for _ in range(num_copies)]
         example = self._datas[0]

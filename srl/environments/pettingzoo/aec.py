@@ -25,7 +25,7 @@ class TurnGame:
         self._carried: dict[int, float] = {}  # rewards from before the first turn, by team
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         return self._turn is None
 
     def start(self, environment: Any, seed: int) -> None:
@@ -39,7 +39,7 @@ class TurnGame:
     def advance(self, environment: Any, actions: Sequence[Array]) -> None:
         turn, self._turn = self._turn, None
         if turn is None:
-            raise AgentFault("the game is over")
+            raise AgentFault("the game has ended")
         try:
             environment.step(action_of(actions[turn], self._copy))
         except Exception as error:

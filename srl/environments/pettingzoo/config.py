@@ -1,4 +1,4 @@
-"""Configs of PettingZoo environments: how they are found by name, and whether they are parallel or turn-based."""
+"""Configs of PettingZoo environments: lookup by name, and the choice between parallel and turn-based versions."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _import_quietly(module: str) -> ModuleType:
 
 
 def _nearest(path: str, package: str) -> str:
-    """Return the end of a message about a module that does not exist."""
+    """Return the nearest names, as the end of a message about a module that does not exist."""
     family, _, rest = path.partition(".")
     if not rest or not _importable(package):
         return nearest(family, FAMILIES)

@@ -16,7 +16,7 @@ STATE, OBSERVATION = "state", "observation"
 
 
 class _State:
-    """The environment's own `state()`, or the observations of all agents in a row, with zeros for absent agents."""
+    """The environment's own `state()`, or the concatenated observations of all agents, with zeros for absent ones."""
 
     def __init__(self, environment: Any, mask_key: str) -> None:
         self._environment, self._mask_key = environment, mask_key
@@ -32,7 +32,7 @@ class _State:
         seen = self._environment.observation_space(agent)
         parts = dict(seen.spaces) if isinstance(seen, spaces.Dict) else {OBSERVATION: seen}
         if STATE in parts:
-            raise ValueError(f"agent {agent!r}: the observation has a key {STATE!r} already; use state=False")
+            raise ValueError(f"agent {agent!r}: the observation already has a key {STATE!r}; use state=False")
         return spaces.Dict({**parts, STATE: self._space})
 
     def beside(self, observation: Any, state: Array) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Lanes of copies of a PettingZoo environment: seeds, steps, and replacement of copies that fail."""
+"""Lanes of a PettingZoo environment: seeds, steps, and replacement of copies that fail."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Game(Protocol):
     def restore(self, state: Any) -> None: ...
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         """Whether the episode has ended for all agents."""
 
 
@@ -129,7 +129,7 @@ class PettingZooLanes(Lanes):
         return ""
 
     def _step(self, copy: int, actions: Sequence[Array]) -> str:
-        if self._games[copy].over:
+        if self._games[copy].finished:
             return self._start(copy)
         self._steps[copy] += 1
         try:

@@ -19,7 +19,7 @@ class ParallelGame:
         self._ended: set[int] = set()
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         return not self._alive
 
     def start(self, environment: Any, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""The arrays that the lanes of a PettingZoo environment receive: a team for each agent, a row for each copy."""
+"""Arrays of the lanes of a PettingZoo environment: a team for each agent, a row for each copy."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Rows:
                 raise AgentFault(f"agent {self.agent!r}: {what}")
 
     def end(self, copy: int, observation: Any, reward: Any, terminated: bool, truncated: bool) -> None:
-        if observation is not None:  # some environments have no observation for dead agents: the last one stays
+        if observation is not None:  # Some environments return none for dead agents; the last one stays.
             self._write(copy, observation)
         self._reward[copy] = self.number(reward)
         self._terminated[copy], self._truncated[copy] = terminated, truncated

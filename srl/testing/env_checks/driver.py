@@ -1,4 +1,4 @@
-"""One interface to drive every kind of environment in a check, with a limit on the time of each call."""
+"""A common interface to every kind of environment for checks, with a time limit for each call."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Probe(Protocol):
     def check_spaces(self) -> None: ...
 
     def spaces_of(self, agent: str) -> tuple[Any, Any]:
-        """Observation and action space."""
+        """Return the observation space and the action space."""
 
     def seed_actions(self, seed: int) -> None: ...
 

@@ -70,19 +70,17 @@ def _subjects(
             return _of_function(locate(config.name), config.name, kwargs, call)
         if isinstance(config, PettingZooConfig):
             return [_of_pettingzoo(config.make, config.name, call)]
-        subjects: list[Subject] = [(None, lambda: config.build(NUM_COPIES))]
         if isinstance(config, GymnasiumConfig):
-            subjects = [(config.make, lambda: config.build(NUM_COPIES))]
-        elif isinstance(config, VectorConfig):
+            return [(config.make, lambda: config.build(NUM_COPIES))]
+        if isinstance(config, VectorConfig):
             single = GymnasiumConfig(config.name, config.kwargs)
-            subjects = [(single.make, None), (lambda: config.make(NUM_COPIES), lambda: config.build(NUM_COPIES))]
-        return subjects
+            return [(single.make, None), (lambda: config.make(NUM_COPIES), lambda: config.build(NUM_COPIES))]
+        return [(None, lambda: config.build(NUM_COPIES))]
     except CheckStopped:
         return []
     except (ImportError, ValueError) as error:
-        findings.error(
-            "an environment with that name and those options", str(error), "correct the name, or install the package"
-        )
+        fix = "correct the name, or install the package"
+        findings.error("an environment with that name and those options", str(error), fix)
         return []
 
 
@@ -106,11 +104,8 @@ def _of_function(factory: Callable[..., Any], name: str, kwargs: dict[str, Any],
         return [(make, lambda: GymnasiumLanes(name, make, NUM_COPIES))]
     if isinstance(example, Lanes):
         return [(None, lambda: factory(**options))]
-    call.findings.error(
-        "a gymnasium.Env, a VectorEnv, a PettingZoo environment or srl.api.lanes.Lanes",
-        f"{type(example).__name__}",
-        "derive your class from gymnasium.Env",
-    )
+    expected = "a gymnasium.Env, a VectorEnv, a PettingZoo environment or srl.api.lanes.Lanes"
+    call.findings.error(expected, type(example).__name__, "derive your class from gymnasium.Env")
     return []
 
 
@@ -137,10 +132,8 @@ def _check_as_lanes(make: Callable[[], Lanes], findings: Findings, extent: Exten
     try:
         lanes = call("building its lanes", make)
         if not isinstance(lanes, Lanes):
-            findings.error(
-                "an instance of srl.api.lanes.Lanes", type(lanes).__name__, "derive your class from srl.api.lanes.Lanes"
-            )
-            return
+            fix = "derive your class from srl.api.lanes.Lanes"
+            findings.stop("an instance of srl.api.lanes.Lanes", type(lanes).__name__, fix)
         found = call("stepping its lanes", check_lanes, lanes, steps, extent.seed, extent.seconds)
     except CheckStopped:
         return

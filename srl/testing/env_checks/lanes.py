@@ -1,4 +1,4 @@
-"""A check of the contract of lanes (:mod:`srl.api.lanes`), for authors of lanes."""
+"""The contract of lanes (:mod:`srl.api.lanes`) as a check that users can run on their own lanes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def check_lanes(lanes: Lanes, steps: int = 200, seed: int = 0, seconds: float = 
     findings = Findings()
     rng = np.random.default_rng(seed)
     try:
-        checkers = [
+        teams = [
             _TeamChecker(findings, team, lanes.spec.num_lanes(index)) for index, team in enumerate(lanes.spec.teams)
         ]
         time_steps = lanes.reset(seed)
         opening = _acting(time_steps)
-        over = _check_time_steps(findings, lanes, checkers, time_steps, None)
+        ended = _check_time_steps(findings, lanes, teams, time_steps, None)
         for _ in range(steps):
             if findings.have_errors or time.monotonic() - started > seconds:
                 break
@@ -37,13 +37,11 @@ def check_lanes(lanes: Lanes, steps: int = 200, seed: int = 0, seconds: float = 
             time_steps = lanes.step(actions)
             if not _same(before, _by_team(actions)):
                 findings.error("step to leave the actions unchanged", "step changed them", "change a copy")
-            over = _check_time_steps(findings, lanes, checkers, time_steps, over)
+            ended = _check_time_steps(findings, lanes, teams, time_steps, ended)
         if not findings.have_errors and not _same(_by_team(opening), _by_team(_acting(lanes.reset(seed)))):
-            findings.warning(
-                "the same seed to give the same episode",
-                "a second reset with the same seed gave different first observations",
-                "derive all random numbers from the seed",
-            )
+            found = "a second reset with the same seed gave different first observations"
+            fix = "derive all random numbers from the seed"
+            findings.warning("the same seed to give the same episode", found, fix)
     except Exception as error:
         fix = "report the lanes as failed, or raise EnvironmentBroken"
         findings.error("reset and step to succeed", raised(error), fix)
@@ -53,27 +51,24 @@ def check_lanes(lanes: Lanes, steps: int = 200, seed: int = 0, seconds: float = 
 
 
 def _check_time_steps(
-    findings: Findings, lanes: Lanes, checkers: list[_TeamChecker], time_steps: tuple[TimeStep, ...], over: Array | None
+    findings: Findings, lanes: Lanes, teams: list[_TeamChecker], time_steps: tuple[TimeStep, ...], ended: Array | None
 ) -> Array:
-    """Check the time steps of all teams. Return which copies [copies] start an episode in the next step. `over` is the
+    """Check the time steps of all teams. Return which copies [copies] start an episode in the next step. `ended` is the
     result of the previous call; None at a reset.
     """
     num_copies = lanes.spec.num_copies
-    if len(time_steps) != len(checkers):
-        findings.error(f"one time step for each of {len(checkers)} teams", f"{len(time_steps)}", CONTRACT)
+    if len(time_steps) != len(teams):
+        findings.error(f"one time step for each of {len(teams)} teams", f"{len(time_steps)}", CONTRACT)
         return np.zeros(num_copies, np.bool_)
     acting = np.zeros(num_copies, np.bool_)
-    for team, time_step in zip(checkers, time_steps, strict=True):
+    for team, time_step in zip(teams, time_steps, strict=True):
         if not team.fits(time_step):
             return np.zeros(num_copies, np.bool_)
-        team.follow(time_step, opening=over is None)
+        team.follow(time_step, opening=ended is None)
         acting |= time_step.acting.reshape(-1, num_copies).any(axis=0)
-    if (over is None and not acting.all()) or (over is not None and not acting[over].all()):
-        findings.error(
-            "an agent to act in every copy after a reset or the end of an episode",
-            f"no agent acts in copies {np.flatnonzero(~acting).tolist()}",
-            CONTRACT,
-        )
+    if (ended is None and not acting.all()) or (ended is not None and not acting[ended].all()):
+        expected = "an agent to act in every copy after a reset or the end of an episode"
+        findings.error(expected, f"no agent acts in copies {np.flatnonzero(~acting).tolist()}", CONTRACT)
     return ~acting
 
 
@@ -90,9 +85,8 @@ class _TeamChecker:
         """Return whether shapes and dtypes are those of the spec."""
         spec: dict[str, Any] = dict(leaves(array_spec(self._team.observation)))
         found = dict(leaves(time_step.observation))
-        good = self._expect(
-            sorted(spec) == sorted(found), f"observations with the keys {sorted(spec)}", f"{sorted(found)}"
-        )
+        expected = f"observations with the keys {sorted(spec)}"
+        good = self._expect(sorted(spec) == sorted(found), expected, f"{sorted(found)}")
         for path in set(spec) & set(found):
             name = f"observation {path!r}" if path else "observation"
             good &= self._array(name, found[path], spec[path].shape, spec[path].dtype)
@@ -102,11 +96,8 @@ class _TeamChecker:
             if name != "failed" or time_step.failed is not None:
                 good &= self._array(name, getattr(time_step, name), (), "bool")
         for name, fact in time_step.facts.items():
-            good &= self._expect(
-                len(fact) == self._num_lanes,
-                f"statistic {name!r} in `facts` to have one value for each lane",
-                f"{len(fact)}",
-            )
+            expected = f"statistic {name!r} in `facts` to have one value for each lane"
+            good &= self._expect(len(fact) == self._num_lanes, expected, f"{len(fact)}")
         return good
 
     def follow(self, time_step: TimeStep, opening: bool) -> None:
@@ -134,11 +125,8 @@ class _TeamChecker:
             self._never(idle & running, "lanes of an aligned team to act until they end", "idle lanes")
         if time_step.failures:
             last = time_step.failures[0].strip().splitlines()
-            self._findings.error(
-                "environments that do not fail",
-                f"{last[0]} ... {last[-1]}",
-                "correct the environment; the failure report has the traceback",
-            )
+            fix = "correct the environment; the failure report has the traceback"
+            self._findings.error("environments that do not fail", f"{last[0]} ... {last[-1]}", fix)
         self._running = (running | first) & ~ended
 
     def _array(self, name: str, array: Any, shape: tuple[int, ...], dtype: str) -> bool:
@@ -170,7 +158,7 @@ def _close(findings: Findings, lanes: Lanes) -> None:
 
 
 def _acting(time_steps: tuple[TimeStep, ...]) -> list[Tree]:
-    """Copies of the observations of the lanes that act; those of other lanes are undefined."""
+    """Return copies of the observations of lanes that act; the observations of other lanes are undefined."""
     return [map_tree(lambda array: array[time_step.acting], time_step.observation) for time_step in time_steps]  # noqa: B023
 
 

@@ -31,11 +31,9 @@ class _AgentsProbe:
         for agent in agents:
             observation, action = self._of(agent, "observation_space"), self._of(agent, "action_space")
             if self._environment.action_space(agent) is not action:
-                self._findings.warning(
-                    f"action_space({agent!r}) to return the same object at every call",
-                    "a new object",
-                    "create the spaces once, or use functools.cache; otherwise the seed of a space is lost",
-                )
+                expected = f"action_space({agent!r}) to return the same object at every call"
+                fix = "create the spaces once, or use functools.cache; otherwise the seed of a space is lost"
+                self._findings.warning(expected, "a new object", fix)
             check_spaces(self._findings, observation, action, f" of {agent}")
             self._spaces[str(agent)] = observation, action
 

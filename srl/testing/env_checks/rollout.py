@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from srl.testing.env_checks.driver import Caller, Probe, StepResult
-from srl.testing.env_checks.values import arrays_of, check_flag, check_observation, check_reward, same
+from srl.testing.env_checks.values import check_flag, check_observation, check_reward, parts_of, same
 from srl.testing.findings import CheckStopped, Findings
 
 COMPARED_STEPS = 50
@@ -69,21 +69,21 @@ def _check_episodes(probe: Probe, call: Caller, extent: Extent) -> None:
 
 def check_row(findings: Findings, probe: Probe, row: StepResult) -> None:
     for agent, result in row.agents.items():
-        who = f" of {agent}" if agent else ""
+        owner = f" of {agent}" if agent else ""
         observation_space, _ = probe.spaces_of(agent)
         if result.observation is not None or not result.ended:
-            check_observation(findings, observation_space, result.observation, who)
+            check_observation(findings, observation_space, result.observation, owner)
         if result.reward is not None or result.terminated is not None:
-            check_reward(findings, result.reward, who)
-            check_flag(findings, result.terminated, "terminated", who)
-            check_flag(findings, result.truncated, "truncated", who)
+            check_reward(findings, result.reward, owner)
+            check_flag(findings, result.terminated, "terminated", owner)
+            check_flag(findings, result.truncated, "truncated", owner)
 
 
 Parts = list[tuple[str, Any]]  # agent, array of its observation
 
 
 def _parts(row: StepResult) -> Parts:
-    return [(agent, part) for agent, result in row.agents.items() for _, part in arrays_of(result.observation)]
+    return [(agent, part) for agent, result in row.agents.items() for _, part in parts_of(result.observation)]
 
 
 def _check_unchanged(findings: Findings, returned: Parts, copies: Parts) -> None:
@@ -96,27 +96,19 @@ def _check_unchanged(findings: Findings, returned: Parts, copies: Parts) -> None
 
 def _check_lengths(findings: Findings, lengths: list[int], any_ended: bool, limit: int | None, done: int) -> None:
     if len(lengths) >= 3 and lengths[0] > 1 and all(length == 1 for length in lengths[1:]):
-        findings.error(
-            "reset to start a new episode",
-            f"after the first episode ({lengths[0]} steps), all others ended at their first step",
-            "reset every variable that ends an episode",
-        )
+        found = f"after the first episode ({lengths[0]} steps), all others ended at their first step"
+        findings.error("reset to start a new episode", found, "reset every variable that ends an episode")
     if not any_ended and (limit is None or limit <= done):
-        findings.warning(
-            "episodes to end",
-            f"no end in {done} steps",
-            "terminate episodes, or use gymnasium.wrappers.TimeLimit; if episodes are long, check with more --steps",
-        )
+        fix = "terminate episodes, or use gymnasium.wrappers.TimeLimit; if episodes are long, check with more --steps"
+        findings.warning("episodes to end", f"no end in {done} steps", fix)
 
 
 def _check_speed(call: Caller, done: int) -> None:
     rate = done / call.seconds if call.seconds > 0 else float("inf")
     if done and rate < SLOW_STEPS_PER_SECOND:
-        call.findings.warning(
-            f"at least {SLOW_STEPS_PER_SECOND} steps/s",
-            f"{rate:.1f} steps/s ({1000 / rate:.0f} ms per step)",
-            "profile step, which limits the speed of training, or use more actors",
-        )
+        found = f"{rate:.1f} steps/s ({1000 / rate:.0f} ms per step)"
+        fix = "profile step, which limits the speed of training, or use more actors"
+        call.findings.warning(f"at least {SLOW_STEPS_PER_SECOND} steps/s", found, fix)
 
 
 def _check_seeds(make: Callable[[Caller], Probe], call: Caller, extent: Extent) -> None:
@@ -131,20 +123,15 @@ def _check_seeds(make: Callable[[Caller], Probe], call: Caller, extent: Extent) 
     for probe in (one, another, other_seed):
         probe.finish()
     fix = "draw all random numbers from self.np_random after super().reset(seed=seed), not from a global generator"
+    expected = "the same seed to give the same episode"
     if not _same_rows(rows, repeated):
-        call.findings.warning("the same seed to give the same episode", "two instances with the same seed differ", fix)
+        call.findings.warning(expected, "two instances with the same seed differ", fix)
     elif not _same_rows(rows, again):
-        call.findings.warning(
-            "the same seed to give the same episode",
-            "an instance that was used before differs from a new one after reset(seed)",
-            "reset every variable that step changes",
-        )
+        found = "an instance that was used before differs from a new one after reset(seed)"
+        call.findings.warning(expected, found, "reset every variable that step changes")
     elif _same_rows(rows, different) and not _same_rows([first], [second]):
-        call.findings.warning(
-            "different seeds to give different episodes",
-            "the seed is ignored: new instances with different seeds start with the same episode",
-            fix,
-        )
+        found = "the seed is ignored: new instances with different seeds start with the same episode"
+        call.findings.warning("different seeds to give different episodes", found, fix)
 
 
 def _record(probe: Probe, seed: int, extent: Extent) -> list[Any]:

@@ -11,7 +11,7 @@ PULL = (5, 5, 5, 1, 0)
 
 
 def facts(stage):
-    return {name: float(values[0]) for name, values in stage.game.facts().items()}
+    return {name: float(values[0]) for name, values in stage.game.episode_statistics().items()}
 
 
 def test_movement_and_locks_are_reported_for_preparation_and_for_the_episode():
@@ -78,7 +78,7 @@ def test_chasing_and_keeping_a_hider_in_sight_is_counted():
 
 def calm_but_for(**changes):
     """The statistics of an episode in which nothing else happened."""
-    facts = dict.fromkeys(Stage([(3, 3)], [(2, 3)]).game.facts(), 0.0)
+    facts = dict.fromkeys(Stage([(3, 3)], [(2, 3)]).game.episode_statistics(), 0.0)
     assert changes.keys() <= facts.keys()
     return {name: np.array([value]) for name, value in {**facts, **changes}.items()}
 

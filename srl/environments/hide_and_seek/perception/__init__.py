@@ -1,1 +1,1 @@
-"""What agents perceive: lines of sight, lidar and observations."""
+"""Perception of agents: lines of sight, lidar and observations."""

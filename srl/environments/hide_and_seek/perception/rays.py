@@ -94,7 +94,7 @@ def _blocked(
 
 @compiled
 def _in_cone(yaw_cosine: float, yaw_sine: float, dx: float, dy: float) -> bool:
-    """Return the viewing direction of an agent, its own -y."""
+    """Return whether a direction is in the field of view of an agent, which looks along its own -y axis."""
     return yaw_sine * dx - yaw_cosine * dy >= CONE_COSINE * math.sqrt(dx * dx + dy * dy)
 
 
@@ -278,8 +278,7 @@ def count_exposed(
     num_agents: int, num_ramps: int, q: Array, half: Array, present: Array, walls: Array, num_walls: Array,
     pillar: Array, origins: Array, exposed: Array,
 ) -> None:  # fmt: skip
-    """For each world n, set `exposed[n]` to how many of the K `origins` have an unobstructed line to the center of its
-    cylinder."""
+    """Set `exposed` [N] to the number of `origins` [K, 3] with an unobstructed line to the center of the cylinder."""
     num_entities = q.shape[1]
     center, turn = np.empty((num_entities, 3)), np.empty((num_entities, 2))
     for n in range(len(q)):
@@ -302,7 +301,7 @@ def count_exposed(
 
 
 class Perception:
-    """The arrays of perceptions; `update` overwrites them."""
+    """Perceptions of all agents, in arrays that `update` overwrites."""
 
     def __init__(self, worlds: Worlds, num_food: int, lidar: Array) -> None:
         num, agents, objects = worlds.num, worlds.num_agents, worlds.num_objects

@@ -1,4 +1,4 @@
-"""Random numbers one at a time, cheaply: a layout takes about fifty of them."""
+"""Random numbers one at a time at low cost: a layout takes about fifty of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The MuJoCo model of a world, and how a layout is written into a compiled model."""
+"""The MuJoCo model of a world. A layout is written into a model that is already compiled."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def scene_kind(options: GameOptions, num_agents: int, num_boxes: int) -> SceneKi
 
 
 def to_xml(kind: SceneKind, layout: Layout | None = None) -> str:
-    """The model as text; without a layout walls are away and boxes are cubes.
+    """Return the model as XML. Without a layout, walls are far away and boxes are cubes.
 
     Bodies come in the order agents, ramps, boxes, so that their joints come in that order, too: four for each, three
     slides that count from the lower corner of the bounding box, and a hinge.
@@ -73,9 +73,8 @@ def to_xml(kind: SceneKind, layout: Layout | None = None) -> str:
         for i, half in enumerate(BOX_HALF_SIZES[kinds])
     )
     objects = [f"ramp{i}" for i in range(kind.num_ramps)] + [f"box{i}" for i in range(kind.num_boxes)]
-    holders = range(
-        kind.num_agents if objects else 0
-    )  # one weld each; its other end is set when an agent grabs an object
+    # One weld for each agent; its other end is set when the agent grabs an object.
+    holders = range(kind.num_agents if objects else 0)
     welds = "".join(f'<weld body1="agent{i}" body2="{objects[0]}" active="false"/>' for i in holders)
     locks = "".join(f'<joint joint1="{name}{axis}" active="false"/>' for name in objects for axis in "xyzr")
     motors = "".join(f'<motor joint="agent{i}{axis}" gear="100"/>' for i in range(kind.num_agents) for axis in "xyr")
@@ -167,7 +166,7 @@ def compile_scene(kind: SceneKind, layout: Layout | None = None) -> Any:
 
 @functools.cache
 def _box_constants() -> dict[str, Array]:
-    """The fields of each kind of box: [kinds, ...]."""
+    """Return the fields of each kind of box, [kinds, ...]."""
     kind = SceneKind(0, 0, len(BOX_HALF_SIZES), 0, 1.0, 6.0, False, 0.005, False)
     nowhere = np.zeros((0, 2))
     layout = Layout(np.zeros((0, 5)), 0, 0, nowhere, np.arange(len(BOX_HALF_SIZES)), nowhere, nowhere)
@@ -216,7 +215,7 @@ class Scene:
         self._first_box = self._first_ramp + 4 * kind.num_ramps
 
     def arrange(self, layout: Layout) -> None:
-        """Write a layout into the model and restart its simulation; bit for bit like a newly compiled model."""
+        """Write a layout into the model and restart its simulation. It is then bit-equal to a newly compiled model."""
         model, constants = self.model, _box_constants()
         for array, rows, name in self._targets:
             array[rows] = constants[name][layout.box_kinds]

@@ -85,11 +85,11 @@ class Worlds:
     def _scene_for(self, world: int, layout: Layout) -> Scene:
         """Return a simulation of the required sizes; simulations of other sizes are kept for later."""
         kind = scene_kind(self.options, len(layout.agents), len(layout.boxes))
-        present = self._scenes[world]
-        if present is not None:
-            if present.kind == kind:
-                return present
-            self._spare[present.kind].append(present)
+        current = self._scenes[world]
+        if current is not None:
+            if current.kind == kind:
+                return current
+            self._spare[current.kind].append(current)
         return self._spare[kind].pop() if self._spare[kind] else Scene(kind)
 
     def grab(self, world: int, agent: int, target: int) -> None:

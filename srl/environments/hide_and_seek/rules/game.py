@@ -115,8 +115,8 @@ class Game:
         self.observation.update(self.perception.sees, self.manipulation, np.minimum(share, 1.0))
         self.observation.update_food(self.perception.sees_food, self.food.places, self.food.health)
 
-    def facts(self) -> dict[str, Array]:
-        return self.statistics.facts(self.food.eaten)
+    def episode_statistics(self) -> dict[str, Array]:
+        return self.statistics.of_episodes(self.food.eaten)
 
     def close(self) -> None:
         self.worlds.close()

@@ -101,18 +101,18 @@ class Statistics:
             center = worlds.q[:, part, :2] + worlds.half[:, part, :2] - self._options.floor / 2
             self._snapshot["ramp_distance"][prepared] = np.sqrt((center**2).sum(axis=2)).mean(axis=1)[prepared]
 
-    def facts(self, eaten: Array) -> dict[str, Array]:
+    def of_episodes(self, eaten: Array) -> dict[str, Array]:
         """Return the statistics [N] of episodes that end now."""
         objects = self._object_statistics()
         if self._options.task != "hide-and-seek":
             return {name: objects[name] for name in ("max_box_move", "num_box_lock")}
         hiders = self._worlds.num_hiders
         main = np.maximum(self._main, 1)
-        facts = objects | {f"{name}_prep": values.copy() for name, values in self._snapshot.items()}
+        found = objects | {f"{name}_prep": values.copy() for name, values in self._snapshot.items()}
         present = self._worlds.present[:, : self._worlds.num_agents]
         for name, part in (("hider_return", slice(0, hiders)), ("seeker_return", slice(hiders, None))):
-            facts[name] = self.returns[:, part].sum(axis=1) / np.maximum(present[:, part].sum(axis=1), 1)
-        facts |= {
+            found[name] = self.returns[:, part].sum(axis=1) / np.maximum(present[:, part].sum(axis=1), 1)
+        found |= {
             "seen_share": self._seen / main,
             "never_seen": (self._seen == 0).astype(np.float64),
             "longest_sight_share": self._longest / main,
@@ -121,5 +121,5 @@ class Statistics:
             "seeker_high_share": self._high / main,
             "surf_share": self._surfed / np.maximum(self._steps, 1),
         }
-        facts |= stages(facts, self._options)
-        return facts | ({"food_eaten": eaten.copy()} if self._options.num_food else {})
+        found |= stages(found, self._options)
+        return found | ({"food_eaten": eaten.copy()} if self._options.num_food else {})
