@@ -26,13 +26,13 @@ from srl.api.worker import WorkerConfig, WorkerId
 from srl.base.meter import PHASE_START, WORDS, Counter
 from srl.bench.options import BenchOptions
 from srl.controller.controller import Controller
-from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.engine import Engine
 from srl.schedulers.hosts.messages import (
     AGENTS,
     HEARTBEAT_SECONDS,
     USAGE,
     AgentHeartbeat,
+    AgentSettings,
     Join,
     Messages,
     RelayAddress,

@@ -131,24 +131,19 @@ class TcpTransport:
         run: str,
         bind_host: str = "127.0.0.1",
         port: int = 0,
-        advertise: str | None = None,
         *,
         encrypt: bool = False,
         codec: Callable[[type], Codec] = Codec,
         connect_wait: float = 0.1,
         connect_timeout: float = CONNECT_TIMEOUT,
     ) -> None:
-        """`advertise`: host name under which others reach `bind_host`, if it differs. `connect_wait`: seconds that
-        `connect` blocks for the other host to answer."""
-        if advertise is None and bind_host in ("", "0.0.0.0", "::"):
-            raise ValueError(
-                f"{bind_host!r} means every interface; set `advertise` to the address at which others reach this host"
-            )
+        """`connect_wait`: seconds that `connect` blocks for the other host to answer."""
+        if bind_host in ("", "0.0.0.0", "::"):
+            raise ValueError(f"{bind_host!r} means every interface; give the address at which others reach this host")
         self.refusals = Refusals()
         self._credentials = Credentials(secret, run, encrypt)
         self._bind_host = bind_host
         self._port = port
-        self._advertise = advertise or bind_host
         self._codec = codec
         self._connect_wait = connect_wait
         self._connect_timeout = connect_timeout
@@ -160,7 +155,7 @@ class TcpTransport:
         except OSError as error:
             raise OSError(error.errno, f"{name} cannot listen: {self._explain(error)}") from error
         sock.setblocking(False)
-        address = f"{PREFIX}{self._advertise}:{sock.getsockname()[1]}"
+        address = f"{PREFIX}{self._bind_host}:{sock.getsockname()[1]}"
         return TcpListener(sock, address, self._codec(messages), self._credentials, self.refusals)
 
     def _explain(self, error: OSError) -> str:

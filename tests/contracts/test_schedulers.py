@@ -21,8 +21,7 @@ from srl.base.meter import Counter, Meter
 from srl.base.state import NotResumable
 from srl.experiments.session.launch import train
 from srl.schedulers.engines.manual import ManualEngine
-from srl.schedulers.hosts.agent_connections import AgentSettings
-from srl.schedulers.hosts.messages import AGENTS, Messages, codec
+from srl.schedulers.hosts.messages import AGENTS, AgentSettings, Messages, codec
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.local.run_memory import RunMemory

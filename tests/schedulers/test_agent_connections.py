@@ -14,13 +14,13 @@ from srl.api.worker import WorkerId
 from srl.schedulers.hosts.agent_connections import (
     AgentConnections,
     AgentMessage,
-    AgentSettings,
     ConnectionEvent,
     HostJoined,
     HostLost,
     JoinRefused,
 )
 from srl.schedulers.hosts.messages import (
+    AgentSettings,
     ControllerHeartbeat,
     FollowParameters,
     JoinAccepted,
@@ -65,9 +65,9 @@ def controller() -> Iterator[Controller]:
 
 def test_an_agent_gets_a_unique_name_and_the_secret_of_the_run(controller: Controller) -> None:
     channels = [controller.connect(join_message("node")) for _ in range(2)]
-    welcomes = [controller.receive(channel, JoinAccepted) for channel in channels]
-    assert {accepted.host for accepted in welcomes} == {"node", "node-2"}
-    assert {accepted.secret for accepted in welcomes} == {SECRET}
+    answers = [controller.receive(channel, JoinAccepted) for channel in channels]
+    assert {accepted.host for accepted in answers} == {"node", "node-2"}
+    assert {accepted.settings.secret for accepted in answers} == {SECRET}
     for channel in channels:
         channel.close()
 
@@ -136,7 +136,7 @@ def test_a_new_host_waits_for_the_hosts_of_the_run_and_gets_the_secret_that_they
     assert list(successor.agents.hosts) == ["a"]
     successor.agents.end_takeover()
     accepted = successor.receive(new, JoinAccepted)
-    assert (accepted.host, accepted.secret) == ("a-2", secret)
+    assert (accepted.host, accepted.settings.secret) == ("a-2", secret)
     for channel in (new, returned):
         channel.close()
     successor.agents.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from support.fake_controller import WELCOME, FakeChannel, connection_to
+from support.fake_controller import ACCEPTED, FakeChannel, connection_to
 
 from srl.api.control import Notice, Ready
 from srl.api.transport import ChannelClosed, PeerUnresponsive
@@ -15,7 +15,7 @@ PLACE = WorkerId("actors", 0, 0)
 
 
 def test_after_a_closed_connection_reports_wait_for_the_next_controller() -> None:
-    successor = FakeChannel(WELCOME)
+    successor = FakeChannel(ACCEPTED)
     connection = connection_to(FakeChannel(ChannelClosed("is gone")), successor)
     assert list(connection.receive()) == []
     assert connection.channel is None
@@ -28,7 +28,7 @@ def test_after_a_closed_connection_reports_wait_for_the_next_controller() -> Non
 
 
 def test_reports_that_a_dead_controller_had_not_recorded_are_repeated_to_the_next() -> None:
-    dying, successor = FakeChannel(), FakeChannel(WELCOME)
+    dying, successor = FakeChannel(), FakeChannel(ACCEPTED)
     connection = connection_to(dying, successor)
     reports = [WorkerReport(PLACE, Notice(text), number) for number, text in enumerate("abcd", 1)]
     for report in reports[:3]:
@@ -68,5 +68,5 @@ def test_without_a_headless_time_the_agent_ends_with_its_connection() -> None:
 def test_the_agent_ends_if_the_controller_has_replaced_its_workers() -> None:
     connection = connection_to(FakeChannel(ChannelClosed("reset")), FakeChannel(Refused("join again")))
     assert list(connection.receive()) == []
-    with pytest.raises(ChannelClosed, match="replaced our workers"):
+    with pytest.raises(ChannelClosed, match="replaced the workers of this host"):
         connection.reconnect(lambda: AgentHeartbeat([]))

@@ -13,7 +13,6 @@ from srl.api.experiment import Resources
 from srl.api.scheduler import Died, HostEvent
 from srl.api.worker import WorkerId
 from srl.schedulers.hosts import host_loss
-from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.host_loss import (
     HOLD_SECONDS,
     MAX_STARTS,
@@ -24,7 +23,7 @@ from srl.schedulers.hosts.host_loss import (
     StartLimiter,
     WaitReports,
 )
-from srl.schedulers.hosts.messages import StartWorker
+from srl.schedulers.hosts.messages import AgentSettings, StartWorker
 
 WAITS = HostEvent("trainers/0 waits: no remaining host has 1 GPU")
 

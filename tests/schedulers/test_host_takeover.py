@@ -17,10 +17,10 @@ from srl.api.scheduler import Died, OrphanWorker
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import WorkerId
 from srl.base.meter import WORDS, Counter
-from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.messages import (
     USAGE,
     AgentHeartbeat,
+    AgentSettings,
     CommittedState,
     JoinAccepted,
     Rejoin,
@@ -100,7 +100,7 @@ def test_messages_about_workers_take_effect_once_the_workers_are_adopted(takeove
 def test_a_host_that_returned_and_is_lost_again_takes_its_workers_along(takeover: Takeover) -> None:
     orphans = takeover.find_orphans("b")
     lost = takeover.rejoin("a", LOST)
-    lost.send(JoinAccepted("run", "a", b"", [], [], [], False))  # not a message of an agent
+    lost.send(JoinAccepted("a", [], AgentSettings("run", b"")))  # not a message of an agent
     with pytest.raises(ChannelClosed):
         until(lambda: lost.flush() and lost.receive() and False)
     lost_later = takeover.rejoin("c", ACTOR)

@@ -12,8 +12,8 @@ from support.waiting import PATIENCE
 
 from srl.schedulers.agent.join import HostResources, NoController, join
 from srl.schedulers.engines.ray import RayAgent
-from srl.schedulers.hosts.agent_connections import AgentConnections, AgentSettings
-from srl.schedulers.hosts.messages import AGENTS, Messages, codec
+from srl.schedulers.hosts.agent_connections import AgentConnections
+from srl.schedulers.hosts.messages import AGENTS, AgentSettings, Messages, codec
 from srl.transports.tcp import TcpTransport
 
 

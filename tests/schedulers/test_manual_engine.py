@@ -22,9 +22,8 @@ from srl.api.scheduler import Died, Event, HostEvent, WorkerMessage
 from srl.api.worker import WorkerId
 from srl.schedulers.engines import manual
 from srl.schedulers.engines.manual import MODULE, ManualEngine, OrphanAgent, find_agent, record_agent
-from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.engine import MAX_RETRY_SECONDS, Retries
-from srl.schedulers.hosts.messages import AGENTS, Messages, codec
+from srl.schedulers.hosts.messages import AGENTS, AgentSettings, Messages, codec
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
 from srl.transports.tcp import TcpTransport

@@ -11,8 +11,8 @@ from support.fake_agents import SECRET, FakeHosts, join_message
 
 from srl.base.tree import Array
 from srl.populations.opponent_pool import OpponentPool, PoolConfig, refill
-from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.messages import (
+    AgentSettings,
     CommittedState,
     ControllerHeartbeat,
     FollowParameters,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support.fake_controller import WELCOME, FakeChannel, connection_to
+from support.fake_controller import ACCEPTED, FakeChannel, connection_to
 from support.waiting import until
 
 from srl.api.transport import ChannelClosed
@@ -51,7 +51,7 @@ class Hosts:
 
 @pytest.fixture
 def channels() -> tuple[FakeChannel, FakeChannel]:
-    return FakeChannel(), FakeChannel(WELCOME)
+    return FakeChannel(), FakeChannel(ACCEPTED)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_version_whose_upload_died_with_the_controller_reaches_the_other_hosts
     hosts.commit(1)
     assert hosts.memories[0].commits["policy"].durable == 1  # nothing can be stored elsewhere, and training goes on
     hosts.wait_for(1)
-    assert hosts.connection.reconnect(lambda: WELCOME)
+    assert hosts.connection.reconnect(lambda: ACCEPTED)
     hosts.upload.restart()
     hosts.upload.send()
     assert sent(successor) == [1]

@@ -9,9 +9,17 @@ from typing import Any
 import srl
 from srl.api.scheduler import Event
 from srl.api.transport import Channel, Listener
-from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.engine import Engine
-from srl.schedulers.hosts.messages import AGENTS, Join, JoinAccepted, Messages, Rejoin, RelayAddress, codec
+from srl.schedulers.hosts.messages import (
+    AGENTS,
+    AgentSettings,
+    Join,
+    JoinAccepted,
+    Messages,
+    Rejoin,
+    RelayAddress,
+    codec,
+)
 from srl.schedulers.hosts.replicas import Retention
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory

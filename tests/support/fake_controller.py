@@ -6,9 +6,9 @@ from typing import Any
 
 from srl.api.transport import ChannelClosed, Message
 from srl.schedulers.agent.connection import ControllerConnection
-from srl.schedulers.hosts.messages import JoinAccepted
+from srl.schedulers.hosts.messages import AgentSettings, JoinAccepted
 
-WELCOME = JoinAccepted("run", "host", b"", [], [], [], False, 60.0)
+ACCEPTED = JoinAccepted("host", [], AgentSettings("run", b"", headless=60.0))
 
 
 class FakeChannel:

@@ -85,7 +85,7 @@ def test_without_a_headless_time_everything_ends_with_the_controller(terminal: T
     wait_until_gone(terminal.processes)
     nothing = attach(terminal).end()
     assert nothing.code == 1
-    assert "cannot attach to" in nothing.err
+    assert "cannot take over" in nothing.err
     assert "srl resume run" in nothing.err
     terminal.run("ps")  # removes the sockets of the dead controller
 

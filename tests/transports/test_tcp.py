@@ -455,7 +455,7 @@ def test_the_error_for_a_port_in_use_says_what_to_do() -> None:
 def test_a_transport_needs_a_secret_and_a_reachable_address() -> None:
     with pytest.raises(ValueError, match="secret needs at least 16 bytes"):
         TcpTransport(b"", "run")
-    with pytest.raises(ValueError, match="advertise"):
+    with pytest.raises(ValueError, match="address at which others reach this host"):
         TcpTransport(SECRET, "run", bind_host="0.0.0.0")
     assert "secret" not in repr(Credentials(SECRET, "run"))
 
@@ -463,7 +463,4 @@ def test_a_transport_needs_a_secret_and_a_reachable_address() -> None:
 def test_only_the_loopback_is_bound_by_default() -> None:
     listener = TcpTransport(SECRET, "run").listen("server", Count)
     assert listener.address.startswith("tcp:127.0.0.1:")
-    listener.close()
-    listener = TcpTransport(SECRET, "run", bind_host="0.0.0.0", advertise="localhost").listen("server", Count)
-    assert listener.address.startswith("tcp:localhost:")
     listener.close()

@@ -18,9 +18,8 @@ from srl.populations.opponent_pool import OpponentPool
 from srl.schedulers.engines.components import components
 from srl.schedulers.engines.manual import ManualEngine
 from srl.schedulers.engines.ray import RayEngine
-from srl.schedulers.hosts.agent_connections import AgentSettings
 from srl.schedulers.hosts.engine import Engine
-from srl.schedulers.hosts.messages import AGENTS, Messages, codec
+from srl.schedulers.hosts.messages import AGENTS, AgentSettings, Messages, codec
 from srl.schedulers.hosts.replicas import Retention
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory

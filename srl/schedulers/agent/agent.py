@@ -44,25 +44,26 @@ class Agent:
         join_message: Callable[[], messages.Join],
         connect: Callable[[], Channel],
     ) -> None:
-        self.run = accepted.run
+        settings = accepted.settings
+        self.run = settings.run
         self.host = accepted.host
-        self._secret = accepted.secret
+        self._secret = settings.secret
         self._join_message = join_message
         self._workers: dict[WorkerId, OrphanWorker] = {}  # information on the workers that a new controller would need
         self._memory = RunMemory.create(accepted.policies, with_push_event=True)
-        self._runtime = make_runtime(accepted.run)
+        self._runtime = make_runtime(self.run)
         logs = self._runtime / "logs"
         logs.mkdir()
-        self._logs = LogUpload(logs, accepted.host)
-        network = Network(accepted.secret, bind, accepted.host, accepted.encrypt)
+        self._logs = LogUpload(logs, self.host)
+        network = Network(settings.secret, bind, self.host, settings.encrypt)
         self._processes = ProcessScheduler(
-            accepted.run, self._memory, self._runtime, logs, accepted.preload, accepted.path, network
+            self.run, self._memory, self._runtime, logs, settings.preload, settings.path, network
         )
         self._wait_set = WaitSet()
-        self._connection = ControllerConnection(channel, connect, accepted.headless, self._wait_set.watch)
+        self._connection = ControllerConnection(channel, connect, settings.headless, self._wait_set.watch)
         self._wait_set.watch_fd(self._memory.push_event)
         self._processes.watch(self._wait_set.fileno())
-        transport = TcpTransport(accepted.secret, accepted.run, bind, encrypt=accepted.encrypt, codec=messages.codec)
+        transport = TcpTransport(settings.secret, self.run, bind, encrypt=settings.encrypt, codec=messages.codec)
         self._relay = ParameterRelay(
             transport,
             self._memory.parameters,

@@ -14,6 +14,7 @@ from srl.base.tree import Array
 from srl.schedulers.hosts.messages import (
     AGENT_TIMEOUT,
     HEARTBEAT_SECONDS,
+    AgentSettings,
     ControllerHeartbeat,
     FollowParameters,
     FromAgent,
@@ -35,18 +36,6 @@ FROM_AGENT = get_args(FromAgent)
 FAN_OUT = 4  # number of hosts that get parameters from the same host
 JOIN_SECONDS = 10.0
 LEAVE_SECONDS = 3.0
-
-
-@dataclass(frozen=True)
-class AgentSettings:
-    """Settings that every agent of a run receives when it joins."""
-
-    run: str
-    secret: bytes = field(repr=False)
-    preload: tuple[str, ...] = ()
-    path: tuple[str, ...] = ()
-    encrypt: bool = False
-    headless: float = 0.0  # seconds for which agents continue without a controller
 
 
 @dataclass
@@ -194,20 +183,10 @@ class AgentConnections:
             self._admit(channel, join, clock_offset_ns, message)
 
     def _admit(self, channel: Channel, join: Join, clock_offset_ns: int, rejoin: Rejoin | None = None) -> None:
-        name, settings = self._unique(join.host), self._settings
+        name = self._unique(join.host)
         capacity = HostCapacity(name, join.cpus, join.gpus, join.memory_mb, labels=tuple(join.labels))
         self.hosts[name] = host = Host(name, channel, capacity, clock_offset_ns, time.monotonic())
-        accepted = JoinAccepted(
-            settings.run,
-            name,
-            settings.secret,
-            self._policies,
-            list(settings.preload),
-            list(settings.path),
-            settings.encrypt,
-            settings.headless,
-        )
-        self.send(name, accepted)
+        self.send(name, JoinAccepted(name, self._policies, self._settings))
         if rejoin is None:
             for message, arrays in self._first_messages():
                 self.send(name, message, arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Union
 
 import srl
@@ -97,17 +98,24 @@ class HostLeaving(Message, frozen=True):
 # From the controller
 
 
+@dataclass(frozen=True)
+class AgentSettings:
+    """Settings of a run that every agent receives when it joins."""
+
+    run: str
+    secret: bytes = field(repr=False)
+    preload: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+    encrypt: bool = False
+    headless: float = 0.0  # seconds for which agents and workers continue after the controller's process has died
+
+
 class JoinAccepted(Message, frozen=True):
     """The host is part of the run."""
 
-    run: str
     host: str  # name of the host in this run, unique among its hosts
-    secret: bytes
     policies: list[str]
-    preload: list[str]
-    path: list[str]
-    encrypt: bool
-    headless: float = 0.0  # seconds for which workers continue after the controller's process has died
+    settings: AgentSettings
 
 
 class Refused(Message, frozen=True):

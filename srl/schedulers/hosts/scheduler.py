@@ -21,7 +21,6 @@ from srl.schedulers.hosts import messages
 from srl.schedulers.hosts.agent_connections import (
     AgentConnections,
     AgentMessage,
-    AgentSettings,
     ConnectionEvent,
     HostJoined,
     HostLost,
@@ -45,7 +44,7 @@ class HostsScheduler(Scheduler):
 
     def __init__(
         self,
-        settings: AgentSettings,
+        settings: messages.AgentSettings,
         memory: RunMemory,
         listener: Listener,
         join_secret: bytes,

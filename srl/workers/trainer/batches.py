@@ -24,6 +24,7 @@ from srl.streams.push_consumer import LATE_BLOCK_POLLS
 from srl.workers.wait_set import WaitSet
 
 IDLE_SECONDS = 0.5
+NUM_BATCHES = 2  # one in use, one being gathered
 LATE_BLOCK_SHARE = 0.5
 """Maximum time that a complete batch waits for a late block, as a fraction of the time between two batches."""
 MIN_SLEEP_SECONDS = 0.001
@@ -127,15 +128,13 @@ class DirectBatches:
 class PrefetchedBatches:
     """Gathers batches in a thread that owns the stream's consumer; numpy releases the interpreter while it copies."""
 
-    def __init__(
-        self, stream: PushStream, context: Context, version: int, published: Callable[[], int], depth: int = 2
-    ) -> None:
+    def __init__(self, stream: PushStream, context: Context, version: int, published: Callable[[], int]) -> None:
         self._wait_set = WaitSet()
         self._context = context
         own = copy.copy(context)
         own.wake_on = self._wait_set.watch  # type: ignore[method-assign]  # endpoints wake the thread, not the worker
         self._consumer = stream.consumer(own, version)
-        self._free = deque(BatchMemory(stream.spec, stream.batch_blocks) for _ in range(depth))
+        self._free = deque(BatchMemory(stream.spec, stream.batch_blocks) for _ in range(NUM_BATCHES))
         self._ready: deque[Batch] = deque()
         self._published = published
         self._given_back = self._update = version
