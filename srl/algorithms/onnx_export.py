@@ -62,24 +62,20 @@ class GreedyModule(nn.Module):
         self._paths = paths
         self._unseen = {path: torch.from_numpy(spec.empty(1)) for path, spec in unseen.items()}
         self._bounds = bounds
-        self._has_memory = network.state_size > 0
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         found = {path: inputs[input_name(path)] for path in self._paths}
         rows = found[self._paths[0]].shape[0]
         zeros = {path: zero.expand(rows, *zero.shape[1:]) for path, zero in self._unseen.items()}
         observation = from_leaves({**found, **zeros})
-        if not self._has_memory:
-            parameters, value = self.network(observation)
-            return self._outputs(parameters, value)
-        parameters, value, state = self.network(observation, reset_state(inputs[STATE], inputs[FIRST]))
-        return {**self._outputs(parameters, value), NEXT_STATE: state}
-
-    def _outputs(self, parameters: Tensor, value: Tensor) -> dict[str, Tensor]:
-        actions = dict(leaves(self._distribution.mode(parameters), ACTION))
-        actions |= {name: bounds.clip(actions[name]) for name, bounds in self._bounds.items()}
-        outputs = {**actions, "parameters": parameters}
-        return outputs if self._unseen else {**outputs, VALUE: value}
+        memory = [reset_state(inputs[STATE], inputs[FIRST])] if STATE in inputs else []
+        parameters, value, *state = self.network(observation, *memory)
+        outputs = dict(leaves(self._distribution.mode(parameters), ACTION))
+        outputs |= {name: bounds.clip(outputs[name]) for name, bounds in self._bounds.items()}
+        outputs["parameters"] = parameters
+        if not self._unseen:
+            outputs[VALUE] = value
+        return {**outputs, NEXT_STATE: state[0]} if state else outputs
 
 
 def input_name(path: str) -> str:

@@ -1,18 +1,15 @@
-"""`srl check-algo NAME`: trains an algorithm on probes and checks what it learned.
-
-Probes are small environments whose values and best returns are known.
-"""
+"""`srl check-algo`: trains an algorithm on probes, small environments whose values and best returns are known."""
 
 from __future__ import annotations
 
 import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -43,6 +40,7 @@ MEMORY = "gru"
 NO_MEMORY = "none"
 CHANCE = 0.6
 """Return of a policy that guesses one of two actions, with a margin for luck."""
+FORBIDDEN = "forbidden"
 STALE_MEMORY = "effect of the previous episode's memory"
 STATED = f"{PLACE}:stated"
 LANES, HORIZON = 8, 8
@@ -51,6 +49,7 @@ AT_MOST = {"num_minibatches": 4, "auxiliary_every": 4}
 is short, so a periodic phase such as PPG's must come a few times, with data not much older than the policy."""
 MIN_UPDATES = 50
 """Minimum number of updates, however many gradient steps each makes: training needs new data in between."""
+Bound: TypeAlias = Literal["equal", "at most"]
 
 
 @dataclass(frozen=True)
@@ -58,15 +57,13 @@ class ProbeResult:
     """Result of an algorithm on one probe."""
 
     probe: str
-    finds: str
-    """Error that the probe detects."""
+    finds: str  # error that the probe detects
     verdict: Literal["pass", "fail", "not supported"]
     expected: Mapping[str, float] = field(default_factory=dict)
-    """Name of a quantity -> its correct value; a probe passes within 2 % of it."""
+    """Name of a quantity -> its correct value. A probe passes within 2 % of it."""
     found: Mapping[str, float] = field(default_factory=dict)
-    bound: Literal["equal", "at most"] = "equal"
-    note: str = ""
-    """What is not supported, what failed, or the options of the probe."""
+    bound: Bound = "equal"
+    note: str = ""  # unsupported feature, failure, or options of the probe
     seconds: float = 0.0
 
 
@@ -125,16 +122,22 @@ class _ProbeRun:
         self._root = root
 
     def results(self) -> Iterator[ProbeResult]:
-        began = time.perf_counter()
+        case = self._case
         try:
             team = self._team()
             changes, note = self._prepare(team)
             options = self._with(changes)
-            yield self._examine(team, options, note, began)
-            if self._case.needs == "memory" and self._case.best is not None and "memory" in changes:
-                yield self._without_memory(team, {**changes, "memory": NO_MEMORY})
+            bound: Bound = "equal" if case.at_most is None else "at most"
+            expected = self._expected(options.algorithm)
+            yield self._examine(team, options, ProbeResult(case.name, case.finds, "fail", expected, {}, bound, note))
+            if case.needs == "memory" and case.best is not None and "memory" in changes:
+                finds = "a probe that can be solved without a memory"  # it would detect nothing
+                control = ProbeResult(
+                    f"{case.name}, control", finds, "fail", {"return": CHANCE}, {}, "at most", "memory none"
+                )
+                yield self._examine(team, self._with({**changes, "memory": NO_MEMORY}), control)
         except _Unsupported as error:
-            yield ProbeResult(self._case.name, self._case.finds, "not supported", note=str(error))
+            yield ProbeResult(case.name, case.finds, "not supported", note=str(error))
 
     def contract(self) -> ProbeResult | None:
         """Check the algorithm's contract with the spaces of this probe. Returns None if it does not support them."""
@@ -182,14 +185,13 @@ class _ProbeRun:
     def _prepare(self, team: TeamSpec) -> tuple[dict[str, Any], str]:
         """Return the changes of the algorithm's config for this probe, and a note about them. Options that the user set
         are kept."""
-        config = self._options.algorithm
-        defaults, values = _defaults(config), vars(config)
+        config: Any = self._options.algorithm
+        defaults, values = {each.name: each.default for each in fields(config) if each.init}, vars(config)
         changes: dict[str, Any] = {"learning_rate": self._case.learning_rate, "gamma": DISCOUNT}
         changes |= {name: most for name, most in AT_MOST.items() if values.get(name, 0) > most}
         note = ""
         if self._case.needs == "memory" and values.get("memory") == NO_MEMORY:
-            changes["memory"] = MEMORY
-            changes["memory_size"] = 16
+            changes |= {"memory": MEMORY, "memory_size": 16}
         changes = {
             name: value for name, value in changes.items() if name in defaults and values[name] == defaults[name]
         }
@@ -202,8 +204,7 @@ class _ProbeRun:
         if self._case.needs == "memory":
             if "state" not in decision:
                 raise _Unsupported("its decisions have no `state`: the policy has no memory")
-            kind = fitted.memory_kind()
-            note = f"memory {kind}" if kind else ""
+            note = f"memory {fitted.memory_kind()}" if fitted.memory_kind() else ""
         if self._case.values and "value" not in decision:
             raise _Unsupported("its decisions have no `value`")
         if self._case.discounted and fitted.discount() is None:
@@ -212,40 +213,17 @@ class _ProbeRun:
             raise _Unsupported(f"`action_mask` is not read: {share:.0%} of an untrained policy's actions are forbidden")
         return changes, note
 
-    def _examine(self, team: TeamSpec, options: TrainOptions, note: str, began: float) -> ProbeResult:
-        case = self._case
-        expected, found = self._expected(options.algorithm), {}
+    def _examine(self, team: TeamSpec, options: TrainOptions, aim: ProbeResult) -> ProbeResult:
+        """Train with these options, and complete `aim` with the quantities found."""
+        began, found, note = time.perf_counter(), dict[str, float](), aim.note
         try:
             found = self._found(self._train(options), team)
         except RunFailed as error:
-            note = f"training failed: {str(error).splitlines()[0]}"
-        bound: Literal["equal", "at most"] = "equal" if case.at_most is None else "at most"
-        correct = all(name in found and _fits(found[name], number, bound) for name, number in expected.items())
-        seconds = time.perf_counter() - began
-        return ProbeResult(
-            case.name, case.finds, "pass" if correct else "fail", expected, found, bound, note, round(seconds, 2)
-        )
-
-    def _without_memory(self, team: TeamSpec, changes: Mapping[str, Any]) -> ProbeResult:
-        """Check that the probe cannot be solved without a memory; otherwise it would detect nothing."""
-        began = time.perf_counter()
-        note, found = "memory none", {}
-        try:
-            found = self._found(self._train(self._with(changes)), team)
-        except RunFailed as error:
-            note = f"{note}, training failed: {str(error).splitlines()[0]}"
-        expected = {"return": CHANCE}
-        correct = "return" in found and found["return"] <= CHANCE
-        return ProbeResult(
-            f"{self._case.name}, control",
-            "a probe that can be solved without a memory",
-            "pass" if correct else "fail",
-            expected,
-            {name: value for name, value in found.items() if name == "return"},
-            "at most",
-            note,
-            round(time.perf_counter() - began, 2),
-        )
+            note = ", ".join([*filter(None, [note]), f"training failed: {str(error).splitlines()[0]}"])
+        found = {name: value for name, value in found.items() if name in (*aim.expected, FORBIDDEN)}
+        correct = all(name in found and _fits(found[name], value, aim.bound) for name, value in aim.expected.items())
+        seconds = round(time.perf_counter() - began, 2)
+        return replace(aim, verdict="pass" if correct else "fail", found=found, note=note, seconds=seconds)
 
     def _expected(self, config: AlgorithmConfig) -> dict[str, float]:
         case, own = self._case, config.discount()
@@ -272,7 +250,7 @@ class _ProbeRun:
             found[STALE_MEMORY] = _effect_of_memory(policy, team)
         if case.needs == "mask" and (share := _forbidden_share(policy, team)) > 0.0:
             found["return"] = float("nan")
-            found["forbidden"] = share
+            found[FORBIDDEN] = share
         return found
 
     def _train(self, options: TrainOptions) -> Run:
@@ -301,10 +279,6 @@ def _fits(found: float, expected: float, bound: str) -> bool:
     return abs(found - expected) <= TOLERANCE * abs(expected)
 
 
-def _defaults(config: Any) -> dict[str, Any]:
-    return {each.name: each.default for each in fields(config) if each.init}
-
-
 def _untrained(config: AlgorithmConfig, team: TeamSpec) -> Policy:
     policy = config.build_policy(team.observation, team.action, 0)
     policy.load(config.build_trainer(team.observation, team.action, 0).parameters(), 0)
@@ -331,7 +305,8 @@ def _effect_of_memory(policy: Policy, team: TeamSpec) -> float:
     """Return how much the memory of the previous episode changes the memory after an episode's first decision."""
     observation, first = _observation(team, np.zeros((1, 1), np.float32)), np.ones(1, np.bool_)
     fresh: Any = policy.act(observation, None, first, greedy=True)["state"]
-    stale = map_tree(lambda array: np.ones_like(array), fresh)
+    stale = map_tree(np.ones_like, fresh)
     kept: Any = policy.act(observation, stale, first, greedy=True)["state"]
-    changed = map_tree(lambda one, other: np.abs(one - other), fresh, kept)
-    return max(float(array.max()) for _, array in leaves(changed))
+    return max(
+        float(np.abs(one - other).max()) for (_, one), (_, other) in zip(leaves(fresh), leaves(kept), strict=True)
+    )

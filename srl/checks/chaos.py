@@ -30,19 +30,13 @@ class ChaosPlan:
     """Which faults to inject, when and where."""
 
     faults: tuple[str, ...]
-    every: float
-    """Seconds between two faults."""
-    count: int
-    """Number of faults; 0 means until the run ends."""
-    seconds: float
-    """Duration of temporary faults."""
-    groups: tuple[str, ...] = ()
-    """Groups whose workers are affected (default: all)."""
+    every: float  # seconds between two faults
+    count: int  # number of faults; 0: until the run ends
+    seconds: float  # duration of temporary faults
+    groups: tuple[str, ...] = ()  # groups whose workers are affected (default: all)
     seed: int = 0
-    patience: float = 60.0
-    """Time limit for the recovery from a fault, in seconds."""
-    calm: float = 5.0
-    """Seconds without faults before the first and after the last, to measure the undisturbed speed."""
+    patience: float = 60.0  # time limit for the recovery from a fault, in seconds
+    calm: float = 5.0  # seconds without faults before the first and after the last, to measure the undisturbed speed
 
     def __post_init__(self) -> None:
         for fault in self.faults:
@@ -61,12 +55,10 @@ class Fault:
     incarnation: int
     at: float
     seconds: float
-    lost_connections: int = 0
-    """Number of connections that the worker had lost before."""
+    lost_connections: int = 0  # number of connections that the worker had lost before
     recovery_seconds: float | None = None
     """Time until the worker works again (in a new process if it lost its own) and a later update; None before."""
-    no_effect: bool = False
-    """Whether it was a partition of a worker without connections, as on one machine with inline inference."""
+    no_effect: bool = False  # a partition of a worker without connections, as on one machine with inline inference
     _progress: int | None = None  # progress when the fault had ended
     _version_at_recovery: int | None = None
 
@@ -86,10 +78,8 @@ class Fault:
         if self._version_at_recovery is None:
             self._version_at_recovery = status.version
         elif status.version > self._version_at_recovery:
-            self.no_effect = self.kind == "partition" and (worker.incarnation, worker.lost_connections) == (
-                self.incarnation,
-                self.lost_connections,
-            )
+            unchanged = (worker.incarnation, worker.lost_connections) == (self.incarnation, self.lost_connections)
+            self.no_effect = self.kind == "partition" and unchanged
             self.recovery_seconds = None if self.no_effect else now - self.at
 
     def _works_again(self, worker: WorkerStatus, now: float) -> bool:
@@ -116,10 +106,8 @@ class InvariantMonitor:
         for stream in status.streams:
             if stream.consumed + stream.dropped > stream.posted:
                 self._add(f"{stream.name} delivered {stream.consumed} blocks, but received {stream.posted}")
-        on_one_host = not any(
-            worker.host for worker in status.workers
-        )  # other hosts report their figures at different times
-        if on_one_host and status.steps > status.decisions:
+        # Not with several hosts, which report their counts at different times.
+        if status.steps > status.decisions and not any(worker.host for worker in status.workers):
             self._add(f"{status.steps} decisions were trained on, but {status.decisions} were made")
         if previous is None:
             return
@@ -142,16 +130,13 @@ class ChaosReport:
     """Result of fault injection."""
 
     faults: list[Fault]
-    violations: list[str]
-    """Violations of invariants, as sentences."""
-    journal_updates: int
-    """Number of updates in the journal; 0 without a journal."""
+    violations: list[str]  # of invariants, as sentences
+    journal_updates: int  # 0 without a journal
     calm_fps: float
     chaos_fps: float
     restarts: int
     state: str
-    return_mean: float | None = None
-    """Mean return of the last 100 episodes, at the end."""
+    return_mean: float | None = None  # of the last 100 episodes, at the end
 
     @property
     def ok(self) -> bool:
@@ -273,10 +258,10 @@ def describe(report: ChaosReport) -> str:
     if report.return_mean is not None:
         lines.append(f"return of the last 100 episodes: {report.return_mean:.1f}")
     lines.append(f"restarted workers: {report.restarts}; the run is {report.state}")
-    if report.journal_updates:
-        lines.append(f"journal: {report.journal_updates} updates, checked")
-    else:
-        lines.append("there is no journal: `srl train ENV --journal` writes one, in which every update is checked")
+    checked = f"journal: {report.journal_updates} updates, checked"
+    lines.append(
+        checked if report.journal_updates else "no journal; to check every update, use `srl train ENV --journal`"
+    )
     unaffected = sorted({fault.worker for fault in report.faults if fault.no_effect})
     if unaffected:
         count = sum(fault.no_effect for fault in report.faults)

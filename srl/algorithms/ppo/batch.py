@@ -12,11 +12,11 @@ from torch import Tensor
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppo.estimates import Estimates
-from srl.algorithms.ppo.loss import Coefficients, Minibatch, Samples, ppo_gradient
-from srl.algorithms.ppo.sequences import Chunks, action_rows
-from srl.algorithms.training.devices import move
+from srl.algorithms.ppo.loss import METRICS, Coefficients, Minibatch, Samples, ppo_gradient, ppo_metrics
+from srl.algorithms.ppo.sequences import Chunks, action_rows, merge
+from srl.algorithms.training.devices import fetch, move
 from srl.algorithms.training.learner import Learner
-from srl.algorithms.training.ranks import Ranks
+from srl.algorithms.training.ranks import NotFiniteError, Ranks
 from srl.api.trainer import Trajectory
 from srl.base.tree import Array, map_tree
 from srl.networks.distributions.distribution import Distribution
@@ -38,17 +38,17 @@ class PPOBatch:
         log_prob, value, advantage, self.target = (part.reshape(-1)[rows] for part in estimates[:4])  # [N] each
         weight = None if estimates.weight is None else estimates.weight.reshape(-1)[rows]
         moments = self._exchange(ranks, advantage, self.target, self.target - value)
-        self._by_minibatch: _MinibatchAdvantages | None = None
+        self._unscaled: Array | None = None  # advantages to normalize in each minibatch
         if config.normalize_advantage == "batch":
             advantage = _normalized(advantage, *moments)
         elif config.normalize_advantage == "minibatch":
-            self._by_minibatch = _MinibatchAdvantages(advantage, weight, ranks)
+            self._unscaled, self._weight, self._ranks = advantage.astype(np.float64), weight, ranks
         if weight is not None:
             advantage = advantage * weight
         columns = [log_prob, advantage, self.target]
         if config.value_clip is not None:
             columns.append(value)
-        action = _merge_time(action_rows(batch.decision["action"]))
+        action = merge(action_rows(batch.decision["action"])[:-1])
         self._is_scalar = action.ndim == 1
         action = action.reshape(len(action), math.prod(action.shape[1:]))[rows]  # [N, d]
         self._device = device
@@ -56,7 +56,7 @@ class PPOBatch:
         self._chunks = None if batch.state is None else Chunks(batch, config.chunk, config.burn_in, device)
         if self._chunks is None:
             # [T*B, ...], gathered for each minibatch
-            self._observation = map_tree(lambda array: move(_merge_time(array), device), batch.observation)
+            self._observation = map_tree(lambda array: move(merge(array[:-1]), device), batch.observation)
         self._action = move(np.ascontiguousarray(action.T), device)  # [d, N]
         self._columns = move(np.stack(columns), device)  # [3 or 4, N]
 
@@ -110,27 +110,17 @@ class PPOBatch:
     def _minibatch(self, action: Tensor, columns: Tensor, part: slice, chosen: Array) -> Minibatch:
         """`chosen` are the indices of its samples."""
         minibatch = Minibatch(action[part, 0] if self._is_scalar else action[part], *columns[:, part])
-        if self._by_minibatch is None:
+        if self._unscaled is None:
             return minibatch
-        return minibatch._replace(advantage=move(self._by_minibatch.advantages(chosen), self._device))
+        return minibatch._replace(advantage=move(self._scaled(self._unscaled[chosen], chosen), self._device))
 
-
-class _MinibatchAdvantages:
-    """Advantages with mean 0 and deviation 1 in every minibatch, over all ranks."""
-
-    def __init__(self, advantage: Array, weight: Array | None, ranks: Ranks) -> None:
-        self._advantage = advantage.astype(np.float64)
-        self._weight = weight
-        self._ranks = ranks
-
-    def advantages(self, chosen: Array) -> Array:
-        """Advantages of the samples in this rank's part of a minibatch."""
-        part = self._advantage[chosen]
-        sums = torch.tensor([len(part), part.sum(), part @ part], dtype=torch.float64)
+    def _scaled(self, advantage: Array, chosen: Array) -> Array:
+        """Advantages with mean 0 and deviation 1 in a minibatch, over all ranks."""
+        sums = torch.tensor([len(advantage), advantage.sum(), advantage @ advantage], dtype=torch.float64)
         self._ranks.add(sums)
         count, first, second = sums.tolist()
         count = max(count, 1.0)
-        scaled = _normalized(part, first / count, _variance(first, second, count) ** 0.5)
+        scaled = _normalized(advantage, first / count, _variance(first, second, count) ** 0.5)
         return scaled if self._weight is None else scaled * self._weight[chosen]
 
 
@@ -143,11 +133,6 @@ def _normalized(numbers: Array, mean: float, deviation: float) -> Array:
     """float32, computed in float64."""
     scaled: Array = (numbers.astype(np.float64) - mean) / (deviation + 1e-8)
     return scaled.astype(np.float32)
-
-
-def _merge_time(array: Array) -> Array:
-    """[T+1, B, ...] -> [T*B, ...], without the last row; a view if the array is contiguous."""
-    return array[:-1].reshape(-1, *array.shape[2:])
 
 
 def learn_minibatch(
@@ -169,3 +154,15 @@ def learn_minibatch(
     )
     learner.network_pass.backward(parameters_gradient, value_gradient)
     return samples
+
+
+def mean_metrics(seen: list[Samples], coefficients: Coefficients, ranks: Ranks, count: float) -> dict[str, float]:
+    """Sums of METRICS over the samples of all ranks, divided by `count`."""
+    sums = torch.zeros(len(METRICS), dtype=torch.float64)
+    if seen:  # on the CPU, because not every device has float64
+        sums = ppo_metrics(Samples(*(fetch(torch.cat(column)) for column in zip(*seen, strict=True))), coefficients)
+    ranks.add(sums)
+    means = dict(zip(METRICS, (sums / count).tolist(), strict=True))
+    if not all(map(math.isfinite, means.values())):
+        raise NotFiniteError
+    return means

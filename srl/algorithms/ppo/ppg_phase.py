@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from srl.algorithms.ppg import PPGConfig
-from srl.algorithms.ppo.batch import PPOBatch, learn_minibatch
+from srl.algorithms.ppo.batch import PPOBatch, learn_minibatch, mean_metrics
 from srl.algorithms.ppo.estimates import Estimates, evaluate_current
-from srl.algorithms.ppo.loss import METRICS, Coefficients, Samples, ppo_metrics
-from srl.algorithms.training.devices import fetch
+from srl.algorithms.ppo.loss import Coefficients, Samples
 from srl.algorithms.training.learner import Learner
-from srl.algorithms.training.ranks import NotFiniteError
 from srl.api.trainer import Trajectory
 from srl.base.state import State, part, under
 from srl.base.tree import Array, from_leaves, leaves, map_tree
@@ -90,7 +86,9 @@ class AuxiliaryPhase:
                         learner.descend(learning_rate)
         finally:
             self._network.detach_value(True)
-        return self._metrics(seen, coefficients, learner, sum(batch.num_samples for batch in batches), deviation)
+        num_samples = sum(batch.num_samples for batch in batches)
+        means = mean_metrics(seen, coefficients, learner.ranks, max(num_samples, 1))
+        return {"auxiliary_kl": means["approx_kl"], "auxiliary_value_loss": means["value_loss"] / deviation**2}
 
     def _samples(self, batch: Trajectory, target: Array, learner: Learner) -> PPOBatch:
         """A kept batch with the log-probabilities of the current policy, and advantages of 0."""
@@ -99,16 +97,3 @@ class AuxiliaryPhase:
         )
         estimates = Estimates(fresh.log_prob[:-1], fresh.value[:-1], np.zeros_like(target), target)
         return PPOBatch(batch, estimates, self._config, learner.ranks, learner.device)
-
-    def _metrics(
-        self, seen: list[Samples], coefficients: Coefficients, learner: Learner, num_samples: int, deviation: float
-    ) -> dict[str, float]:
-        sums = torch.zeros(len(METRICS), dtype=torch.float64)
-        if seen:
-            columns = zip(*seen, strict=True)
-            sums += ppo_metrics(Samples(*(fetch(torch.cat(column)) for column in columns)), coefficients)
-        learner.ranks.add(sums)
-        means = dict(zip(METRICS, (sums / max(num_samples, 1)).tolist(), strict=True))
-        if not all(map(math.isfinite, means.values())):
-            raise NotFiniteError
-        return {"auxiliary_kl": means["approx_kl"], "auxiliary_value_loss": means["value_loss"] / deviation**2}

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from srl.algorithms.actor_critic import scheduled
-from srl.algorithms.ppo.batch import PPOBatch, learn_minibatch
+from srl.algorithms.ppo.batch import PPOBatch, learn_minibatch, mean_metrics
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.ppo.estimates import estimate, evaluate_current
-from srl.algorithms.ppo.loss import METRICS, Coefficients, Samples, ppo_metrics
+from srl.algorithms.ppo.loss import Coefficients, Samples
 from srl.algorithms.ppo.ppg_phase import AuxiliaryPhase
 from srl.algorithms.training.devices import fetch
 from srl.algorithms.training.learner import Learner
@@ -130,12 +130,7 @@ class PPOTrainer(Trainer):
             if target_kl is not None and self._divergence(seen[-1], weight) > KL_MARGIN * target_kl:
                 break
             grad_norms.append(learner.descend(learning_rate))
-        # On the CPU, because not every device has float64.
-        sums = ppo_metrics(Samples(*(fetch(torch.cat(column)) for column in zip(*seen, strict=True))), coefficients)
-        learner.ranks.add(sums)
-        metrics = dict(zip(METRICS, (sums / round(num_seen)).tolist(), strict=True))
-        if not all(map(math.isfinite, metrics.values())):
-            raise NotFiniteError
+        metrics = mean_metrics(seen, coefficients, learner.ranks, round(num_seen))
         metrics["value_loss"] /= learner.normalizers.deviation**2
         if target_kl is not None:
             metrics["passes"] = num_seen / samples.num_samples

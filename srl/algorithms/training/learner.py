@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ class FlatAdam:
         self.exp_avg = torch.zeros_like(values)
         self.exp_avg_sq = torch.zeros_like(values)
         self.num_steps = torch.zeros((), device=values.device)
-        self.eps, self.weight_decay = eps, weight_decay
+        self._constants: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "eps": eps, "weight_decay": weight_decay}
 
     def step(self, gradients: Tensor, learning_rate: float) -> None:
         self.num_steps += 1.0
@@ -41,22 +42,14 @@ class FlatAdam:
             [],
             [self.num_steps],
             lr=learning_rate,
-            beta1=0.9,
-            beta2=0.999,
-            weight_decay=self.weight_decay,
-            eps=self.eps,
             amsgrad=False,
             maximize=False,
+            **self._constants,
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors that a step changes, including the `parameters`."""
-        return {
-            "parameters": self.values,
-            "exp_avg": self.exp_avg,
-            "exp_avg_sq": self.exp_avg_sq,
-            "num_steps": self.num_steps,
-        }
+        """All tensors that a step changes, except the parameters."""
+        return {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq, "num_steps": self.num_steps}
 
 
 class Learner:
@@ -80,22 +73,18 @@ class Learner:
         self._adam = FlatAdam(self.flat.trainable, self._config.adam_eps, self._config.weight_decay)
         self.normalizers = Normalizers(self._network, self._config.normalize_return)
         # The parameters include the statistics of normalizers, which Adam does not change.
-        self._tensors = {**self._adam.tensors(), "parameters": self.flat.values}
+        self._tensors = {"parameters": self.flat.values, **self._adam.tensors()}
         self._statistics = self.normalizers.state()
-        self._backup = [tensor.clone() for tensor in self._tensors.values()]
-        self._statistics_backup = [array.copy() for array in self._statistics.values()]
+        self._changing = [*self._tensors.values(), *map(torch.from_numpy, self._statistics.values())]
+        self._backup = [tensor.clone() for tensor in self._changing]
 
     def back_up(self) -> None:
-        for backup, tensor in zip(self._backup, self._tensors.values(), strict=True):
+        for backup, tensor in zip(self._backup, self._changing, strict=True):
             backup.copy_(tensor)
-        for kept, array in zip(self._statistics_backup, self._statistics.values(), strict=True):
-            kept[...] = array
 
     def roll_back(self) -> None:
-        for backup, tensor in zip(self._backup, self._tensors.values(), strict=True):
+        for backup, tensor in zip(self._backup, self._changing, strict=True):
             tensor.copy_(backup)
-        for kept, array in zip(self._statistics_backup, self._statistics.values(), strict=True):
-            array[...] = kept
 
     def descend(self, learning_rate: float) -> float:
         """Make one step of Adam on the clipped gradient of all ranks. Returns the norm before clipping."""
@@ -136,5 +125,4 @@ class Learner:
             self._move_to(devices[group.rank])
             self.restore(state)
         self.ranks.join(group, backend_for(devices))
-        arrays = [torch.from_numpy(array) for array in (*self._statistics.values(), *self._kept.values())]
-        self.ranks.copy_first((*self._tensors.values(), *arrays))
+        self.ranks.copy_first((*self._changing, *map(torch.from_numpy, self._kept.values())))

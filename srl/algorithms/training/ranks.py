@@ -64,12 +64,9 @@ class Ranks:
                 where = {"store": _RendezvousStore(group.rendezvous)}
             if group.interface:
                 os.environ.update({"GLOO_SOCKET_IFNAME": group.interface, "NCCL_SOCKET_IFNAME": group.interface})
+            timeout = timedelta(seconds=group.timeout)
             torch.distributed.init_process_group(
-                backend,
-                **where,
-                rank=group.rank,
-                world_size=group.size,
-                timeout=timedelta(seconds=group.timeout),
+                backend, rank=group.rank, world_size=group.size, timeout=timeout, **where
             )
         self.rank, self.size = group.rank, group.size
 
