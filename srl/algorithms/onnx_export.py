@@ -8,23 +8,23 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from srl.api.spaces import Box, Dict, Space, array_spec, bounds_of
+from srl.api.spaces import Box, Space, array_spec, bounds_of
 from srl.base.tree import SEPARATOR, Array, ArraySpec, from_leaves, leaves
 from srl.networks.distributions.distribution import Distribution
 from srl.networks.memory.recurrent import reset_state
 from srl.networks.network import Network
 from srl.networks.parameters import FlatParameters
+from srl.networks.spaces.boxes import space_leaves
 
 OBSERVATION, ACTION, VALUE = "observation", "action", "value"
 STATE, FIRST, NEXT_STATE = "state", "first", "next_state"
-ROWS = 2
-"""Rows of the example batch: the exporter takes an axis of 1 for a constant."""
+ROWS = 2  # rows of the example batch: the exporter takes an axis of 1 for a constant
 
 
 class Bounds(NamedTuple):
@@ -32,8 +32,7 @@ class Bounds(NamedTuple):
 
     low: Tensor
     high: Tensor
-    integer: torch.dtype | None
-    """Integer dtype of the environment's actions; None: real numbers."""
+    integer: torch.dtype | None  # integer dtype of the environment's actions; None: real numbers
 
     def clip(self, action: Tensor) -> Tensor:
         """The action that the environment gets."""
@@ -85,8 +84,7 @@ def input_name(path: str) -> str:
 
 def bounds_in(action: Space) -> dict[str, Bounds]:
     """Name of the output -> bounds, for every Box with bounds in an action space."""
-    boxes = [(name, leaf) for name, leaf in leaves(_plain(action), ACTION) if isinstance(leaf, Box)]
-    limits = {name: _bounds(box) for name, box in boxes}
+    limits = {name: _bounds(leaf) for name, leaf in space_leaves(action, ACTION) if isinstance(leaf, Box)}
     return {name: found for name, found in limits.items() if found.low.isfinite().any() or found.high.isfinite().any()}
 
 
@@ -94,11 +92,6 @@ def _bounds(box: Box) -> Bounds:
     low, high = (torch.from_numpy(bound).float() for bound in bounds_of(box))
     native = box.native_dtype or box.dtype
     return Bounds(low, high, getattr(torch, native) if np.dtype(native).kind in "iub" else None)
-
-
-def _plain(space: Space) -> Any:
-    """The parts of a space as a tree."""
-    return {name: _plain(item) for name, item in space.items.items()} if isinstance(space, Dict) else space
 
 
 def write_onnx(

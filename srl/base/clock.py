@@ -30,8 +30,7 @@ class ObservedTime:
     """Time between checks. A gap longer than `max_gap` counts as `max_gap`. A longer gap means that this process itself
     was paused (the machine slept, all processes were frozen), so other processes must not be blamed for that time."""
 
-    last: float = 0.0
-    """Time of the last check."""
+    last: float = 0.0  # time of the last check
     max_gap: float = MAX_GAP_SECONDS
 
     def passed(self, now: float) -> float:

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-DEBUG = "SRL_DEBUG"
-"""Environment variable; with 1, every error is shown with its full traceback."""
+DEBUG = "SRL_DEBUG"  # environment variable; with 1, every error is shown with its full traceback
 TRACEBACK_HEAD = "Traceback (most recent call last):"
 MAX_LISTED = 20
 SRL_DIRECTORY = Path(__file__).parents[1]

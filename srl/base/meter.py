@@ -11,11 +11,9 @@ from srl.base.shared_memory import Memory
 from srl.base.tree import Array
 
 PAGE_BYTES = 1024
-WORDS = 40
-"""Number of 64-bit words used on a page."""
+WORDS = 40  # number of 64-bit words used on a page
 _PHASE = 8
-PHASE_START = 9
-"""Index of the time at which the current phase was entered."""
+PHASE_START = 9  # index of the time at which the current phase was entered
 
 
 class Phase(IntEnum):
@@ -34,30 +32,24 @@ class Counter(IntEnum):
     """Counters; only the worker itself writes them."""
 
     PROGRESS = 16
-    DECISIONS = 17
-    """Actions that the lanes of an actor have taken."""
+    DECISIONS = 17  # actions that the lanes of an actor have taken
     VERSION = 18
-    LAG_SUM = 19
+    LAG_SUM = 19  # lag, in versions, of the samples that a trainer learned from: sum, number and maximum
     LAG_COUNT = 20
     LAG_MAX = 21
-    """Lag (in versions) of the samples that a trainer learned from: sum, number and maximum."""
     QUEUED = 22
     """Share of a trainer's next batch that is waiting, in thousandths. The next three counters count its blocks."""
     POSTED = 23
     CONSUMED = 24
     DROPPED = 25
-    BATCHES = 26
+    BATCHES = 26  # batches of a policy worker, and the lanes in them
     BATCHED_LANES = 27
-    """Batches of a policy worker, and the lanes in them."""
     LANE_FAILURES = 28
-    UNRECORDED = 29
-    """Actions that trainers never see: of frozen policies, and those taken while no block was open."""
+    UNRECORDED = 29  # actions that trainers never see: of frozen policies, and those taken while no block was open
     SKIPPED_UPDATES = 30
     FIRST_UPDATE_NS = 31
-    LEARNED = 32
-    """Samples that a trainer learned from."""
-    BROKEN_CONNECTIONS = 33
-    """TCP connections that the worker broke on purpose, for `srl chaos`."""
+    LEARNED = 32  # samples that a trainer learned from
+    BROKEN_CONNECTIONS = 33  # TCP connections that the worker broke on purpose, for `srl chaos`
 
 
 class Meter:
@@ -94,16 +86,14 @@ class Meter:
         return Phase(self._page[_PHASE])
 
     def phase_start(self) -> int:
-        """Time at which the current phase was entered. A worker whose stamp changes is alive, even if it only waits."""
+        """Return the time at which the current phase was entered. It also changes while a live worker only waits."""
         return self._page[PHASE_START]
 
     def seconds(self) -> dict[Phase, float]:
-        """Time spent in each phase so far, including the current one."""
-        now = monotonic_ns()
-        page = self._page
-        spent = {phase: page[phase] * 1e-9 for phase in Phase}
-        if page[PHASE_START]:
-            spent[self.phase()] += max(0, now - page[PHASE_START]) * 1e-9
+        """Return the time spent in each phase so far, including the current one."""
+        spent = {phase: self._page[phase] * 1e-9 for phase in Phase}
+        if start := self.phase_start():
+            spent[self.phase()] += max(0, monotonic_ns() - start) * 1e-9
         return spent
 
     def words(self) -> Array:

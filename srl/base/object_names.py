@@ -130,9 +130,7 @@ def name_of(thing: Any) -> str:
         elif file is not None:
             source = os.path.abspath(file)
         else:
-            raise ValueError(
-                f"{name} was defined at a prompt, where worker processes cannot import it; put it in a file"
-            )
+            raise ValueError(f"{name} was defined at a prompt: worker processes cannot import it; put it in a file")
     return f"{source}:{name}"
 
 
@@ -173,8 +171,8 @@ def _load_file(source: str) -> ModuleType:
     main_file = getattr(main, "__file__", None)
     if main is not None and main_file is not None and Path(main_file).resolve() == path:
         return main
-    name = FILE_MODULE_PREFIX + "".join(c if c.isalnum() else "_" for c in path.stem)
-    name += "_" + hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    stem = "".join(c if c.isalnum() else "_" for c in path.stem)
+    name = f"{FILE_MODULE_PREFIX}{stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

@@ -15,8 +15,7 @@ from srl.base.tree import Array
 
 HEADER_BYTES = 1 << 17
 LAYOUT_OFFSET = 1 << 12
-FACTS_BYTES = 1 << 18
-"""Maximum size of a state's metadata (`facts`); pages that are never written take no memory."""
+FACTS_BYTES = 1 << 18  # maximum size of a state's metadata (`facts`); pages that are never written take no memory
 _MAGIC = 0x53524C534E4150
 _READY, _SLOT_BYTES, _LAYOUT_BYTES, _ACTIVE, _DURABLE = 0, 1, 2, 3, 4
 _SLOTS = 16  # for each slot: sequence number (odd during a write) and version
@@ -30,7 +29,7 @@ class Snapshot:
     """
 
     def __init__(self, memory: Memory, num_slots: int = 3) -> None:
-        self._memory = memory
+        self.memory = memory
         self._header = memory.bytes[:LAYOUT_OFFSET].data.cast("q")  # stays valid if the memory grows
         self.num_slots = num_slots
         self._layout: dict[str, tuple[str, tuple[int, ...], int]] | None = None
@@ -38,10 +37,6 @@ class Snapshot:
     @classmethod
     def create(cls, name: str, num_slots: int = 3) -> Snapshot:
         return cls(Memory.create(name, HEADER_BYTES), num_slots)
-
-    @property
-    def memory(self) -> Memory:
-        return self._memory
 
     @property
     def version(self) -> int:
@@ -81,9 +76,8 @@ class Snapshot:
         header = self._header
         active = int(header[_ACTIVE]) - 1
         free = [slot for slot in range(self.num_slots) if slot != active and slot not in keep]
-        slot = min(
-            free, key=lambda s: int(header[_SLOTS + 2 * s + 1])
-        )  # the oldest: a slow reader may still read the others
+        # The oldest, because a slow reader may still read the others.
+        slot = min(free, key=lambda s: int(header[_SLOTS + 2 * s + 1]))
         sequence = _SLOTS + 2 * slot
         writing = int(header[sequence]) | 1  # also odd if a writer was killed in the middle of this slot
         header[sequence] = writing
@@ -129,9 +123,9 @@ class Snapshot:
             raise ValueError(
                 f"the layout of {len(layout)} arrays does not fit into the header; concatenate some of them"
             )
-        os.ftruncate(self._memory.fd, HEADER_BYTES + self.num_slots * offset)
+        os.ftruncate(self.memory.fd, HEADER_BYTES + self.num_slots * offset)
         header = self._header
-        self._memory.bytes[LAYOUT_OFFSET : LAYOUT_OFFSET + len(text)] = np.frombuffer(text, np.uint8)
+        self.memory.bytes[LAYOUT_OFFSET : LAYOUT_OFFSET + len(text)] = np.frombuffer(text, np.uint8)
         header[_LAYOUT_BYTES] = len(text)
         header[_SLOT_BYTES] = offset
         header[_READY] = _MAGIC
@@ -139,16 +133,16 @@ class Snapshot:
     def _known_layout(self) -> dict[str, tuple[str, tuple[int, ...], int]]:
         if self._layout is None:
             size = int(self._header[_LAYOUT_BYTES])
-            text = self._memory.bytes[LAYOUT_OFFSET : LAYOUT_OFFSET + size].tobytes()
+            text = self.memory.bytes[LAYOUT_OFFSET : LAYOUT_OFFSET + size].tobytes()
             self._layout = msgspec.json.decode(text, type=dict[str, tuple[str, tuple[int, ...], int]])
         return self._layout
 
     def _slot(self, slot: int) -> Array:
         size = int(self._header[_SLOT_BYTES])
         end = HEADER_BYTES + (slot + 1) * size
-        if self._memory.nbytes < end:  # the writer enlarged the memory after it was mapped here
-            self._memory.remap()
-        return self._memory.bytes[end - size : end]
+        if self.memory.nbytes < end:  # the writer enlarged the memory after it was mapped here
+            self.memory.remap()
+        return self.memory.bytes[end - size : end]
 
 
 def _check_layout(arrays: Mapping[str, Array], layout: Mapping[str, tuple[str, tuple[int, ...], int]]) -> None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Z = 1.959963984540054
-"""Number of standard deviations around the mean that contain 95 % of a normal distribution."""
+Z = 1.959963984540054  # number of standard deviations around the mean that contain 95 % of a normal distribution
 
 
 @dataclass(frozen=True)

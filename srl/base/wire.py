@@ -21,8 +21,7 @@ MAX_ARRAYS = 1024
 MAX_DIMENSIONS = 8
 ALIGNMENT = 64
 MAX_CACHED_LAYOUTS = 128
-MAX_CACHED_HEADER_BYTES = 4096
-"""Number of layouts that a codec caches, and the largest size of their descriptors."""
+MAX_CACHED_HEADER_BYTES = 4096  # a layout with larger descriptors is not cached
 
 MAGIC = b"SR"
 VERSION = 1
@@ -46,12 +45,9 @@ class _Descriptor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 class _Layout(msgspec.Struct, frozen=True):
     """Positions of a frame's arrays, which follow its header."""
 
-    header: msgspec.Raw
-    """Encoded descriptors of the arrays."""
-    arrays: tuple[tuple[tuple[int, ...], np.dtype[Any], int], ...]
-    """Shape, dtype and offset of each array."""
-    gaps: tuple[bytes, ...]
-    """Padding before each array, so that it starts aligned."""
+    header: msgspec.Raw  # encoded descriptors of the arrays
+    arrays: tuple[tuple[tuple[int, ...], np.dtype[Any], int], ...]  # shape, dtype and offset of each array
+    gaps: tuple[bytes, ...]  # padding before each array, so that it starts aligned
     num_bytes: int
 
 

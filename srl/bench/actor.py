@@ -23,8 +23,7 @@ from srl.workers.actor.worker import Actor, ActorConfig
 from srl.workers.role import Role
 
 HORIZON = 128
-POLLS = 2
-"""Polls of the actor between two polls of the consumer; less than a block."""
+POLLS = 2  # polls of the actor between two polls of the consumer; less than a block
 REPEATS = 25
 
 

@@ -1,7 +1,7 @@
 """`srl bench control`: a real controller with many simulated workers, over the real protocol of host agents.
 
-One process simulates the agents of all hosts. Each agent joins over authenticated TCP, reports every worker as ready
-that it has to start, and sends all gauges in one message per beat. Only the work of the workers is left out.
+One process simulates the agents of all hosts. Each agent joins over authenticated TCP, reports every worker that it
+has to start as ready, and sends all gauges in one message per heartbeat. Only the work of the workers is left out.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ from srl.schedulers.local.run_memory import RunMemory
 from srl.transports.tcp import PREFIX, TcpTransport
 
 TIMEOUT_SECONDS = 300.0
-WORKERS_PER_SERVER = 100
-"""Number of workers per one that registers an endpoint, whose address all workers receive."""
+WORKERS_PER_SERVER = 100  # number of workers per one that registers an endpoint, whose address all workers receive
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,10 @@ class SimulatedAgent:
         self.channel = transport.connect(f"{PREFIX}{address}", Messages)
         self.channel.send(Join(self._name, own_version(), time.monotonic_ns(), cpus, 0.0, 0))
         self.channel.send(RelayAddress(f"tcp:{self._name}:1"))
-        self._places: list[WorkerId] = []
+        self._worker_ids: list[WorkerId] = []
         self._num_sent = 0
-        self._listed = 0
-        self._beaten = 0.0
+        self._num_listed = 0
+        self._last_heartbeat = 0.0
         self._gauges = np.zeros((0, WORDS), np.int64)
 
     def poll(self, now: float) -> bool:
@@ -83,16 +82,16 @@ class SimulatedAgent:
             if isinstance(message, RunEnded):
                 return False
             if isinstance(message, StartWorker):
-                self._begin(message)
-        if now - self._beaten >= HEARTBEAT_SECONDS:
-            self._beaten = now
-            self._beat()
+                self._start(message)
+        if now - self._last_heartbeat >= HEARTBEAT_SECONDS:
+            self._last_heartbeat = now
+            self._send_heartbeat()
         self.channel.flush()
         return True
 
-    def _begin(self, message: StartWorker) -> None:
+    def _start(self, message: StartWorker) -> None:
         worker_id = message.worker_id
-        self._places.append(worker_id)
+        self._worker_ids.append(worker_id)
         if message.config["fields"].get("serves"):
             self._send(worker_id, Register(f"serve/{worker_id.name}", f"tcp:{self._name}:{worker_id.index}"))
         self._send(worker_id, Ready())
@@ -101,15 +100,16 @@ class SimulatedAgent:
         self._num_sent += 1
         self.channel.send(WorkerReport(worker_id, message, self._num_sent))
 
-    def _beat(self) -> None:
-        if len(self._places) != len(self._gauges):
-            self._gauges = np.zeros((len(self._places), WORDS), np.int64)
+    def _send_heartbeat(self) -> None:
+        count = len(self._worker_ids)
+        if count != len(self._gauges):
+            self._gauges = np.zeros((count, WORDS), np.int64)
         self._gauges[:, PHASE_START] = time.monotonic_ns()
         self._gauges[:, Counter.PROGRESS] += 1
-        usage = np.ones((len(self._places), len(USAGE)))
+        usage = np.ones((count, len(USAGE)))
         usage[:, -1] = 0.0
-        worker_ids = None if self._listed == len(self._places) else list(self._places)
-        self._listed = len(self._places)
+        worker_ids = None if self._num_listed == count else list(self._worker_ids)
+        self._num_listed = count
         self.channel.send(AgentHeartbeat(worker_ids), [self._gauges, usage])
 
 

@@ -15,8 +15,7 @@ from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
 from srl.base.tree import Array, Tree, TreeSpec
 from srl.environments.random_actions import random_actions
 
-TABLE = 64
-"""Number of batches of actions that are drawn in advance."""
+TABLE = 64  # number of batches of actions that are drawn in advance
 
 
 @dataclass(frozen=True)

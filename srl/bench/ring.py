@@ -13,8 +13,7 @@ from srl.bench.random_policy import RandomConfig
 ENV_SECONDS = 0.001
 INFERENCE_SECONDS = 0.005
 RINGS = (1, 2, 4)
-TURNS = 3
-"""Number of measurements per ring size, alternating, so that noise from other processes affects all of them."""
+TURNS = 3  # number of measurements per ring size, alternating, so that noise from other processes affects all of them
 
 
 def ring(options: BenchOptions) -> dict[str, Any]:

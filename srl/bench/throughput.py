@@ -105,8 +105,7 @@ class ThroughputMeasurement:
                 self._first = (now, status, _tree_cpu_seconds())
             return
         began, before, cpu_before = self._first
-        span = now - began
-        if span >= self._seconds:
+        if (span := now - began) >= self._seconds:
             cpu = 100 * (_tree_cpu_seconds() - cpu_before) / span
             rss, pss = _tree_memory_mb()
             self.result = {
@@ -156,21 +155,13 @@ def _tree() -> list[psutil.Process]:
 
 
 def _tree_cpu_seconds() -> float:
-    total = 0.0
-    for process in _tree():
-        times = process.cpu_times()
-        total += times.user + times.system
-    return total
+    return sum(times.user + times.system for times in (process.cpu_times() for process in _tree()))
 
 
 def _tree_memory_mb() -> tuple[float, float]:
     """Return the resident memory of all processes; the second number counts shared pages once."""
-    rss = pss = 0
-    for process in _tree():
-        memory = process.memory_full_info()
-        rss += memory.rss
-        pss += memory.pss
-    return rss / 2**20, pss / 2**20
+    memories = [process.memory_full_info() for process in _tree()]
+    return sum(memory.rss for memory in memories) / 2**20, sum(memory.pss for memory in memories) / 2**20
 
 
 def describe(result: dict[str, Any]) -> str:

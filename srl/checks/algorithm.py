@@ -38,8 +38,7 @@ NUM_DRAWS = 512
 CONTRACT = "contract"
 MEMORY = "gru"
 NO_MEMORY = "none"
-CHANCE = 0.6
-"""Return of a policy that guesses one of two actions, with a margin for luck."""
+CHANCE = 0.6  # return of a policy that guesses one of two actions, with a margin for luck
 FORBIDDEN = "forbidden"
 STALE_MEMORY = "effect of the previous episode's memory"
 STATED = f"{PLACE}:stated"

@@ -18,10 +18,8 @@ from srl.storage.run_directory import RunDirectory
 
 POLL_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 1.0
-MAX_UNANSWERED = 5
-"""Number of requests without a response after which the run counts as ended."""
-FATAL = ("kill", "stop")
-"""Faults that end the worker's process; the others are temporary."""
+MAX_UNANSWERED = 5  # number of requests without a response after which the run counts as ended
+FATAL = ("kill", "stop")  # faults that end the worker's process; the others are temporary
 Ask = Callable[[Message], Message | None]
 
 
@@ -259,9 +257,7 @@ def describe(report: ChaosReport) -> str:
         lines.append(f"return of the last 100 episodes: {report.return_mean:.1f}")
     lines.append(f"restarted workers: {report.restarts}; the run is {report.state}")
     checked = f"journal: {report.journal_updates} updates, checked"
-    lines.append(
-        checked if report.journal_updates else "no journal; to check every update, use `srl train ENV --journal`"
-    )
+    lines.append(checked if report.journal_updates else "no journal: `srl train ENV --journal` checks every update")
     unaffected = sorted({fault.worker for fault in report.faults if fault.no_effect})
     if unaffected:
         count = sum(fault.no_effect for fault in report.faults)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from srl.networks.network import Network, Wrapper
-from srl.networks.parameters import orthogonal, orthogonal_layers
+from srl.networks.parameters import orthogonal_layers
 
 POLICY_GAIN = 0.01
 VALUE_GAIN = 1.0
@@ -39,9 +39,9 @@ class StackedActorCritic(Network):
         self.value_bias = nn.Parameter(torch.zeros(1, 1))
         self.free = nn.Parameter(torch.zeros(num_free, 1)) if num_free else None
         for matrix in (matrix for weight in self.weights for matrix in weight.data):
-            orthogonal(matrix, HIDDEN_GAIN)
-        orthogonal(self.policy_weight, POLICY_GAIN)
-        orthogonal(self.value_weight, VALUE_GAIN)
+            nn.init.orthogonal_(matrix, HIDDEN_GAIN)
+        nn.init.orthogonal_(self.policy_weight, POLICY_GAIN)
+        nn.init.orthogonal_(self.value_weight, VALUE_GAIN)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         hidden = stacked_features(features)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from srl.api.spaces import Dict, Discrete, MultiDiscrete, Space, array_spec
 from srl.base.object_names import load_object
-from srl.base.tree import joined, map_tree
+from srl.base.tree import map_tree
 from srl.networks.actor_critic import (
     EncodedActorCritic,
     NormedHeads,
@@ -32,7 +32,7 @@ from srl.networks.memory.recurrent import RecurrentActorCritic
 from srl.networks.network import Network, as_network
 from srl.networks.options import NetworkOptions
 from srl.networks.spaces.actions import check_action_space
-from srl.networks.spaces.boxes import has_image, is_lone_image
+from srl.networks.spaces.boxes import has_image, is_lone_image, space_leaves
 
 
 def distribution_for(action: Space, options: NetworkOptions | None = None) -> Distribution:
@@ -40,7 +40,7 @@ def distribution_for(action: Space, options: NetworkOptions | None = None) -> Di
     options = options or NetworkOptions()
     check_action_space(action, options)
     if isinstance(action, Dict):
-        return Composite(tuple(_distributions(action, "", options)))
+        return Composite(tuple((path, distribution_for(item, options)) for path, item in space_leaves(action)))
     if isinstance(action, Discrete):
         return Categorical(action.n)
     if isinstance(action, MultiDiscrete):
@@ -49,14 +49,6 @@ def distribution_for(action: Space, options: NetworkOptions | None = None) -> Di
     if options.box == "squashed":
         return SquashedGaussian(shape, free_std, options.initial_std, scaling=finite_scaling(action))
     return DiagonalGaussian(shape, free_std, options.initial_std, scaling_of(action))
-
-
-def _distributions(action: Dict, path: str, options: NetworkOptions) -> Iterator[tuple[str, Distribution]]:
-    for name, item in sorted(action.items.items()):
-        if isinstance(item, Dict):
-            yield from _distributions(item, joined(path, name), options)
-        else:
-            yield joined(path, name), distribution_for(item, options)
 
 
 def default_network(observation: Space, distribution: Distribution, options: NetworkOptions) -> Network:
@@ -127,24 +119,14 @@ def check_network(module: object, observation: Space, distribution: Distribution
         hint = "" if size else " (a network with a memory must inherit from srl.networks.network.Network)"
         raise ValueError(f"network {name!r} failed on {given} of zeros, {shapes}: {error}{hint}") from error
     names = "(distribution parameters, value, state)" if size else "(distribution parameters, value)"
-    if not (
-        isinstance(output, tuple)
-        and len(output) == (3 if size else 2)
-        and all(isinstance(part, Tensor) for part in output)
-    ):
+    expected = [(rows, distribution.num_parameters), (rows,), *([(rows, size)] if size else [])]
+    if not (isinstance(output, tuple) and len(output) == len(expected) and all(isinstance(o, Tensor) for o in output)):
         raise ValueError(f"network {name!r} must return {names}, found {_describe(output)}")
-    parameters, value, *state = output
-    if state and (state[0].shape != (rows, size) or state[0].dtype != torch.float32):
+    if [part.shape for part in output] != expected or {part.dtype for part in output} != {torch.float32}:
+        state = f" and state [B, {size}], because its state_size is {size}" if size else ""
         raise ValueError(
-            f"network {name!r} must return a state float32 [B, {size}], because its state_size is {size}; for B = "
-            f"{rows} it returned {_describe(state[0])}"
-        )
-    wanted = f"parameters [B, {distribution.num_parameters}] of {distribution} and value [B], both float32"
-    shapes_match = parameters.shape == (rows, distribution.num_parameters) and value.shape == (rows,)
-    if not shapes_match or {parameters.dtype, value.dtype} != {torch.float32}:
-        raise ValueError(
-            f"network {name!r} must return {wanted}; for B = {rows} it returned {_describe(parameters)} and "
-            f"{_describe(value)}"
+            f"network {name!r} must return parameters [B, {distribution.num_parameters}] of {distribution}, value [B]"
+            f"{state}, in float32; for B = {rows} it returned {', '.join(map(_describe, output))}"
         )
     return network
 

@@ -1,33 +1,18 @@
-"""Parameters of a network: how they are initialized, and all of them as views of one flat vector."""
+"""Parameters of a network: their initialization, and all of them as views of one flat vector."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
-class Layer(Protocol):
-    @property
-    def weight(self) -> Tensor: ...
-
-    @property
-    def bias(self) -> Tensor | None: ...
-
-
-def orthogonal(weight: Tensor, gain: float) -> None:
-    """Orthogonal rows or columns times `gain`, drawn from torch's global generator as torch's own layers are."""
-    with torch.no_grad():
-        nn.init.orthogonal_(weight, gain)
-
-
-def orthogonal_layers(gain: float, *layers: Layer) -> None:
-    """Orthogonal weights times `gain`, and biases of zero."""
+def orthogonal_layers(gain: float, *layers: Any) -> None:
+    """Initialize layers with orthogonal weights times `gain`, and biases of zero."""
     for layer in layers:
-        orthogonal(layer.weight, gain)
-        if layer.bias is not None:
-            nn.init.zeros_(layer.bias)
+        nn.init.orthogonal_(layer.weight, gain)
+        nn.init.zeros_(layer.bias)
 
 
 class FlatParameters:

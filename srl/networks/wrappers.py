@@ -14,26 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from srl.api.spaces import Box, Dict, Space
+from srl.api.spaces import Box, Space
 from srl.base.tree import joined, leaves
 from srl.networks.distributions.distribution import Distribution
 from srl.networks.network import Network, Wrapper
-from srl.networks.spaces.boxes import is_normalized
+from srl.networks.spaces.boxes import is_normalized, space_leaves
 
 
-def normalized_leaves(
-    space: Space, path: str = "", shared: Collection[str] = (), integers: bool = True
-) -> dict[str, int]:
+def normalized_leaves(space: Space, shared: Collection[str] = (), integers: bool = True) -> dict[str, int]:
     """Path and size of each normalized part of an observation, in sorted order. The rows of a `shared` part have the
     same statistics, so its size is the size of one row. `integers`: normalize integers, too."""
-    if isinstance(space, Dict):
-        parts = [
-            normalized_leaves(space.items[name], joined(path, name), shared, integers) for name in sorted(space.items)
-        ]
-        return {name: size for part in parts for name, size in part.items()}
-    if not (isinstance(space, Box) and is_normalized(space, integers)):
-        return {}
-    return {path: math.prod(space.shape[1:] if path in shared else space.shape)}
+    boxes = [(path, box) for path, box in space_leaves(space) if isinstance(box, Box) and is_normalized(box, integers)]
+    return {path: math.prod(box.shape[1:] if path in shared else box.shape) for path, box in boxes}
 
 
 class ObservationNormalizer(nn.Module):
@@ -42,7 +34,7 @@ class ObservationNormalizer(nn.Module):
     def __init__(self, space: Space, clip: float = 10.0, shared: Collection[str] = (), integers: bool = True) -> None:
         super().__init__()
         self.clip = clip
-        self.sizes = normalized_leaves(space, shared=shared, integers=integers)
+        self.sizes = normalized_leaves(space, shared, integers)
         size = sum(self.sizes.values())
         self.mean = nn.Parameter(torch.zeros(size), requires_grad=False)
         self.scale = nn.Parameter(torch.ones(size), requires_grad=False)

@@ -12,23 +12,17 @@ from srl.api.parameters import ParameterStore
 from srl.base.tree import Array
 
 LATEST, PREFIX = "latest", "past-"
-HARDNESS = 2.0
-"""Vinyals et al. 2019: an opponent is drawn in proportion to (1 - our win rate) to this power."""
-MIN_WEIGHT = 0.05
-"""Smallest weight, so that opponents that always lose are drawn, too."""
-WIN_RATE_GAMES = 50.0
-"""Approximate number of the last games against a version that determine its win rate."""
+HARDNESS = 2.0  # Vinyals et al. 2019: an opponent is drawn in proportion to (1 - our win rate) to this power.
+MIN_WEIGHT = 0.05  # smallest weight, so that opponents that always lose are drawn, too
+WIN_RATE_GAMES = 50.0  # approximate number of the last games against a version that determine its win rate
 
 
 @dataclass(frozen=True)
 class PoolConfig:
     draw: Literal["uniform", "prioritized"]
-    share: float = 0.5
-    """Share of games against past versions; the others are against the newest."""
-    every: int = 20
-    """Number of versions between two that are kept."""
-    size: int = 12
-    """Maximum number of kept versions, spread over the whole run."""
+    share: float = 0.5  # share of games against past versions; the others are against the newest
+    every: int = 20  # number of versions between two that are kept
+    size: int = 12  # maximum number of kept versions, spread over the whole run
 
 
 def refill(store: ParameterStore, past: Iterable[tuple[int, Array]]) -> int:

@@ -70,21 +70,16 @@ class PastVersions:
 
     def draw(self) -> str:
         tag = self._pool.draw(self._generator)
-        self._load(tag)
-        return tag
-
-    def _load(self, tag: str) -> None:
         policy = self.policy(tag)
-        if self._store.version < 0:
-            return  # nothing is published yet: play with the initial weights
-        pulled = self._store.pull(tag, newer_than=-1 if tag != LATEST else policy.version)
-        if pulled is not None and pulled[0] != policy.version:
-            policy.load(pulled[1], pulled[0])
+        if self._store.version >= 0:  # before the first version, play with the initial weights
+            pulled = self._store.pull(tag, newer_than=-1 if tag != LATEST else policy.version)
+            if pulled is not None and pulled[0] != policy.version:
+                policy.load(pulled[1], pulled[0])
+        return tag
 
     def policy(self, name: str) -> Policy:
         if name not in self._policies:
-            config = self._config
-            seed = derive(self._seed, name)
+            config, seed = self._config, derive(self._seed, name)
             self._policies[name] = config.algorithm.build_policy(config.observation, config.action, seed)
         return self._policies[name]
 

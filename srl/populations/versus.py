@@ -60,9 +60,9 @@ class VersusLanes(Lanes):
         self._inner = inner
         self._opponents = opponents
         self.spec = versus_spec(inner.spec)
-        spec = inner.spec
-        self._num = spec.num_copies
-        self._ends = np.cumsum([len(team.agents) * self._num for team in spec.teams]).tolist()  # of the teams' lanes
+        self._num = inner.spec.num_copies
+        sizes = [len(team.agents) * self._num for team in inner.spec.teams]
+        self._ends = np.cumsum(sizes).tolist()  # of the teams' lanes
         self._num_seats = int(self._ends[-1]) // self._num
         self._lanes = np.arange(self._ends[-1]).reshape(self._num_seats, self._num).T  # [copies, seats]
         self._generator = np.random.default_rng(0)
@@ -85,15 +85,9 @@ class VersusLanes(Lanes):
         chosen = map_tree(lambda leaf: leaf.empty(self._ends[-1]), array_spec(self.spec.teams[0].action))
         _put(chosen, self._learner_lanes, actions[0])
         self._add_opponents_actions(chosen)
-        starts = [0, *self._ends]
-        return self._receive(
-            self._inner.step(
-                tuple(
-                    map_tree(lambda leaf, begin=begin, end=end: leaf[begin:end], chosen)
-                    for begin, end in pairwise(starts)
-                )
-            )
-        )
+        teams = [slice(begin, end) for begin, end in pairwise([0, *self._ends])]
+        parts = tuple(map_tree(lambda leaf, team=team: leaf[team], chosen) for team in teams)
+        return self._receive(self._inner.step(parts))
 
     @property
     def _learner_lanes(self) -> Array:
@@ -169,8 +163,8 @@ class VersusLanes(Lanes):
         """Report the points of the games that ended to the opponents and return them: [copies], NaN for none."""
         against_self, against_others = np.full((2, self._num), np.nan, np.float32)
         for copy in over.tolist():
-            earned, seat, opponent = self._earned[copy], self._seat[copy], self._opponent[copy]
-            points = game_points(earned, int(seat))
+            opponent = self._opponent[copy]
+            points = game_points(self._earned[copy], int(self._seat[copy]))
             (against_self if opponent == LATEST else against_others)[copy] = points
             self._opponents.add_result(opponent, points)
         return {"points_against_self": against_self, "points_against_others": against_others}

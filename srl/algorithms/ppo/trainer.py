@@ -24,8 +24,7 @@ from srl.base.tree import Array
 from srl.networks.distributions.distribution import Distribution
 from srl.networks.network import Network
 
-KL_MARGIN = 1.5
-"""Tolerated ratio of a divergence to its target."""
+KL_MARGIN = 1.5  # tolerated ratio of a divergence to its target
 
 
 class PPOTrainer(Trainer):

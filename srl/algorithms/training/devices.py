@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from srl.base.tree import Array
 
 CPU = torch.device("cpu")
-AUTOMATIC = ("cuda", "mps")
-"""Kinds that `auto` takes, the first one present; other kinds must be named."""
+AUTOMATIC = ("cuda", "mps")  # kinds that `auto` takes, the first one present; other kinds must be named
 
 
 def present_devices() -> list[str]:

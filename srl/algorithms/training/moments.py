@@ -10,10 +10,8 @@ import torch
 from srl.algorithms.training.ranks import NotFiniteError, Ranks
 from srl.base.tree import Array
 
-CHUNK = 8192
-"""Rows converted to float64 at a time, so that they stay in the cache."""
-EPSILON = 1e-8
-"""Constant added to the variance: a number that never changes has the deviation 1e-4."""
+CHUNK = 8192  # rows converted to float64 at a time, so that they stay in the cache
+EPSILON = 1e-8  # constant added to the variance: a number that never changes has the deviation 1e-4
 
 
 class Moments:

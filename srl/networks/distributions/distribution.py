@@ -19,8 +19,7 @@ class Evaluation(NamedTuple):
 
     log_prob: Tensor  # [B]
     entropy: Tensor  # [B]
-    saved: tuple[Any, ...]
-    """Intermediate results for `gradient`."""
+    saved: tuple[Any, ...]  # intermediate results for `gradient`
 
 
 class Distribution(Protocol):

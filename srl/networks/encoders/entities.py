@@ -104,8 +104,6 @@ class EntityEncoder(nn.Module):
         """1 for unmasked entities, 0 for masked ones, the agent itself first: [B, E]."""
         parts = [like.new_ones(like.shape[0], 1)]
         for name, num in self.masks:
-            if name:
-                parts.append((observation[name].reshape(-1, num) != 0).to(like.dtype))
-            else:
-                parts.append(like.new_ones(like.shape[0], num))
+            ones = like.new_ones(like.shape[0], num)
+            parts.append((observation[name].reshape(-1, num) != 0).to(like.dtype) if name else ones)
         return torch.cat(parts, dim=1)

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from srl.networks.parameters import orthogonal
-
 
 class Gru(nn.Module):
     """Gated recurrent unit (Cho et al. 2014). Its state is its output."""
@@ -104,7 +102,7 @@ def build_memory(kind: str, num_inputs: int, size: int) -> Gru | Lstm:
 def _weight(num_gates: int, num_inputs: int, size: int) -> nn.Parameter:
     weight = torch.empty(num_gates, size, num_inputs)
     for gate in weight:
-        orthogonal(gate, 1.0)
+        nn.init.orthogonal_(gate, 1.0)
     return nn.Parameter(weight.flatten(0, 1))
 
 

@@ -6,21 +6,19 @@ Without torch, so that a controller and the command line can ask quickly.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from srl.api.spaces import Box, Dict, Space, bounds_of
-from srl.base.tree import Array
+from srl.base.tree import Array, joined
 
-NATURE_SIDE = 36
-"""Smallest side of an image whose three convolutions leave one pixel."""
-SMALL_SIDE = 5
-"""Smallest side of an image; smaller arrays of bytes are tables."""
+NATURE_SIDE = 36  # smallest side of an image whose three convolutions leave one pixel
+SMALL_SIDE = 5  # smallest side of an image; smaller arrays of bytes are tables
 CHANNELS = (1, 3, 4)
 MOST_CHANNELS = 64
-WIDEST = 1e9
-"""Bounds beyond this are the limits of a number's type, not a meaningful range."""
+WIDEST = 1e9  # bounds beyond this are the limits of a number's type, not a meaningful range
 
 
 def is_image(space: Space) -> bool:
@@ -39,10 +37,17 @@ def is_image(space: Space) -> bool:
     return bool(known) and len(space.shape) == 3 and space.dtype == "uint8" and min(layout.sides) >= SMALL_SIDE
 
 
-def has_image(space: Space) -> bool:
+def space_leaves(space: Space, path: str = "") -> Iterator[tuple[str, Space]]:
+    """Path and space of each part of nested Dicts, in sorted order; the space itself if it is no Dict."""
     if isinstance(space, Dict):
-        return any(has_image(item) for item in space.items.values())
-    return is_image(space)
+        for name in sorted(space.items):
+            yield from space_leaves(space.items[name], joined(path, name))
+    else:
+        yield path, space
+
+
+def has_image(space: Space) -> bool:
+    return any(is_image(item) for _, item in space_leaves(space))
 
 
 def is_lone_image(space: Space) -> bool:
@@ -56,8 +61,7 @@ def is_lone_image(space: Space) -> bool:
 class Layout:
     """Order of an image's axes, and the divisor of its numbers."""
 
-    order: str
-    """HW | CHW | HWC | SHWC"""
+    order: str  # HW | CHW | HWC | SHWC
     channels: int
     sides: tuple[int, int]
     divisor: float

@@ -15,10 +15,8 @@ class Kind(NamedTuple):
     """Entities of one kind: `num` rows of `width` numbers, and the masks of their rows."""
 
     key: str
-    seen: str
-    """Mask for the actor; empty: all rows."""
-    there: str
-    """Mask for the critic; empty: all rows."""
+    seen: str  # mask for the actor; empty: all rows
+    there: str  # mask for the critic; empty: all rows
     num: int
     width: int
 
@@ -26,10 +24,8 @@ class Kind(NamedTuple):
 class Parts(NamedTuple):
     """Parts that the actor or the critic sees."""
 
-    own: Dict | None
-    """Everything except entities, scans and masks of entities."""
-    scans: dict[str, tuple[int, int]]
-    """Key -> number of directions, and numbers per direction."""
+    own: Dict | None  # everything except entities, scans and masks of entities
+    scans: dict[str, tuple[int, int]]  # key -> number of directions, and numbers per direction
     kinds: tuple[Kind, ...]
 
 
