@@ -66,7 +66,6 @@ EXCEPTIONS = {
 LOCAL_PROTOCOLS = {
     "base.clock:Clock": "the foundation below srl.api uses it",
     "networks.distributions.distribution:Distribution": "needs torch",
-    "networks.parameters:Layer": "needs torch",
     "networks.memory.recurrent:Memory": "needs torch",
     "networks.backpropagation:Pass": "needs torch",
     "environments.hide_and_seek.rules.tasks:Task": "tasks of one environment",

@@ -11,7 +11,7 @@ from srl.algorithms.ppo.config import PPOConfig
 @dataclass(frozen=True)
 class A2CConfig(PPOConfig):
     """Advantage actor-critic: one gradient step per batch. With `--max-lag 0` its gradient is exactly the policy
-    gradient; older data counts by its probability ratio, which PPO's clip bounds. It wants many small batches: the
+    gradient; older data counts by its probability ratio, which PPO's clip bounds. Small batches work best, so the
     defaults of `--lanes` and `--horizon` are smaller than those of other algorithms."""
 
     epochs: int = 1

@@ -10,8 +10,8 @@ from srl.algorithms.ppo.config import PPOConfig
 
 @dataclass(frozen=True)
 class ImpalaConfig(PPOConfig):
-    """One pass over each batch with the plain policy gradient and V-trace, which corrects for a deciding policy that is
-    older than the learning one. Meant for a larger `--max-lag`. V-trace's targets are computed once per batch, before
+    """One pass over each batch with the plain policy gradient and V-trace, which corrects for actions of an older
+    policy. Meant for a larger `--max-lag`. V-trace's targets are computed once per batch, before
     the first gradient step; with a `gae_lambda` below 1 they trust the critic more."""
 
     epochs: int = 1

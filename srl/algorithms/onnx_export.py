@@ -101,10 +101,10 @@ def write_onnx(
     action: Space,
     parameters: Array,
     path: Path,
-    facts: Mapping[str, str],
+    metadata: Mapping[str, str],
     global_keys: tuple[str, ...] = (),
 ) -> tuple[list[str], list[str]]:
-    """Write the network with these parameters, and `facts` as metadata of the file. `global_keys` are the parts of the
+    """Write the network with these parameters, and `metadata` of the file. `global_keys` are the parts of the
     observation that only the critic sees. Returns the names of inputs and outputs."""
     FlatParameters(network, gradients=False).load(torch.from_numpy(parameters.copy()))
     # Parameters are now views of one flat vector; the exporter needs separate tensors.
@@ -132,7 +132,7 @@ def write_onnx(
             optimize=True,
         )
         assert program is not None
-        program.model.metadata_props.update(facts)
+        program.model.metadata_props.update(metadata)
         program.save(str(path), external_data=False)
     return list(example), outputs
 

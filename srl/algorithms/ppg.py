@@ -13,9 +13,9 @@ from srl.api.trainer import Trainer
 @dataclass(frozen=True)
 class PPGConfig(PPOConfig):
     """Phasic policy gradient with one network. Between phases it is PPO whose critic learns on the actor's layers
-    without changing them. Every `auxiliary_every` updates, a phase over the batches since the last one does change
-    them, while the decisions are kept. These batches stay in the trainer's memory; checkpoints hold them only with the
-    inline scheduler."""
+    without changing them. Every `auxiliary_every` updates, a phase over the batches since the last one trains these
+    layers to predict values, while a penalty preserves the policy. The batches stay in the trainer's memory;
+    checkpoints contain them only with the inline scheduler."""
 
     towers: Literal["auto", "shared", "separate"] = "shared"
     """Must be `shared`: actor and critic have all but their last layers in common."""
@@ -33,9 +33,7 @@ class PPGConfig(PPOConfig):
         self._check_counts("auxiliary_every", "auxiliary_epochs")
         self._check_not_negative("clone_coefficient")
         if self.towers != "shared":
-            raise ValueError(
-                f"towers must be 'shared' for ppg, whose actor and critic share layers; found {self.towers!r}"
-            )
+            raise ValueError(f"towers must be 'shared': ppg's actor and critic share layers; found {self.towers!r}")
 
     def check(self, observation: Space, action: Space) -> None:
         super().check(observation, action)

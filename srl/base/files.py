@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 REMEDIES = {
-    errno.ENOSPC: "the disk is full; free some space or choose another place with --root",
-    errno.EDQUOT: "your disk quota is used up; free some space or choose another place with --root",
-    errno.EFBIG: "the file would exceed the allowed size; raise `ulimit -f` or choose another place with --root",
-    errno.EACCES: "permission denied; change its permissions or choose another place with --root",
-    errno.EPERM: "permission denied; change its permissions or choose another place with --root",
-    errno.EROFS: "the file system is read-only; choose another place with --root",
-    errno.ENOTDIR: "a part of this path is a file; choose another place with --root",
-    errno.EEXIST: "a file of that name exists; choose another place with --root",
+    errno.ENOSPC: "the disk is full; free some space or choose another directory with --root",
+    errno.EDQUOT: "your disk quota is used up; free some space or choose another directory with --root",
+    errno.EFBIG: "the file would exceed the allowed size; raise `ulimit -f` or choose another directory with --root",
+    errno.EACCES: "permission denied; change its permissions or choose another directory with --root",
+    errno.EPERM: "permission denied; change its permissions or choose another directory with --root",
+    errno.EROFS: "the file system is read-only; choose another directory with --root",
+    errno.ENOTDIR: "a part of this path is a file; choose another directory with --root",
+    errno.EEXIST: "a file of that name exists; choose another directory with --root",
     errno.ENAMETOOLONG: "the path is too long; choose a shorter --name or --root",
     errno.EMFILE: "too many open files; raise `ulimit -n`",
     errno.ENOENT: "it does not exist",

@@ -33,9 +33,9 @@ def recorded_stop_requests() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can handle signals
         return
-    present = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     # Ignored signals stay ignored. None means a handler that Python did not install; it is kept, too.
-    before = {number: handler for number, handler in present.items() if handler not in (signal.SIG_IGN, None)}
+    before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
     for number in before:
         signal.signal(number, _record)
     try:

@@ -98,18 +98,18 @@ class Snapshot:
             header = self._header
             if not header[_ACTIVE]:
                 return None
-            place = int(header[_ACTIVE]) - 1 if slot is None else slot
-            sequence = int(header[_SLOTS + 2 * place])
+            chosen = int(header[_ACTIVE]) - 1 if slot is None else slot
+            sequence = int(header[_SLOTS + 2 * chosen])
             if sequence % 2 == 0:
-                version = int(header[_SLOTS + 2 * place + 1])
-                body = self._slot(place)
+                version = int(header[_SLOTS + 2 * chosen + 1])
+                body = self._slot(chosen)
                 size = int(body[:8].view("int64")[0])
                 text = body[8 : 8 + size].tobytes()
                 arrays = {
                     key: body[offset : offset + _nbytes(dtype, shape)].view(dtype).reshape(shape).copy()
                     for key, (dtype, shape, offset) in self._known_layout().items()
                 }
-                if int(header[_SLOTS + 2 * place]) == sequence:
+                if int(header[_SLOTS + 2 * chosen]) == sequence:
                     return version, arrays, msgspec.json.decode(text)
 
     def _lay_out(self, arrays: Mapping[str, Array]) -> None:
@@ -120,9 +120,7 @@ class Snapshot:
             offset += -(-array.nbytes // 64) * 64
         text = msgspec.json.encode(layout)
         if len(text) > HEADER_BYTES // 2 - LAYOUT_OFFSET:
-            raise ValueError(
-                f"the layout of {len(layout)} arrays does not fit into the header; concatenate some of them"
-            )
+            raise ValueError(f"{len(layout)} arrays are too many for the header of a state; concatenate some of them")
         os.ftruncate(self.memory.fd, HEADER_BYTES + self.num_slots * offset)
         header = self._header
         self.memory.bytes[LAYOUT_OFFSET : LAYOUT_OFFSET + len(text)] = np.frombuffer(text, np.uint8)
@@ -149,11 +147,9 @@ def _check_layout(arrays: Mapping[str, Array], layout: Mapping[str, tuple[str, t
     if set(arrays) != set(layout):
         raise ValueError(f"expected a state with the arrays {sorted(layout)}, found {sorted(arrays)}")
     for key, (dtype, shape, _) in layout.items():
-        array = arrays[key]
-        if array.shape != shape or array.dtype.name != dtype:
-            raise ValueError(
-                f"array {key!r} of a state: expected {dtype}{shape}, found {array.dtype.name}{array.shape}"
-            )
+        array, found = arrays[key], arrays[key].dtype.name
+        if array.shape != shape or found != dtype:
+            raise ValueError(f"array {key!r} of a state: expected {dtype}{shape}, found {found}{array.shape}")
 
 
 def _nbytes(dtype: str, shape: tuple[int, ...]) -> int:

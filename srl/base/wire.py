@@ -72,10 +72,8 @@ class Codec:
     def encode(self, message: msgspec.Struct, arrays: Sequence[Array] = ()) -> list[Buffer]:
         """Return the frame as buffers to be sent in order. Those of contiguous arrays are views, not copies."""
         if type(message) not in self.types:
-            names = sorted(kind.__name__ for kind in self.types)
-            raise TypeError(
-                f"cannot use message {type(message).__name__} on this channel, which carries {', '.join(names)}"
-            )
+            names = ", ".join(sorted(kind.__name__ for kind in self.types))
+            raise TypeError(f"cannot send {type(message).__name__} on this channel, which carries {names}")
         frame = bytearray(PREFIX.size)
         if not arrays:
             self._encoder.encode_into((message, ()), frame, PREFIX.size)
@@ -107,13 +105,9 @@ class Codec:
 
     def _write_prefix(self, frame: bytearray, num_header_bytes: int, num_payload_bytes: int) -> None:
         if num_header_bytes > MAX_HEADER_BYTES:
-            raise ValueError(
-                f"message too large: {num_header_bytes} bytes without its arrays, limit {MAX_HEADER_BYTES}"
-            )
-        if len(frame) + num_payload_bytes > self.max_bytes:
-            raise ValueError(
-                f"frame too large: {len(frame) + num_payload_bytes} bytes, limit {self.max_bytes}; send it in parts"
-            )
+            raise ValueError(f"message too large: {num_header_bytes} bytes before arrays, limit {MAX_HEADER_BYTES}")
+        if (size := len(frame) + num_payload_bytes) > self.max_bytes:
+            raise ValueError(f"frame too large: {size} bytes, limit {self.max_bytes}; send it in parts")
         PREFIX.pack_into(frame, 0, MAGIC, VERSION, 0, num_header_bytes, num_payload_bytes)
 
     def decode(self, frame: Buffer) -> tuple[Any, list[Array]]:
@@ -125,10 +119,8 @@ class Codec:
             raise DecodeError(f"frame too large: {size} bytes, limit {self.max_bytes}")
         magic, version, flags, num_header_bytes, num_payload_bytes = PREFIX.unpack_from(frame)
         if magic != MAGIC or version != VERSION or flags:
-            raise DecodeError(
-                f"unsupported frame: expected format version {VERSION}, "
-                f"found magic {magic!r}, version {version}, flags {flags}"
-            )
+            found = f"magic {magic!r}, version {version}, flags {flags}"
+            raise DecodeError(f"unsupported frame: expected format version {VERSION}, found {found}")
         end = PREFIX.size + num_header_bytes
         if num_header_bytes > MAX_HEADER_BYTES or end > size:
             raise DecodeError(f"the frame of {size} bytes announces a header of {num_header_bytes}")

@@ -1,4 +1,4 @@
-"""Fault injection into a running job: how it recovers, and whether its invariants hold."""
+"""Fault injection into a running job, with checks of its recovery and its invariants."""
 
 from __future__ import annotations
 

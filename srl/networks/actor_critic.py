@@ -148,7 +148,6 @@ def start_from(network: nn.Module, parameters: tuple[float, ...]) -> None:
     for module in network.modules():
         if isinstance(module, (StackedActorCritic, LinearHeads)):
             bias = module.policy_bias if isinstance(module, StackedActorCritic) else module.policy.bias
-            own = bias.numel()
-            bias.data.copy_(torch.tensor(parameters[:own]).view_as(bias))
+            bias.data.copy_(torch.tensor(parameters[: bias.numel()]).view_as(bias))
             if module.free is not None:
-                module.free.data.copy_(torch.tensor(parameters[own:]).view_as(module.free))
+                module.free.data.copy_(torch.tensor(parameters[bias.numel() :]).view_as(module.free))

@@ -63,8 +63,8 @@ def _flat(tensors: tuple[Tensor, ...]) -> list[Tensor]:
 
 
 class NormalizedPass:
-    """Another pass between the normalizers of observations and values. Here, values and their gradients are on the
-    scale of the rewards; in the inner pass, on the scale of the network."""
+    """A pass with normalizers of observations and values around it. Here, values and their gradients are on the scale
+    of the rewards; in the inner pass, on the scale of the network."""
 
     def __init__(self, network: NormalizedActorCritic, inner: Pass) -> None:
         self._observation = network.observation_normalizer
@@ -84,7 +84,7 @@ class NormalizedPass:
 
 
 class MaskedPass:
-    """Another pass with an action mask. Masked choices have no gradient, so the backward pass is unchanged."""
+    """A pass with an action mask around it. Masked choices have no gradient, so the backward pass is unchanged."""
 
     def __init__(self, network: MaskedActorCritic, inner: Pass) -> None:
         self._network = network

@@ -55,8 +55,8 @@ class NetworkOptions:
     """Standard deviation at the start of the run, in the same units."""
     mask_key: str = "action_mask"
     """Part of a Dict observation that is the action mask: one number for each choice of a Discrete, of all parts of a
-    MultiDiscrete, or of all such parts of a Dict in the order of their names; 0 forbids. It is not shown to the
-    network."""
+    MultiDiscrete, or of all such parts of a Dict in the order of their names; 0 forbids. The network
+    does not see it."""
     network: str = ""
     """Custom network: `package.module:function` or `path/file.py:function`. The function gets the observation and the
     action space and returns a torch.nn.Module: observation tree [B, ...] -> (distribution parameters [B, n], value
@@ -79,10 +79,8 @@ class NetworkOptions:
                 f"the network outputs; found {self.initial_std}"
             )
         if self.entities and self.entity_size % self.attention_heads:
-            raise ValueError(
-                f"entity_size must be a multiple of attention_heads; found {self.entity_size} and "
-                f"{self.attention_heads}"
-            )
+            found = f"{self.entity_size} and {self.attention_heads}"
+            raise ValueError(f"entity_size must be a multiple of attention_heads, found {found}")
 
     def _check_range(self, *names: str) -> None:
         self._check_all(names, "in [0, 1]", lambda value: 0.0 <= value <= 1.0)

@@ -19,7 +19,7 @@ class FlatParameters:
     """All parameters of a network, and all gradients, as views of one flat buffer each: publishing is one copy, an
     optimizer step one call, and the norm of the gradient one reduction.
 
-    `values` are float32 [P]; from now on the network's own tensors are views of them. Parameters that no gradient moves
+    `values` are float32 [P]; from now on the network's own tensors are views of them. Parameters without a gradient
     (the statistics of a normalizer) come last: `trainable` are the ones before them, and `gradients` belong to these.
     """
 

@@ -1,6 +1,6 @@
 """Wrappers of actor-critics: normalization of observations and values, and action masks.
 
-The statistics of a normalizer are parameters that no gradient moves. They are part of the flat parameter vector, so
+The statistics of a normalizer are parameters without a gradient. They are part of the flat parameter vector, so
 that they are published, saved and exported with the policy, and a network never runs on a scale that it was not trained
 on. Only trainers change them (`srl.algorithms.training.normalizers`).
 """
@@ -86,8 +86,8 @@ class NormalizedActorCritic(Wrapper):
 
 
 class MaskedActorCritic(Wrapper):
-    """Any actor-critic with an action mask: choices that the environment forbids get no probability. The mask is not
-    shown to the network."""
+    """Any actor-critic with an action mask: choices that the environment forbids have probability 0. The network
+    does not see the mask."""
 
     def __init__(self, network: Network, key: str, distribution: Distribution) -> None:
         super().__init__()

@@ -50,12 +50,12 @@ class OpponentPool:
         past = {tag: version for tag, version in versions.items() if tag.startswith(PREFIX)}
         newest = versions.get(LATEST, -1)
         if newest >= 0 and newest >= max(past.values(), default=-self._config.every) + self._config.every:
-            tag = self._place(past)
+            tag = self._tag_for_newest(past)
             self._store.tag(tag)
             past[tag] = newest
         return past
 
-    def _place(self, past: dict[str, int]) -> str:
+    def _tag_for_newest(self, past: dict[str, int]) -> str:
         """Return a free tag, or that of the version whose two neighbors in time are nearest to each other."""
         if len(past) < self._config.size:
             return next(tag for number in range(self._config.size) if (tag := f"{PREFIX}{number}") not in past)

@@ -12,7 +12,7 @@ from support.trajectories import random_trajectory
 
 from srl.algorithms.ppo.config import PPOConfig
 from srl.algorithms.training import learner
-from srl.algorithms.training.devices import fetch, move, present_devices, resolve_device
+from srl.algorithms.training.devices import available_devices, fetch, move, resolve_device
 from srl.algorithms.training.ranks import backend_for
 from srl.api.spaces import Box, Dict, Discrete, MultiDiscrete, Space, array_spec
 from srl.api.trainer import TrainerGroup
@@ -54,7 +54,7 @@ def test_without_an_accelerator_auto_is_the_cpu(gpus: int) -> None:
 
 @pytest.mark.parametrize("gpus", [2], indirect=True)
 def test_auto_and_cuda_spread_the_ranks_over_devices_and_a_numbered_device_does_not(gpus: int, apple: None) -> None:
-    assert present_devices() == ["cpu", "cuda:0", "cuda:1", "mps:0"]
+    assert available_devices() == ["cpu", "cuda:0", "cuda:1", "mps:0"]
     assert ranks_of("auto", 3) == ranks_of("cuda", 3) == ["cuda:0", "cuda:1", "cuda:0"]
     assert ranks_of("cuda:1", 3) == ["cuda:1"] * 3
     assert ranks_of("cpu", 3) == ["cpu"] * 3

@@ -96,7 +96,7 @@ def test_runs_of_the_same_second_get_different_names(tmp_path: Path) -> None:
 
 def test_a_root_that_is_a_file_or_read_only_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunDirectoryError, match=r"a file of that name exists; choose another place with --root"):
+    with pytest.raises(RunDirectoryError, match=r"a file of that name exists; choose another directory with --root"):
         create_default(tmp_path / "file", "e", "a", 1, WALL)
     with pytest.raises(RunDirectoryError, match="cannot create /proc/srl/run"):
         create(Path("/proc/srl"), "run")

@@ -138,9 +138,9 @@ def _normalized(numbers: Array, mean: float, deviation: float) -> Array:
 def learn_minibatch(
     learner: Learner,
     distribution: Distribution,
+    coefficients: Coefficients,
     observation: Any,
     minibatch: Minibatch,
-    coefficients: Coefficients,
     weight: float,
 ) -> Samples:
     """Write the gradient of one minibatch into the flat gradient of the learner."""

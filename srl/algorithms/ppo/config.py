@@ -48,7 +48,7 @@ class PPOConfig(ActorCriticConfig):
     entropy_final: float = 0.0
     """Weight of the entropy bonus at the end of the run, unless the schedule is constant."""
     kl_coefficient: float = 0.0
-    """Weight of a penalty on the divergence from the policy that decided."""
+    """Weight of a penalty on the divergence from the policy that acted."""
     adapt_kl: float | None = None
     """Target divergence of the KL penalty. Its weight doubles after an update that ends with more than 1.5 times this
     divergence, and halves after one with less than two thirds of it."""
@@ -62,8 +62,8 @@ class PPOConfig(ActorCriticConfig):
     rho_clip: float = 1.0
     """Largest weight of a corrected sample. With V-trace it determines the policy whose values are learned."""
     c_clip: float = 1.0
-    """Largest factor with which V-trace passes a temporal difference on to the step before: decides how fast values
-    spread."""
+    """Largest factor with which V-trace passes a temporal difference on to the step before. It determines how fast
+    values propagate."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

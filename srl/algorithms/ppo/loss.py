@@ -15,7 +15,7 @@ from srl.networks.distributions.distribution import Distribution
 
 class Minibatch(NamedTuple):
     action: Tensor  # [B, ...]
-    log_prob: Tensor  # [B], of the policy in the ratio's denominator: the one that decided, unless corrected
+    log_prob: Tensor  # [B], of the policy in the ratio's denominator: the one that acted, unless corrected
     advantage: Tensor  # [B]
     target: Tensor  # [B], of the value
     value: Tensor | None = None  # [B], before the update; only the value clip needs it

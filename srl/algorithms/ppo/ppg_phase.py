@@ -1,4 +1,4 @@
-"""PPG's auxiliary phase: the policy's layers learn to predict values, while its decisions are kept."""
+"""PPG's auxiliary phase: the policy's layers learn to predict values, while a penalty preserves the policy."""
 
 from __future__ import annotations
 
@@ -79,10 +79,8 @@ class AuxiliaryPhase:
             for _ in range(self._config.auxiliary_epochs):
                 seen = []  # the metrics are of the last pass
                 for i in order.permutation(len(batches)):
-                    for observation, minibatch, weight in batches[i].minibatches(shuffle):
-                        seen.append(
-                            learn_minibatch(learner, self._distribution, observation, minibatch, coefficients, weight)
-                        )
+                    for part in batches[i].minibatches(shuffle):
+                        seen.append(learn_minibatch(learner, self._distribution, coefficients, *part))
                         learner.descend(learning_rate)
         finally:
             self._network.detach_value(True)

@@ -124,7 +124,7 @@ class PPOTrainer(Trainer):
         grad_norms: list[float] = []
         passes = (samples.minibatches(shuffle) for _ in range(self._config.epochs))
         for observation, minibatch, weight in chain.from_iterable(passes):
-            seen.append(learn_minibatch(learner, self._distribution, observation, minibatch, coefficients, weight))
+            seen.append(learn_minibatch(learner, self._distribution, coefficients, observation, minibatch, weight))
             num_seen += 1.0 / weight
             if target_kl is not None and self._divergence(seen[-1], weight) > KL_MARGIN * target_kl:
                 break
@@ -150,7 +150,7 @@ class PPOTrainer(Trainer):
         return float(mean)
 
     def _divergence_after(self, samples: PPOBatch, shuffle: np.random.Generator) -> float:
-        """The same over the whole batch, after all gradient steps. It takes one more pass."""
+        """KL(old, new) of the whole batch, after all gradient steps. It takes one more pass."""
         total = torch.zeros(1, dtype=torch.float64)
         for observation, minibatch, _ in samples.minibatches(shuffle):
             if len(minibatch.advantage) == 0:

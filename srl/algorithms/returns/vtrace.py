@@ -31,8 +31,8 @@ def vtrace(
 ) -> VTrace:
     """Targets, advantages and weights by eq. 1 and section 4.2 of the paper.
 
-    The values are those of the learning policy, and log_ratio = log(probability of the action under the learning policy
-    / its probability under the policy that decided).
+    The values are those of the current policy, and log_ratio = log(probability of the action under the current policy
+    / its probability under the policy that acted).
 
         rho_t = min(rho_clip, ratio_t),   c_t = lambda * min(c_clip, ratio_t)
         v_t   = V_t + rho_t * delta_t + gamma * c_t * (v_{t+1} - V_{t+1})

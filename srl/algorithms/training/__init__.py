@@ -1,1 +1,1 @@
-"""What trainers of all families share: the optimizer, data-parallel ranks, devices and normalizers."""
+"""Components that all trainers share: the optimizer, data-parallel ranks, devices and normalizers."""

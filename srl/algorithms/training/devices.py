@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from srl.base.tree import Array
 
 CPU = torch.device("cpu")
-AUTOMATIC = ("cuda", "mps")  # kinds that `auto` takes, the first one present; other kinds must be named
+AUTOMATIC = ("cuda", "mps")  # kinds that `auto` takes, the first available one; others must be named
 
 
-def present_devices() -> list[str]:
-    """Devices that torch can use here, `cpu` first. It asks the drivers, so a process that will fork must not call
-    it."""
+def available_devices() -> list[str]:
+    """Devices that torch can use here, `cpu` first. It asks the drivers, so a process that will fork must not
+    call it."""
     other = torch.accelerator.current_accelerator()
     kinds = dict.fromkeys((*AUTOMATIC, *([other.type] if other is not None else [])))
     modules = {kind: torch.get_device_module(kind) for kind in kinds}
@@ -32,14 +32,12 @@ def resolve_device(name: str, rank: int = 0) -> torch.device:
     """
     if name == "cpu":
         return CPU  # without asking drivers, so that actors on the CPU do not touch the accelerator
-    present = present_devices()
-    kinds = [device.partition(":")[0] for device in present]
+    available = available_devices()
+    kinds = [device.partition(":")[0] for device in available]
     wanted = next((kind for kind in AUTOMATIC if kind in kinds), "cpu") if name == "auto" else name
-    choice = [device for device, kind in zip(present, kinds, strict=True) if wanted in (device, kind)]
+    choice = [device for device, kind in zip(available, kinds, strict=True) if wanted in (device, kind)]
     if not choice:
-        raise ValueError(
-            f"no device {name!r}; torch {torch.__version__} finds {', '.join(present)} here (or use 'auto')"
-        )
+        raise ValueError(f"no device {name!r}; choose from auto, {', '.join(available)} (torch {torch.__version__})")
     return torch.device(choice[rank % len(choice)])
 
 

@@ -1,5 +1,4 @@
-"""The part of a trainer that makes gradient steps: a network on its device, its optimizer, its normalizers, and the
-other ranks."""
+"""The part of a trainer that makes gradient steps: network, device, optimizer, normalizers and the other ranks."""
 
 from __future__ import annotations
 
@@ -30,22 +29,13 @@ class FlatAdam:
         self.exp_avg = torch.zeros_like(values)
         self.exp_avg_sq = torch.zeros_like(values)
         self.num_steps = torch.zeros((), device=values.device)
+        self._state: tuple[list[Tensor], ...] = ([self.exp_avg], [self.exp_avg_sq], [], [self.num_steps])
         self._constants: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "eps": eps, "weight_decay": weight_decay}
+        self._constants |= {"amsgrad": False, "maximize": False}
 
     def step(self, gradients: Tensor, learning_rate: float) -> None:
         self.num_steps += 1.0
-        torch._fused_adam_(
-            [self.values],
-            [gradients],
-            [self.exp_avg],
-            [self.exp_avg_sq],
-            [],
-            [self.num_steps],
-            lr=learning_rate,
-            amsgrad=False,
-            maximize=False,
-            **self._constants,
-        )
+        torch._fused_adam_([self.values], [gradients], *self._state, lr=learning_rate, **self._constants)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors that a step changes, except the parameters."""
@@ -53,10 +43,8 @@ class FlatAdam:
 
 
 class Learner:
-    """Holds everything that an update changes, so that an update which must not be applied can be rolled back.
-
-    `kept` are further arrays of the state, which the caller changes in place and which are not rolled back.
-    """
+    """Everything that an update changes, so that it can be rolled back. `kept` are further arrays of the state, which
+    the caller changes in place and which are not rolled back."""
 
     def __init__(self, network: nn.Module, config: ActorCriticConfig, kept: Mapping[str, Array]) -> None:
         self._config = config

@@ -83,11 +83,9 @@ class Normalizers:
             if network.observation_normalizer is not None:
                 self.observations = ObservationStatistics(network.observation_normalizer)
             if network.value_normalizer is not None:
-                is_popart = normalize_return == "popart"
-                head = network.value_head() if is_popart else None
-                self.returns = ReturnStatistics(
-                    network.value_normalizer, head, POPART_WINDOW if is_popart else math.inf
-                )
+                popart = normalize_return == "popart"
+                head, window = (network.value_head(), POPART_WINDOW) if popart else (None, math.inf)
+                self.returns = ReturnStatistics(network.value_normalizer, head, window)
 
     @property
     def deviation(self) -> float:

@@ -22,10 +22,6 @@ class ActionScaling:
     center: tuple[float, ...]
     half: tuple[float, ...]
 
-    @property
-    def is_identity(self) -> bool:
-        return not any(self.center) and set(self.half) == {1.0}
-
     @cached_property
     def log_volume(self) -> float:
         """Log-density in units minus log-density in native numbers."""
@@ -69,7 +65,7 @@ def scaling_of(box: Box) -> ActionScaling | None:
     low, high = bounds_of(box)
     bounded = (low < high) & (low > -WIDEST) & (high < WIDEST)
     scaling = _between(np.where(bounded, low, -1.0), np.where(bounded, high, 1.0))
-    return None if scaling.is_identity else scaling
+    return scaling if any(scaling.center) or set(scaling.half) != {1.0} else None
 
 
 def _between(low: Array, high: Array) -> ActionScaling:

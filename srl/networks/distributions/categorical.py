@@ -11,7 +11,7 @@ from srl.networks.distributions.distribution import Evaluation, empty_like
 
 FORBIDDEN = -1e9
 """Logit of a masked choice. Its probability is exactly 0 in float32, and nothing becomes NaN, not even where all
-choices are forbidden, as in rows without a decision."""
+choices are forbidden, as in rows where no lane acts."""
 SMALLEST = 1e-38
 """Lower bound of the uniform numbers behind a draw: log(0) would make a forbidden choice as likely as an allowed
 one."""
@@ -112,10 +112,8 @@ class MultiCategorical:
         return self.evaluate(parameters, action).log_prob
 
     def evaluate(self, parameters: Tensor, action: Tensor) -> Evaluation:
-        parts = [
-            Categorical(n).evaluate(part, action[:, i])
-            for i, (n, part) in enumerate(zip(self.nvec, self._split(parameters), strict=True))
-        ]
+        columns = zip(self.nvec, self._split(parameters), action.unbind(1), strict=True)
+        parts = [Categorical(n).evaluate(part, column) for n, part, column in columns]
         log_prob = torch.stack([part.log_prob for part in parts]).sum(0)
         entropy = torch.stack([part.entropy for part in parts]).sum(0)
         return Evaluation(log_prob, entropy, tuple(tensor for part in parts for tensor in part.saved))

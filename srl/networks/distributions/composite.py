@@ -64,14 +64,11 @@ class Composite:
         if isinstance(action, Mapping):
             found = dict(leaves(action))
             return [found[path] for path, _ in self.parts]
-        sizes = [part.action_size for _, part in self.parts]
-        return [
-            _native(part, piece) for (_, part), piece in zip(self.parts, torch.split(action, sizes, 1), strict=True)
-        ]
+        columns = torch.split(action, [part.action_size for _, part in self.parts], 1)
+        return [_native(part, column) for (_, part), column in zip(self.parts, columns, strict=True)]
 
     def mask(self, parameters: Tensor, allowed: Tensor) -> Tensor:
-        sizes = [part.num_choices for _, part in self.parts]
-        masks = torch.split(allowed, sizes, 1)
+        masks = torch.split(allowed, [part.num_choices for _, part in self.parts], 1)
         pieces = zip(self._split(parameters), masks, strict=True)
         return self._join([part.mask(piece, mask) for (_, part, piece), mask in pieces])
 

@@ -2,8 +2,8 @@
 
 A network outputs the parameters of one distribution for each row of a batch, [B, n]. The arithmetic runs on the
 transpose [n, B], because a reduction over few parameters is fast only if the batch is the contiguous axis; networks can
-return a transposed view. Gradients are written by hand: the time of an update of a small network is bound by the number
-of torch calls, and autograd makes four of each of these.
+return a transposed view. Gradients are written by hand: the number of torch calls bounds the speed of updates of a
+small network, and autograd makes four calls out of each.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class ScanEncoder(nn.Module):
 
 
 class EntityEncoder(nn.Module):
-    """For the actor, entities that it does not see are masked; for the critic, entities that do not exist."""
+    """Features of entities, scans and the agent itself. Actor and critic each have their own masks of entities."""
 
     def __init__(self, space: Space, options: NetworkOptions, *, critic: bool) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class EntityEncoder(nn.Module):
         self.scans = nn.ModuleList([ScanEncoder(*shape) for shape in parts.scans.values()])
         known = sum(part.num_features for part in (self.own, *self.scans) if part is not None)
         self.names = [kind.key for kind in parts.kinds]
-        self.masks = [(kind.there if critic else kind.seen, kind.num) for kind in parts.kinds]
+        self.masks = [(kind.critic_mask if critic else kind.actor_mask, kind.num) for kind in parts.kinds]
         # An entity's layer is one matrix over [own, entity]. The product with `own` is the same for all entities of a
         # kind, so it is computed once for each row, together with the agent's own layer.
         self.embed_own = nn.Linear(known, size * (1 + len(parts.kinds)))
@@ -85,9 +85,8 @@ class EntityEncoder(nn.Module):
         known = [scan(observation[name]) for name, scan in zip(self.scan_names, self.scans, strict=True)]
         if self.own is not None:
             known.append(self.own(observation))
-        own, *shared = self.embed_own(known[0] if len(known) == 1 else torch.cat(known, dim=1)).chunk(
-            1 + len(self.names), dim=1
-        )
+        projected = self.embed_own(known[0] if len(known) == 1 else torch.cat(known, dim=1))
+        own, *shared = projected.chunk(1 + len(self.names), dim=1)
         embedded = [own[:, None]]
         for name, weight, part in zip(self.names, self.embed, shared, strict=True):
             embedded.append(functional.linear(observation[name].float(), weight).add_(part[:, None]))

@@ -46,8 +46,5 @@ class OneHotEncoder(nn.Module):
         rows = observation.shape[0]
         columns = torch.split(observation.reshape(rows, len(self.nvec)).long(), 1, dim=1)
         # Not `one_hot`, which reads the extremes back, so that an accelerator would have to wait.
-        hot = [
-            torch.zeros(rows, n, device=column.device).scatter_(1, column, 1.0)
-            for column, n in zip(columns, self.nvec, strict=True)
-        ]
-        return torch.cat(hot, dim=1)
+        zeros = [torch.zeros(rows, n, device=observation.device) for n in self.nvec]
+        return torch.cat([zero.scatter_(1, column, 1.0) for zero, column in zip(zeros, columns, strict=True)], dim=1)

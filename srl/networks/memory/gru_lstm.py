@@ -1,4 +1,4 @@
-"""GRU and LSTM with resets: one row at a time to act, whole sequences to learn.
+"""GRU and LSTM with resets: one row at a time to act, whole sequences to learn; see `recurrent.Memory`.
 
 A memory is one vector [B, S] for each lane. Over a sequence, the gradients are written by hand: autograd through a loop
 of cells adds up the gradient of the recurrent weights once per row, which costs more than everything else; here it is
@@ -27,7 +27,6 @@ class Gru(nn.Module):
         self.bias = nn.Parameter(torch.zeros(3 * size))
 
     def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """One row: features [B, F], state [B, S] -> output [B, H], state [B, S]."""
         gates, content = self._split(functional.linear(features, self.input_weight, self.input_bias))
         more, candidate = self._split(functional.linear(state, self.weight, self.bias))
         reset, update = torch.sigmoid(gates + more).chunk(2, dim=1)
@@ -39,7 +38,6 @@ class Gru(nn.Module):
         return torch.split(projected, [2 * self.num_features, self.num_features], dim=1)
 
     def unroll(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
-        """Many rows: features [T, B, F], state [B, S], first [T, B] -> outputs [T, B, H]."""
         inputs = functional.linear(features, self.input_weight, self.input_bias)
         outputs: Tensor = gru_pass(inputs, state, _keep(first), self.weight, self.bias)
         return outputs

@@ -12,11 +12,11 @@ from srl.networks.options import NetworkOptions
 
 
 class Kind(NamedTuple):
-    """Entities of one kind: `num` rows of `width` numbers, and the masks of their rows."""
+    """Entities of one kind: a part with `num` rows of `width` numbers, and the parts that mask its rows."""
 
     key: str
-    seen: str  # mask for the actor; empty: all rows
-    there: str  # mask for the critic; empty: all rows
+    actor_mask: str  # key of the rows that the actor sees; empty: all
+    critic_mask: str  # key of the rows that the critic sees; empty: all
     num: int
     width: int
 
@@ -34,7 +34,7 @@ def parts_of(observation: Space, options: NetworkOptions, critic: bool) -> Parts
     items = _items(observation, options)
     kinds = tuple(_kind(items, text) for text in options.entities)
     scans = {key: _scan(items, key) for key in options.scans}
-    taken = {*scans, *(name for kind in kinds for name in (kind.key, kind.seen, kind.there))}
+    taken = {*scans, *(name for kind in kinds for name in (kind.key, kind.actor_mask, kind.critic_mask))}
     hidden = set() if critic else set(options.global_keys)
     own = {key: item for key, item in items.items() if key not in taken and key not in hidden}
     return Parts(
@@ -55,8 +55,8 @@ def check_parts(observation: Space, options: NetworkOptions) -> None:
     actor = parts_of(observation, options, critic=False)
     if actor.own is None and not actor.scans:
         raise ValueError("the actor must see a part that is neither entities nor global")
-    knows_more = bool(options.global_keys) or any(kind.there for kind in actor.kinds)
-    if knows_more and options.towers == "shared":
+    critic_sees_more = bool(options.global_keys) or any(kind.critic_mask for kind in actor.kinds)
+    if critic_sees_more and options.towers == "shared":
         cause = "global_keys" if options.global_keys else "critic masks of entities"
         raise ValueError(
             f"towers='shared' cannot be combined with {cause}: the critic sees more than the actor, so they cannot "
@@ -77,19 +77,19 @@ def _items(observation: Space, options: NetworkOptions) -> dict[str, Space]:
 
 
 def _kind(items: dict[str, Space], text: str) -> Kind:
-    key, seen, there = [*text.split(":"), "", ""][:3]
+    key, actor_mask, critic_mask = [*text.split(":"), "", ""][:3]
     if text.count(":") > 2 or not key:
         raise ValueError(f"entities must be KEY[:ACTOR_MASK[:CRITIC_MASK]], found {text!r}")
     space = items.get(key)
     if not isinstance(space, Box) or len(space.shape) != 2:
         found = f"found {space}" if space is not None else f"there is no such part{nearest(key, items)}"
         raise ValueError(f"entities {key!r} must be a Box [number, features]; {found}")
-    for mask in (seen, there):
+    for mask in (actor_mask, critic_mask):
         if mask and mask not in items:
             raise ValueError(f"entities {text!r}: the observation has no part {mask!r}{nearest(mask, items)}")
         if mask and (count := _count(items[mask])) != space.shape[0]:
             raise ValueError(f"entities {text!r}: the mask {mask!r} needs {space.shape[0]} entries, but has {count}")
-    return Kind(key, seen, there, *space.shape)
+    return Kind(key, actor_mask, critic_mask, *space.shape)
 
 
 def _count(space: Space) -> int:
