@@ -125,12 +125,9 @@ class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
                 network.value_head()  # ValueError if there is none
             shared = () if self.network else shared_rows(self)
             integers = not self.network  # in a custom network they may be categories
-            scaled = self.normalize_observation
-            network = NormalizedActorCritic(
-                network,
-                ObservationNormalizer(seen, self.observation_clip, shared, integers) if scaled else None,
-                ValueNormalizer() if self.normalize_return != "none" else None,
-            )
+            normalizer = ObservationNormalizer(seen, self.observation_clip, shared, integers)
+            values = ValueNormalizer() if self.normalize_return != "none" else None
+            network = NormalizedActorCritic(network, normalizer if self.normalize_observation else None, values)
         if masked:
             from srl.networks.wrappers import MaskedActorCritic
 

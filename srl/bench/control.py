@@ -217,11 +217,11 @@ def _until_running(controller: Controller, began: float) -> None:
 
 def _steady(controller: Controller, seconds: float) -> tuple[float, float, float]:
     """Return the share of a core, ticks per second, and the CPU time of the slowest tick."""
-    begin, cpu, ticks, slowest = time.monotonic(), time.process_time(), 0, 0.0
-    while (elapsed := time.monotonic() - begin) < seconds:
-        tick = time.process_time()
+    began, cpu_before, ticks, slowest = time.monotonic(), time.process_time(), 0, 0.0
+    while (elapsed := time.monotonic() - began) < seconds:
+        before = time.process_time()
         if not controller.tick():
             raise RuntimeError(controller.reason)
-        slowest = max(slowest, time.process_time() - tick)
+        slowest = max(slowest, time.process_time() - before)
         ticks += 1
-    return (time.process_time() - cpu) / elapsed, ticks / elapsed, slowest
+    return (time.process_time() - cpu_before) / elapsed, ticks / elapsed, slowest

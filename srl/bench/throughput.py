@@ -59,14 +59,8 @@ def measure(what: str, options: BenchOptions) -> dict[str, Any]:
 def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
     """Return environment and options of a workload, with the overrides of the command line."""
     known = WORKLOADS.get(settings.workload)
-    shared: dict[str, Any] = {
-        "steps": ENDLESS,
-        "inference": settings.inference,
-        "ring": settings.ring,
-        "trainers": settings.trainers,
-        "max_lag": settings.max_lag,
-        "checkpoint_seconds": float(ENDLESS),
-    }
+    shared: dict[str, Any] = {"steps": ENDLESS, "checkpoint_seconds": float(ENDLESS)}
+    shared |= {name: getattr(settings, name) for name in ("inference", "ring", "trainers", "max_lag")}
     if known is None:
         options = make_options(actors=settings.actors, lanes=settings.lanes, algorithm=PPOConfig(epochs=1), **shared)
         return settings.workload, options

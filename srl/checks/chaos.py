@@ -258,15 +258,13 @@ def describe(report: ChaosReport) -> str:
     lines.append(f"restarted workers: {report.restarts}; the run is {report.state}")
     checked = f"journal: {report.journal_updates} updates, checked"
     lines.append(checked if report.journal_updates else "no journal: `srl train ENV --journal` checks every update")
-    unaffected = sorted({fault.worker for fault in report.faults if fault.no_effect})
+    unaffected = [fault.worker for fault in report.faults if fault.no_effect]
     if unaffected:
-        count = sum(fault.no_effect for fault in report.faults)
-        lines.append(
-            f"{count} partitions had no effect and do not count: {', '.join(unaffected)} had no TCP connections"
-        )
+        names = ", ".join(sorted(set(unaffected)))
+        lines.append(f"{len(unaffected)} partitions had no effect and do not count: {names} had no TCP connections")
     lines += [f"VIOLATED: {text}" for text in report.violations[:20]]
     lines += [f"NOT RECOVERED: {fault.kind} {fault.worker}" for fault in report.faults if not fault.settled]
-    if report.faults and all(fault.no_effect for fault in report.faults):
+    if report.faults and len(unaffected) == len(report.faults):
         lines.append("NO FAULT HAD AN EFFECT: choose others with --faults")
     lines.append("passed: all faults recovered, all invariants hold" if report.ok else "failed")
     return "\n".join(lines)

@@ -215,5 +215,5 @@ def test_a_kill_at_any_store_leaves_a_complete_state_that_can_be_replaced(
 
 def test_too_many_arrays_are_refused(snapshot: Snapshot) -> None:
     many = {f"array-{number:06d}": np.zeros(1) for number in range(snapshots.HEADER_BYTES // 32)}
-    with pytest.raises(ValueError, match="does not fit into the header"):
+    with pytest.raises(ValueError, match="too many for the header"):
         snapshot.write(0, many, {})

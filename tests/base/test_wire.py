@@ -120,7 +120,7 @@ def test_other_byte_orders_and_strides_become_native() -> None:
 
 
 def test_encode_refuses_what_decode_would_refuse() -> None:
-    with pytest.raises(TypeError, match="message Unknown on this channel, which carries Nested, Scalar"):
+    with pytest.raises(TypeError, match="cannot send Unknown on this channel, which carries Nested, Scalar"):
         CODEC.encode(Unknown(1))
     for dtype in ("O", "U3", "S3", "c8", "M8[s]", "g", "V4"):
         with pytest.raises(TypeError, match="arrays on the wire"):
@@ -129,7 +129,7 @@ def test_encode_refuses_what_decode_would_refuse() -> None:
         CODEC.encode(Scalar(1), [np.zeros((1,) * 9)])
     with pytest.raises(ValueError, match="at most 1024 arrays"):
         CODEC.encode(Scalar(1), [np.zeros(1)] * 1025)
-    with pytest.raises(ValueError, match="without its arrays"):
+    with pytest.raises(ValueError, match="bytes before arrays"):
         CODEC.encode(Nested({}, bytes(MAX_HEADER_BYTES)))
     with pytest.raises(ValueError, match="8064 bytes, limit 1000"):
         Codec(Scalar, max_bytes=1000).encode(Scalar(1), [np.zeros(1000)])

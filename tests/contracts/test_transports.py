@@ -302,7 +302,7 @@ def test_a_name_is_free_again_when_its_listener_closes(pair: Pair) -> None:
 
 def test_sending_an_unsupported_type_raises(pair: Pair) -> None:
     near, far = pair.connect()
-    with pytest.raises(TypeError, match="cannot use message Other on this channel, which carries Count, Text"):
+    with pytest.raises(TypeError, match="cannot send Other on this channel, which carries Count, Text"):
         near.send(Other(1))
     with pytest.raises(TypeError, match="complex"):
         near.send(Count(1), [np.zeros(2, np.complex64)])

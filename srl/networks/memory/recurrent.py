@@ -63,16 +63,15 @@ def reset_state(state: Tensor, first: Tensor) -> Tensor:
 
 
 def unroll(network: nn.Module, sequence: Sequence) -> tuple[Tensor, Tensor]:
-    """Parameters [N, n] and values [N] of the wanted rows. Other networks than `RecurrentActorCritic` are
-    called row by row."""
+    """Parameters [N, n] and values [N] of the wanted rows. Any network but `RecurrentActorCritic` is called row by row."""
     if isinstance(network, RecurrentActorCritic):
         return network.unroll(sequence)
     num_rows, num_lanes = sequence.first.shape
     state = sequence.state
     outputs: list[tuple[Tensor, Tensor]] = []
     for t in range(num_rows):
-        lanes = slice(t * num_lanes, (t + 1) * num_lanes)
-        observation = map_tree(lambda tensor, lanes=lanes: tensor[lanes], sequence.observation)
+        row = slice(t * num_lanes, (t + 1) * num_lanes)
+        observation = map_tree(lambda tensor, row=row: tensor[row], sequence.observation)
         parameters, value, state = network(observation, reset_state(state, sequence.first[t]))
         outputs.append((parameters, value))
     parameters, value = (torch.cat(column).index_select(0, sequence.rows) for column in zip(*outputs, strict=True))
