@@ -71,7 +71,7 @@ def test_auto_takes_mps_where_there_is_no_cuda(gpus: int, apple: None) -> None:
 )
 def test_a_missing_device_is_refused_before_anything_is_launched(gpus: int, name: str) -> None:
     there = "cpu, cuda:0, cuda:1 here" if gpus else "cpu here"
-    with pytest.raises(ValueError, match=f"no device '{name}'; torch .* finds {there}"):
+    with pytest.raises(ValueError, match=f"no device '{name}'; choose from auto, {there}"):
         PPOConfig(device=name).check(Box((4,)), Discrete(2))
 
 

@@ -63,7 +63,7 @@ def reset_state(state: Tensor, first: Tensor) -> Tensor:
 
 
 def unroll(network: nn.Module, sequence: Sequence) -> tuple[Tensor, Tensor]:
-    """Parameters [N, n] and values [N] of the wanted rows. Any network but `RecurrentActorCritic` is called row by row."""
+    """Parameters [N, n] and values [N] of the wanted rows. Networks of users are called row by row."""
     if isinstance(network, RecurrentActorCritic):
         return network.unroll(sequence)
     num_rows, num_lanes = sequence.first.shape
