@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -69,13 +70,13 @@ class CheckAlgo:
     def run(self) -> int:
         from srl.checks.algorithm import check_algo, has_failed
 
-        with _ResultView(self.json) as view:
+        with _result_view(self.json) as show:
             results = check_algo(
                 self.algo,
                 probes=self.probe,
                 seed=self.seed,
                 effort=self.effort,
-                on_result=view.add,
+                on_result=show,
                 **with_pairs(self.keywords, (), self.algo_arg),
             )
         return 1 if has_failed(results) else 0
@@ -111,31 +112,26 @@ class Doctor:
         return 0 if healthy(findings) else 1
 
 
-class _ResultView:
-    """Results of probes as they arrive: lines of JSON, or a table that grows on a terminal."""
+@contextmanager
+def _result_view(as_json: bool) -> Iterator[Callable[[Any], None]]:
+    """Provide a function that shows the result of a probe: as a line of JSON, or in a table that grows."""
+    if as_json:
+        yield lambda result: print(json.dumps(asdict(result)), flush=True)
+        return
+    from rich.live import Live
 
-    def __init__(self, as_json: bool) -> None:
-        self._json = as_json
-        self._results: list[Any] = []
-        self._live: Any = None
+    from srl.terminal.tables import probe_table
 
-    def __enter__(self) -> _ResultView:
-        return self
+    results: list[Any] = []
+    live = Live(auto_refresh=False)
 
-    def __exit__(self, *error: Any) -> None:
-        if self._live is not None:
-            self._live.stop()
+    def add(result: Any) -> None:
+        if not results:  # not earlier: an error in the arguments must not follow an empty table
+            live.start()
+        results.append(asdict(result))
+        live.update(probe_table(results), refresh=True)
 
-    def add(self, result: Any) -> None:
-        if self._json:
-            print(json.dumps(asdict(result)), flush=True)
-            return
-        from rich.live import Live
-
-        from srl.terminal.tables import probe_table
-
-        if self._live is None:  # not before the first result: an error in the arguments must not follow an empty table
-            self._live = Live(auto_refresh=False)
-            self._live.start()
-        self._results.append(asdict(result))
-        self._live.update(probe_table(self._results), refresh=True)
+    try:
+        yield add
+    finally:
+        live.stop()

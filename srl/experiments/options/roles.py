@@ -1,17 +1,18 @@
-"""Roles: which agents play by which policy, and the settings of each."""
+"""Roles: assignment of agents to policies, with settings for each policy."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from srl.api.algorithm import AlgorithmConfig
-from srl.api.lanes import LaneSpec, TeamSpec
+from srl.api.lanes import LaneSpec
 from srl.api.spaces import Space
-from srl.base.errors import nearest
-from srl.experiments.options.algorithms import ALGORITHMS, absolute_name, build_algorithm
+from srl.base.errors import did_you_mean
+from srl.experiments.options.algorithms import absolute_name, build_algorithm, title_of, with_settings
 from srl.experiments.options.keywords import parse_pairs
 from srl.experiments.options.train_options import TrainOptions
 from srl.storage.saved_policies import find_checkpoint, read_policy
@@ -36,11 +37,11 @@ class RoleOptions:
 
 
 def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
-    """The policy of each pattern of agents. By default, agents with the same spaces share a policy."""
+    """Return the policy of each pattern of agents. By default, agents with the same spaces share a policy."""
     if roles:
         pairs = [role.partition(",")[0].partition("=") for role in roles]
-        for role, (pattern, separator, policy) in zip(roles, pairs, strict=True):
-            if not separator or not pattern or not policy:
+        for role, (pattern, _, policy) in zip(roles, pairs, strict=True):
+            if not pattern or not policy:
                 raise ValueError(
                     f"a role is written PATTERN=POLICY, e.g. 'seeker*=seekers', followed by settings as ',NAME=VALUE'; "
                     f"found {role!r}"
@@ -48,19 +49,16 @@ def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
         policies = [policy for _, _, policy in pairs]
         for policy in policies:
             if policies.count(policy) > 1:
-                raise ValueError(f"policy {policy!r} is named by two roles; write one pattern that covers both")
+                raise ValueError(f"two roles have the policy {policy!r}; write one pattern that covers both")
         return {pattern: policy for pattern, _, policy in pairs}
-    kinds: list[TeamSpec] = []
-    for team in spec.teams:
-        if all((team.observation, team.action) != (kind.observation, kind.action) for kind in kinds):
-            kinds.append(team)
-    if len(kinds) == 1:
+    first = spec.teams[0]
+    if all((team.observation, team.action) == (first.observation, first.action) for team in spec.teams):
         return {"*": "policy"}
     return {agent: agent for team in spec.teams for agent in team.agents}
 
 
 def role_options(spec: LaneSpec, options: TrainOptions) -> tuple[RoleOptions, ...]:
-    """Each role with its settings: 'seeker*=seekers,horizon=40,gamma=0.9' or 'hider*=hiders,frozen=RUN'."""
+    """Return each role with its settings: 'seeker*=seekers,horizon=40,gamma=0.9' or 'hider*=hiders,frozen=RUN'."""
     patterns = role_patterns(spec, options.agents.roles)
     settings = {role.partition("=")[0]: role.partition(",")[2] for role in options.agents.roles}
     roles = tuple(_role(pattern, policy, settings.get(pattern, ""), options) for pattern, policy in patterns.items())
@@ -70,52 +68,48 @@ def role_options(spec: LaneSpec, options: TrainOptions) -> tuple[RoleOptions, ..
 
 
 def with_checkpoints(roles: tuple[str, ...]) -> tuple[str, ...]:
-    """The same roles with absolute paths: of the checkpoints of frozen policies, because `latest` may mean another one
-    later, and of the files of the user's algorithms."""
+    """Return the roles with absolute paths: of the checkpoints of frozen policies, because `latest` may mean another
+    one later, and of the files of the user's algorithms."""
     absolute = []
     for role in roles:
         named, _, settings = role.partition(",")
-        own = parse_pairs(_split(settings))
-        if (source := own.get(FROZEN)) is not None:
-            _refuse_more(own, f"role {named}")
-            role = f"{named},{FROZEN}={_checkpoint(str(source), f'role {named}')}"
-        elif (algo := own.get(ALGO)) is not None:
-            others = [part for part in _split(settings) if part.partition("=")[0] != ALGO]
-            role = ",".join((named, f"{ALGO}={absolute_name(str(algo))}", *others))
-        absolute.append(role)
+        parts = _split(settings)
+        own = parse_pairs(parts)
+        if FROZEN in own:
+            with _naming(f"role {named}"):
+                parts = [f"{FROZEN}={_checkpoint(own)}"]
+        elif ALGO in own:
+            others = [part for part in parts if part.partition("=")[0] != ALGO]
+            parts = [f"{ALGO}={absolute_name(str(own[ALGO]))}", *others]
+        absolute.append(",".join((named, *parts)))
     return tuple(absolute)
 
 
-def _role(pattern: str, policy: str, settings: str, options: TrainOptions) -> RoleOptions:
-    where = f"role {pattern}={policy}"
-    own = parse_pairs(_split(settings))
-    if (frozen := own.get(FROZEN)) is not None:
-        _refuse_more(own, where)
-        return _frozen(pattern, policy, _checkpoint(str(frozen), where), where)
-    horizon = own.pop(HORIZON, None)
-    if horizon is not None and (not isinstance(horizon, int) or horizon < 1):
-        raise ValueError(f"{where}: horizon must be an integer of at least 1, found {horizon!r}")
-    algo = own.pop(ALGO, None)
-    algorithm = options.algorithm if algo is None else _algorithm(str(algo), where)
-    return RoleOptions(pattern, policy, _changed(algorithm, own, where), horizon)
-
-
-def _algorithm(algo: str, where: str) -> AlgorithmConfig:
-    """A role's own algorithm, with its defaults."""
-    if algo not in ALGORITHMS and ":" not in algo:
-        raise ValueError(
-            f"{where}: unknown algorithm {algo!r}{nearest(algo, ALGORITHMS)}; for your own, use path/file.py:Config"
-        )
+@contextlib.contextmanager
+def _naming(role: str) -> Iterator[None]:
+    """Put the role before the message of an error."""
     try:
-        return build_algorithm(algo)
-    except (ImportError, TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from error
+        yield
+    except (ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{role}: {error}") from error
 
 
-def _refuse_more(own: dict[str, Any], where: str) -> None:
-    if len(own) > 1:
-        others = ", ".join(name for name in own if name != FROZEN)
-        raise ValueError(f"{where}: a frozen policy has no other settings; found {others}")
+def _role(pattern: str, policy: str, settings: str, options: TrainOptions) -> RoleOptions:
+    own = parse_pairs(_split(settings))
+    with _naming(f"role {pattern}={policy}"):
+        if FROZEN in own:
+            checkpoint = _checkpoint(own)
+            saved = read_policy(checkpoint, policy, or_only=True)
+            return RoleOptions(pattern, policy, saved.algorithm, None, checkpoint, (saved.observation, saved.action))
+        horizon = own.pop(HORIZON, None)
+        if horizon is not None and (not isinstance(horizon, int) or horizon < 1):
+            raise ValueError(f"horizon must be an integer of at least 1, found {horizon!r}")
+        algo = str(own.pop(ALGO, options.algo))
+        algorithm = options.algorithm if algo == options.algo else build_algorithm(algo)
+        for name in own:
+            if close := did_you_mean(name, (FROZEN, HORIZON, ALGO), cutoff=0.75):
+                raise ValueError(f"no setting {name!r}{close}")
+        return RoleOptions(pattern, policy, with_settings(algorithm, own, title_of(algo)), horizon)
 
 
 def _split(settings: str) -> list[str]:
@@ -130,33 +124,9 @@ def _split(settings: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _changed(algorithm: AlgorithmConfig, own: dict[str, Any], where: str) -> AlgorithmConfig:
-    config: Any = algorithm
-    known = [field.name for field in dataclasses.fields(config) if field.init]
-    for name, value in own.items():
-        if name not in known:
-            raise ValueError(f"{where}: unknown setting {name!r}{nearest(name, [FROZEN, HORIZON, ALGO, *known])}")
-        if isinstance(value, list):
-            own[name] = tuple(value)
-    try:
-        changed: AlgorithmConfig = dataclasses.replace(config, **own)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from error
-    return changed
-
-
-def _checkpoint(source: str, where: str) -> Path:
-    """The directory of RUN or RUN@CHECKPOINT."""
-    run, _, which = source.partition("@")
-    try:
-        return find_checkpoint(run, which or "latest").resolve()
-    except (LookupError, OSError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from error
-
-
-def _frozen(pattern: str, policy: str, checkpoint: Path, where: str) -> RoleOptions:
-    try:
-        saved = read_policy(checkpoint, policy, or_only=True)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from error
-    return RoleOptions(pattern, policy, saved.algorithm, None, checkpoint, (saved.observation, saved.action))
+def _checkpoint(own: Mapping[str, Any]) -> Path:
+    """Return the checkpoint directory of the setting `frozen`, which is RUN or RUN@CHECKPOINT."""
+    if len(own) > 1:
+        raise ValueError(f"a frozen policy has no other settings; found {', '.join(own.keys() - {FROZEN})}")
+    run, _, which = str(own[FROZEN]).partition("@")
+    return find_checkpoint(run, which or "latest").resolve()

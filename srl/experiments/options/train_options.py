@@ -31,7 +31,7 @@ SECTION_OF = {each.name: section for section, kind in SECTIONS.items() for each 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """Options of a run. None stands for a value that is chosen for the environment and the machine."""
+    """Options of a run. None means that the value is chosen for the environment and the machine."""
 
     algo: str = "ppo"
     """Algorithm by name, or your own config class as `package.module:Config` or `path/file.py:Config`."""
@@ -45,11 +45,11 @@ class TrainOptions:
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
     def value(self, name: str) -> Any:
-        """The option of this name, whatever its section."""
+        """Return the option of this name, whatever its section."""
         return getattr(getattr(self, SECTION_OF[name]), name)
 
     def replace(self, **values: Any) -> TrainOptions:
-        """A copy with other values for options, which are given by name without their section."""
+        """Return a copy with other values for options, which are given by name without their section."""
         changes: dict[str, Any] = {}
         sections: dict[str, dict[str, Any]] = {}
         for name, value in values.items():

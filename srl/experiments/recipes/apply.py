@@ -1,4 +1,4 @@
-"""Choosing a recipe for an environment, and applying it to the options that the user did not set."""
+"""Choice of a recipe for an environment, and its application to the options that the user did not set."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PPO_FAMILY = ("ppo", "ippo", "mappo")
 
 
 def recipe_for(environment: LanesConfig, spec: LaneSpec, wanted: str = AUTO) -> Recipe | None:
-    """The recipe of this name, or the first that fits the environment; None for `none`."""
+    """Return the recipe of this name, or for `auto` the first that fits the environment; None for `none`."""
     if wanted not in NAMES:
         raise ValueError(f"no recipe {wanted!r}{nearest(wanted, NAMES)}")
     if wanted == NONE:
@@ -47,7 +47,7 @@ def recipe_for(environment: LanesConfig, spec: LaneSpec, wanted: str = AUTO) -> 
 
 
 def _known_as(environment: LanesConfig) -> list[str]:
-    """The id of an environment and its entry points in Gymnasium; EnvPool's ids are the same, or those of ALE."""
+    """Return an environment's id and its entry points in Gymnasium. EnvPool's ids are the same, or those of ALE."""
     import gymnasium
 
     name = environment.environment_name()
@@ -60,15 +60,14 @@ def _known_as(environment: LanesConfig) -> list[str]:
 def apply(
     recipe: Recipe | None, options: TrainOptions, given: Collection[str], spec: LaneSpec | None = None
 ) -> TrainOptions:
-    """The options with the recipe's values for those that are not among the names `given`. `spec` describes one copy of
-    the environment."""
+    """Return the options with the recipe's values for those whose names are not in `given`. `spec` describes one copy
+    of the environment."""
     if recipe is None:
         return options.replace(recipe=NONE)
     values: dict[str, dict[str, Any]] = {ALGO: {}, ENV: {}, "": {}}
     for setting in settings_for(recipe, options.algo):
         if setting.option not in given:
-            owner, _, name = setting.option.rpartition(".")
-            values[owner][name] = setting.value
+            values[setting.owner][setting.name] = setting.value
     own = values[""]
     sharing = _sharing(spec, options) if spec else [1]
     if sum(sharing) > 1 and not recipe.patterns:
@@ -84,36 +83,33 @@ def apply(
 def apply_to_environment(
     recipe: Recipe | None, environment: LanesConfig, options: TrainOptions
 ) -> tuple[LanesConfig, TrainOptions]:
-    """The environment and the options with the recipe's values for options of the environment, where it has them and
-    the user did not set them."""
+    """Return the environment and the options with the recipe's values for options of the environment, where it has them
+    and the user did not set them."""
     config: Any = environment
-    known = [field.name for field in dataclasses.fields(config)] if dataclasses.is_dataclass(config) else []
-    new: dict[str, Any] = {}
-    for setting in settings_for(recipe, options.algo) if recipe else ():
-        owner, _, name = setting.option.rpartition(".")
-        if owner == ENV and name in known and name not in options.run.env_args:
-            new[name] = setting.value
+    known = {field.name for field in dataclasses.fields(config)} if dataclasses.is_dataclass(config) else set()
+    free = known - options.run.env_args.keys()
+    settings = settings_for(recipe, options.algo) if recipe else []
+    new = {setting.name: setting.value for setting in settings if setting.owner == ENV and setting.name in free}
     if not new:
         return environment, options
     return dataclasses.replace(config, **new), options.replace(env_args={**options.run.env_args, **new})
 
 
 def settings_for(recipe: Recipe, algo: str) -> list[Setting]:
-    """The settings that concern an algorithm: none for the user's own, whose options are not known."""
+    """Return the settings for an algorithm: none for the user's own, whose options are not known."""
     if algo not in ALGORITHMS:
         return []
     return [*recipe.task, *(recipe.ppo if algo in PPO_FAMILY else ())]
 
 
 def settings_in_force(recipe: Recipe | None, options: TrainOptions, given: Collection[str]) -> list[Setting]:
-    """The settings of the recipe that the options have because of it."""
+    """Return the settings that the options have because of the recipe."""
     found = []
     for setting in settings_for(recipe, options.algo) if recipe else ():
-        owner, _, name = setting.option.rpartition(".")
-        if owner == ENV:
-            value = options.run.env_args.get(name)
+        if setting.owner == ENV:
+            value = options.run.env_args.get(setting.name)
         else:
-            value = getattr(options.algorithm, name) if owner == ALGO else options.value(name)
+            value = getattr(options.algorithm, setting.name) if setting.owner else options.value(setting.name)
         scaled = setting.option == "batch" and value is not None
         if setting.option not in given and (value == setting.value or scaled):
             found.append(dataclasses.replace(setting, value=value))
@@ -121,22 +117,22 @@ def settings_in_force(recipe: Recipe | None, options: TrainOptions, given: Colle
 
 
 def summary(recipe: Recipe | None, options: TrainOptions, given: Collection[str]) -> str:
-    """One line for people: the recipe and the values it set."""
+    """Return one line for people: the recipe and the values it set."""
     if recipe is None:
         return "recipe none: the defaults of the options"
     in_force = settings_in_force(recipe, options, given)
-    values = ", ".join(f"{setting.option.rpartition('.')[2]} {setting.value}" for setting in in_force)
+    values = ", ".join(f"{setting.name} {setting.value}" for setting in in_force)
     return f"recipe {recipe.name}{': ' if values else ''}{values} (--recipe none for the defaults)"
 
 
 def _sharing(spec: LaneSpec, options: TrainOptions) -> list[int]:
-    """Number of agents per policy."""
+    """Return the number of agents of each policy."""
     roles = assign_teams(spec, tuple(role_patterns(spec, options.agents.roles)))
     return [sum(len(spec.teams[team].agents) for team in teams) for teams in roles]
 
 
 def _scaled(options: TrainOptions, scale: float, sharing: Sequence[int]) -> TrainOptions:
-    """The options with a batch times `scale`, rounded to whole blocks of every policy."""
+    """Return the options with a batch times `scale`, rounded to whole blocks of every policy."""
     workers = options.workers
     assert workers.batch is not None
     unit = (workers.lanes or 1) * (workers.horizon or 1) * math.lcm(*sharing) * workers.trainers
@@ -144,7 +140,8 @@ def _scaled(options: TrainOptions, scale: float, sharing: Sequence[int]) -> Trai
 
 
 def _fitting(options: TrainOptions, own: Mapping[str, Any], given: Collection[str]) -> TrainOptions:
-    """The options without those sizes of the recipe that contradict the user's: a batch consists of whole blocks."""
+    """Return the options without those sizes of the recipe that contradict the user's: a batch consists of whole
+    blocks."""
     lanes, horizon, batch = (options.value(name) for name in SIZES)
     if None in (lanes, horizon, batch) or batch % (lanes * horizon * options.workers.trainers) == 0:
         return options

@@ -1,4 +1,4 @@
-"""Recipe and setting: the form of the tables in this package."""
+"""Recipe and setting: the row types of the tables in this package."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ class Setting:
     (skipped where the environment has no such option)."""
     value: Any
     why: str
+
+    @property
+    def owner(self) -> str:
+        """`algo`, `env`, or empty for an option of the run."""
+        return self.option.rpartition(".")[0]
+
+    @property
+    def name(self) -> str:
+        return self.option.rpartition(".")[2]
 
 
 @dataclass(frozen=True)

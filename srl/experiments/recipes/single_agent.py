@@ -1,8 +1,8 @@
-"""Recipes: options with which a family of environments trains well, each value with its reason.
+"""Recipes: options that work well for a family of environments, each value with its reason.
 
-`srl train` looks its environment up here. Options that the user sets are never changed; the run's config.json contains
-the result. Values are published ones (the PPO paper, Huang et al.'s "37 implementation details", the tuned settings of
-RL Zoo), adapted to SRL's lanes; docs/results.md lists those that were measured with SRL.
+`srl train` looks its environment up here, and never changes options that the user sets. Values are published ones (the
+PPO paper, Huang et al.'s "37 implementation details", the tuned settings of RL Zoo), adapted to SRL's lanes;
+docs/results.md lists those that were measured with SRL.
 """
 
 from __future__ import annotations
@@ -14,22 +14,15 @@ from srl.experiments.recipes.recipe import Recipe, Setting
 
 
 def _normalized(why: str) -> tuple[Setting, ...]:
+    return_why = "rewards may have any scale; the critic learns normalized values"
     return (
         Setting("algo.normalize_observation", True, why),
-        Setting(
-            "algo.normalize_return",
-            "running",
-            "rewards may have any scale; the critic learns normalized values",
-        ),
+        Setting("algo.normalize_return", "running", return_why),
     )
 
 
 def _sizes(lanes: int, horizon: int, batch: int, why: str) -> tuple[Setting, ...]:
     return (Setting("lanes", lanes, why), Setting("horizon", horizon, why), Setting("batch", batch, why))
-
-
-def _noise(initial_std: float, why: str) -> Setting:
-    return Setting("algo.initial_std", initial_std, why)
 
 
 def _updates(epochs: int, num_minibatches: int, learning_rate: float) -> tuple[Setting, ...]:
@@ -156,7 +149,7 @@ RECIPES = (
         ppo=(
             *_MUJOCO_SIZES,
             *_updates(10, 8, 3e-4),
-            _noise(0.4, "with 1 the noise costs Ant twice what it earns, and it learns to fall"),
+            Setting("algo.initial_std", 0.4, "with 1 the noise costs Ant twice what it earns, and it learns to fall"),
         ),
     ),
     Recipe(
@@ -164,14 +157,14 @@ RECIPES = (
         "HalfCheetah: fast, well-timed torques that noise disturbs; no episode ends early",
         ("HalfCheetah-v*",),
         task=_CONTINUOUS,
-        ppo=(*_MUJOCO, _noise(0.5, "three times the return of 1 after 300,000 steps")),
+        ppo=(*_MUJOCO, Setting("algo.initial_std", 0.5, "three times the return of 1 after 300,000 steps")),
     ),
     Recipe(
         "pusher",
         "Pusher and InvertedPendulum: action bounds of 2 and 3, which scale the noise up",
         ("Pusher-v*", "InvertedPendulum-v*"),
         task=_CONTINUOUS,
-        ppo=(*_MUJOCO, _noise(0.4, "about the noise that there would be without the bounds")),
+        ppo=(*_MUJOCO, Setting("algo.initial_std", 0.4, "about the noise that there would be without the bounds")),
     ),
     Recipe(
         "mujoco",
