@@ -102,9 +102,7 @@ class Lanes(ABC):
 
     def render(self) -> Array:
         """Return the first copy's current frame, uint8 [height, width, 3]. Default: raises ValueError."""
-        raise ValueError(
-            f"{self.spec.environment} cannot be recorded: {type(self).__name__} does not implement `render`"
-        )
+        raise ValueError(f"{self.spec.environment} cannot be recorded: {type(self).__name__} has no `render`")
 
 
 class LanesConfig(ABC):

@@ -76,10 +76,9 @@ class Consumer:
     def _accept(self, channel: Channel) -> None:
         self._context.wake_on(channel)
         if self._stream.route == "broadcast":
+            room = self._stream.batch_blocks + self._stream.capacity
             try:
-                channel.send(
-                    ConsumerTerms(self._stream.full == "block", self._stream.batch_blocks + self._stream.capacity)
-                )
+                channel.send(ConsumerTerms(self._stream.full == "block", room))
             except ChannelClosed:
                 channel.close()
                 return

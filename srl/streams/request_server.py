@@ -60,9 +60,8 @@ class Server:
     def __init__(self, stream: RequestStream, context: Context) -> None:
         self._stream = stream
         self._context = context
-        self._listener = context.listen(
-            f"{stream.prefix}{context.worker_id.name}", RequestMessage, remote=stream.remote
-        )
+        name = f"{stream.prefix}{context.worker_id.name}"
+        self._listener = context.listen(name, RequestMessage, remote=stream.remote)
         context.wake_on(self._listener)
         self._links: list[_ClientLink] = []
         self._waiting: deque[_Waiting] = deque()

@@ -82,9 +82,8 @@ class ClientHandshake:
         hello, proof = answer[: HELLO.size], answer[HELLO.size :]
         of_server = _public_key(hello, self._credentials)
         _check(proof, _proof(self._credentials, b"server", self._public, of_server))
-        to_server, to_client = _keys(
-            self._credentials, _shared(self._private, of_server), salt=self._public + of_server
-        )
+        shared = _shared(self._private, of_server)
+        to_server, to_client = _keys(self._credentials, shared, salt=self._public + of_server)
         self.keys = SessionKeys(to_server, to_client, self._credentials.encrypt)
         return _proof(self._credentials, b"client", self._public, of_server)
 
@@ -107,9 +106,8 @@ class ServerHandshake:
             proof = _proof(self._credentials, b"server", self._of_client, self._public)
             return _hello(self._credentials, self._public) + proof
         _check(data, _proof(self._credentials, b"client", self._of_client, self._public))
-        to_server, to_client = _keys(
-            self._credentials, _shared(self._private, self._of_client), salt=self._of_client + self._public
-        )
+        shared = _shared(self._private, self._of_client)
+        to_server, to_client = _keys(self._credentials, shared, salt=self._of_client + self._public)
         self.keys = SessionKeys(to_client, to_server, self._credentials.encrypt)
         return b""
 

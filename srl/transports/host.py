@@ -44,9 +44,7 @@ class HostListener:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
-                self._refusals.add(
-                    "limit", f"cannot accept a connection at {self.address}, no file descriptors left: {error}"
-                )
+                self._refusals.add("limit", f"no file descriptor left for a connection at {self.address}: {error}")
                 return None
             process, user = _peer_of(sock)
             if user == self._user:
@@ -87,16 +85,12 @@ class HostTransport:
         """Listen under `name`. A name whose listener died is taken over."""
         path = self._directory / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.sock"
         if len(os.fsencode(path)) > MAX_PATH_BYTES:
-            raise ValueError(
-                f"socket path {path} has more than {MAX_PATH_BYTES} bytes; give the run a shorter directory"
-            )
+            raise ValueError(f"socket path {path} has more than {MAX_PATH_BYTES} bytes; use a shorter directory")
         sock = _socket()
         try:
             with _locked(self._directory):
                 if path.exists() and _is_served(path):
-                    raise ValueError(
-                        f"another worker already listens as {name!r} at {path}; stop it or choose another name"
-                    )
+                    raise ValueError(f"another worker already listens as {name!r} at {path}; choose another name")
                 path.unlink(missing_ok=True)
                 sock.bind(os.fspath(path))
                 sock.listen(BACKLOG)

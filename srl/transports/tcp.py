@@ -67,9 +67,7 @@ class TcpListener:
                 sock, address = self._socket.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._refusals.add(
-                        "limit", f"cannot accept a connection at {self.address}, no file descriptors left: {error}"
-                    )
+                    self._refusals.add("limit", f"no file descriptor left for a connection at {self.address}: {error}")
                     self._refuse_oldest("no descriptors left")
                 return
             sock.setblocking(False)
@@ -163,9 +161,7 @@ class TcpTransport:
             return f"port {self._port} of {self._bind_host} is in use; choose another, or 0 for any free one"
         if error.errno == errno.EACCES:
             return f"port {self._port} is reserved; choose one above 1023, or 0 for any free one"
-        return (
-            f"{self._bind_host} is not an address of this host ({error.strerror}); choose one that `ip address` shows"
-        )
+        return f"{self._bind_host} is not an address of this host ({error.strerror}); choose one of `ip address`"
 
     def connect(self, address: str, messages: type) -> TcpChannel:
         """Connect, and wait `connect_wait` seconds for the other host to answer. A slower connect (up to

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from srl.api.control import Evaluated
 from srl.api.lanes import LanesConfig
+from srl.api.policy import Policy
 from srl.api.streams import StreamEnd
 from srl.api.worker import IDLE, WORKED, Context, PollResult, WorkerConfig
 from srl.base.meter import Counter, Phase
@@ -54,17 +55,14 @@ class Evaluator:
         self._config = config
         self._context = context
         self._stores = {role.policy: context.parameters(role.policy) for role in config.roles}
-        self._policies = {
-            role.policy: role.algorithm.build_policy(
-                role.observation, role.action, derive(context.seed, "evaluation", role.policy)
-            )
-            for role in config.roles
-        }
+        self._policies: dict[str, Policy] = {}
+        for role in config.roles:
+            seed = derive(context.seed, "evaluation", role.policy)
+            self._policies[role.policy] = role.algorithm.build_policy(role.observation, role.action, seed)
         self._lanes = config.environment.build(min(MAX_COPIES, config.episodes))
         patterns = {role.agents: role.policy for role in config.roles}
-        self._player = EpisodePlayer(
-            self._lanes, self._policies, patterns, config.greedy, context.meter, config.max_steps
-        )
+        limit = config.max_steps
+        self._player = EpisodePlayer(self._lanes, self._policies, patterns, config.greedy, context.meter, limit)
         self._playing = False
         learning = [role.policy for role in config.roles if not role.frozen] or list(self._stores)
         # Policy -> version that starts the next evaluation. A frozen policy has no further versions to wait for.

@@ -224,7 +224,7 @@ def test_minimal_lanes_can_be_trained_and_evaluated(tmp_path: Path, scheduler: s
 
 def test_minimal_lanes_cannot_be_recorded_or_resumed_and_say_so() -> None:
     lanes = MinimalConfig().build_rendered()
-    with pytest.raises(ValueError, match="minimal cannot be recorded: MinimalLanes does not implement `render`"):
+    with pytest.raises(ValueError, match="minimal cannot be recorded: MinimalLanes has no `render`"):
         lanes.render()
     with pytest.raises(NotResumable, match="MinimalLanes does not implement `state` and `restore`"):
         lanes.state()

@@ -19,7 +19,7 @@ def test_trainers_on_two_hosts_are_scaled_and_stay_equal(terminal: Terminal) -> 
     before = command.wait(lambda status: status["version"] > 3, "updates of one trainer")
     odd = terminal.run("scale", "run", "trainers=3")
     assert odd.code == 2
-    assert "possible numbers are 1, 2" in odd.err
+    assert "use one of 1, 2" in odd.err
 
     assert "trainers: 1 -> 2" in terminal.run("scale", "run", "trainers=+1").out
     two = command.wait(

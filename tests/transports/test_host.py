@@ -59,7 +59,7 @@ def test_only_its_user_can_enter_the_directory(tmp_path: Path) -> None:
 
 
 def test_the_error_for_a_long_path_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="give the run a shorter directory"):
+    with pytest.raises(ValueError, match="use a shorter directory"):
         HostTransport(tmp_path / ("x" * 100)).listen("server", Count)
 
 

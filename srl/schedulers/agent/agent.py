@@ -50,14 +50,14 @@ class Agent:
         self._secret = settings.secret
         self._join_message = join_message
         self._workers: dict[WorkerId, OrphanWorker] = {}  # information on the workers that a new controller would need
-        self._memory = RunMemory.create(accepted.policies, with_push_event=True)
+        memory = self._memory = RunMemory.create(accepted.policies, with_push_event=True)
         self._runtime = make_runtime(self.run)
         logs = self._runtime / "logs"
         logs.mkdir()
         self._logs = LogUpload(logs, self.host)
         network = Network(settings.secret, bind, self.host, settings.encrypt)
         self._processes = ProcessScheduler(
-            self.run, self._memory, self._runtime, logs, settings.preload, settings.path, network
+            self.run, memory, self._runtime, logs, settings.preload, settings.path, network
         )
         self._wait_set = WaitSet()
         self._connection = ControllerConnection(channel, connect, settings.headless, self._wait_set.watch)
@@ -66,7 +66,7 @@ class Agent:
         transport = TcpTransport(settings.secret, self.run, bind, encrypt=settings.encrypt, codec=messages.codec)
         self._relay = ParameterRelay(
             transport,
-            self._memory.parameters,
+            memory.parameters,
             self._wait_set.watch,
             on_new=lambda: self._processes.send(self._processes.worker_ids(), Published()),
         )

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -81,9 +82,7 @@ def join(address: str, secret: bytes, resources: HostResources, connect_seconds:
         deadline = time.monotonic() + ANSWER_SECONDS
         while (received := channel.receive()) is None:
             if time.monotonic() > deadline:
-                raise JoinError(
-                    f"{address} did not answer within {ANSWER_SECONDS:.0f} s; check that it is the address of a run"
-                )
+                raise JoinError(f"{address} did not answer within {ANSWER_SECONDS:.0f} s; is it the address of a run?")
             channel.flush()
             select.select([channel], [], [], 0.1)
         message = received[0]
@@ -93,7 +92,7 @@ def join(address: str, secret: bytes, resources: HostResources, connect_seconds:
             raise JoinError(f"{address} is not a controller: it answered a join with {type(message).__name__}")
         again = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, connect_wait=RECONNECT_WAIT)
         return Agent(
-            channel, message, channel.local_host, resources.join_message, lambda: again.connect(endpoint, Messages)
+            channel, message, channel.local_host, resources.join_message, partial(again.connect, endpoint, Messages)
         )
     except PeerUnresponsive as error:
         channel.close()

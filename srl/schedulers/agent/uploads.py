@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,9 +29,7 @@ class StateUpload:
     state that produced it: a trainer that restarts from that state must not be older than the versions that other hosts
     have used."""
 
-    def __init__(
-        self, commits: Mapping[str, Snapshot], connection: ControllerConnection, relay: ParameterRelay
-    ) -> None:
+    def __init__(self, commits: dict[str, Snapshot], connection: ControllerConnection, relay: ParameterRelay) -> None:
         self._commits = commits
         self._connection = connection
         self._relay = relay

@@ -286,10 +286,8 @@ def _times(wanted: Mapping[str, float], available: Mapping[str, float]) -> int:
 
 def describe(resources: Mapping[str, float]) -> str:
     """Format resources as `2 CPU + 1 GPU + 4000 MB`."""
-    hidden = ("memory", "object_store_memory")
-    named = [
-        f"{amount:g} {key}" for key, amount in resources.items() if not key.startswith("node:") and key not in hidden
-    ]
+    hidden = ("node:", "memory", "object_store_memory")
+    named = [f"{amount:g} {key}" for key, amount in resources.items() if not key.startswith(hidden)]
     if resources.get("memory"):
         named.append(f"{resources['memory'] / 2**20:.0f} MB")
     return " + ".join(named) or "nothing"

@@ -105,9 +105,8 @@ class SlurmEngine(Engine):
             elif step.process.poll() is not None:
                 status, step.process = step.process.returncode, None
                 if step.retries.ended(now, refused=status == REFUSED):
-                    problem = (
-                        f"the agent on {step.node.name} ended with code {status}: {last_log_line(self._log(step))}"
-                    )
+                    last = last_log_line(self._log(step))
+                    problem = f"the agent on {step.node.name} ended with code {status}: {last}"
         return problem
 
     def start_failed(self) -> bool:

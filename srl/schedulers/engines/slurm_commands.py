@@ -122,9 +122,8 @@ def run_command(*command: str) -> str:
     except FileNotFoundError as error:
         raise SlurmError(f"Slurm is not installed here: found no `{command[0]}`") from error
     except subprocess.TimeoutExpired as error:
-        raise SlurmError(
-            f"`{command[0]}` did not answer within {COMMAND_SECONDS:.0f} s; check that slurmctld is running"
-        ) from error
+        text = f"`{command[0]}` did not answer within {COMMAND_SECONDS:.0f} s; check that slurmctld is running"
+        raise SlurmError(text) from error
     if done.returncode != 0:
         raise SlurmError(f"{command[0]}: {done.stderr.strip() or done.stdout.strip() or 'failed'}")
     return done.stdout

@@ -201,10 +201,8 @@ SentByBoth = Union[CommittedState, TaggedParameters]
 WorkerEvent = Union[WorkerReport, WorkerExited, StackDump]
 FromAgent = Union[Join, Rejoin, RelayAddress, WorkerEvent, AgentHeartbeat, LogText, HostLeaving, SentByBoth]
 WorkerCommand = Union[StartWorker, SendToWorkers, KillWorker, SignalWorker, DumpStacks]
-JoinAnswer = Union[JoinAccepted, Refused]
-FromController = Union[
-    JoinAnswer, FollowParameters, WorkerCommand, StateStored, ControllerHeartbeat, RunEnded, SentByBoth
-]
+JoinAnswer = Union[JoinAccepted, Refused, FollowParameters]
+FromController = Union[JoinAnswer, WorkerCommand, StateStored, ControllerHeartbeat, RunEnded, SentByBoth]
 Messages: Any = Union[FromAgent, FromController]
 
 

@@ -114,9 +114,8 @@ class HostsScheduler(Scheduler):
         if worker.policy:
             self._replica.send(worker.policy, capacity.host)
         self._assign(worker, capacity)
-        self._agents.send(
-            capacity.host, messages.StartWorker(worker.worker_id, worker.config, worker.resources.niceness, worker.seed)
-        )
+        niceness = worker.resources.niceness
+        self._agents.send(worker.host, messages.StartWorker(worker.worker_id, worker.config, niceness, worker.seed))
 
     def _assign(self, worker: PlacedWorker, capacity: HostCapacity) -> None:
         capacity.take(worker.resources)

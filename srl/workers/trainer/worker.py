@@ -49,9 +49,7 @@ class TrainerWorkerConfig(WorkerConfig):
         blocks = self.samples.batch_blocks * self.samples.consumers
         if blocks % count:
             possible = ", ".join(str(number) for number in range(1, blocks + 1) if blocks % number == 0)
-            raise ValueError(
-                f"a batch of {blocks} blocks cannot be divided among {count} trainers; possible numbers are {possible}"
-            )
+            raise ValueError(f"a batch of {blocks} blocks cannot be shared by {count} trainers; use one of {possible}")
         samples = replace(self.samples, batch_blocks=blocks // count, consumers=count)
         return replace(self, samples=samples, size=count)
 
@@ -79,9 +77,8 @@ class TrainerWorker:
         self._context = context
         self._meter = context.meter
         self._rank = context.worker_id.index
-        self._trainer = config.algorithm.build_trainer(
-            config.observation, config.action, derive(config.seed, "trainer", config.policy)
-        )
+        seed = derive(config.seed, "trainer", config.policy)
+        self._trainer = config.algorithm.build_trainer(config.observation, config.action, seed)
         self._commits = context.commits(config.policy)
         self._parameters = context.parameters(config.policy)
         self._version = 0
