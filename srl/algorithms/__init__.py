@@ -1,1 +1,1 @@
-"""Algorithms: a config that makes matching policies and trainers."""
+"""Algorithms: configs that build matching policies and trainers."""

@@ -45,8 +45,8 @@ class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
     """Largest distance of a normalized observation from the mean, in deviations."""
     normalize_return: Literal["none", "running", "popart"] = "none"
     """Let the critic learn values of mean 0 and deviation 1, whatever the size of the rewards. `running`: by the
-    statistics of all returns so far. `popart`: by those of about the last million, and the critic's last layer changes
-    along so that no value jumps."""
+    statistics of all returns so far. `popart`: by those of about the last million, and the critic's last layer is
+    rescaled so that no value jumps."""
     learning_rate: float = 5e-4
     """Step size of Adam at the start of the run."""
     learning_rate_schedule: Schedule = "linear"
@@ -76,7 +76,7 @@ class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
             from srl.algorithms.training.devices import resolve_device
 
             resolve_device(self.device)
-        if self.network:  # The user's code may hold mistakes: only then the controller imports torch.
+        if self.network:  # worth importing torch in the controller: the user's code may have mistakes
             from srl.networks.parameters import FlatParameters
 
             network, _ = self.build_network(observation, action, seed=0)

@@ -1,4 +1,4 @@
-"""A trained network as ONNX: the greedy `act` of a policy, for runtimes without torch and srl."""
+"""Export of a trained network to ONNX: the greedy `act` of a policy, for runtimes without torch and SRL."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def write_onnx(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress the exporter's log of its steps, and of libraries that are not used."""
+    """Suppress the exporter's log of its own steps and of libraries that it does not use."""
     loggers = [logging.getLogger("torch.onnx"), logging.getLogger("onnxscript")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

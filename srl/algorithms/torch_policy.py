@@ -20,8 +20,8 @@ from srl.networks.parameters import FlatParameters
 
 
 class TorchPolicy(Policy):
-    """Its decisions have `action`, `log_prob` and `value`, and `state` if the network has a memory. Box actions are not
-    clipped; the environment's adapter does that."""
+    """The policy of an actor-critic. Its decisions have `action`, `log_prob` and `value`, and `state` if the network
+    has a memory. Box actions are not clipped; the environment's adapter does that."""
 
     def __init__(self, network: nn.Module, distribution: Distribution, seed: int, device: str = "cpu") -> None:
         self._distribution = distribution

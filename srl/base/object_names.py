@@ -155,7 +155,7 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _siblings(package: str) -> list[str]:
-    """Return the modules of a package, or of the working directory; the whole search path would only confuse."""
+    """Return the modules of a package, or of the working directory; the whole search path has too many."""
     import pkgutil
 
     paths = list(sys.modules[package].__path__) if package in sys.modules else [os.getcwd()]

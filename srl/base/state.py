@@ -1,4 +1,4 @@
-"""States: named arrays from which an object continues exactly. Nested parts have prefixes; plain data is JSON text."""
+"""States: named arrays from which an object resumes exactly. Nested parts have prefixes; plain data is JSON text."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class SimulatedWorkerConfig(WorkerConfig):
 
 
 class SimulatedAgent:
-    """One host and its workers, as the controller sees them."""
+    """One host with its workers, as the controller sees it."""
 
     def __init__(self, address: str, secret: bytes, number: int, cpus: float) -> None:
         transport = TcpTransport(secret, AGENTS, encrypt=True, codec=codec, connect_wait=10.0)

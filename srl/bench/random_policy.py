@@ -1,4 +1,4 @@
-"""A policy that costs next to nothing, or a fixed time, and a trainer that does not learn: benchmarks of the rest."""
+"""A policy that takes no time or a fixed time, and a trainer that does not learn, for benchmarks of everything else."""
 
 from __future__ import annotations
 

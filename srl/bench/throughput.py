@@ -79,7 +79,7 @@ def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
 
 
 class ThroughputMeasurement:
-    """Measurement of a run after its warmup; interrupts the run afterwards."""
+    """Measurement of a run after its warm-up, which then interrupts the run."""
 
     def __init__(self, warmup: float, seconds: float) -> None:
         self._warmup = warmup

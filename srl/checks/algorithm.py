@@ -108,7 +108,7 @@ def has_failed(results: list[ProbeResult]) -> bool:
 
 
 class _Unsupported(Exception):
-    """The algorithm does not support this probe; the message says why."""
+    """The algorithm does not support this probe, for the reason in the message."""
 
 
 class _ProbeRun:
@@ -293,7 +293,7 @@ def _forbidden_share(policy: Policy, team: TeamSpec) -> float:
 
 
 def _observation(team: TeamSpec, seen: Array, mask: Array | None = None, *, hidden: bool = False) -> Tree:
-    """Return the observation with the content `seen` [B, n], in the keys of the probe (see `probe_environments`)."""
+    """Return the observation with the content `seen` [B, n] under the keys of the probe (see `probe_environments`)."""
     if not isinstance(team.observation, Dict):
         return seen
     own = {OBSERVATION: np.ones_like(seen) if hidden else seen} | ({} if mask is None else {MASK_KEY: mask})

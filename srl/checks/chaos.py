@@ -25,7 +25,7 @@ Ask = Callable[[Message], Message | None]
 
 @dataclass(frozen=True)
 class ChaosPlan:
-    """Which faults to inject, when and where."""
+    """Faults to inject, their times and their targets."""
 
     faults: tuple[str, ...]
     every: float  # seconds between two faults
@@ -92,7 +92,7 @@ class Fault:
 
 @dataclass
 class InvariantMonitor:
-    """Collects violations of invariants from the statuses of a run."""
+    """Violations of invariants that the statuses of a run show."""
 
     violations: list[str] = field(default_factory=list)
     _previous: RunStatus | None = None
@@ -156,7 +156,7 @@ class Speed:
 
 
 class Chaos:
-    """Injects the faults of a plan into a run and observes it."""
+    """An experiment that injects the faults of a plan into a run and observes the run."""
 
     def __init__(self, ask: Ask, plan: ChaosPlan, notify: Callable[[str], None]) -> None:
         self._ask = ask

@@ -1,1 +1,1 @@
-"""Torch modules: encoders, bodies, heads, distributions."""
+"""Neural networks: encoders, memories, heads and action distributions."""

@@ -1,4 +1,4 @@
-"""Builds the network and the action distribution for a pair of spaces."""
+"""Construction of networks and action distributions for an observation space and an action space."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def distribution_for(action: Space, options: NetworkOptions | None = None) -> Di
 
 
 def default_network(observation: Space, distribution: Distribution, options: NetworkOptions) -> Network:
-    """Without images, entities and memory: separate actor and critic with hand-written gradients. Otherwise an encoder
-    with layers on top, and a memory if wanted, either shared by actor and critic or one for each."""
+    """Build a separate actor and critic with hand-written gradients if there are no images, entities or memory.
+    Otherwise build an encoder, dense layers and, if wanted, a memory, shared by actor and critic or one for each."""
     outputs, free = distribution.num_parameters, distribution.num_free
     sizes, kind = options.hidden_sizes, options.memory
     deep = has_image(observation) or kind != "none"
@@ -69,7 +69,7 @@ def default_network(observation: Space, distribution: Distribution, options: Net
             return EntityEncoder(observation, options, critic=critic)
         seen = observation if critic else without(observation, options.global_keys)
         encoder = build_encoder(seen, options.body)
-        # The encoder of a lone image is deep already.
+        # The encoder of an image alone is deep already.
         return encoder if is_lone_image(observation) else Trunk(encoder, sizes, options.activation)
 
     towers = [tower(critic=False), tower(critic=True)] if separate else [tower(critic=False)]
@@ -91,8 +91,8 @@ def _heads(num_features: int, num_outputs: int, num_free: int, separate: bool) -
 def build_network(
     observation: Space, action: Space, distribution: Distribution, options: NetworkOptions, seed: int
 ) -> Network:
-    """The default network, or the user's own, checked on a batch of zeros. `observation` excludes the action mask. The
-    same seed gives the same weights; torch's global generator is left unchanged."""
+    """Build the default network, or the user's own and check it on a batch of zeros. `observation` excludes the action
+    mask. The same seed gives the same weights; torch's global generator stays unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if options.network:

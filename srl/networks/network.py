@@ -1,4 +1,4 @@
-"""The base class of networks, with the methods that algorithms call beside `forward`."""
+"""The base class of networks, with the methods that algorithms call in addition to `forward`."""
 
 from __future__ import annotations
 

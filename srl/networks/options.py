@@ -39,7 +39,7 @@ class NetworkOptions:
     their masks: KEY[:ACTOR_MASK[:CRITIC_MASK]], e.g. `boxes:box_visible:box_exists`. The actor attends to entities
     that it sees, the critic to entities that exist. All other parts describe the agent itself."""
     scans: tuple[str, ...] = ()
-    """Parts that hold numbers in directions around the agent (a lidar), for a convolution along the circle."""
+    """Parts with measurements in directions around the agent (a lidar), for a circular convolution."""
     entity_size: int = 128
     """Size of the embedding of each entity."""
     attention_heads: int = 4

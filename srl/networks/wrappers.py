@@ -56,7 +56,7 @@ class ObservationNormalizer(nn.Module):
 
 
 class ValueNormalizer(nn.Module):
-    """Turns a network's value v into mean + scale * v."""
+    """mean + scale * v for a network's value v."""
 
     def __init__(self) -> None:
         super().__init__()

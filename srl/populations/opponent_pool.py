@@ -36,8 +36,8 @@ def refill(store: ParameterStore, past: Iterable[tuple[int, Array]]) -> int:
 
 
 class OpponentPool:
-    """Opponents for one worker. All workers of a host share the tags of its parameter service, and each of them keeps
-    the pool up to date when it draws; win rates are the worker's own."""
+    """Opponents for one worker. All workers of a host share the tags of its parameter service, and each of them updates
+    the pool when it draws. Each worker counts its own win rates."""
 
     def __init__(self, config: PoolConfig, store: ParameterStore) -> None:
         self._config = config

@@ -19,7 +19,7 @@ from srl.populations.versus import VersusLanes
 
 @dataclass(frozen=True)
 class SelfPlayConfig(LanesConfig):
-    """An environment for one agent, made of a game of several: versions of `policy` play the other agents."""
+    """An environment for one agent, made from a game for several: versions of `policy` play the other agents."""
 
     inner: LanesConfig
     policy: str
@@ -40,7 +40,7 @@ class SelfPlayConfig(LanesConfig):
 
 
 class BoundSelfPlay(LanesConfig):
-    """Self-play with a parameter service, from which the opponents come."""
+    """Self-play with a parameter service that provides the opponents."""
 
     def __init__(self, config: SelfPlayConfig, store: ParameterStore, seed: int) -> None:
         self._config = config
@@ -58,7 +58,7 @@ class BoundSelfPlay(LanesConfig):
 
 
 class PastVersions:
-    """Opponents from the pool, with one policy per tag; reloads the parameters when a tag has moved."""
+    """Opponents from the pool, with one policy per tag. Parameters are loaded again when a tag has moved."""
 
     def __init__(self, config: SelfPlayConfig, store: ParameterStore, seed: int) -> None:
         self._config = config

@@ -29,7 +29,7 @@ class Opponents(Protocol):
 
 
 def versus_spec(spec: LaneSpec) -> LaneSpec:
-    """Return the spec of one agent that can play every seat. Raises ValueError if the seats' spaces differ."""
+    """Return the spec of one agent that can play on every seat. Raises ValueError if the seats' spaces differ."""
     first = spec.teams[0]
     for team in spec.teams[1:]:
         if (team.observation, team.action) != (first.observation, first.action):

@@ -1,4 +1,4 @@
-"""The samples of one PPO update: the rows with a decision, divided into minibatches."""
+"""The samples of one PPO update, divided into minibatches, and their gradients and metrics."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from srl.networks.distributions.distribution import Distribution
 
 
 class PPOBatch:
-    """Only rows in which a lane acted are samples. Every rank divides its samples into `num_minibatches` nearly equal
-    parts, so that all ranks make the same number of steps, whatever the number of their samples.
+    """The samples of a batch: the rows in which a lane acted. Every rank divides its samples into `num_minibatches`
+    nearly equal parts, so that all ranks make the same number of steps, whatever the number of their samples.
 
     Everything is copied to the device once, and gathered there."""
 

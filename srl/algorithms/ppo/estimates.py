@@ -37,8 +37,8 @@ class Estimates(NamedTuple):
 def evaluate_current(
     network_pass: Pass, distribution: Distribution, batch: Trajectory, device: torch.device, num_parts: int
 ) -> Reevaluation:
-    """Log-probabilities and values by the current network, including the bootstrap row. To bound the memory, it takes
-    `num_parts` parts: some rows at a time, or some lanes if the network is recurrent."""
+    """Log-probabilities and values by the current network, including the bootstrap row. To bound memory use, the batch
+    is processed in `num_parts` parts: some rows at a time, or some lanes if the network is recurrent."""
     num_rows, num_lanes = batch.acting.shape
     action = action_rows(batch.decision["action"])
     results: list[torch.Tensor] = []

@@ -24,7 +24,7 @@ class Minibatch(NamedTuple):
 class Coefficients(NamedTuple):
     """Coefficients of the loss in one update."""
 
-    clip: float | None  # none: the plain policy gradient
+    clip: float | None  # None: the plain policy gradient
     value: float
     entropy: float
     kl: float = 0.0

@@ -26,9 +26,9 @@ def auxiliary_coefficients(config: PPGConfig, deviation: float) -> Coefficients:
 
 
 class AuxiliaryPhase:
-    """Keeps copies of batches with their value targets for the next phase. The copies are not committed, because they
-    would be most of the commit: after a trainer's death, or with another number of ranks, the next phase has fewer
-    batches. Exact resume, of runs of one thread, saves them."""
+    """The phase, and copies of the batches for the next one with their value targets. The copies are not committed,
+    because they would dominate the size of a commit: after a trainer's death, or with another number of ranks, the next
+    phase has fewer batches. Exact resume, in runs of one thread, saves them."""
 
     def __init__(self, config: PPGConfig, network: Network, distribution: Distribution) -> None:
         self._config = replace(config, normalize_advantage="none", value_clip=None)

@@ -26,7 +26,7 @@ def available_devices() -> list[str]:
 
 
 def resolve_device(name: str, rank: int = 0) -> torch.device:
-    """The device with a name: `auto`, a kind (`cpu`, `cuda`) or one device of it (`cuda:1`).
+    """Find the device with a name: `auto`, a kind (`cpu`, `cuda`) or one device of it (`cuda:1`).
 
     If the name leaves a choice, rank r of several trainers gets the r-th device, modulo their number.
     """

@@ -20,8 +20,8 @@ POPART_WINDOW = 1e6
 
 
 class ObservationStatistics:
-    """Statistics of the observations with a decision. They change *after* an update: its decisions were made with the
-    old ones, and its probability ratios must start at 1."""
+    """Statistics of the observations in which a lane acted. They change *after* an update: its actions were chosen with
+    the old ones, and its probability ratios must start at 1."""
 
     def __init__(self, module: ObservationNormalizer) -> None:
         self._module = module
@@ -45,8 +45,8 @@ class ObservationStatistics:
 class ReturnStatistics:
     """Statistics of the value targets. They change *before* an update, which then learns on their scale.
 
-    With the `head` of the network, its last layer changes along, so that every value stays the same (PopArt, van
-    Hasselt et al. 2016, eq. 8 and 9).
+    If the `head` of the network is given, it is rescaled so that every value stays the same (PopArt, van Hasselt et al.
+    2016, eq. 8 and 9).
     """
 
     def __init__(self, module: ValueNormalizer, head: tuple[Tensor, Tensor] | None, window: float) -> None:
@@ -93,7 +93,7 @@ class Normalizers:
         return 1.0 if self.returns is None else self.returns.deviation
 
     def state(self) -> dict[str, Array]:
-        """float64 arrays, changed in place, which a restart needs beside the parameters."""
+        """float64 arrays, changed in place, which a restart needs in addition to the parameters."""
         state = {} if self.observations is None else self.observations.state()
         return state if self.returns is None else {**state, "return_moments": self.returns.moments.state}
 

@@ -1,4 +1,4 @@
-"""Data-parallel trainers: sums over all ranks, which do nothing for a single trainer."""
+"""Communication of data-parallel trainers, which does nothing for a single trainer."""
 
 from __future__ import annotations
 

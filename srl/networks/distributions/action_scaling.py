@@ -49,8 +49,7 @@ def _make_tensors(scaling: ActionScaling, dtype: torch.dtype, device: torch.devi
 
 @lru_cache(maxsize=64)
 def _cached_tensors(scaling: ActionScaling, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cached, because making them from Python numbers takes as long as a draw, and an accelerator would have to
-    wait."""
+    """Cached, because creating tensors from Python numbers takes as long as sampling, and stalls an accelerator."""
     with torch.inference_mode(False):  # a policy may be the first caller, and a trainer uses the same tensors
         return _make_tensors(scaling, dtype, device)
 
@@ -61,7 +60,7 @@ def finite_scaling(box: Box) -> ActionScaling:
 
 
 def scaling_of(box: Box) -> ActionScaling | None:
-    """The scaling of any Box. Elements without two practical bounds are not scaled. None if no element is."""
+    """The scaling of any Box. Elements without two practical bounds are not scaled. None if no element is scaled."""
     low, high = bounds_of(box)
     bounded = (low < high) & (low > -WIDEST) & (high < WIDEST)
     scaling = _between(np.where(bounded, low, -1.0), np.where(bounded, high, 1.0))

@@ -17,9 +17,8 @@ from srl.networks.distributions.distribution import Distribution, Evaluation
 @dataclass(frozen=True)
 class Composite:
     """Independent parts, in the order of their paths. Their parameters are concatenated; the free ones, which may be
-    the same for every observation, come last. Actions are trees; in training also rows [B, actions] of real numbers,
-    the parts concatenated.
-    """
+    the same for every observation, come last. Actions are trees, or in training rows [B, actions] of real numbers with
+    all parts concatenated."""
 
     parts: tuple[tuple[str, Distribution], ...]  # path in the action's tree
 

@@ -20,8 +20,8 @@ class DiagonalGaussian:
     """Independent normal distributions. The parameters are all means, then all log standard deviations, in the units of
     `scaling`.
 
-    Actions are drawn, stored and learned from *unclipped*, in the numbers of the environment: the log-probability
-    belongs to the number that was drawn. Only the environment adapter clips them to the bounds of the space.
+    Actions are drawn, stored and learned from *unclipped*, in the units of the environment: the log-probability is that
+    of the value that was drawn. Only the environment adapter clips them to the bounds of the space.
     """
 
     shape: tuple[int, ...]

@@ -50,7 +50,7 @@ class SquashedGaussian(DiagonalGaussian):
         return self._squash(self._base.sample(parameters, generator))
 
     def mode(self, parameters: Tensor) -> Tensor:
-        """The action where the Gaussian has its maximum."""
+        """The action at the maximum of the Gaussian."""
         return self._squash(self._base.mode(parameters))
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:

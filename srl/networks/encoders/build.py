@@ -1,4 +1,4 @@
-"""Builds the encoder of any observation space: from a tree of observations [B, ...] to features [B, F]."""
+"""Construction of encoders: from a tree of observations [B, ...] to features [B, F]."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SCAN_FILTERS, SCAN_WIDTH = 9, 3
 
 
 class ScanEncoder(nn.Module):
-    """Numbers in directions around the agent, [B, directions, numbers]: a convolution along the circle."""
+    """Measurements in directions around the agent, [B, directions, numbers]: a circular convolution."""
 
     def __init__(self, num_directions: int, num_numbers: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Encoders for images: convolutions."""
+"""Convolutional encoders for images."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ImageEncoder(nn.Module):
         self.num_features = num_features
 
     def convolve(self, image: Tensor) -> Tensor:
-        """Undivided numbers [B, C, H, W] -> activations [B, c, h, w]."""
+        """Pixels [B, C, H, W], not divided yet -> activations [B, c, h, w]."""
         raise NotImplementedError
 
     def forward(self, observation: Tensor) -> Tensor:

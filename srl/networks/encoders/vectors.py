@@ -12,7 +12,7 @@ from srl.networks.spaces.boxes import divisors_of
 
 
 class FlattenEncoder(nn.Module):
-    """Real numbers as they are, also those that a normalizer made from integers; integers as fractions of their
+    """Flat features: real numbers unchanged, also those that a normalizer made from integers; integers divided by their
     bounds."""
 
     divisor: Tensor | float
@@ -45,6 +45,6 @@ class OneHotEncoder(nn.Module):
     def forward(self, observation: Tensor) -> Tensor:
         rows = observation.shape[0]
         columns = torch.split(observation.reshape(rows, len(self.nvec)).long(), 1, dim=1)
-        # Not `one_hot`, which reads the extremes back, so that an accelerator would have to wait.
+        # Not `one_hot`, which reads the extremes back and so stalls an accelerator.
         zeros = [torch.zeros(rows, n, device=observation.device) for n in self.nvec]
         return torch.cat([zero.scatter_(1, column, 1.0) for zero, column in zip(zeros, columns, strict=True)], dim=1)

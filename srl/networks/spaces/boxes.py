@@ -68,8 +68,8 @@ class Layout:
 
 
 def layout_of(space: Box) -> Layout:
-    """Of three axes, the first or the last one is the channels: the one with 1, 3 or 4 entries, or else the smaller
-    one, if the other two are large."""
+    """Find the axes of an image. Of three axes, the first or the last one is the channels: the one with 1, 3 or 4
+    entries, or else the smaller one, if the other two are large."""
     shape = space.shape
     divisor = divisor_of(space)
     if len(shape) == 2:
