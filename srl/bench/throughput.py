@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +23,19 @@ ENDLESS = 10**12
 
 @dataclass(frozen=True)
 class Workload:
-    """Settings of a comparison with other libraries: same networks, same batch, one epoch."""
+    """Settings of a comparison with other libraries: same networks, same batch, one epoch of four minibatches."""
 
     env: str
     lanes: int
     horizon: int
     batch: int
-    num_minibatches: int
     actors: int
-    entropy: float = 0.01
-    env_args: dict[str, Any] = field(default_factory=dict)
 
 
 WORKLOADS = {
-    "cartpole": Workload("CartPole-v1", lanes=256, horizon=16, batch=4096, num_minibatches=4, actors=1),
-    "pong": Workload("PongNoFrameskip-v4", lanes=8, horizon=64, batch=1024, num_minibatches=4, actors=2),
-    "halfcheetah": Workload("HalfCheetah-v5", lanes=128, horizon=16, batch=4096, num_minibatches=4, actors=2),
+    "cartpole": Workload("CartPole-v1", lanes=256, horizon=16, batch=4096, actors=1),
+    "pong": Workload("PongNoFrameskip-v4", lanes=8, horizon=64, batch=1024, actors=2),
+    "halfcheetah": Workload("HalfCheetah-v5", lanes=128, horizon=16, batch=4096, actors=2),
 }
 
 
@@ -70,11 +67,9 @@ def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
     horizon = known.horizon
     while lanes * horizon * actors > known.batch and horizon > 1:  # each batch contains a part from every actor
         horizon //= 2
-    ppo = PPOConfig(
-        epochs=1, num_minibatches=known.num_minibatches, learning_rate=2.5e-4, entropy_coefficient=known.entropy
-    )
+    ppo = PPOConfig(epochs=1, num_minibatches=4, learning_rate=2.5e-4)
     return known.env, make_options(
-        actors=actors, lanes=lanes, horizon=horizon, batch=known.batch, algorithm=ppo, env_args=known.env_args, **shared
+        actors=actors, lanes=lanes, horizon=horizon, batch=known.batch, algorithm=ppo, **shared
     )
 
 

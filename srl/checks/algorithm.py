@@ -165,21 +165,17 @@ class _ProbeRun:
         finally:
             lanes.close()
 
-    @property
-    def _global_keys(self) -> tuple[str, ...]:
-        """Keys of the observation that only the critic reads."""
-        return self._options.algorithm.global_observation_keys()
-
     def _environment(self) -> tuple[str, dict[str, Any]]:
         """Return the probe's name and options; if the critic reads keys of its own, a probe that has them."""
         case, options = self._case, dict(self._case.env_args)
-        if case.needs == "state" and not self._global_keys:
+        global_keys = self._options.algorithm.global_observation_keys()  # only the critic reads them
+        if case.needs == "state" and not global_keys:
             raise _Unsupported("its config has no `global_keys`: its critic reads the same observation as its actor")
-        if not self._global_keys:
+        if not global_keys:
             return case.environment, options
         if case.needs == "game":
             raise _Unsupported("the correct value of a critic that observes the whole game is not known")
-        return STATED, {**options, "probe": case.probe, "keys": [*self._global_keys], "hidden": case.needs == "state"}
+        return STATED, {**options, "probe": case.probe, "keys": [*global_keys], "hidden": case.needs == "state"}
 
     def _prepare(self, team: TeamSpec) -> tuple[dict[str, Any], str]:
         """Return the changes of the algorithm's config for this probe, and a note about them. Options that the user set
@@ -216,7 +212,7 @@ class _ProbeRun:
         """Train with these options, and complete `aim` with the quantities found."""
         began, found, note = time.perf_counter(), dict[str, float](), aim.note
         try:
-            found = self._found(self._train(options), team)
+            found = self._found(start(self._environment()[0], options, None, self._root, None), team)
         except RunFailed as error:
             note = ", ".join([*filter(None, [note]), f"training failed: {str(error).splitlines()[0]}"])
         found = {name: value for name, value in found.items() if name in (*aim.expected, FORBIDDEN)}
@@ -251,9 +247,6 @@ class _ProbeRun:
             found["return"] = float("nan")
             found[FORBIDDEN] = share
         return found
-
-    def _train(self, options: TrainOptions) -> Run:
-        return start(self._environment()[0], options, None, self._root, None)
 
     def _with(self, changes: Mapping[str, Any]) -> TrainOptions:
         """Return the options for training on this probe."""

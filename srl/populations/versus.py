@@ -180,7 +180,4 @@ def game_points(returns: Array, seat: int) -> float:
 
 
 def _put(target: Tree, lanes: Array | list[int], values: Tree) -> None:
-    def put(row: Array, part: Array) -> None:
-        row[lanes] = part
-
-    map_tree(put, target, values)
+    map_tree(lambda row, part: row.__setitem__(lanes, part), target, values)

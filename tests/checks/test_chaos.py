@@ -127,5 +127,5 @@ def test_unanswered_requests_are_neither_an_end_nor_a_violation(monkeypatch: pyt
 
 
 def test_a_plan_with_an_unknown_fault_is_refused() -> None:
-    with pytest.raises(ValueError, match="kill"):
+    with pytest.raises(ValueError, match="unknown fault 'kil'; choose from kill, "):
         ChaosPlan(("kil",), 1.0, 1, 1.0)
