@@ -12,7 +12,7 @@ from srl.base.snapshot import Snapshot
 from srl.workers.trainer.journal_reporter import REPEATED, JournalReporter, digest_of
 
 
-def test_lost_reports_are_repeated_from_the_facts_of_the_commit() -> None:
+def test_lost_reports_are_repeated_from_the_metadata_of_the_commit() -> None:
     parameters = np.zeros(3, np.float32)
     dying = JournalReporter("policy", 0, lambda message: None)  # its reports are lost
     dying.resume({}, parameters)
@@ -23,16 +23,16 @@ def test_lost_reports_are_repeated_from_the_facts_of_the_commit() -> None:
         dying.add(update, parameters, batch(update))
         dying.report(update)
         made.append(UpdateRecord("policy", 0, update, parent, digest_of(parameters), [f"actors/0.0:{update}"], 1))
-    facts = {"journal": dying.last}
+    metadata = {"journal": dying.last}
 
     reported: list[Any] = []
     replacement = JournalReporter("policy", 0, reported.append)
-    replacement.resume(facts, parameters)
+    replacement.resume(metadata, parameters)
     replacement.report(REPEATED + 2)
     assert reported == made[-REPEATED:]
     other: list[Any] = []
     second = JournalReporter("policy", 1, other.append)
-    second.resume(facts, parameters)  # the commit holds no reports of this rank
+    second.resume(metadata, parameters)  # the commit holds no reports of this rank
     second.report(REPEATED + 2)
     assert other == []
 

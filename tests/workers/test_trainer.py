@@ -11,7 +11,7 @@ from support.counting import CountingConfig
 from support.stages import Stage, fill
 from support.waiting import until
 
-from srl.api.control import Done, MetricsReport, Notice
+from srl.api.control import Done, MetricsReport, Notice, UpdateRecord
 from srl.api.spaces import Box, Discrete
 from srl.api.worker import FINISHED, IDLE, WORKED, PollResult, RunBroken
 from srl.base.meter import Counter
@@ -24,7 +24,7 @@ class Training:
     def __init__(self, stage: Stage, **options: Any) -> None:
         self.stage = stage
         self.threads = options.pop("threads", False)
-        options = dict({"skip": (), "target_steps": 1000, "max_lag": 0, "size": 1}, **options)
+        options = dict({"skip": (), "target_steps": 1000, "max_lag": 0, "size": 1, "journal": False}, **options)
         self.stream = stage.stream(batch_blocks=2, max_lag=options["max_lag"])
         self.config = TrainerWorkerConfig(
             "policy",
@@ -35,6 +35,7 @@ class Training:
             options["target_steps"],
             seed=0,
             size=options["size"],
+            journal=options["journal"],
         )
         self.producer = stage.producer(self.stream, num_open=2)
         self.worker: TrainerWorker | None = None
@@ -104,6 +105,15 @@ def test_every_update_is_committed_and_published(inproc: Stage, training: Callab
     assert (meter.get(Counter.LAG_COUNT), meter.get(Counter.LAG_SUM), meter.get(Counter.LAG_MAX)) == (24, 0, 0)
     assert meter.get(Counter.FIRST_UPDATE_NS) > 0
     assert inproc.world.reported(MetricsReport)[0].metrics == {"applied": 1.0}
+
+
+def test_the_last_update_of_a_finished_trainer_is_in_the_journal(
+    inproc: Stage, training: Callable[..., Training]
+) -> None:
+    one = training(journal=True, target_steps=24)
+    one.start()
+    until(lambda: one.poll() == FINISHED)
+    assert [record.update for record in inproc.world.reported(UpdateRecord)] == [1, 2, 3]
 
 
 def test_an_update_is_committed_before_it_is_published(inproc: Stage, training: Callable[..., Training]) -> None:

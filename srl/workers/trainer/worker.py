@@ -161,6 +161,8 @@ class TrainerWorker:
         """Report, once, that this policy has reached its number of steps. Return whether the trainer is finished."""
         if self._durable_version() < self._version:
             return False  # the last update must not be lost with this host
+        if self._journal is not None:
+            self._journal.report(self._version)
         if not self._done_reported:
             self._done_reported = True
             self._context.report(Done(f"{self._steps:,} steps", self._config.policy))
