@@ -152,13 +152,16 @@ class Controller:
         now = self._clock.now()
         if self._restarts_pending:
             self._restart_due(now)
-        if self.state == "starting" and all(slot.state == "running" for slot in self._vital()):
+        vital = [slot for (name, _), slot in self._slots.items() if self._groups[name].restart.vital]
+        if self.state == "starting" and all(slot.state == "running" for slot in vital):
             self.state = "running"
         self._send_names()
         if self._server is not None:
             self._server.poll()
         if self._check.due(now):
-            self._find_stuck()
+            for slot, what in stuck(self._all(), self._scheduler, self._groups, self._guard, self._clock):
+                self.add_message(f"{slot.worker_id.name} is {what}; replacing it")
+                self._scheduler.kill(slot.worker_id)
             self._check.done(self._clock.now())
         if self._report.due(now):
             self.gauges.extend_curves()
@@ -192,9 +195,6 @@ class Controller:
 
     def _all(self) -> list[Slot]:
         return list(self._slots.values())
-
-    def _vital(self) -> list[Slot]:
-        return [slot for (name, _), slot in self._slots.items() if self._groups[name].restart.vital]
 
     # Events
 
@@ -234,9 +234,9 @@ class Controller:
             if message.fatal and self._groups[slot.worker_id.group].restart.vital:
                 self.stop("failed", message.text)
         elif isinstance(message, Done):
-            self._done(message)
+            self._on_done(message)
 
-    def _done(self, message: Done) -> None:
+    def _on_done(self, message: Done) -> None:
         self._complete.add(message.policy)
         missing = [name for name in self._learning if name not in self._complete]
         if message.policy and missing:
@@ -317,11 +317,6 @@ class Controller:
             worker_ids = [slot.worker_id for slot in self._all() if slot.state in ("starting", "running")]
         if worker_ids:
             self._scheduler.send(worker_ids, Names(self._names.lookup("")))
-
-    def _find_stuck(self) -> None:
-        for slot, what in stuck(self._all(), self._scheduler, self._groups, self._guard, self._clock):
-            self.add_message(f"{slot.worker_id.name} is {what}; replacing it")
-            self._scheduler.kill(slot.worker_id)
 
     # Requests
 

@@ -53,7 +53,9 @@ def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
     policies = _group(running, "polic")
     if not actors.count or not trainers.count:
         return "", ""
-    free = cores - _cores_used(running)
+    # Busy cores: as the workers report or as the system measures, because torch may use additional threads.
+    reported = sum(share for worker in running for phase, share in worker.busy.items() if phase != "waiting")
+    free = cores - max(reported, sum(worker.cpu_percent for worker in running) / 100)
     if len(running) > 1 and len({worker.pid for worker in running}) == 1 and cores > 1:
         return _inline(actors, trainers, cores)
     if free <= (1 - FULL) * cores:
@@ -126,7 +128,8 @@ def _latency(status: RunStatus, policies: _Group, trainers: _Group) -> tuple[str
     if policies.count:
         what = "latency: actors wait for answers although policy workers are not busy"
         return what, f"overlap waiting with stepping: {_larger('--ring', status.settings.ring)}"
-    if trainers.waiting >= IDLE and _filled(status) < 0.5:
+    filled = max((stream.filled for stream in status.streams if stream.kind == "push"), default=0.0)
+    if trainers.waiting >= IDLE and filled < 0.5:
         what = "hand-over: trainer and actors wait for each other"
         return what, f"allow more blocks in flight: --max-lag {status.max_lag + 1}"
     return "other programs: workers are ready to run, but the cores are taken", "check what else runs on this machine"
@@ -136,17 +139,6 @@ def _group(workers: Iterable[WorkerStatus], prefix: str) -> _Group:
     mine = [worker for worker in workers if worker.group.startswith(prefix)]
     phases = {phase for worker in mine for phase in worker.busy}
     return _Group(len(mine), {phase: sum(w.busy.get(phase, 0.0) for w in mine) / len(mine) for phase in sorted(phases)})
-
-
-def _cores_used(workers: list[WorkerStatus]) -> float:
-    """Return the larger of two numbers of busy cores: the workers' reports and the system's measurement, because torch
-    may use additional threads."""
-    reported = sum(share for worker in workers for phase, share in worker.busy.items() if phase != "waiting")
-    return max(reported, sum(worker.cpu_percent for worker in workers) / 100)
-
-
-def _filled(status: RunStatus) -> float:
-    return max((stream.filled for stream in status.streams if stream.kind == "push"), default=0.0)
 
 
 def _larger(option: str, value: int) -> str:

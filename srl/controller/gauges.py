@@ -60,11 +60,12 @@ class Gauges:
         self._path = path
         self._settings = settings_of(experiment)
         self.policies = {name: PolicyGauges() for name in experiment.policies}
-        only = experiment.policies[0] if len(experiment.policies) == 1 else ""
         self._learning = experiment.learning or experiment.policies
         self._several = len(experiment.policies) > 1
         self._policy_of = {group.name: group.config.committed_policy() for group in experiment.groups}
-        self._other_policy = only  # of groups that commit none
+        self._other_policy = (
+            experiment.policies[0] if len(experiment.policies) == 1 else ""
+        )  # of groups that commit none
         self._stream_of = {edge.target: edge.stream for edge in experiment.edges() if edge.kind != "parameters"}
         # Worker -> times at which it was observed in the last seconds, and its seconds in each phase until then.
         self._phases: dict[str, deque[tuple[float, dict[Phase, float]]]] = {}
@@ -84,9 +85,9 @@ class Gauges:
 
     def resume_from(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
         """Continue to count from a checkpoint: policy -> `steps` and `version`."""
-        for name, facts in policies.items():
-            self.policies[name].first_steps = int(facts["steps"])
-            self.policies[name].version = int(facts["version"])
+        for name, metadata in policies.items():
+            self.policies[name].first_steps = int(metadata["steps"])
+            self.policies[name].version = int(metadata["version"])
 
     def _policy(self, group: str) -> str:
         return self._policy_of.get(group, "") or self._other_policy
@@ -166,7 +167,9 @@ class Gauges:
         experiment = self._experiment
         policies = {name: self._policy_status(name, by_policy.get(name, NO_COUNTS)) for name in self.policies}
         learning = [self.policies[name].episodes for name in self._learning]
-        self._measure_from_first_update(now)
+        if self.first_update is not None and self._measured_since is None:
+            self._measured_since = now
+            self._phases.clear()  # shares of time before the first update: starting workers are no bottleneck
         status = RunStatus(
             run=experiment.name,
             environment=experiment.environment,
@@ -208,12 +211,6 @@ class Gauges:
             self._diagnosis = found if any(found) else self._diagnosis  # the last one stays when workers have ended
         bottleneck, advice = self._diagnosis
         return msgspec.structs.replace(status, bottleneck=bottleneck, advice=advice)
-
-    def _measure_from_first_update(self, now: float) -> None:
-        """Forget the shares of time before the first update: starting workers and idle trainers are no bottleneck."""
-        if self.first_update is not None and self._measured_since is None:
-            self._measured_since = now
-            self._phases.clear()
 
     def _policy_status(self, name: str, counts: Mapping[Counter, int]) -> PolicyStatus:
         gauges = self.policies[name]

@@ -15,16 +15,13 @@ from srl.base.meter import Counter
 
 FIRST_BACKOFF = 0.2
 MAX_BACKOFF = 30.0
-HEALTHY_SECONDS = 5.0
-"""A worker that ran for at least this time before it died was killed or hit a rare error, so it is restarted at
-once."""
+HEALTHY_SECONDS = 5.0  # a worker that ran longer was killed or hit a rare error, so it is restarted at once
 MAX_HEALTHY_FAILURES = 10  # factor by which more deaths are allowed for workers that had run for a while
 QUARANTINE_SECONDS = 60.0
 GUARD_SECONDS = 60.0
 GUARD_SHARE = 0.2
 GUARD_ALWAYS = 2
-STOPPED_SHARE = 0.5
-"""If more than this share of the workers is stopped (SIGSTOP) at once, the whole run was paused on purpose."""
+STOPPED_SHARE = 0.5  # if more workers are stopped (SIGSTOP) at once, the whole run was paused on purpose
 FROZEN_SECONDS = 2.0
 START_SECONDS = 300.0  # minimum time for a worker to become ready: it may load a large scene or wait for others
 START_HANGS = 4  # a starting worker gets this multiple of the hang timeout if that is longer
@@ -34,8 +31,7 @@ MAX_SHARE_INVERSE = 10.0
 @dataclass(frozen=True)
 class Restart:
     after: float  # seconds to wait before the restart
-    quarantine: bool = False
-    """Whether only this worker of its group dies repeatedly, so that the cause is its index, its seed or its host."""
+    quarantine: bool = False  # only this worker of its group keeps dying: the cause is its index, seed or host
 
 
 @dataclass(frozen=True)
@@ -115,8 +111,7 @@ class TaskSchedule:
 
 @dataclass
 class ProgressWatch:
-    """Distinguishes a stuck worker from a slow or waiting one, by changes of its gauges and not by elapsed time
-    alone."""
+    """Distinguishes a stuck worker from a slow or waiting one by changes of its gauges, not by elapsed time alone."""
 
     looks: ObservedTime = field(default_factory=ObservedTime)
     seen: tuple[int, int] = (-1, -1)
@@ -143,9 +138,7 @@ class Slot:
     restart_at: float | None = None
     ready_at: float | None = None
     watch: ProgressWatch = field(default_factory=ProgressWatch)
-    error: str = ""
-    """Last failure that the worker reported, or a description of its hang: better explains its death than its exit
-    status."""
+    error: str = ""  # failure that the worker reported, or its hang: explains its death better than its exit status
 
 
 def stuck(
@@ -155,8 +148,7 @@ def stuck(
     guard: ReplacementLimit,
     clock: Clock,
 ) -> Iterator[tuple[Slot, str]]:
-    """Yield the workers to replace because they are stuck, each with a description. A worker without a process cannot
-    be stuck."""
+    """Yield the stuck workers to replace, each with a description. A worker without a process cannot be stuck."""
     watched = [s for s in slots if s.state == "running" or (s.state == "starting" and scheduler.pid(s.worker_id))]
     stopped = {slot.worker_id for slot in watched if scheduler.usage(slot.worker_id).stopped}
     for slot in watched:
@@ -177,7 +169,7 @@ def stuck(
 
 
 def briefly(reason: str) -> str:
-    """The last line of a reason, short enough for a message."""
+    """Return the last line of a reason, short enough for a message."""
     return last_line(reason, "no reason given", limit=200)
 
 

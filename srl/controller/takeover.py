@@ -50,8 +50,7 @@ class ControllerState(msgspec.Struct, frozen=True):
     def match(
         self, groups: Iterable[WorkerGroup], orphans: Iterable[OrphanWorker]
     ) -> tuple[list[tuple[WorkerGroup, OrphanWorker]], list[tuple[WorkerGroup, WorkerId]]]:
-        """Return the workers that continue, and the places without one, each with the highest incarnation that it can
-        have had."""
+        """Return the workers that continue, and the ids of missing ones, with the highest possible incarnation."""
         found = {(orphan.worker_id.group, orphan.worker_id.index): orphan for orphan in orphans}
         kept, missing = [], []
         for group in groups:

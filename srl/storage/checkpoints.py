@@ -40,11 +40,10 @@ class CheckpointError(RuntimeError):
 
 @dataclass(frozen=True)
 class Retention:
-    """Rule for which checkpoints are kept when a new one is written."""
+    """Rule for which checkpoints are kept when a new one is written; the one with the highest score always is."""
 
     last: int | None = 3  # number of the newest checkpoints to keep; None keeps all
     every: int = 0  # also keep the first checkpoint at or after each multiple of this number of steps; 0 keeps none
-    best: bool = True  # also keep the checkpoint with the highest score
 
     def __post_init__(self) -> None:
         if self.last is not None and self.last < 1:
@@ -62,8 +61,8 @@ class Retention:
             if (milestone := step_of(path) // self.every) > passed:
                 passed = milestone
                 kept.add(path)
-        highest = best_of(known) if self.best else None
-        return kept | ({highest} if highest is not None else set())
+        highest = best_of(known)
+        return kept if highest is None else kept | {highest}
 
 
 def write(

@@ -134,8 +134,8 @@ def average(curves: Sequence[Curve], axis: str) -> Band:
 
 
 def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
-    """Group runs that differ only in their seed, in the order given. Runs with the same label (the first of the pair,
-    empty for none) form a group in any case."""
+    """Group runs, each with its label or "", in the order given: those with the same label, or that differ only in
+    their seed."""
     keyed: dict[tuple[str, str], list[RunDirectory]] = {}
     facts: dict[tuple[str, str], dict[str, Any]] = {}
     for label, run in runs:

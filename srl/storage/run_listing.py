@@ -24,8 +24,7 @@ class _PolicyResult(msgspec.Struct):
 
 
 class _FinalStatus(_PolicyResult, kw_only=True):
-    """The few fields of status.json that are shown; the many others are not decoded. A run that was canceled in Slurm's
-    queue has only an outcome."""
+    """The fields of status.json that are shown. A run that was canceled in Slurm's queue has only an outcome."""
 
     state: str
     steps: int = 0
@@ -37,9 +36,7 @@ class ListedRun:
     """One run in the list."""
 
     run: str
-    state: str
-    """`running`, `finished`, `stopped`, `failed`, `submitted` (to Slurm), or `killed`: not running, and without a final
-    status."""
+    state: str  # running | finished | stopped | failed | submitted (to Slurm) | killed (ended without a final status)
     steps: int
     return_mean: float | None
     when: float  # time of the last write, in seconds since the epoch
@@ -49,8 +46,7 @@ class ListedRun:
 
 
 def list_runs(root: Path) -> list[ListedRun]:
-    """Return the runs below `root`, sorted by the time of their last write. Reads the end of two files of each run and
-    contacts no process."""
+    """Return the runs below `root` by the time of their last write. Reads two files of each and asks no process."""
     return sorted((_listed(run) for run in all_runs(root)), key=lambda listed: listed.when)
 
 

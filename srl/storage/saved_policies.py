@@ -46,8 +46,7 @@ def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:
 
 
 def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
-    """Return the checkpoint of a run: `latest`, `best`, a number of steps, or a path. Raises ValueError with the
-    existing numbers of steps for another one."""
+    """Return the checkpoint of a run: `latest`, `best`, a number of steps (ValueError if unknown), or a path."""
     known = checkpoints.checkpoints(run.checkpoints)
     if not known:
         raise FileNotFoundError(f"{run.path} has no checkpoint yet")
@@ -69,8 +68,7 @@ def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
 
 
 def read_policy(source: Path, policy: str = "", or_only: bool = False) -> SavedPolicy:
-    """Read one policy of a checkpoint, by default the first. With `or_only`, a checkpoint with a single policy may have
-    it under another name."""
+    """Read a policy of a checkpoint (default: the first). With `or_only`, the name of a single policy may differ."""
     arrays, metadata = checkpoints.read(source)
     described = checkpoints.policies_in(source, metadata)
     name = policy or next(iter(described))

@@ -86,6 +86,7 @@ def remaining(status: RunStatus) -> str:
 
 
 def _summary(status: RunStatus) -> list[Text]:
+    lag_style = "bold red" if status.lag_max > status.max_lag else ""
     rows = [
         *_returns(status),
         ("length", figure(status.length_mean), ""),
@@ -93,7 +94,7 @@ def _summary(status: RunStatus) -> list[Text]:
         ("env", rate(status.env_fps), "bold"),
         ("train", rate(status.train_fps), "bold"),
         ("updates", count(status.updates), ""),
-        ("lag", f"{status.lag_mean:.1f}  max {status.lag_max} of {status.max_lag}", _lag_style(status)),
+        ("lag", f"{status.lag_mean:.1f}  max {status.lag_max} of {status.max_lag}", lag_style),
     ]
     failures = [f"{status.restarts} workers"] if status.restarts else []
     failures += [f"{status.lane_failures} lanes"] if status.lane_failures else []
@@ -116,10 +117,6 @@ def _returns(status: RunStatus) -> list[tuple[str, str, str]]:
         text = f"{figure(evaluation.return_mean)}{interval} @ {short(evaluation.step)}"
         rows.append(("eval", text, "bold cyan"))
     return rows
-
-
-def _lag_style(status: RunStatus) -> str:
-    return "bold red" if status.lag_max > status.max_lag else ""
 
 
 def _curves(status: RunStatus, width: int, height: int) -> list[Text]:

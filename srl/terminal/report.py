@@ -32,8 +32,8 @@ def final_report(status: RunStatus) -> Text:
     for label, value in results.items():
         _row(text, label, value, width=width)
     text.append("\n")
-    for label, value in _files(Path(status.path)).items():
-        _row(text, label, value)
+    _row(text, "files", f"{relative_path(Path(status.path))}/")
+    _row(text, "", "config.json, metrics.jsonl, tensorboard/, checkpoints/, logs/")
     if status.bottleneck and status.advice:
         text.append("\n")
         _row(text, "bottleneck", status.bottleneck)
@@ -90,10 +90,6 @@ def _evaluation(evaluation: EvaluationStatus) -> str:
     if evaluation.truncated:
         text += f"; {evaluation.truncated} of {evaluation.episodes} episodes were truncated at --eval-max-steps"
     return text
-
-
-def _files(path: Path) -> dict[str, str]:
-    return {"files": f"{relative_path(path)}/", "": "config.json, metrics.jsonl, tensorboard/, checkpoints/, logs/"}
 
 
 def _next_commands(status: RunStatus) -> dict[str, str]:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from srl.api.experiment import Experiment
-from srl.api.status import RunStatus, WorkerStatus
+from srl.api.status import RunStatus
 from srl.base.statistics import Mean
 from srl.storage.run_listing import ListedRun, format_time
 from srl.terminal.formatting import count, duration, figure, percent, rate, relative_path, return_of, returns
@@ -26,7 +26,9 @@ def ps_table(runs: Sequence[RunStatus]) -> RenderableType:
     parts: list[RenderableType] = [_runs(runs)]
     for status in runs:
         if status.workers and status.state in ("starting", "running"):
-            parts += [Text(), _workers(status), *_diagnosis(status)]
+            rows = {"bottleneck": status.bottleneck, "try": status.advice}
+            lines = [Text().append(f"{label:<12}", "dim").append(value) for label, value in rows.items() if value]
+            parts += [Text(), _workers(status), *lines]
     return Group(*parts)
 
 
@@ -90,21 +92,16 @@ def _runs(runs: Sequence[RunStatus]) -> Table:
     table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
     for status in runs:
         share = min(1.0, status.steps / status.target_steps) if status.target_steps else None
+        reason = f" ({status.reason})" if status.state in ("queued", "running") and status.reason else ""  # of waiting
         table.add_row(
             Text(status.run, "bold"),
-            Text(_state(status), STATES.get(status.state, "yellow")),
+            Text(f"{status.state}{reason}", STATES.get(status.state, "yellow")),
             count(status.steps) if share is None else percent(share),
             return_of(status),
             rate(status.train_fps),
             duration(status.elapsed),
         )
     return table
-
-
-def _state(status: RunStatus) -> str:
-    """Return the state; for a run that waits, with the reason."""
-    waits = status.state in ("queued", "running") and status.reason
-    return f"{status.state} ({status.reason})" if waits else status.state
 
 
 def _workers(status: RunStatus) -> Table:
@@ -119,21 +116,12 @@ def _workers(status: RunStatus) -> Table:
             str(worker.pid) if worker.pid else "-",
             Text(worker.state, STATES.get(worker.state, "yellow")),
             stacked(worker.busy, BAR) if worker.busy else Text("·" * BAR, "bright_black"),
-            percent(_busy(worker)) if worker.busy else "-",
+            percent(sum(worker.busy.values()) - worker.busy.get("waiting", 0.0)) if worker.busy else "-",
             f"{worker.cpu_percent:.0f} %",
             f"{worker.rss_mb:,.0f} MB",
             Text(str(worker.incarnation), "yellow" if worker.incarnation else "dim"),
         )
     return table
-
-
-def _diagnosis(status: RunStatus) -> list[Text]:
-    rows = {"bottleneck": status.bottleneck, "try": status.advice}
-    return [Text().append(f"{label:<12}", "dim").append(value) for label, value in rows.items() if value]
-
-
-def _busy(worker: WorkerStatus) -> float:
-    return sum(share for phase, share in worker.busy.items() if phase != "waiting")
 
 
 def _table(*headings: str) -> Table:

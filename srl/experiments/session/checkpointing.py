@@ -46,11 +46,11 @@ class Restored:
 
     @property
     def steps(self) -> int:
-        return sum(int(metadata["steps"]) for metadata in self.policies.values())
+        return sum(int(policy["steps"]) for policy in self.policies.values())
 
     @property
     def version(self) -> int:
-        return max(int(metadata["version"]) for metadata in self.policies.values())
+        return max(int(policy["version"]) for policy in self.policies.values())
 
 
 def read(source: Path) -> Restored:
@@ -230,8 +230,7 @@ class CheckpointWriter:
 
 
 def steps_between_kept(options: TrainOptions) -> int:
-    """Return the number of steps between checkpoints that are kept. In self-play the default is enough for every
-    opponent."""
+    """Return the steps between checkpoints that are kept. In self-play the default is enough for every opponent."""
     if options.checkpoints.keep_every or options.agents.self_play == "none":
         return options.checkpoints.keep_every
     return max(1, options.run.steps // options.agents.self_play_versions)

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from srl.api.experiment import WorkerGroup
-from srl.api.transport import Listener
-from srl.controller.control_socket import remote_listener
 from srl.controller.takeover import ControllerState
 from srl.experiments.graph.standard import pool_of
 from srl.experiments.options.train_options import TrainOptions
@@ -20,7 +18,6 @@ from srl.schedulers.engines.manual import ManualEngine
 from srl.schedulers.engines.ray import RayEngine
 from srl.schedulers.hosts.engine import Engine
 from srl.schedulers.hosts.messages import AGENTS, AgentSettings, Messages, codec
-from srl.schedulers.hosts.replicas import Retention
 from srl.schedulers.hosts.scheduler import HostsScheduler
 from srl.schedulers.local.run_memory import RunMemory
 from srl.transports.join_secret import DEFAULT, find_or_make_secret
@@ -72,7 +69,7 @@ def site_of(
 def hosts_scheduler(
     site: ClusterSite, run: str, options: TrainOptions, memory: RunMemory, logs: Path, preload: tuple[str, ...]
 ) -> HostsScheduler:
-    path, cluster = tuple(entry for entry in sys.path if entry), options.cluster
+    path, cluster, pool = tuple(entry for entry in sys.path if entry), options.cluster, pool_of(options)
     settings = AgentSettings(run, secrets.token_bytes(32), preload, path, cluster.encrypt, site.headless)
     transport = TcpTransport(site.join_secret, AGENTS, site.host, site.port, encrypt=True, codec=codec)
     try:
@@ -89,28 +86,16 @@ def hosts_scheduler(
         cluster.hosts,
         logs,
         cluster.hosts_timeout,
-        _retention(options),
+        None if pool is None else lambda store: OpponentPool(pool, store).refresh(),  # as on hosts that joined early
         site.takeover,
     )
 
 
-def _retention(options: TrainOptions) -> Retention | None:
-    """Return a function that gives a host that joins late the same opponents as the others; None without self-play."""
-    pool = pool_of(options)
-    return None if pool is None else lambda store: OpponentPool(pool, store).refresh()
-
-
 def warning(options: TrainOptions, site: ClusterSite | None) -> str:
-    """Return a warning that connections between trainers are unprotected, if there are several trainers and the run is
-    encrypted or reachable from other machines; otherwise an empty string."""
+    """Return a warning if several trainers have unprotected connections in a run that is encrypted or reachable from
+    other machines; otherwise an empty string."""
     exposed = site is not None and (options.cluster.encrypt or not site.host.startswith("127."))
     return UNPROTECTED if exposed and options.workers.trainers > 1 else ""
-
-
-def open_remote_listener(site: ClusterSite | None) -> Listener | None:
-    if site is None or site.address_folder is None:
-        return None
-    return remote_listener(site.address_folder, site.join_secret, site.host)
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -37,8 +37,7 @@ def check_spaces(policy: str, before: Mapping[str, Any], now: Mapping[str, Any])
 
 
 def _check_state(policy: str, described: Any, restored: Restored, changed: list[tuple[str, Any, Any]]) -> None:
-    """Raise ValueError if a new trainer cannot restore the state. Most options may change, e.g. the learning rate; only
-    a trainer knows which."""
+    """Raise ValueError if a new trainer cannot restore the state: only a trainer knows which options may change."""
     algorithm, observation, action = (from_data(described[key]) for key in ("algorithm", "observation", "action"))
     try:
         trainer = algorithm.build_trainer(observation, action, 0)

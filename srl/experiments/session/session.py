@@ -24,6 +24,7 @@ from srl.api.status import RunStatus
 from srl.base.config import to_data
 from srl.base.files import write_whole
 from srl.base.process import STOP_SIGNALS, stop_request
+from srl.controller.control_socket import remote_listener
 from srl.controller.controller import Controller
 from srl.controller.metrics import metrics_of
 from srl.controller.policy_gauges import EPISODE_WINDOW
@@ -38,7 +39,7 @@ from srl.experiments.session.checkpointing import (
     restore_opponents,
     steps_between_kept,
 )
-from srl.experiments.session.cluster_site import ClusterSite, hosts_scheduler, open_remote_listener, site_of, warning
+from srl.experiments.session.cluster_site import ClusterSite, hosts_scheduler, site_of, warning
 from srl.schedulers.inline import InlineScheduler
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.scheduler import ProcessScheduler
@@ -104,6 +105,9 @@ class Session:
             self._site = site or site_of(options, experiment.groups, run.logs, takeover)
             self._scheduler = scheduler = self._make_scheduler((*PRELOAD, *preload))
             undo.callback(scheduler.close)
+            remote, site = None, self._site
+            if site is not None and site.address_folder is not None:
+                remote = remote_listener(site.address_folder, site.join_secret, site.host)
             self._controller = Controller(
                 experiment,
                 scheduler,
@@ -111,7 +115,7 @@ class Session:
                 self._runtime,
                 self._observe,
                 began=began,
-                remote_listener=open_remote_listener(self._site),
+                remote_listener=remote,
                 on_update=Journal(run.journal).add,
             )
             undo.pop_all()

@@ -45,7 +45,9 @@ def conduct(path: Path) -> int:
     (cluster / OUTCOME).unlink(missing_ok=True)
 
     def superseded() -> bool:
-        return _attempt(cluster) != attempt
+        with contextlib.suppress(OSError):
+            return (cluster / ATTEMPT).read_text() != attempt
+        return True
 
     def site(experiment: Experiment, options: TrainOptions) -> ClusterSite:
         labels = [part.constraint for part in components(experiment.groups, options.cluster.hosts)]
@@ -88,12 +90,6 @@ def _run(conduct_run: Callable[[], Any]) -> End:
     except (RunFailed, ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError) as error:
         print(explain(error), flush=True)
         return End("failed", str(error))
-
-
-def _attempt(cluster: Path) -> str:
-    with contextlib.suppress(OSError):
-        return (cluster / ATTEMPT).read_text()
-    return ""
 
 
 def _start_attempt(cluster: Path) -> str:

@@ -81,8 +81,7 @@ def parse_seeds(text: str | int | Sequence[int]) -> tuple[int, ...]:
 
 
 def num_parallel(options: TrainOptions, count: int, cores: int) -> int:
-    """Return the number of runs at a time. A run in processes needs a core per actor and trainer, by default all
-    cores."""
+    """Return the number of runs at a time. A run in processes needs a core per actor and trainer, or all cores."""
     if options.workers.scheduler == "inline":
         needed = 1
     elif options.workers.actors is None:
