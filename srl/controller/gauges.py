@@ -63,9 +63,7 @@ class Gauges:
         self._learning = experiment.learning or experiment.policies
         self._several = len(experiment.policies) > 1
         self._policy_of = {group.name: group.config.committed_policy() for group in experiment.groups}
-        self._other_policy = (
-            experiment.policies[0] if len(experiment.policies) == 1 else ""
-        )  # of groups that commit none
+        self._other_policy = "" if self._several else "".join(experiment.policies)  # of groups that commit none
         self._stream_of = {edge.target: edge.stream for edge in experiment.edges() if edge.kind != "parameters"}
         # Worker -> times at which it was observed in the last seconds, and its seconds in each phase until then.
         self._phases: dict[str, deque[tuple[float, dict[Phase, float]]]] = {}

@@ -33,9 +33,7 @@ RANDOM = "random"
 @dataclass(frozen=True)
 class League:
     players: tuple[str, ...]  # versions by their number of steps, oldest first, then the other players
-    points: tuple[tuple[float, ...], ...]
-    """[i][j]: mean points of player i against player j, where a game gives 1 if won, 0.5 if drawn, 0 if lost. The
-    diagonal is NaN."""
+    points: tuple[tuple[float, ...], ...]  # [i][j]: mean of i against j; 1 for a win, 0.5 for a draw; diagonal NaN
     games: int  # minimum number of games per pair; players take turns on the seats
     ratings: Mapping[str, float]  # ratings by openskill, which start at 25; empty where it is not installed
     truncated: int = 0  # number of games that did not end within `max_steps` and count as drawn
@@ -141,8 +139,7 @@ def match(
 
     With `greedy` both players take their likeliest actions.
     """
-    copies = min(MAX_COPIES, games)
-    inner = environment.build(copies)
+    inner = environment.build(min(MAX_COPIES, games))
     try:
         versus_spec(inner.spec)
         opponents = _FixedOpponent(other)
@@ -173,11 +170,17 @@ def ratings(names: Sequence[str], results: Sequence[tuple[str, str, float]]) -> 
     return {name: float(rating.mu) for name, rating in rated.items()}
 
 
-class RandomPolicy(Policy):
+class _UntrainedPolicy(Policy):
+    version = 0
+
+    def load(self, parameters: Array, version: int) -> None:
+        pass
+
+
+class RandomPolicy(_UntrainedPolicy):
     """A policy that samples uniformly among the allowed actions."""
 
     def __init__(self, action: Space, seed: int, mask_key: str = MASK_KEY) -> None:
-        self.version = 0
         self._action, self._mask_key = action, mask_key
         self._generator = generator(seed, "random opponent")
 
@@ -185,15 +188,11 @@ class RandomPolicy(Policy):
         allowed = allowed_choices(observation, len(first), self._mask_key)
         return {"action": random_actions(self._action, len(first), self._generator, allowed)}
 
-    def load(self, parameters: Array, version: int) -> None:
-        pass
 
-
-class ScriptedPolicy(Policy):
+class ScriptedPolicy(_UntrainedPolicy):
     """A policy made of a function of an observation and a random generator that returns an action."""
 
     def __init__(self, function: Callable[[Any, np.random.Generator], Any], seed: int) -> None:
-        self.version = 0
         self._function = function
         self._generator = generator(seed, "scripted opponent")
 
@@ -203,9 +202,6 @@ class ScriptedPolicy(Policy):
         if isinstance(actions[0], Mapping):
             return {"action": {key: np.stack([action[key] for action in actions]) for key, _ in leaves(actions[0])}}
         return {"action": np.stack([np.asarray(action) for action in actions])}
-
-    def load(self, parameters: Array, version: int) -> None:
-        pass
 
 
 def opponent(name: str, action: Space, seed: int, mask_key: str = MASK_KEY) -> Policy:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from srl.api.lanes import LanesConfig
 from srl.api.policy import Policy
 from srl.api.spaces import Dict, Space, array_spec
-from srl.base.config import to_data
+from srl.base.config import from_data, to_data
 from srl.base.seeding import derive
 from srl.base.tree import Tree, lane_of, leaves, map_tree
 from srl.environments.conversion import action_decoder, batch_axes, observation_encoder
-from srl.storage import checkpoints
-from srl.storage.run_directory import RunDirectory
-from srl.storage.saved_policies import find_checkpoint, read_policy
+from srl.storage import ROOT, checkpoints, run_directory
+from srl.storage.saved_policies import choose_checkpoint, find_checkpoint, read_policy
 
 
 class TrainedPolicy:
@@ -116,18 +117,32 @@ def load(
     return TrainedPolicy(built, saved.observation, saved.action, saved.metadata, saved.global_keys, saved.mask_key)
 
 
-def load_all(run: RunDirectory, described: Mapping[str, Any], checkpoint: Path, seed: int) -> dict[str, Policy]:
-    """Load all policies of a run to play in its environment; `described` is their description in the run's config.
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run's environment and all its policies."""
+
+    path: Path
+    checkpoint: Path
+    environment: LanesConfig
+    policies: dict[str, Policy]
+    roles: tuple[str, ...]
+
+
+def load_run(path: str | Path, checkpoint: str | int | Path, seed: int) -> LoadedRun:
+    """Load all policies of a run to play in its environment.
 
     Raises CheckpointError if the checkpoint belongs to another run, whose spaces differ.
     """
     from srl.experiments.session.compatibility import check_spaces
 
-    found = {name: load(run.path, policy=name, checkpoint=checkpoint, seed=seed) for name in described}
-    for name, trained in found.items():
+    run = run_directory.find(path, ROOT)
+    config, source = run.read_config(), choose_checkpoint(run, checkpoint)
+    policies = {name: load(run.path, policy=name, checkpoint=source, seed=seed) for name in config["policies"]}
+    for name, trained in policies.items():
         try:
             spaces = {"observation": to_data(trained.observation), "action": to_data(trained.action)}
-            check_spaces(name, spaces, described[name])
+            check_spaces(name, spaces, config["policies"][name])
         except ValueError as error:
-            raise checkpoints.CheckpointError(f"{checkpoint} belongs to another run: {error}") from error
-    return {name: trained.policy for name, trained in found.items()}
+            raise checkpoints.CheckpointError(f"{source} belongs to another run: {error}") from error
+    environment, roles = from_data(config["lanes"]), from_data(config["options"]).agents.roles
+    return LoadedRun(run.path, source, environment, {name: one.policy for name, one in policies.items()}, roles)

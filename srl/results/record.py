@@ -13,14 +13,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from srl.api.lanes import Lanes, LanesConfig
-from srl.base.config import from_data
+from srl.api.lanes import Lanes
 from srl.base.files import replacing
 from srl.base.tree import Array
 from srl.experiments.options.roles import role_patterns
-from srl.results.load import load_all
+from srl.results.load import load_run
 from srl.storage import ROOT, run_directory
-from srl.storage.saved_policies import choose_checkpoint
 from srl.workers.episode_player import EpisodePlayer
 from srl.workers.process import one_thread
 
@@ -53,19 +51,13 @@ def record(
     """
     if episodes < 1 or max_frames < 1 or fps < 1:
         raise ValueError(f"episodes, max_frames and fps must be at least 1; found {episodes}, {max_frames} and {fps}")
-    found = run_directory.find(run, ROOT)
-    path = found.path / "video.mp4" if out is None else Path(out)
+    path = run_directory.find(run, ROOT).path / "video.mp4" if out is None else Path(out)
     _check_format(path)
-    config = found.read_config()
-    source = choose_checkpoint(found, checkpoint)
-    environment: LanesConfig = from_data(config["lanes"])
-    policies = load_all(found, config["policies"], source, seed)
+    loaded = load_run(run, checkpoint, seed)
     with _without_window(), one_thread():
-        lanes = environment.build_rendered()
+        lanes = loaded.environment.build_rendered()
         try:
-            player = EpisodePlayer(
-                lanes, policies, role_patterns(lanes.spec, from_data(config["options"]).agents.roles), greedy
-            )
+            player = EpisodePlayer(lanes, loaded.policies, role_patterns(lanes.spec, loaded.roles), greedy)
             frames = _frames(player, lanes, seed, episodes, max_frames)
             first = next(frames)  # rendering errors are raised here, before a file is touched
             count = _write(path, first, frames, fps)

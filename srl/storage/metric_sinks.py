@@ -89,15 +89,12 @@ class MetricSinks:
         self._warn = warn
         self._retry_at = [-math.inf] * len(self._sinks)
         self._warned = [False] * len(self._sinks)
-        self.failures = 0  # number of failed writes
-        self.lost = 0  # number of records missing in one of the sinks: failed, or skipped soon after a failure
 
     def write(self, step: int, metrics: Mapping[str, float], wall: float | None = None) -> None:
         """Write to all sinks. Never raises."""
         wall = self._clock.wall() if wall is None else wall
         for index, sink in enumerate(self._sinks):
             if self._clock.now() < self._retry_at[index]:
-                self.lost += 1
                 continue
             try:
                 sink.write(step, metrics, wall)
@@ -113,8 +110,6 @@ class MetricSinks:
                 self._failed(index, error)
 
     def _failed(self, index: int, error: Exception) -> None:
-        self.failures += 1
-        self.lost += 1
         self._retry_at[index] = self._clock.now() + self._retry_seconds
         if not self._warned[index]:
             self._warned[index] = True

@@ -102,19 +102,26 @@ def _cores(machine: Limits) -> Finding:
     return Finding("cores", OK, found)
 
 
+def _finding(name: str, found: str, *problems: tuple[bool, str, str]) -> Finding:
+    """Return the finding with the verdict and advice of the first problem that exists."""
+    for exists, verdict, todo in problems:
+        if exists:
+            return Finding(name, verdict, found, todo)
+    return Finding(name, OK, found)
+
+
 def _load(machine: Limits, load: float) -> Finding:
-    if load > 0.5 * machine.cores:
-        return Finding("load", WARN, f"{load:.1f} without a run", "other programs use these cores: expect lower speed")
-    return Finding("load", OK, f"{load:.1f}")
+    busy = load > 0.5 * machine.cores
+    return _finding("load", f"{load:.1f}", (busy, WARN, "other programs use these cores: expect lower speed"))
 
 
 def _memory(machine: Limits) -> Finding:
-    found = f"{machine.memory_free / GIB:.1f} GiB free of {machine.memory / GIB:.1f}"
-    if machine.memory_free < 0.5 * GIB:
-        return Finding("memory", FAIL, found, "a run needs about 1 GiB; free some memory")
-    if machine.memory_free < 2 * GIB:
-        return Finding("memory", WARN, found, "keep runs small: --actors 1 --lanes 16")
-    return Finding("memory", OK, found)
+    return _finding(
+        "memory",
+        f"{machine.memory_free / GIB:.1f} GiB free of {machine.memory / GIB:.1f}",
+        (machine.memory_free < 0.5 * GIB, FAIL, "a run needs about 1 GiB; free some memory"),
+        (machine.memory_free < 2 * GIB, WARN, "keep runs small: --actors 1 --lanes 16"),
+    )
 
 
 def _shared_memory() -> Finding:
@@ -139,20 +146,14 @@ def _processes() -> Finding:
 
 
 def _open_files(machine: Limits) -> Finding:
-    if machine.num_files < 1024:
-        return Finding("open files", WARN, f"at most {machine.num_files}", "ulimit -n 4096")
-    return Finding("open files", OK, f"at most {machine.num_files}")
+    return _finding("open files", f"at most {machine.num_files}", (machine.num_files < 1024, WARN, "ulimit -n 4096"))
 
 
 def _num_processes(machine: Limits) -> Finding:
-    if machine.num_processes is None:
+    if (most := machine.num_processes) is None:
         return Finding("user processes", OK, "no limit")
-    found = f"at most {machine.num_processes}"
-    return (
-        Finding("user processes", OK, found)
-        if machine.num_processes >= 512
-        else Finding("user processes", WARN, found, "each worker needs a process and some threads: ulimit -u 4096")
-    )
+    todo = "each worker needs a process and some threads: ulimit -u 4096"
+    return _finding("user processes", f"at most {most}", (most < 512, WARN, todo))
 
 
 def _runs(root: Path) -> Finding:
@@ -166,12 +167,12 @@ def _runs(root: Path) -> Finding:
         free = shutil.disk_usage(folder).free
     except OSError as error:
         return Finding("runs", FAIL, f"cannot write to {root.absolute()}", explain_os_error(error))
-    found = f"{root.absolute()} is writable, {free / GIB:.1f} GiB free"
-    if free < 0.05 * GIB:
-        return Finding("runs", FAIL, found, "free some space or choose another folder with --root")
-    if free < GIB:
-        return Finding("runs", WARN, found, "checkpoints may fill the disk: free some space")
-    return Finding("runs", OK, found)
+    return _finding(
+        "runs",
+        f"{root.absolute()} is writable, {free / GIB:.1f} GiB free",
+        (free < 0.05 * GIB, FAIL, "free some space or choose another folder with --root"),
+        (free < GIB, WARN, "checkpoints may fill the disk: free some space"),
+    )
 
 
 def _versions() -> Finding:
@@ -183,9 +184,8 @@ def _versions() -> Finding:
 
     packages = [with_version(package) for package in ("srl", "torch", "gymnasium", "numpy")]
     found = ", ".join([f"Python {platform.python_version()}", *packages, f"Linux {platform.release()}"])
-    if any(package.endswith("missing") for package in packages[1:]):
-        return Finding("versions", FAIL, found, "pip install srl")
-    return Finding("versions", OK, found)
+    missing = any(package.endswith("missing") for package in packages[1:])
+    return _finding("versions", found, (missing, FAIL, "pip install srl"))
 
 
 def _torch(machine: Limits) -> list[Finding]:
@@ -193,11 +193,8 @@ def _torch(machine: Limits) -> list[Finding]:
 
     threads = torch.get_num_threads()
     found = f"{threads} by default; SRL sets the number per worker"
-    findings = [Finding("torch threads", OK, found)]
-    if threads > max(1, machine.cores):
-        findings = [
-            Finding("torch threads", WARN, found, f"in your own programs: OMP_NUM_THREADS={int(machine.cores)}")
-        ]
+    todo = f"in your own programs: OMP_NUM_THREADS={int(machine.cores)}"
+    findings = [_finding("torch threads", found, (threads > max(1, machine.cores), WARN, todo))]
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
         return [*findings, Finding("GPU", OK, ", ".join(names), "to run inference on it: --inference host")]

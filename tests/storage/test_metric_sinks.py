@@ -69,8 +69,10 @@ class BrokenSink:
     def __init__(self) -> None:
         self.broken = True
         self.steps: list[int] = []
+        self.tried: list[int] = []
 
     def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
+        self.tried.append(step)
         if self.broken:
             raise OSError(28, "No space left on device")
         self.steps.append(step)
@@ -87,10 +89,10 @@ def test_a_failing_sink_causes_one_warning_and_is_retried() -> None:
     sinks.write(1, {})
     clock.advance(10)
     sinks.write(2, {})
-    assert (sinks.failures, sinks.lost) == (1, 2)
+    assert broken.tried == [1]
     clock.advance(20)
     sinks.write(3, {})
-    assert (sinks.failures, sinks.lost) == (2, 3)
+    assert broken.tried == [1, 3]
     broken.broken = False
     clock.advance(30)
     sinks.write(4, {})
@@ -100,8 +102,7 @@ def test_a_failing_sink_causes_one_warning_and_is_retried() -> None:
     assert len(warnings) == 1
     assert "broken cannot write (the disk is full" in warnings[0]
     broken.broken = True
-    sinks.close()
-    assert sinks.failures == 3
+    sinks.close()  # does not raise
 
 
 @pytest.fixture
@@ -122,7 +123,6 @@ def test_a_full_disk_leaves_complete_records_and_writing_continues_once_there_is
     filler.write_bytes(b"x" * 40_000)
     for step in range(500):
         sinks.write(step, {"a_metric_with_a_long_name": 1.0})
-    assert sinks.failures > 0
     assert len(warnings) in (1, 2)
     complete = lines(run.metrics)
     filler.unlink()

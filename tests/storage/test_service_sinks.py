@@ -122,7 +122,6 @@ sinks = sinks_of(run, (name,), warn=lambda text: sys.exit(text))
 sinks.write(10, {"episodes/return_mean": 1.5, "nan": float("nan")})
 sinks.write(5, {"eval/return_mean": 2.5})
 sinks.close()
-assert sinks.failures == 0
 """
 
 
