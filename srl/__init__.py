@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from srl.environments.registry import lanes_config as lanes_config
     from srl.experiments.graph.customization import rewired as rewired
     from srl.experiments.options.train_options import TrainOptions as TrainOptions
-    from srl.experiments.session.launch import Run as Run
     from srl.experiments.session.launch import resume as resume
     from srl.experiments.session.launch import train as train
+    from srl.experiments.session.session import Run as Run
     from srl.experiments.session.session import RunFailed as RunFailed
     from srl.experiments.session.sweep import sweep as sweep
     from srl.results.evaluate import evaluate as evaluate
@@ -38,7 +38,7 @@ _PLACES = {
     "MAPPOConfig": "srl.algorithms.mappo",
     "PPGConfig": "srl.algorithms.ppg",
     "PPOConfig": "srl.algorithms.ppo.config",
-    "Run": "srl.experiments.session.launch",
+    "Run": "srl.experiments.session.session",
     "RunFailed": "srl.experiments.session.session",
     "TrainOptions": "srl.experiments.options.train_options",
     "evaluate": "srl.results.evaluate",

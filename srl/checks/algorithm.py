@@ -23,8 +23,8 @@ from srl.environments.registry import lanes_config
 from srl.experiments.options.algorithms import with_absolute_paths, with_settings
 from srl.experiments.options.keywords import make_options
 from srl.experiments.options.train_options import TrainOptions
-from srl.experiments.session.launch import Run, start
-from srl.experiments.session.session import RunFailed
+from srl.experiments.session.launch import start
+from srl.experiments.session.session import Run, RunFailed
 from srl.results.evaluate import evaluate
 from srl.results.load import load
 from srl.testing.algorithm_checks import check_algorithm

@@ -18,7 +18,7 @@ from srl.storage import ROOT
 
 if TYPE_CHECKING:
     from srl.experiments.graph.preparation import PreparedRun
-    from srl.experiments.session.launch import Run
+    from srl.experiments.session.session import Run
 
 
 @dataclass(frozen=True)

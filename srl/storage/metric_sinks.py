@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import mmap
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -153,16 +154,9 @@ class _Appender:
 
 def _remove_partial_line(descriptor: int) -> None:
     """Remove the partial last line of a writer that was killed."""
-    size = os.fstat(descriptor).st_size
-    end = size
-    while end > 0:
-        begin = max(0, end - 65536)
-        newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
-        if newline >= 0:
-            end = begin + newline + 1
-            break
-        end = begin
-    if end != size:
+    if size := os.fstat(descriptor).st_size:
+        with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as content:
+            end = content.rfind(b"\n") + 1
         os.ftruncate(descriptor, end)
 
 

@@ -63,18 +63,24 @@ class RunDirectory:
         return self.logs / f"{slug(worker)}.log"
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes from running in this directory; the kernel releases the lock if this process dies."""
+    def locked(self, patience: float = 0.0) -> Iterator[None]:
+        """Keep other processes from running in this directory; the kernel releases the lock if this process dies.
+        Waits up to `patience` seconds for a process that may be ending."""
+        deadline = time.monotonic() + patience
         with _explained(self.path, "open"):
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RunDirectoryError(
-                    f"{self.name} is already running in {self.path}; see it with `srl ps`, stop it with "
-                    f"`srl stop {self.name}`"
-                ) from error
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() >= deadline:
+                        raise RunDirectoryError(
+                            f"{self.name} is already running in {self.path}; see it with `srl ps`, stop it with "
+                            f"`srl stop {self.name}`"
+                        ) from error
+                    time.sleep(0.5)
             yield
         finally:
             os.close(descriptor)

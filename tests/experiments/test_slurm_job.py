@@ -11,8 +11,7 @@ import pytest
 
 from srl.api.status import RunStatus
 from srl.experiments.session import slurm_job, slurm_submission
-from srl.experiments.session.launch import Run
-from srl.experiments.session.session import RunFailed
+from srl.experiments.session.session import Run, RunFailed
 from srl.schedulers.engines import slurm_commands as slurm
 from srl.storage.run_directory import RunDirectory
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from srl.experiments.session import checkpointing
 from srl.experiments.session.checkpointing import Restored
 from srl.experiments.session.cluster_site import ClusterSite
 from srl.experiments.session.compatibility import check_compatible
-from srl.experiments.session.session import Outcome, RunFailed, Session, describe
+from srl.experiments.session.session import Run, RunFailed, Session, describe
 from srl.experiments.session.slurm_queue import refuse_if_running
 from srl.experiments.session.slurm_submission import follow, script_of, state_of_new_job
 from srl.experiments.session.slurm_submission import submit as submit_job
@@ -40,25 +39,6 @@ from srl.schedulers.engines.slurm_commands import check_slurm
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
 from srl.storage.service_sinks import check_sinks
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run that ended. Its directory is `path`; :func:`srl.load` and :func:`srl.evaluate` take it."""
-
-    path: Path
-    state: str  # `finished` or `stopped`
-    reason: str
-    status: RunStatus  # last status: steps, returns, speed
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    def __repr__(self) -> str:
-        mean = self.status.return_mean
-        reached = f"{self.status.steps:,} steps" + (f", return {mean:.1f}" if mean is not None else "")
-        return f"<Run {str(self.path)!r}: {self.state}, {reached}>"
 
 
 def train(
@@ -83,7 +63,10 @@ def train(
     Worker processes import your script to find functions that it defines, so call `train` under
     ``if __name__ == "__main__":``.
     """
-    _refuse_in_worker()
+    if sys.argv[:1] and sys.argv[0].startswith("srl-worker"):
+        raise RuntimeError(
+            'srl.train was called while a worker imported this script; put the call under `if __name__ == "__main__":`'
+        )
     gathered = gather(config, options, "keyword")
     env, name = gathered.argument("env", env, ""), gathered.argument("name", name)
     if not env or "seeds" in gathered.command:
@@ -109,13 +92,6 @@ def watched(conduct: Callable[[Callable[[RunStatus], None]], Run]) -> Run:
             raise
         finish(run.status)
         return run
-
-
-def _refuse_in_worker() -> None:
-    if sys.argv[:1] and sys.argv[0].startswith("srl-worker"):
-        raise RuntimeError(
-            'srl.train was called while a worker imported this script; put the call under `if __name__ == "__main__":`'
-        )
 
 
 def start(
@@ -149,7 +125,7 @@ def launch(
     if options.workers.scheduler == "slurm":
         with _removed_on_error(run):
             job = _submit(run, prepared)
-        return _follow(run, job, on_status)
+        return _finished(follow(run, job, on_status))
     with run.locked():
         with _removed_on_error(run):
             session = _session(run, prepared, on_status, began)
@@ -191,16 +167,10 @@ def _directory(root: Path, name: str | None, prepared: PreparedRun, began: float
 
 
 def _submit(run: RunDirectory, prepared: PreparedRun) -> str:
-    """Write the config and submit the job; returns its number. The config contains the chosen sizes, because the nodes
-    may have another number of cores than this machine."""
+    """Write the config, with the sizes chosen here because nodes may have other cores, and return the job id."""
     experiment, options = prepared.experiment, prepared.options
     run.write_config(describe(experiment, options, prepared.environment))
     return submit_job(run, experiment, options)
-
-
-def _follow(run: RunDirectory, job: str, on_status: Callable[[RunStatus], None] | None) -> Run:
-    """Follow a run on Slurm until it ends."""
-    return _finished(follow(run, job, on_status or (lambda status: None)))
 
 
 def conduct_on(
@@ -287,7 +257,7 @@ def _resume(
     restored, prepared = _matched(restored, _prepared_from(config, options, given))
     if options.workers.scheduler == "slurm":
         check_slurm(options.cluster.partition)
-        return _follow(run, _submit(run, prepared), on_status)
+        return _finished(follow(run, _submit(run, prepared), on_status))
     return _finished(_session(run, prepared, on_status, began, restored).run())
 
 
@@ -340,7 +310,7 @@ def _session(
     return session
 
 
-def _finished(outcome: Outcome) -> Run:
-    if outcome.state == "failed":
-        raise RunFailed(f"{outcome.reason}\n(logs are in {outcome.path / 'logs'})", outcome.status)
-    return Run(outcome.path, outcome.state, outcome.reason, outcome.status)
+def _finished(run: Run) -> Run:
+    if run.state == "failed":
+        raise RunFailed(f"{run.reason}\n(logs are in {run.path / 'logs'})", run.status)
+    return run

@@ -57,13 +57,17 @@ METRIC_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """End of a run."""
+class Run:
+    """A run that ended."""
 
-    state: str  # `finished`, `stopped` or `failed`
-    reason: str
-    status: RunStatus
     path: Path
+    state: str  # `finished` or `stopped`; `failed` raises RunFailed
+    reason: str
+    status: RunStatus  # last status: steps, returns, speed
+
+    @property
+    def name(self) -> str:
+        return self.path.name
 
 
 class RunFailed(RuntimeError):
@@ -159,7 +163,7 @@ class Session:
         gauges.resume_from(restored.policies)
         self._episodes_before = self._controller.status().episodes
 
-    def run(self) -> Outcome:
+    def run(self) -> Run:
         with self._signals():
             try:
                 self._run.clear_status()
@@ -184,7 +188,7 @@ class Session:
                     self._sinks.close()
                     self._memory.close()
                     shutil.rmtree(self._runtime, ignore_errors=True)
-        return Outcome(self._controller.state, self._controller.reason, status, self._run.path)
+        return Run(self._run.path, self._controller.state, self._controller.reason, status)
 
     def _start(self) -> None:
         if unguarded := warning(self._options, self._site):

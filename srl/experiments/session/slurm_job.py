@@ -10,8 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from srl.experiments.session.session import RunFailed
 from srl.experiments.session.slurm_queue import OUTCOME, End
 from srl.schedulers.engines.components import components
 from srl.schedulers.engines.slurm import SlurmEngine, nodes_of_job, own_address, requeue, requeue_other_components
-from srl.storage.run_directory import RunDirectory, RunDirectoryError
+from srl.storage.run_directory import RunDirectory
 from srl.transports.join_secret import find_or_make_secret
 
 ATTEMPT = "attempt"
@@ -56,6 +55,15 @@ def conduct(path: Path) -> int:
         secret = find_or_make_secret(cluster / SECRET)
         return ClusterSite(engine, secret, own_address(os.environ), 0, cluster, superseded)
 
+    printed: set[str] = set()
+
+    def print_messages(status: RunStatus) -> None:
+        """Print the run's messages into the log of the job; metrics are in metrics.jsonl."""
+        for text in status.messages:
+            if text not in printed:
+                printed.add(text)
+                print(text, flush=True)
+
     out_of_time = False
 
     def on_notice(number: int, frame: Any) -> None:
@@ -64,8 +72,8 @@ def conduct(path: Path) -> int:
         os.kill(os.getpid(), signal.SIGTERM)
 
     signal.signal(signal.SIGUSR1, on_notice)
-    with _locked(run):
-        end = _run(lambda: conduct_on(run, site, _Messages().print))
+    with run.locked(LOCK_SECONDS):
+        end = _run(lambda: conduct_on(run, site, print_messages))
     if superseded():
         return 0
     (cluster / ADDRESS).unlink(missing_ok=True)
@@ -99,34 +107,6 @@ def _start_attempt(cluster: Path) -> str:
     partial.write_text(attempt)
     partial.replace(cluster / ATTEMPT)
     return attempt
-
-
-@contextmanager
-def _locked(run: RunDirectory) -> Iterator[None]:
-    deadline = time.monotonic() + LOCK_SECONDS
-    with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(run.locked())
-                break
-            except RunDirectoryError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.5)
-        yield
-
-
-class _Messages:
-    """Printer of the run's messages for the log of the job; metrics are in metrics.jsonl."""
-
-    def __init__(self) -> None:
-        self._printed: set[str] = set()
-
-    def print(self, status: RunStatus) -> None:
-        for text in status.messages:
-            if text not in self._printed:
-                self._printed.add(text)
-                print(text, flush=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from srl.controller.control_socket import (
     ask,
 )
 from srl.experiments.options.train_options import TrainOptions
-from srl.experiments.session.session import Outcome, RunFailed
+from srl.experiments.session.session import Run, RunFailed
 from srl.experiments.session.slurm_queue import JOB, OUTCOME, End, cancel
 from srl.schedulers.engines import slurm_commands as slurm
 from srl.schedulers.engines.components import components
@@ -94,11 +94,11 @@ def _refuse_impossible(run: RunDirectory, job: str, state: str, reason: str) -> 
     raise RunFailed(end.reason)
 
 
-def follow(run: RunDirectory, job: str, on_status: Callable[[RunStatus], None]) -> Outcome:
+def follow(run: RunDirectory, job: str, on_status: Callable[[RunStatus], None] | None) -> Run:
     """Report the status until the run ends. An interrupt stops the run, as it does on this machine."""
     cluster = run.path / CLUSTER
     status = RunStatus(run.name, "", "", str(run.path))
-    queue = _QueuedJob(run, job)
+    queue = _JobWatch(run, job)
     with _stopping_at_interrupt(cluster, job):
         while not (cluster / OUTCOME).exists():
             answer = ask(cluster, StatusRequest()) if (cluster / ADDRESS).exists() else None
@@ -108,12 +108,13 @@ def follow(run: RunDirectory, job: str, on_status: Callable[[RunStatus], None]) 
                 if not queue.update(time.monotonic()):
                     break
                 status = msgspec.structs.replace(status, messages=[queue.message])
-            on_status(status)
+            if on_status is not None:
+                on_status(status)
             time.sleep(FOLLOW_SECONDS)
     return _outcome(run, queue.message, status)
 
 
-class _QueuedJob:
+class _JobWatch:
     """State of a job in Slurm, while its run does not respond."""
 
     def __init__(self, run: RunDirectory, job: str) -> None:
@@ -142,7 +143,7 @@ class _QueuedJob:
         return state not in slurm.ENDED
 
 
-def _outcome(run: RunDirectory, message: str, status: RunStatus) -> Outcome:
+def _outcome(run: RunDirectory, message: str, status: RunStatus) -> Run:
     path, deadline = run.path / CLUSTER / OUTCOME, time.monotonic() + OUTCOME_SECONDS
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -151,7 +152,7 @@ def _outcome(run: RunDirectory, message: str, status: RunStatus) -> Outcome:
     except FileNotFoundError:
         words = end_of_log(run.logs / LOG) or "(it is empty)"
         raise RunFailed(f"{message}, before the run ended. The end of its log {run.logs / LOG}:\n{words}") from None
-    return Outcome(end.state, end.reason, run.read_status() or status, run.path)
+    return Run(run.path, end.state, end.reason, run.read_status() or status)
 
 
 @contextmanager

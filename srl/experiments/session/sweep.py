@@ -23,8 +23,8 @@ from srl.experiments.graph.preparation import prepare
 from srl.experiments.options.algorithms import title_of
 from srl.experiments.options.keywords import merged
 from srl.experiments.options.train_options import TrainOptions
-from srl.experiments.session.launch import Run, resume, start
-from srl.experiments.session.session import RunFailed
+from srl.experiments.session.launch import resume, start
+from srl.experiments.session.session import Run, RunFailed
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
 
