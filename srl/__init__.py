@@ -30,36 +30,29 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_PLACES = {
-    "A2CConfig": "srl.algorithms.a2c",
-    "Experiment": "srl.api.experiment",
-    "IPPOConfig": "srl.algorithms.mappo",
-    "ImpalaConfig": "srl.algorithms.impala",
-    "MAPPOConfig": "srl.algorithms.mappo",
-    "PPGConfig": "srl.algorithms.ppg",
-    "PPOConfig": "srl.algorithms.ppo.config",
-    "Run": "srl.experiments.session.session",
-    "RunFailed": "srl.experiments.session.session",
-    "TrainOptions": "srl.experiments.options.train_options",
-    "evaluate": "srl.results.evaluate",
-    "export": "srl.results.export",
-    "league": "srl.results.league",
-    "lanes_config": "srl.environments.registry",
-    "load": "srl.results.load",
-    "plot": "srl.results.plot",
-    "record": "srl.results.record",
-    "resume": "srl.experiments.session.launch",
-    "rewired": "srl.experiments.graph.customization",
-    "sweep": "srl.experiments.session.sweep",
-    "train": "srl.experiments.session.launch",
+_NAMES = {
+    "srl.algorithms.a2c": "A2CConfig",
+    "srl.algorithms.impala": "ImpalaConfig",
+    "srl.algorithms.mappo": "IPPOConfig MAPPOConfig",
+    "srl.algorithms.ppg": "PPGConfig",
+    "srl.algorithms.ppo.config": "PPOConfig",
+    "srl.api.experiment": "Experiment",
+    "srl.environments.registry": "lanes_config",
+    "srl.experiments.graph.customization": "rewired",
+    "srl.experiments.options.train_options": "TrainOptions",
+    "srl.experiments.session.launch": "resume train",
+    "srl.experiments.session.session": "Run RunFailed",
+    "srl.experiments.session.sweep": "sweep",
+    **{f"srl.results.{name}": name for name in ("evaluate", "export", "league", "load", "plot", "record")},
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [*sorted(_PLACES), "__version__"]
+__all__ = [*sorted(_MODULES), "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(importlib.import_module(_PLACES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'srl' has no attribute {name!r}; it offers {', '.join(__all__)}")
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from srl.bench.options import BenchOptions
 from srl.cli.flags import with_pairs
-from srl.cli.parser import flag, positional
+from srl.cli.parser import AlgorithmCommand, flag, positional
 from srl.experiments.options.keywords import parse_pairs
 
 
@@ -39,7 +39,7 @@ class CheckEnv:
 
 
 @dataclass(frozen=True)
-class CheckAlgo:
+class CheckAlgo(AlgorithmCommand):
     """Train an algorithm on probes, tiny environments with known solutions, and compare its results with these.
 
     Finds mistakes that raise no error: rewards off by one step, truncation treated as termination, memories that are
@@ -56,16 +56,12 @@ class CheckAlgo:
     `path/file.py:Config`."""
     probe: tuple[str, ...] = flag("NAME", (), repeated=True)
     """Probe to run, instead of all; can be given several times."""
-    algo_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
-    """Option of your own algorithm, the same as --algo.NAME VALUE."""
     effort: float = 1.0
     """Factor for the length of training, for an algorithm that learns slowly."""
     seed: int = 0
     """Seed of environments, networks and exploration."""
     json: bool = False
     """Print one line of JSON per probe."""
-    keywords: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
-    """Options of the algorithm that were given as flags."""
 
     def run(self) -> int:
         from srl.checks.algorithm import check_algo, has_failed

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from srl.base.config import from_data
-from srl.cli.parser import FlagNames, Option, options_of, parse_words
+from srl.cli.parser import AlgorithmCommand, Option, options_of, parse_words
 from srl.experiments.options.algorithms import ALGORITHMS, algorithm_class
-from srl.experiments.options.aliases import SAME, advice, as_flag, set_twice
+from srl.experiments.options.aliases import as_flag, set_twice
 from srl.experiments.options.config_file import read_config
 from srl.experiments.options.keywords import ALGO, parse_pairs
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
@@ -31,11 +31,11 @@ def parse_command(kind: type[Any], name: str, words: Sequence[str]) -> Any:
     """Return the command of this class with the values that the words give."""
     options = options_of(kind)
     own = {option.name for option in options}
-    if not takes_run_options(kind):
+    if not issubclass(kind, AlgorithmCommand):
         return kind(**parse_words(options, words))
     algo = chosen_algorithm(name, words)
     options += run_options(TrainOptions(), algo, only_algorithm=name == CHECK)
-    values = parse_words(options, words, RunFlagNames(options, algo))
+    values = parse_words(options, words, algo)
     keywords: dict[str, Any] = {}
     for option, value in values.items():
         if option.startswith(ALGO):
@@ -57,11 +57,6 @@ def with_pairs(keywords: Mapping[str, Any], env_arg: tuple[str, ...], algo_arg: 
             raise set_twice(as_flag(ALGO + name), f"--algo-arg {name}")
         complete["algorithm"] = {**settings, **pairs}
     return complete
-
-
-def takes_run_options(kind: type[Any]) -> bool:
-    """Return whether a command has the options of a run besides its own."""
-    return "keywords" in {field.name for field in dataclasses.fields(kind)}
 
 
 def run_options(options: TrainOptions, algo: str, only_algorithm: bool = False) -> list[Option]:
@@ -122,31 +117,3 @@ def _value_of(flag: str, words: Sequence[str]) -> str:
     for word, after in zip(words, [*words[1:], ""], strict=False):
         found = after if word == flag else word.partition("=")[2] if word.startswith(f"{flag}=") else found
     return found
-
-
-class RunFlagNames(FlagNames):
-    """Names of the flags of a run: also those of the algorithm's options, and those of other libraries."""
-
-    def __init__(self, options: Sequence[Option], algo: str) -> None:
-        super().__init__(options)
-        self._algo = algo
-
-    def meaning(self, written: str) -> str:
-        owner, dot, last = written.rpartition(".")
-        if dot and owner + dot not in (ALGO, f"{self._algo}."):
-            return ""
-        for name in (last, SAME.get(last, last)):
-            for option in (ALGO + name,) if dot else (name, ALGO + name):
-                if option in self.known:
-                    return option
-        return ""
-
-    def explain(self, written: str) -> str:
-        owner, _, last = written.rpartition(".")
-        if owner in ALGORITHMS and owner != self._algo:
-            option = last.replace("_", "-")
-            return (
-                f"--{owner}.{option} is an option of {owner}, but the algorithm is {self._algo}; to set it for "
-                f"{self._algo}, use --algo.{option}"
-            )
-        return advice(last, flags=True) or super().explain(written)

@@ -1,4 +1,4 @@
-"""The help of the command line, made from the docstrings of commands and the texts below their fields."""
+"""Help of the command line, made from the docstrings of commands and the texts below their fields."""
 
 from __future__ import annotations
 
@@ -12,16 +12,8 @@ from dataclasses import MISSING, dataclass
 from typing import Any
 
 from srl.base.errors import DEBUG, nearest
-from srl.cli.flags import (
-    CHECK,
-    RESUME,
-    algorithm_options,
-    chosen_algorithm,
-    options_before,
-    run_options,
-    takes_run_options,
-)
-from srl.cli.parser import Option, options_of, positional
+from srl.cli.flags import CHECK, RESUME, algorithm_options, chosen_algorithm, options_before, run_options
+from srl.cli.parser import AlgorithmCommand, Option, options_of, positional
 from srl.experiments.options.algorithms import ALGORITHMS, algorithm_class, title_of
 from srl.experiments.options.sections import ONLY_AT_START
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
@@ -35,7 +27,7 @@ COMMON = {
     "Learning": ("algo.learning_rate", "algo.gamma", "algo.memory", "algo.device"),
     "Results": ("eval_every", "checkpoint_seconds", "sinks"),
 }
-"""The options that `srl train --help` shows."""
+"""Options that `srl train --help` shows."""
 TOPICS = {
     "run": "steps, seed, recipe, metrics, graph",
     "workers": "scheduler, inference, number of workers, sizes of batches",
@@ -79,18 +71,18 @@ class HelpText:
 
 
 def width() -> int:
-    """Columns to fill: those of the terminal, within limits that stay readable."""
+    """Return the columns to fill: those of the terminal, within limits that stay readable."""
     return min(WIDEST, max(60, shutil.get_terminal_size((100, 24)).columns))
 
 
 def command_help(kind: type[Any], name: str, words: Sequence[str], everything: bool) -> str:
-    """The help of a command. The many options of `srl train` and its relatives are all shown with `everything`."""
+    """Return the help of a command. The options of `srl train` and its relatives are all shown with `everything`."""
     about, examples = _split(kind)
     own = options_of(kind)
     words_first = [option for option in own if option.positional]
     positionals = "".join(f" {option.metavar}" if option.required else f" [{option.metavar}]" for option in words_first)
     lines = [f"usage: srl {name}{positionals} [options]", "", *_wrapped(about)]
-    if not takes_run_options(kind):
+    if not issubclass(kind, AlgorithmCommand):
         return "\n".join([*lines, *_block("Options", own), *_examples(examples)])
     defaults, algo = options_before(name, words), chosen_algorithm(name, words)
     refused = ONLY_AT_START if name == RESUME else {}
@@ -118,7 +110,7 @@ def _more(name: str) -> list[str]:
 
 
 def overview(commands: Mapping[str, Mapping[str, type[Any]]]) -> str:
-    """The help of `srl` itself: commands by group, each with the first sentence of its docstring."""
+    """Return the help of `srl` itself: commands by group, each with the first sentence of its docstring."""
     lines = ["usage: srl COMMAND ...", "", *_wrapped("ReaLly Scalable RL: train policies on one machine or on many.")]
     for heading, members in commands.items():
         lines += ["", heading]
@@ -129,7 +121,7 @@ def overview(commands: Mapping[str, Mapping[str, type[Any]]]) -> str:
 
 
 def topic_help(topic: str) -> str:
-    """The help of one topic; without a name, the list of topics."""
+    """Return the help of one topic; without a name, the list of topics."""
     from srl.cli.main import COMMANDS, command_class, overview_of_commands
     from srl.experiments.recipes.single_agent import RECIPES
 
@@ -174,7 +166,7 @@ def _section(name: str, options: Sequence[Option]) -> list[str]:
 
 
 def _block(heading: str, options: Sequence[Option], *, brief: bool = False) -> list[str]:
-    """A heading and its options; with `brief`, the first sentence of each text."""
+    """Return a heading and its options; with `brief`, the first sentence of each text."""
     if not options:
         return []
     lines = ["", heading] if heading else []
@@ -213,7 +205,7 @@ def _shown(value: Any) -> str:
 
 
 def _row(left: str, right: str, column: int = COLUMN) -> list[str]:
-    """Two columns; the right one is wrapped, and begins below a left one that is too long."""
+    """Return two columns; the right one is wrapped, and begins below a left one that is too long."""
     lines = textwrap.wrap(right, width() - column, break_on_hyphens=False, break_long_words=False) or [""]
     first = " " * INDENT + left
     if len(first) > column - 2:
@@ -222,7 +214,7 @@ def _row(left: str, right: str, column: int = COLUMN) -> list[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    """Paragraphs that fill the width of the terminal."""
+    """Return paragraphs that fill the width of the terminal."""
     lines: list[str] = []
     for paragraph in text.strip().split("\n\n"):
         lines += ["", *textwrap.wrap(" ".join(paragraph.split()), width(), break_on_hyphens=False)]
@@ -230,7 +222,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _split(kind: type[Any]) -> tuple[str, list[str]]:
-    """What a docstring says, and its examples."""
+    """Return the text of a docstring and its examples."""
     about, _, examples = inspect.cleandoc(kind.__doc__ or "").partition("Examples:\n")
     return about.strip(), [line.strip() for line in examples.splitlines() if line.strip()]
 

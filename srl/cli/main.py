@@ -3,46 +3,38 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from srl import __version__
 from srl.base import errors
 from srl.base.errors import nearest
 from srl.base.object_names import load_object
 from srl.base.process import recorded_stop_requests
 
 GROUPS = {
-    "Train": {
-        "train": "srl.cli.train:Train",
-        "resume": "srl.cli.train:Resume",
-        "submit": "srl.cli.train:Submit",
-        "attach": "srl.cli.train:Attach",
-    },
-    "Use trained policies": {
-        "eval": "srl.cli.results:Eval",
-        "plot": "srl.cli.results:Plot",
-        "record": "srl.cli.results:Record",
-        "export": "srl.cli.results:Export",
-        "league": "srl.cli.results:League",
-    },
-    "Watch and control runs": {
-        "ps": "srl.cli.control:Ps",
-        "logs": "srl.cli.control:Logs",
-        "scale": "srl.cli.control:Scale",
-        "stop": "srl.cli.control:Stop",
-        "agent": "srl.cli.cluster:Agent",
-    },
-    "Check and measure": {
-        "doctor": "srl.cli.checks:Doctor",
-        "check-env": "srl.cli.checks:CheckEnv",
-        "check-algo": "srl.cli.checks:CheckAlgo",
-        "chaos": "srl.cli.cluster:Chaos",
-        "bench": "srl.cli.checks:Bench",
-    },
-    "Help": {"help": "srl.cli.help:Help"},
+    "Train": ("train", "resume", "submit", "attach"),
+    "Use trained policies": ("eval", "plot", "record", "export", "league"),
+    "Watch and control runs": ("ps", "logs", "scale", "stop", "agent"),
+    "Check and measure": ("doctor", "check-env", "check-algo", "chaos", "bench"),
+    "Help": ("help",),
 }
-COMMANDS = {name: place for members in GROUPS.values() for name, place in members.items()}
+CLASSES = {
+    "train": ("Train", "Resume", "Submit", "Attach"),
+    "results": ("Eval", "Plot", "Record", "Export", "League"),
+    "control": ("Ps", "Logs", "Scale", "Stop"),
+    "cluster": ("Agent", "Chaos"),
+    "checks": ("Doctor", "CheckEnv", "CheckAlgo", "Bench"),
+    "help": ("Help",),
+}
+"""Command classes by module of this package. The class `CheckEnv` is the command `check-env`."""
+COMMANDS = {
+    re.sub("(?<=[a-z])(?=[A-Z])", "-", kind).lower(): f"srl.cli.{module}:{kind}"
+    for module, kinds in CLASSES.items()
+    for kind in kinds
+}
 REPORTED = (ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError)
 """Errors of SRL that are messages to the user. Any other error of ours is a bug."""
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
@@ -54,26 +46,20 @@ def command_class(name: str) -> type[Any]:
 
 
 def parse(arguments: Sequence[str]) -> Any:
-    """The command that the words mean, ready to `run`. Raises ValueError for words that cannot be understood."""
+    """Return the command that the words mean, ready to `run`. Raises ValueError for words that cannot be understood."""
+    from srl.cli.flags import parse_command
+    from srl.cli.help import HelpText, command_help
+
     name, words = (arguments[0] if arguments else ""), list(arguments[1:])
     if name in ("", *HELP):
-        from srl.cli.help import HelpText
-
         return HelpText(overview_of_commands())
     if name == "--version":
-        from srl import __version__
-        from srl.cli.help import HelpText
-
         return HelpText(f"srl {__version__}")
     if name not in COMMANDS:
         raise ValueError(f"no command {name!r}{nearest(name, COMMANDS)}")
     kind = command_class(name)
     if HELP_ALL in words or any(word in HELP for word in words):
-        from srl.cli.help import HelpText, command_help
-
         return HelpText(command_help(kind, name, words, everything=HELP_ALL in words))
-    from srl.cli.flags import parse_command
-
     try:
         return parse_command(kind, name, words)
     except ValueError as error:
@@ -87,8 +73,8 @@ def overview_of_commands() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run `srl`. Errors that a user can fix are one message; those in the user's code come with their part of the
-    traceback, and bugs of SRL with all of it."""
+    """Run `srl` and return its exit code. An error that a user can fix is one message; one in the user's code comes with
+    its part of the traceback, a bug of SRL with the full traceback."""
     try:
         with recorded_stop_requests():
             return int(parse(sys.argv[1:] if arguments is None else arguments).run())

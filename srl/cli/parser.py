@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from srl.base.errors import did_you_mean
-from srl.experiments.options.aliases import as_flag, set_twice
-from srl.experiments.options.keywords import checked, expected, json_or_text
+from srl.experiments.options.algorithms import ALGORITHMS
+from srl.experiments.options.aliases import SAME, advice, as_flag, set_twice
+from srl.experiments.options.keywords import ALGO, checked, expected, json_or_text
 from srl.storage import ROOT, run_directory
 from srl.storage.run_directory import RunDirectory
 
@@ -95,6 +96,16 @@ class RunCommand:
         return run_directory.find(self.run_name, self.root)
 
 
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmCommand:
+    """Fields of the commands that take the options of an algorithm; those of `srl train` also take options of a run."""
+
+    algo_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
+    """Option of your own algorithm, the same as --algo.NAME VALUE."""
+    keywords: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
+    """Options of the run and of the algorithm that were given as flags."""
+
+
 def options_of(kind: type[Any], values: object | None = None, prefix: str = "") -> list[Option]:
     """Return the fields of a dataclass as options. Defaults are those of `values`, an instance, or of the class."""
     try:
@@ -132,26 +143,39 @@ def field_texts(kind: type[Any]) -> Mapping[str, str]:
 
 
 class FlagNames:
-    """Names of a command's flags: those of its options."""
+    """Names of a command's flags. If it has options of an algorithm, also short ones and those of other libraries."""
 
-    def __init__(self, options: Sequence[Option]) -> None:
-        self.known = {option.name for option in options}
+    def __init__(self, options: Sequence[Option], algo: str = "") -> None:
+        self._known, self._algo = {option.name for option in options}, algo
 
     def meaning(self, written: str) -> str:
         """Return the option that a name, with underscores, means; empty for an unknown one."""
-        return written if written in self.known else ""
+        owner, dot, last = written.rpartition(".")
+        if dot and owner + dot not in (ALGO, f"{self._algo}."):
+            return ""
+        for name in (last, SAME.get(last, last) if self._algo else last):
+            for option in (ALGO + name,) if dot else (name, ALGO + name):
+                if option in self._known:
+                    return option
+        return ""
 
     def explain(self, written: str) -> str:
         """Return the error message for an unknown name."""
-        known = [as_flag(name.rpartition(".")[2])[2:] for name in self.known]
-        close = did_you_mean(written.rpartition(".")[2], known, cutoff=0.7, prefix="--")
-        return f"no option {as_flag(written)}{close}"
+        owner, _, last = written.rpartition(".")
+        if owner in ALGORITHMS and owner != self._algo:
+            return (
+                f"{as_flag(written)} is an option of {owner}, but the algorithm is {self._algo}; to set it for "
+                f"{self._algo}, use {as_flag(ALGO + last)}"
+            )
+        known = [as_flag(name.rpartition(".")[2])[2:] for name in self._known]
+        close = did_you_mean(last, known, cutoff=0.7, prefix="--")
+        return (advice(last, flags=True) if self._algo else "") or f"no option {as_flag(written)}{close}"
 
 
-def parse_words(options: Sequence[Option], words: Sequence[str], names: FlagNames | None = None) -> dict[str, Any]:
+def parse_words(options: Sequence[Option], words: Sequence[str], algo: str = "") -> dict[str, Any]:
     """Return the values that the words give, by the names of options; the last value of a flag wins. Raises ValueError
     with all words that cannot be understood."""
-    names = names or FlagNames(options)
+    names = FlagNames(options, algo)
     by_name = {option.name: option for option in options}
     positionals = [option for option in options if option.positional]
     values: dict[str, Any] = {}

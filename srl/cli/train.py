@@ -6,13 +6,13 @@ import contextlib
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srl.base.process import num_cores, raise_stop_request
 from srl.cli.flags import with_pairs
-from srl.cli.parser import RunCommand, flag, positional
+from srl.cli.parser import AlgorithmCommand, RunCommand, flag, positional
 from srl.experiments.options.config_file import CHOSEN, CollectedOptions, as_toml, gather
 from srl.storage import ROOT
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(AlgorithmCommand):
     """Train a policy.
 
     Examples:
@@ -43,16 +43,12 @@ class Train:
     """Directory of all runs."""
     env_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
     """Option of the environment; can be given several times. Values that are valid JSON are parsed."""
-    algo_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
-    """Option of your own algorithm, the same as --algo.NAME VALUE."""
     seeds: str | None = flag("SEEDS", None)
     """Seeds of several runs, which share one directory: their number (5 means 0 to 4), or a list such as 3,5,8."""
     config: Path | None = flag("FILE", None)
     """TOML or JSON file with options, which flags override."""
     print_config: bool = False
     """Print the options that would be used, and the source of each, as a file for --config; train nothing."""
-    keywords: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
-    """Options of the run that were given as flags."""
 
     def run(self) -> int:
         from srl.experiments.session.launch import launch, watched
@@ -125,7 +121,7 @@ class Submit(Train):
 
 
 @dataclass(frozen=True)
-class Resume(RunCommand):
+class Resume(AlgorithmCommand, RunCommand):
     """Continue a run from its last checkpoint, in the same directory.
 
     Takes the options of `srl train`; those that are not given stay as they were in the run.
@@ -137,10 +133,6 @@ class Resume(RunCommand):
 
     run_name: str = positional("RUN")
     """Run by its path, its name, a unique beginning of its name, or `latest`; or the directory of a sweep."""
-    algo_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
-    """Option of your own algorithm, the same as --algo.NAME VALUE."""
-    keywords: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
-    """Options of the run that were given as flags."""
 
     def run(self) -> int:
         from srl.experiments.session.launch import resume, watched

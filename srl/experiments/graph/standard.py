@@ -70,9 +70,9 @@ def standard_experiment(
     for role, teams in zip(named, assign_teams(spec, tuple(role.agents for role in named)), strict=True):
         builder.add_role(role, teams)
     roles, groups, restart = tuple(builder.roles), builder.groups, builder.restart
-    played = environment
-    if options.agents.self_play != "none":
-        played = _self_play(environment, roles[0], options)
+    played, pool, first = environment, pool_of(options), roles[0]
+    if pool is not None:
+        played = SelfPlayConfig(environment, first.policy, first.algorithm, first.observation, first.action, pool)
     actors = ActorConfig(played, spec, roles, sizes.lanes, sizes.ring, options.workers.max_env_failures)
     # A trainer with data has priority over the actors, which must wait for its next version anyway.
     groups.append(WorkerGroup("actors", actors, sizes.actors, Resources(niceness=ACTOR_NICENESS), restart))
@@ -182,12 +182,6 @@ def pool_of(options: TrainOptions) -> PoolConfig | None:
     if agents.self_play == "none":
         return None
     return PoolConfig(agents.self_play, agents.self_play_share, agents.self_play_every, agents.self_play_versions)
-
-
-def _self_play(environment: LanesConfig, role: Role, options: TrainOptions) -> SelfPlayConfig:
-    pool = pool_of(options)
-    assert pool is not None
-    return SelfPlayConfig(environment, role.policy, role.algorithm, role.observation, role.action, pool)
 
 
 def _check(role: RoleOptions, team: TeamSpec, here: bool) -> None:
