@@ -73,8 +73,8 @@ def overview_of_commands() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run `srl` and return its exit code. An error that a user can fix is one message; one in the user's code comes with
-    its part of the traceback, a bug of SRL with the full traceback."""
+    """Run `srl`. Errors that a user can fix are one message; those in the user's code come with their part of the
+    traceback, and bugs of SRL with the full traceback."""
     try:
         with recorded_stop_requests():
             return int(parse(sys.argv[1:] if arguments is None else arguments).run())

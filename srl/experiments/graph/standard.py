@@ -13,7 +13,6 @@ from srl.api.lanes import LanesConfig, LaneSpec, TeamSpec
 from srl.api.spaces import array_spec
 from srl.base.config import to_data
 from srl.base.process import num_cores
-from srl.base.tree import TreeSpec
 from srl.experiments.graph.customization import extend
 from srl.experiments.graph.environment_probe import EnvironmentProfile
 from srl.experiments.graph.frozen_policy import FrozenPolicyConfig
@@ -121,10 +120,9 @@ class _GraphBuilder:
         aligned = all(spec.teams[index].aligned for index in teams)
         samples = self._samples(own, team, aligned, self._num_agents(teams))
         requests = None
-        trainer_gpu, policy_gpu = gpu_shares(
-            own.algorithm, workers.trainers, workers.policies if self._inference != "inline" else 0
-        )
-        if self._inference != "inline":
+        separate = self._inference != "inline"
+        trainer_gpu, policy_gpu = gpu_shares(own.algorithm, workers.trainers, workers.policies if separate else 0)
+        if separate:
             requests = RequestStream(policy, samples.spec, remote=self._inference == "remote")
             config = PolicyWorkerConfig(
                 policy, own.algorithm, team.observation, team.action, requests, workers.in_flight
@@ -135,11 +133,8 @@ class _GraphBuilder:
         self.roles.append(
             Role(policy, on_cpu, team.observation, team.action, samples, requests, own.agents, aligned, frozen)
         )
-        self.description[policy] = {
-            "algorithm": to_data(on_cpu),
-            "observation": to_data(team.observation),
-            "action": to_data(team.action),
-        }
+        described = {"algorithm": on_cpu, "observation": team.observation, "action": team.action}
+        self.description[policy] = {part: to_data(value) for part, value in described.items()}
         if frozen:
             publisher = FrozenPolicyConfig(policy, str(own.frozen))
             self.groups.append(
@@ -168,12 +163,34 @@ class _GraphBuilder:
         self.groups.append(WorkerGroup(name, trainer, workers.trainers, Resources(gpu=gpu), restart, scalable))
 
     def _samples(self, own: RoleOptions, team: TeamSpec, aligned: bool, agents: int) -> PushStream:
-        decision = own.algorithm.decision_spec(team.observation, team.action)
-        if own.frozen is None:
-            sizes = replace(self._sizes, horizon=own.horizon or self._sizes.horizon)
-            return _sample_stream(own.policy, team, decision, self._options, sizes, aligned, agents)
-        block = BlockSpec(1, self._sizes.lanes * agents, array_spec(team.observation), decision)
-        return PushStream(own.policy, block, 1)
+        """Return the stream of samples. Raises ValueError for a batch that does not consist of whole blocks."""
+        workers, sizes = self._options.workers, self._sizes
+        observation, decision = array_spec(team.observation), own.algorithm.decision_spec(team.observation, team.action)
+        if own.frozen is not None:
+            return PushStream(own.policy, BlockSpec(1, sizes.lanes * agents, observation, decision), 1)
+        horizon, trainers = own.horizon or sizes.horizon, workers.trainers
+        lanes = sizes.lanes * agents if aligned else 1
+        block = lanes * horizon
+        # A number of actors chosen for this machine does not count, so that results do not depend on its cores.
+        batch = sizes.batch or sizes.lanes * agents * horizon * sizes.ring * (workers.actors or 1)
+        per_trainer = batch // trainers
+        if sizes.batch is None:
+            per_trainer = max(block, per_trainer // block * block)
+        if per_trainer % block or per_trainer == 0 or batch % trainers:
+            unit = block * trainers
+            raise ValueError(
+                f"a batch must consist of whole blocks: with {lanes} lanes x {horizon} steps"
+                f"{f' and {trainers} trainers' if trainers > 1 else ''} it must be a multiple of {unit}, found "
+                f"{batch}; the nearest is --batch {max(1, round(batch / unit)) * unit}"
+            )
+        return PushStream(
+            own.policy,
+            BlockSpec(horizon, lanes, observation, decision),
+            batch_blocks=per_trainer // block,
+            max_lag=workers.max_lag,
+            consumers=trainers,
+            remote=workers.inference == "remote",
+        )
 
 
 def pool_of(options: TrainOptions) -> PoolConfig | None:
@@ -220,39 +237,3 @@ def _evaluators(
 
 def _group_name(kind: str, policy: str) -> str:
     return kind if policy == "policy" else f"{kind}-{policy}"
-
-
-def _sample_stream(
-    policy: str,
-    team: TeamSpec,
-    decision: dict[str, TreeSpec],
-    options: TrainOptions,
-    sizes: Sizes,
-    aligned: bool,
-    agents: int,
-) -> PushStream:
-    lanes = sizes.lanes * agents if aligned else 1
-    spec = BlockSpec(sizes.horizon, lanes, array_spec(team.observation), decision)
-    block = lanes * sizes.horizon
-    # A number of actors that was chosen for this machine does not count, so that results do not depend on its cores.
-    batch = sizes.batch or sizes.lanes * agents * sizes.horizon * sizes.ring * (options.workers.actors or 1)
-    trainers = options.workers.trainers
-    per_trainer = batch // trainers
-    if sizes.batch is None:
-        per_trainer = max(block, per_trainer // block * block)
-    if per_trainer % block or per_trainer == 0 or batch % trainers:
-        unit = block * trainers
-        nearest = max(1, round(batch / unit)) * unit
-        raise ValueError(
-            f"a batch must consist of whole blocks: with {lanes} lanes x {sizes.horizon} steps"
-            f"{f' and {trainers} trainers' if trainers > 1 else ''} it must be a multiple of {unit}, found {batch}; "
-            f"the nearest is --batch {nearest}"
-        )
-    return PushStream(
-        policy,
-        spec,
-        batch_blocks=per_trainer // block,
-        max_lag=options.workers.max_lag,
-        consumers=trainers,
-        remote=options.workers.inference == "remote",
-    )
