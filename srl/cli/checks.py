@@ -16,10 +16,8 @@ from srl.experiments.options.keywords import parse_pairs
 
 @dataclass(frozen=True)
 class CheckEnv:
-    """Check an environment for common mistakes: shapes, dtypes, NaN, resets, shared buffers.
-
-    Exits with code 1 if it finds errors.
-    """
+    """Check an environment for common mistakes: shapes, dtypes, NaN, resets, shared buffers. Exits with code 1 if it
+    finds errors."""
 
     env: str = positional("ENV")
     """Environment, as for `srl train`."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 import time
 from collections.abc import Container
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,40 +32,25 @@ class Ps:
     """Directory of all runs, where runs of a cluster are found too."""
 
     def run(self) -> int:
-        statuses = _statuses(self.root)
-        return self._show_all(statuses) if self.all else self._show_active(statuses)
-
-    def _show_active(self, statuses: list[RunStatus]) -> int:
         import msgspec
         from rich.console import Console
 
-        from srl.terminal.tables import ps_table
+        from srl.storage.run_listing import list_runs
+        from srl.terminal.tables import list_of_runs, ps_table
 
+        rows: list[Any] = _statuses(self.root)
+        if self.all:
+            active = {status.path: _listed(status) for status in rows}
+            rows = [*(run for run in list_runs(self.root) if run.path not in active), *active.values()]
         if self.json:
-            for status in statuses:
-                print(msgspec.json.encode(status).decode())
-        elif statuses:
-            Console().print(ps_table(statuses))
+            for row in rows:
+                print(msgspec.json.encode(row).decode())
+        elif rows:
+            Console().print(list_of_runs(rows) if self.all else ps_table(rows), soft_wrap=self.all)
+        elif self.all:
+            print(f"no runs in {self.root}; start one: `srl train CartPole-v1`")
         else:
             print("no run is active; `srl ps --all` lists those that ended, `srl train CartPole-v1` starts one")
-        return 0
-
-    def _show_all(self, statuses: list[RunStatus]) -> int:
-        from rich.console import Console
-
-        from srl.storage.run_listing import list_runs
-        from srl.terminal.tables import list_of_runs
-
-        active = {status.path: _listed(status) for status in statuses}
-        runs = [listed for listed in list_runs(self.root) if listed.path not in active]
-        runs += active.values()
-        if self.json:
-            for listed in runs:
-                print(json.dumps(asdict(listed)))
-        elif runs:
-            Console().print(list_of_runs(runs), soft_wrap=True)
-        else:
-            print(f"no runs in {self.root}; start one: `srl train CartPole-v1`")
         return 0
 
 

@@ -41,10 +41,8 @@ def may_fork() -> bool:
 
 
 def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
-    """Run `work` in a forked process and return its result, which must be plain data.
-
-    Raises the error of `work`, or EnvironmentBroken if its process ended or hung.
-    """
+    """Run `work` in a forked process and return its result, which must be plain data. Raises the error of `work`, or
+    EnvironmentBroken if its process ended or hung."""
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()

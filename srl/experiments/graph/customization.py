@@ -1,4 +1,4 @@
-"""Changes of the standard graph: by a function of the user, and replacement of a stream."""
+"""Changes to the standard graph: by a function of the user, and replacement of a stream."""
 
 from __future__ import annotations
 
@@ -39,11 +39,8 @@ def _check_group(group: WorkerGroup, graph: str) -> None:
 
 
 def rewired(experiment: Experiment, old: PushStream | RequestStream, new: PushStream | RequestStream) -> Experiment:
-    """Return the graph with the stream `new` instead of `old` in all configs, so that all its ends change together.
-
-    Use it in a function for `--graph`, for example to broadcast samples, to change the capacity of a stream, or its
-    behavior when it is full.
-    """
+    """Return the graph with the stream `new` instead of `old` in all configs, so that all endpoints change together.
+    Use it in a function for `--graph`, for example to broadcast samples or to change the capacity of a stream."""
     groups = tuple(dataclasses.replace(group, config=_replaced(group.config, old, new)) for group in experiment.groups)
     if groups == experiment.groups and old != new:
         names = ", ".join(group.name for group in experiment.groups)

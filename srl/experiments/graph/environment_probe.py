@@ -34,10 +34,8 @@ class EnvironmentProfile:
 
 
 def probe(environment: LanesConfig, seed: int, timeout: float = 60.0, resumable: bool = False) -> EnvironmentProfile:
-    """Build a few copies and step them briefly with random actions, in a child process where possible.
-
-    With `resumable` the probe also checks whether copies can be saved in the middle of an episode.
-    """
+    """Build a few copies and step them briefly with random actions, in a child process where possible. With
+    `resumable`, also check whether copies can be saved in the middle of an episode."""
     if not may_fork():
         return _probe(environment, seed, resumable)
     subject = f"environment {environment.environment_name()}, tried for a moment,"

@@ -27,10 +27,8 @@ def wants_gpu(algorithm: AlgorithmConfig) -> bool:
 
 
 def gpu_shares(algorithm: AlgorithmConfig, trainers: int, policies: int) -> tuple[float, float]:
-    """Return the GPUs per trainer and per policy worker.
-
-    Each trainer has a GPU, as NCCL requires; if there are policy workers, they share one half of each.
-    """
+    """Return the GPUs per trainer and per policy worker. Each trainer has its own GPU, as NCCL requires; policy workers
+    share one half of each."""
     if not wants_gpu(algorithm):
         return 0.0, 0.0
     return (0.5, min(1.0, 0.5 * trainers / policies)) if policies else (1.0, 0.0)

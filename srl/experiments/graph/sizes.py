@@ -1,8 +1,5 @@
-"""Sizes of a run: how many actors, environments (lanes) and steps per block it uses.
-
-They are chosen for the environment, the algorithm and the machine, and saved with the run, so that a resumed run keeps
-them on another machine.
-"""
+"""Sizes of a run: numbers of actors, environments (lanes) and steps per block. They are chosen for the environment, the
+algorithm and the machine, and saved with the run, so that a resumed run keeps them on another machine."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ class Sizes:
 
 
 def choose_sizes(options: TrainOptions, profile: EnvironmentProfile, cores: int, inline: bool) -> Sizes:
-    """Choose the sizes that the options leave open.
+    """Choose the sizes that the options do not set.
 
     Actors of cheap environments leave a core to the trainer; those of expensive ones use all cores. A run in a single
     thread has one actor: more would gain nothing, and a choice that depends on a measurement of this machine would make
@@ -83,17 +80,12 @@ def describe_sizes(experiment: Experiment) -> str:
 def with_sizes(
     options: TrainOptions, sizes: Mapping[str, int], before: TrainOptions, given: Collection[str] = ()
 ) -> TrainOptions:
-    """Return the options of a resumed run, with the sizes it had for options that are None.
-
-    `given` are the names of the options that the user gives now, `before` are the run's options so far. A size is not
-    kept if it was derived from an option that the user changes.
-    """
+    """Return the options of a resumed run, with the sizes it had for options that are None. A size is not kept if it
+    was derived from an option that the user changes: one in `given` whose value differs from that in `before`."""
     changed = {name for name in given if name in SECTION_OF and options.value(name) != before.value(name)}
-    again = {
-        *given,
-        *(["actors"] if changed & MACHINE_OPTIONS else []),
-        *(["batch"] if changed & BLOCK_OPTIONS else []),
-    }
+    again = {*given}
+    again |= {"actors"} if changed & MACHINE_OPTIONS else set()
+    again |= {"batch"} if changed & BLOCK_OPTIONS else set()
     still_open = (name for name in CHOSEN if name in sizes and name not in again and options.value(name) is None)
     kept: dict[str, Any] = {name: sizes[name] for name in still_open}
     return options.replace(**kept)

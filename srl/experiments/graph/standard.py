@@ -202,10 +202,8 @@ def pool_of(options: TrainOptions) -> PoolConfig | None:
 
 
 def _check(role: RoleOptions, team: TeamSpec, here: bool) -> None:
-    """Raise ValueError if the algorithm does not support the spaces of its agents; the message names both.
-
-    If it does not run `here`, its device need not exist here: workers look for it on their own machine.
-    """
+    """Raise ValueError if the algorithm does not support the spaces of its agents; the message names both. If it does
+    not run `here`, its device need not exist here: workers look for it on their own machine."""
     subject = f"role {role.agents}={role.policy}, agent {team.agents[0]!r}"
     if role.frozen is not None:
         spaces = (team.observation, team.action)

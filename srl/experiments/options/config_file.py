@@ -29,12 +29,12 @@ class CollectedOptions:
 
     options: TrainOptions
     sources: Mapping[str, str]
-    """Where each option that was given comes from: `lanes` -> `flag`, `algo.gamma` -> `file run.toml`."""
+    """Source of each option that was given: `lanes` -> `flag`, `algo.gamma` -> `file run.toml`."""
     command: Mapping[str, Any]
     """Arguments of the command that the file has."""
 
     def argument(self, name: str, given: Any, default: Any = None) -> Any:
-        """The value of an argument of the command: the given one if it is not the default, else that of the file."""
+        """Return the value of an argument of the command: `given` if it is not the default, else that of the file."""
         return self.command.get(name, default) if given == default else given
 
 
@@ -95,9 +95,8 @@ def gather(config: str | Path | Mapping[str, Any] | None, keywords: Mapping[str,
 def as_toml(
     command: Mapping[str, Any], options: TrainOptions, sources: Mapping[str, str], sizes: Mapping[str, int]
 ) -> str:
-    """Return the options as a TOML file that `--config` reads, each with its source in a comment: `sources` has those
-    of the options that are not defaults. Options without a value are comments, with the one that was chosen in
-    `sizes`."""
+    """Return the options as a TOML file that `--config` reads, each with its source in a comment: one of `sources`, or
+    `default`. Options that are None are comments, with the chosen value if `sizes` has it."""
     config: Any = options.algorithm
     tables = {section: (vars(getattr(options, section)), "") for section in SECTIONS}
     tables["algorithm"] = ({each.name: getattr(config, each.name) for each in fields(config) if each.init}, ALGO)
@@ -121,7 +120,7 @@ def _line(name: str, value: Any) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A value in TOML. Strings are as in JSON, which is a subset."""
+    """Return a value in TOML. Its strings are those of JSON."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):

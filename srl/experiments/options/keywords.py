@@ -27,12 +27,8 @@ EXPECTED = {int: "an integer", float: "a number", bool: "true or false", str: "a
 
 
 def make_options(**keywords: Any) -> TrainOptions:
-    """Return the TrainOptions for keywords, as :func:`srl.train` takes them.
-
-    Options of sections come without their section. `algo` is a name, `algorithm` a config or a dictionary with
-    settings of the chosen one; ``ppo={"gamma": 0.99}`` and ``gamma=0.99`` mean the same for `algo="ppo"`. `graph` may
-    be a function.
-    """
+    """Return the TrainOptions for keywords, as :func:`srl.train` takes them. `algo` is a name, `algorithm` a config or
+    a dictionary with some of its settings; ``ppo={"gamma": 0.99}`` and ``gamma=0.99`` mean the same for PPO."""
     return merged(TrainOptions(), keywords)[0]
 
 

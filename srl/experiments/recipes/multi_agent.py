@@ -1,4 +1,4 @@
-"""Recipes for environments of PettingZoo."""
+"""Recipes for several agents: PettingZoo, and hide-and-seek as in Baker et al. 2019, or smaller for a laptop."""
 
 from __future__ import annotations
 
@@ -38,4 +38,85 @@ SPREAD = Recipe(
     ),
 )
 
-MULTI_AGENT = (BOARD_GAMES, SPREAD)
+PAPER_BATCH = 640_000
+"""Agent steps: 64,000 chunks of 10."""
+PAPER_CORES = 1024
+"""Approximate number of cores that filled a batch of this size in the runs of the SRL paper."""
+
+KINDS = ("agent_qpos_qvel:aa", "box_obs:ab", "ramp_obs:ar")
+SIGHT = "the actor attends to the entities it sees, the critic to all that exist"
+
+
+def _entities(*more: str) -> Setting:
+    pairs = [kind.split(":") for kind in (*KINDS, *more)]
+    named = tuple(f"{key}:mask_{mask}_obs:mask_{mask}_obs_spoof" for key, mask in pairs)
+    return Setting("algo.entities", named, SIGHT)
+
+
+def _network(entity_size: int, hidden: int, memory: int) -> tuple[Setting, ...]:
+    return (
+        Setting("algo.scans", ("lidar",), "30 directions around the agent"),
+        Setting("algo.entity_size", entity_size, "size of the embedding of each entity"),
+        Setting("algo.hidden_sizes", (hidden,), "layer after the pooled entities"),
+        Setting("algo.activation", "relu", "as in the paper"),
+        Setting("algo.memory", "lstm", "entities may be out of sight"),
+        Setting("algo.memory_size", memory, "size for actor and critic each"),
+        Setting("algo.chunk", 10, "gradients flow back 10 steps, starting from the stored memory"),
+        Setting("algo.normalize_observation", True, "statistics per feature of each kind of entity"),
+        Setting("algo.observation_clip", 5.0, "as in the paper"),
+        Setting("algo.normalize_return", "popart", "returns reach 144"),
+    )
+
+
+def _learning(gamma: float, epochs: int, num_minibatches: int) -> tuple[Setting, ...]:
+    return (
+        Setting("algo.gamma", gamma, "an episode has 80 to 480 steps"),
+        Setting("algo.epochs", epochs, "passes over each batch"),
+        Setting("algo.num_minibatches", num_minibatches, "gradient steps per pass"),
+        Setting("algo.learning_rate", 3e-4, "as in the paper"),
+        Setting("algo.learning_rate_schedule", "constant", "the opponents never stop learning"),
+        Setting("algo.max_grad_norm", 5.0, "as in the paper"),
+        Setting("algo.weight_decay", 1e-6, "as in the paper"),
+    )
+
+
+def _paper(name: str, about: str, patterns: tuple[str, ...], *kinds: str) -> Recipe:
+    return Recipe(
+        name,
+        about,
+        patterns,
+        task=(_entities(*kinds), *_network(128, 256, 256)),
+        ppo=(
+            *_learning(0.998, 4, 1),
+            Setting("lanes", 32, "worlds in a group"),
+            Setting("horizon", 160, "the paper's window"),
+            Setting("batch", PAPER_BATCH, "64,000 chunks of 10 steps, times --scale"),
+        ),
+        cores=PAPER_CORES,
+    )
+
+
+HIDE_AND_SEEK = (
+    Recipe(
+        "hide-and-seek-quadrant",
+        "the quadrant on a laptop: a smaller version of the paper's network, small batches, whole episodes per block",
+        ("hide-and-seek/quadrant",),
+        task=(_entities(), *_network(64, 128, 128)),
+        ppo=(
+            *_learning(0.99, 3, 4),
+            Setting("lanes", 16, "worlds in a group"),
+            Setting("horizon", 80, "a whole episode"),
+            Setting("batch", 10_240, "two groups of 16 worlds"),
+        ),
+    ),
+    _paper("hide-and-seek-food", "hide-and-seek with food", ("hide-and-seek/food",), "food_obs:af"),
+    _paper(
+        "hide-and-seek-blueprint",
+        "the transfer task with construction sites",
+        ("hide-and-seek/blueprint",),
+        "construction_site_obs:acs",
+    ),
+    _paper("hide-and-seek", "network and hyperparameters of Baker et al. 2019", ("hide-and-seek/*",)),
+)
+
+MULTI_AGENT = (*HIDE_AND_SEEK, BOARD_GAMES, SPREAD)

@@ -8,7 +8,6 @@ docs/results.md lists those that were measured with SRL.
 from __future__ import annotations
 
 from srl.experiments.options.sections import AUTO, NONE
-from srl.experiments.recipes.hide_and_seek import HIDE_AND_SEEK
 from srl.experiments.recipes.multi_agent import MULTI_AGENT
 from srl.experiments.recipes.recipe import Recipe, Setting
 
@@ -204,7 +203,6 @@ RECIPES = (
             *_updates(4, 32, 1e-3),
         ),
     ),
-    *HIDE_AND_SEEK,
     *MULTI_AGENT,
     # The last four are chosen by the spaces of the environment, not by its name.
     Recipe(
