@@ -142,7 +142,7 @@ def test_an_agent_retries_until_slurm_reports_that_the_controller_is_lost_and_re
     printed = capsys.readouterr().out
     assert printed.count("no controller at") == 4
     assert "Job is being requeued" in printed
-    (tmp_path / "secret").unlink()  # the run is over, but Slurm does not end the agent
+    (tmp_path / "secret").unlink()  # the run has ended, but Slurm does not end the agent
     assert slurm.main(address, str(tmp_path / "secret"), "b", "1") == REFUSED
     assert "no join secret" in capsys.readouterr().out
 
