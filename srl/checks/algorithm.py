@@ -29,7 +29,7 @@ from srl.results.evaluate import evaluate
 from srl.results.load import load
 from srl.testing.algorithm_checks import check_algorithm
 from srl.testing.findings import has_errors
-from srl.testing.probe_cases import DISCOUNT, PLACE, ProbeCase, choose_cases
+from srl.testing.probe_cases import DISCOUNT, MODULE, ProbeCase, choose_cases
 
 TOLERANCE = 0.02
 EPISODES = 256
@@ -41,7 +41,7 @@ NO_MEMORY = "none"
 CHANCE = 0.6  # return of a policy that guesses one of two actions, with a margin for luck
 FORBIDDEN = "forbidden"
 STALE_MEMORY = "effect of the previous episode's memory"
-STATED = f"{PLACE}:stated"
+STATED = f"{MODULE}:stated"
 LANES, HORIZON = 8, 8
 AT_MOST = {"num_minibatches": 4, "auxiliary_every": 4}
 """Upper bounds for options. The batch of a probe is small, so more minibatches take time without benefit. Its training

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from srl.api.lanes import LanesConfig
 from srl.base.errors import nearest
 from srl.base.object_names import load_part
 from srl.base.seeding import derive
 
 Factory = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class NamedConfig(LanesConfig):
+    """Base class of configs that consist of the name of an environment and its options."""
+
+    name: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def environment_name(self) -> str:
+        return self.name
 
 
 def locate(name: str) -> Factory:

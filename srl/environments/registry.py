@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from srl.api.lanes import Lanes, LanesConfig
 from srl.base.object_names import name_of
 from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.adapters.vector import VectorConfig
-from srl.environments.factories import check_options, locate, parameters_of
+from srl.environments.factories import NamedConfig, check_options, locate, parameters_of
 
 # Package that a family of environments needs, by a part of its entry point, and the command that installs it.
 EXTRAS = {
@@ -35,14 +35,8 @@ MAKE_OPTIONS = ("max_episode_steps", "render_mode")
 
 
 @dataclass(frozen=True)
-class LanesFunctionConfig(LanesConfig):
+class LanesFunctionConfig(NamedConfig):
     """A function, by name, that takes `num_copies` and returns lanes."""
-
-    name: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-    def environment_name(self) -> str:
-        return self.name
 
     def build(self, num_copies: int) -> Lanes:
         lanes = locate(self.name)(num_copies=num_copies, **self.kwargs)
@@ -73,28 +67,25 @@ def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesC
         return _of_function(name_of(environment), kwargs)
     family, _, rest = environment.partition(":")
     if family == "envpool" and rest:
-        from srl.environments.adapters.envpool import EnvPoolConfig, check_installed
+        from srl.environments.adapters import envpool
 
-        check_installed(rest)
-        return EnvPoolConfig(rest, kwargs)
+        envpool.check_installed(rest)
+        return envpool.EnvPoolConfig(rest, kwargs)
     if family == "pettingzoo" and rest:
         from srl.environments.pettingzoo.config import PettingZooConfig
 
         return PettingZooConfig(rest, kwargs)
     if environment.startswith(HIDE_AND_SEEK):
-        return _of_hide_and_seek(environment.removeprefix(HIDE_AND_SEEK), kwargs)
+        from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
+        from srl.environments.hide_and_seek.variants import check_installed, game_options
+
+        variant = environment.removeprefix(HIDE_AND_SEEK)
+        game_options(variant, kwargs)
+        check_installed(variant)
+        return HideAndSeekConfig(variant, kwargs)
     if _names_function(environment):
         return _of_function(environment, kwargs)
     return _of_id(environment, kwargs)
-
-
-def _of_hide_and_seek(variant: str, kwargs: Mapping[str, Any]) -> LanesConfig:
-    from srl.environments.hide_and_seek.lanes import HideAndSeekConfig
-    from srl.environments.hide_and_seek.variants import check_installed, game_options
-
-    game_options(variant, kwargs)
-    check_installed(variant)
-    return HideAndSeekConfig(variant, kwargs)
 
 
 def _names_function(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_PLACES = {
+_MODULES = {
     "check_algorithm": "srl.testing.algorithm_checks",
     "check_algo": "srl.checks.algorithm",  # it trains, so it is in a higher layer; this module re-exports it
     "check_environment": "srl.testing.env_checks.environment",
@@ -13,10 +13,10 @@ _PLACES = {
     "check_worker": "srl.testing.worker_checks",
 }
 
-__all__ = sorted(_PLACES)
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(importlib.import_module(_PLACES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'srl.testing' has no attribute {name!r}; it offers {', '.join(__all__)}")

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-PLACE = "srl.testing.probe_environments"
+MODULE = "srl.testing.probe_environments"
 DISCOUNT = 0.9
 """Discount of the probes, small enough that an algorithm learns the values within seconds."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """An observation with a known value. It is the first of an episode, or contains the full state."""
+class KnownValue:
+    """An observation and its value. It is the first of an episode, or contains the full state."""
 
     title: str
     observation: tuple[float, ...]
@@ -37,7 +37,7 @@ class ProbeCase:
     """Mistake of an algorithm that fails this probe."""
     probe: str
     """Class or function in :mod:`srl.testing.probe_environments`."""
-    values: tuple[Seen, ...] = ()
+    values: tuple[KnownValue, ...] = ()
     best: float | None = None
     """Return of an episode with the best actions."""
     at_most: float | None = None
@@ -55,29 +55,29 @@ class ProbeCase:
 
     @property
     def environment(self) -> str:
-        return f"{'pettingzoo:' if self.needs == 'game' else ''}{PLACE}:{self.probe}"
+        return f"{'pettingzoo:' if self.needs == 'game' else ''}{MODULE}:{self.probe}"
 
 
 CASES = (
-    ProbeCase("constant", "a critic that does not learn", "ConstantReward", (Seen("value", (1.0,), (1.0,)),)),
+    ProbeCase("constant", "a critic that does not learn", "ConstantReward", (KnownValue("value", (1.0,), (1.0,)),)),
     ProbeCase(
         "seen",
         "observations or rewards taken from the wrong step or lane",
         "SeenReward",
-        (Seen("value at -1", (-1.0,), (-1.0,)), Seen("value at 1", (1.0,), (1.0,))),
+        (KnownValue("value at -1", (-1.0,), (-1.0,)), KnownValue("value at 1", (1.0,), (1.0,))),
     ),
     ProbeCase(
         "delayed",
         "rewards that are discounted wrongly or shifted by a step",
         "DelayedReward",
-        (Seen("value at first", (-1.0,), (0.0, 1.0)), Seen("value then", (1.0,), (1.0,))),
+        (KnownValue("value at first", (-1.0,), (0.0, 1.0)), KnownValue("value then", (1.0,), (1.0,))),
         discounted=True,
     ),
     ProbeCase(
         "endless",
         "truncation treated as termination: no bootstrap, or not from the final observation",
         "Endless",
-        (Seen("value", (1.0,), (0.2,), forever=True),),
+        (KnownValue("value", (1.0,), (0.2,), forever=True),),
         discounted=True,
         gradient_steps=600,
         learning_rate=1e-3,
@@ -86,7 +86,7 @@ CASES = (
         "ending",
         "termination treated as truncation: a bootstrap beyond the end of an episode",
         "Endless",
-        (Seen("value", (1.0,), (0.2,)),),
+        (KnownValue("value", (1.0,), (0.2,)),),
         env_args={"length": 1, "terminates": True},
     ),
     ProbeCase("chosen", "a policy that does not improve, or gets worse", "ChosenReward", best=1.0),
@@ -118,7 +118,7 @@ CASES = (
         "state",
         "a critic that does not see the global state",
         "SeenReward",
-        (Seen("value at -1", (-1.0,), (-1.0,)), Seen("value at 1", (1.0,), (1.0,))),
+        (KnownValue("value at -1", (-1.0,), (-1.0,)), KnownValue("value at 1", (1.0,), (1.0,))),
         needs="state",
     ),
     ProbeCase(
@@ -128,7 +128,7 @@ CASES = (
         "turns",
         "mistakes with rewards that arrive while other agents move, or with lanes that do not step together",
         "turn_bonus",
-        (Seen("value at first", (-1.0,), (1.0, 1.0)), Seen("value then", (1.0,), (1.0,))),
+        (KnownValue("value at first", (-1.0,), (1.0, 1.0)), KnownValue("value then", (1.0,), (1.0,))),
         best=2.0,
         needs="game",
         discounted=True,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from srl.testing import probe_environments as probes
-from srl.testing.probe_cases import CASES, Seen
+from srl.testing.probe_cases import CASES, KnownValue
 
 
 def play(environment: Any, *actions: int, seed: int | None = 0) -> list[tuple[list[float], float, bool, bool]]:
@@ -83,8 +83,8 @@ def test_each_agent_is_rewarded_for_its_own_action() -> None:
 
 
 def test_values_are_discounted_sums() -> None:
-    assert Seen("", (0.0,), (0.0, 1.0)).value(0.9) == pytest.approx(0.9)
-    assert Seen("", (0.0,), (1.0, 1.0)).value(0.5) == 1.5
-    assert Seen("", (0.0,), (0.2,), forever=True).value(0.9) == pytest.approx(2.0)
-    assert Seen("", (0.0,), (3.0, 1.0), forever=True).value(0.5) == pytest.approx(3.0 + 1.0)
+    assert KnownValue("", (0.0,), (0.0, 1.0)).value(0.9) == pytest.approx(0.9)
+    assert KnownValue("", (0.0,), (1.0, 1.0)).value(0.5) == 1.5
+    assert KnownValue("", (0.0,), (0.2,), forever=True).value(0.9) == pytest.approx(2.0)
+    assert KnownValue("", (0.0,), (3.0, 1.0), forever=True).value(0.5) == pytest.approx(3.0 + 1.0)
     assert len({case.name for case in CASES}) == len(CASES)

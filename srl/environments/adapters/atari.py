@@ -91,8 +91,8 @@ class AtariConfig(LanesConfig):
         return FrameStackObservation(started, self.stack_num, padding_type="zero")
 
 
-def game_of(name: str) -> str | None:
-    """Return the ROM of a Gymnasium id, or None if the id is not an Atari game."""
+def config_of(name: str, kwargs: Mapping[str, Any]) -> AtariConfig | None:
+    """Return the config of a Gymnasium id, or None if it is not an Atari game with image observations."""
     if name not in gymnasium.registry:
         if importlib.util.find_spec("ale_py") is None:
             if name.startswith("ALE/") or "NoFrameskip" in name:
@@ -100,22 +100,14 @@ def game_of(name: str) -> str | None:
             return None
         importlib.import_module("ale_py")  # The import registers its games.
     spec = gymnasium.registry.get(name) or gymnasium.registry.get(f"ALE/{name}")
-    if spec is None or spec.entry_point != ENTRY_POINT:
-        return None
-    return str(spec.kwargs["game"])
-
-
-def config_of(name: str, kwargs: Mapping[str, Any]) -> AtariConfig | None:
-    """Return the config of a Gymnasium id, or None if it is not an Atari game with image observations."""
-    if (game := game_of(name)) is None or kwargs.get("obs_type") == "ram":
+    if spec is None or spec.entry_point != ENTRY_POINT or kwargs.get("obs_type") == "ram":
         return None
     fields = [field.name for field in dataclasses.fields(AtariConfig) if field.name not in ("name", "game")]
     for option in kwargs:
         if option not in fields:
             raise ValueError(f"Atari environment {name} has no option {option!r}{nearest(option, fields)}")
-    spec = gymnasium.registry.get(name) or gymnasium.registry[f"ALE/{name}"]
     registered = {key: spec.kwargs[key] for key in ("repeat_action_probability", "full_action_space")}
-    return AtariConfig(spec.id, game, **{**registered, **kwargs})
+    return AtariConfig(spec.id, str(spec.kwargs["game"]), **{**registered, **kwargs})
 
 
 class FireFirst(gymnasium.Wrapper):  # type: ignore[misc]
@@ -193,15 +185,15 @@ class AtariVector:
             self._steps[starting] -= 1
             reward, terminated, truncated = zeroed(starting, reward, terminated, truncated)
         self._ended = terminated | truncated
-        facts: dict[str, Any] = {}
+        statistics: dict[str, Any] = {}
         if self._ended.any():
             life = terminated & ~truncated & (info["lives"] > 0) if self._config.episodic_life else False
-            facts[FACTS] = {
+            statistics[FACTS] = {
                 "return": np.where(life, np.nan, self._score).astype(np.float32),
                 "length": self._steps.copy(),
             }
         reward = np.sign(reward) if self._config.reward_clipping else reward
-        return observation, reward.astype(np.float32), terminated, truncated, facts
+        return observation, reward.astype(np.float32), terminated, truncated, statistics
 
     def close(self) -> None:
         self.environment.close()

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from srl.api.lanes import LanesConfig
 from srl.base.errors import nearest
 from srl.base.tree import Array
 from srl.environments.adapters.autoreset import FACTS
 from srl.environments.adapters.vector import VectorLanes
+from srl.environments.factories import NamedConfig
 
 
 @dataclass(frozen=True)
-class EnvPoolConfig(LanesConfig):
+class EnvPoolConfig(NamedConfig):
     """An EnvPool task, such as ``Pong-v5``, with EnvPool's options; one thread unless `num_threads` says otherwise.
 
     EnvPool preprocesses Atari games like :mod:`srl.environments.adapters.atari`, without sticky actions
     (`repeat_action_probability`). Rewards are clipped to their sign unless `reward_clip=False`. The reported return is
     the true score of whole games, also with clipped rewards or with lives as episodes (`episodic_life`).
     """
-
-    name: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def environment_name(self) -> str:
         return f"envpool:{self.name}"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from srl.api.lanes import LanesConfig, LaneSpec, TeamSpec
+from srl.api.lanes import LaneSpec, TeamSpec
 from srl.api.spaces import Box, Dict, Space, choice_sizes
 from srl.base.tree import Array, Tree, leaves
+from srl.environments.factories import NamedConfig
 
 T = TypeVar("T")
 MASK_KEY = "action_mask"
@@ -24,44 +25,42 @@ MaskCheck: TypeAlias = Callable[[Tree, Array], dict[int, str]]
 
 
 @dataclass(frozen=True)
-class MaskableConfig(LanesConfig):
+class MaskableConfig(NamedConfig):
     """An environment, by its id or by the name of a function that makes it, whose infos may contain an action mask."""
 
-    name: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
     located: bool = False
     """Whether `name` is the name of a function instead of an id."""
     info_mask: bool | None = None
     """Whether the infos contain an action mask. None: the lanes make one more copy to find out."""
     mask_key: str = MASK_KEY
 
-    def environment_name(self) -> str:
-        return self.name
-
     def with_mask_key(self, key: str) -> Self:
         return replace(self, mask_key=key)
 
     def with_spec(self, spec: LaneSpec) -> Self:
-        masked = any(
-            isinstance(team.observation, Dict) and self.mask_key in team.observation.items for team in spec.teams
-        )
+        masked = any(_in_observation(team.observation, team.mask_key) for team in spec.teams)
         return self if self.info_mask is not None else replace(self, info_mask=masked)
 
 
 def masked_team(
     agent: str, observation: Space, action: Space, key: str, find_mask: Callable[[], bool], aligned: bool = True
 ) -> tuple[TeamSpec, int]:
-    """Return the team of one agent, and the number of choices in the masks of its infos (0: no masks). `find_mask`
-    returns whether the infos contain a mask."""
-    num_choices = 0
-    if may_have_mask(observation, action, key) and find_mask():
-        observation, num_choices = with_mask(observation, action, key), sum(choice_sizes(action))
+    """Return the team of one agent, and the number of choices in the masks of its infos (0: no masks).
+
+    A mask of the infos becomes one more key of the observation, unless the observation has one already. `find_mask`
+    returns whether the infos contain a mask.
+    """
+    num_choices = sum(choice_sizes(action))
+    if num_choices and not _in_observation(observation, key) and find_mask():
+        items = observation.items if isinstance(observation, Dict) else {OBSERVATION: observation}
+        observation = Dict({**items, key: Box((num_choices,), "uint8", 0.0, 1.0)})
+    else:
+        num_choices = 0
     return TeamSpec(agent, (agent,), observation, action, aligned, key), num_choices
 
 
-def may_have_mask(observation: Space, action: Space, key: str = MASK_KEY) -> bool:
-    """Return whether a mask in `info` would be used: the action has choices and the observation has no mask."""
-    return bool(choice_sizes(action)) and not (isinstance(observation, Dict) and key in observation.items)
+def _in_observation(observation: Space, key: str) -> bool:
+    return isinstance(observation, Dict) and key in observation.items
 
 
 def gives_mask(make: Callable[[], Any], key: str = MASK_KEY) -> bool:
@@ -83,13 +82,6 @@ def inspect(make: Callable[[], Any], question: Callable[[Any], T], otherwise: T)
                 environment.close()
 
 
-def with_mask(observation: Space, action: Space, key: str = MASK_KEY) -> Dict:
-    """Return the observation space with the mask from `info` as one more key."""
-    mask = Box((sum(choice_sizes(action)),), "uint8", 0.0, 1.0)
-    items = observation.items if isinstance(observation, Dict) else {OBSERVATION: observation}
-    return Dict({**items, key: mask})
-
-
 def from_info(info: Mapping[str, Any], num_choices: int, *leading: int, key: str = MASK_KEY) -> Array:
     """Return the mask in an info, [*leading, choices]. Masks of several choices may be a tuple or a dictionary."""
     if key not in info:
@@ -109,7 +101,7 @@ def mask_check(observation: Space, action: Space, key: str = MASK_KEY) -> MaskCh
     """Return a function (observation [L, ...], acting [L]) -> message for each lane that must act but has no allowed
     choice; None if there are no masks."""
     sizes = choice_sizes(action)
-    if not (sizes and isinstance(observation, Dict) and key in observation.items):
+    if not sizes or not _in_observation(observation, key):
         return None
     starts = np.cumsum([0, *sizes])[:-1]
 

@@ -7,6 +7,7 @@ tasks with one agent.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from srl.environments.hide_and_seek.lanes import HideAndSeekConfig, HideAndSeekLanes
@@ -45,13 +46,8 @@ def env(variant: str = "quadrant", render_mode: str | None = None, **options: An
 
 
 def __getattr__(name: str) -> Any:
-    """Import the classes that need PettingZoo or Gymnasium on first use."""
-    if name == "HideAndSeek":
-        from srl.environments.hide_and_seek.pettingzoo_env import HideAndSeek
-
-        return HideAndSeek
-    if name == "TransferTask":
-        from srl.environments.hide_and_seek.gymnasium_env import TransferTask
-
-        return TransferTask
+    """Import a class on first use, because its module needs PettingZoo or registers ids with Gymnasium."""
+    modules = {"HideAndSeek": "pettingzoo_env", "TransferTask": "gymnasium_env"}
+    if name in modules:
+        return getattr(importlib.import_module(f"{__name__}.{modules[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

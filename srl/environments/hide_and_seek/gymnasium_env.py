@@ -16,7 +16,7 @@ TASKS = tuple(name for name, options in VARIANTS.items() if options.most_agents 
 
 
 class TransferTask(gymnasium.Env):  # type: ignore[misc]
-    """lock-and-return, sequential-lock, blueprint or shelter, with the options of :class:`.options.GameOptions`."""
+    """One of the `TASKS` with a single agent, with the options of :class:`.options.GameOptions`."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 13}
 

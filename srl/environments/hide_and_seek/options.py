@@ -75,7 +75,7 @@ class GameOptions:
     """Number of construction sites in the blueprint task."""
     timestep: float = 0.005
     substeps: int = 15
-    """Physics steps per step. 15 x 0.005 s is the original; 10 x 0.0075 s is 1.5 times as fast, but another game."""
+    """Physics steps per step. 15 x 0.005 s is the original; 10 x 0.0075 s is 1.5 times as fast but changes the game."""
     sleep: bool = True
     """Whether the physics skips objects at rest."""
 

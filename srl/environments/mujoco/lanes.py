@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from srl.api.lanes import Lanes, LanesConfig, LaneSpec, TeamSpec, TimeStep
+from srl.api.lanes import Lanes, LaneSpec, TeamSpec, TimeStep
 from srl.api.spaces import Box
 from srl.base.seeding import generator_state, restore_generator
 from srl.base.state import State, part, under
 from srl.base.tree import Array, Tree
 from srl.environments.conversion import action_decoder
-from srl.environments.factories import copy_seeds
+from srl.environments.factories import NamedConfig, copy_seeds
 from srl.environments.failures import all_finite, broken_lanes, failed_lanes
 from srl.environments.mujoco import bodies, tasks
 from srl.environments.mujoco.callbacks import log_warnings, stop_clock
@@ -40,15 +40,10 @@ TASKS: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class MujocoConfig(LanesConfig):
+class MujocoConfig(NamedConfig):
     """A task by its Gymnasium id, with the options of Gymnasium's constructor."""
 
-    name: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
     max_episode_steps: int | None = 1000
-
-    def environment_name(self) -> str:
-        return self.name
 
     def build(self, num_copies: int) -> MujocoLanes:
         task: Task = TASKS[self.name](**self.kwargs)

@@ -7,15 +7,15 @@ import importlib.util
 import pkgutil
 import re
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from srl.api.lanes import Lanes, LanesConfig
+from srl.api.lanes import Lanes
 from srl.base.errors import nearest
 from srl.environments.adapters.masks import MASK_KEY
-from srl.environments.factories import locate
+from srl.environments.factories import NamedConfig, locate
 from srl.environments.pettingzoo.aec import TurnGame
 from srl.environments.pettingzoo.lanes import PettingZooLanes
 from srl.environments.pettingzoo.parallel import ParallelGame
@@ -28,20 +28,16 @@ MOVED = {"mpe": ("mpe2", "mpe2"), "magent": ("magent2.environments", "magent2")}
 
 
 @dataclass(frozen=True)
-class PettingZooConfig(LanesConfig):
+class PettingZooConfig(NamedConfig):
     """An environment of PettingZoo, `classic.tictactoe_v3`, or a function that returns one, `package.module:function`.
 
     Both names may have the prefix `pettingzoo:`, which :func:`srl.environments.registry.lanes_config` requires.
+    `kwargs` are the options of the environment, and two of ours: ``turns=True`` uses the turn-based version (AEC) if
+    there are both; ``state=True`` adds the state of the whole game to every observation, as `state`, for a central
+    critic.
     """
 
-    name: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the environment, and two of ours: ``turns=True`` uses the turn-based version (AEC) if there are both;
-    ``state=True`` adds the state of the whole game to every observation, as `state`, for a central critic."""
     mask_key: str = MASK_KEY
-
-    def environment_name(self) -> str:
-        return self.name
 
     def build(self, num_copies: int) -> Lanes:
         return lanes_of(self.name, self.make, num_copies, self.mask_key)
@@ -56,7 +52,8 @@ class PettingZooConfig(LanesConfig):
 
     def make(self) -> Any:
         """Make one bare ParallelEnv or AECEnv."""
-        _need_pettingzoo(self.name)
+        if importlib.util.find_spec("pettingzoo") is None:
+            raise ImportError(f"{self.name} needs PettingZoo, which is not installed: pip install 'srl[pettingzoo]'")
         options = dict(self.kwargs)
         turns, state = bool(options.pop(TURNS, False)), bool(options.pop(STATE, False))
         environment = _maker(self.name, turns)(**options)
@@ -85,9 +82,9 @@ class PettingZooConfig(LanesConfig):
 def lanes_of(name: str, make: Callable[[], Any], num_copies: int, mask_key: str = MASK_KEY) -> PettingZooLanes:
     """Return lanes of the environments that `make` creates; `name` appears in messages."""
     environment = make()
-    if is_parallel(environment):
-        return PettingZooLanes(name, make, ParallelGame, True, environment, num_copies, mask_key)
-    return PettingZooLanes(name, make, TurnGame, False, environment, num_copies, mask_key)
+    parallel = is_parallel(environment)
+    game = ParallelGame if parallel else TurnGame
+    return PettingZooLanes(name, make, game, parallel, environment, num_copies, mask_key)
 
 
 def is_parallel(environment: Any) -> bool:
@@ -102,11 +99,6 @@ def is_pettingzoo(environment: Any) -> bool:
     from pettingzoo import AECEnv, ParallelEnv
 
     return isinstance(environment, (AECEnv, ParallelEnv))
-
-
-def _need_pettingzoo(name: str) -> None:
-    if importlib.util.find_spec("pettingzoo") is None:
-        raise ImportError(f"{name} needs PettingZoo, which is not installed: pip install 'srl[pettingzoo]'")
 
 
 def _maker(name: str, turns: bool) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from srl.api.lanes import TimeStep
 from srl.api.spaces import choice_sizes
 from srl.base.state import State
 from srl.base.tree import Tree, leaves, map_tree
-from srl.environments.adapters.masks import OBSERVATION, from_info, inspect, mask_check, masked_team, may_have_mask
+from srl.environments.adapters.masks import OBSERVATION, from_info, inspect, mask_check, masked_team
 from srl.environments.conversion import lane_decoder, observation_buffers, observation_encoder
 from srl.environments.spaces import from_gymnasium
 
@@ -29,14 +30,22 @@ class Rows:
     """
 
     def __init__(
-        self, agent: Any, environment: Any, num_copies: int, aligned: bool, mask_key: str, masked: bool
+        self,
+        agent: Any,
+        environment: Any,
+        num_copies: int,
+        aligned: bool,
+        mask_key: str,
+        find_masked: Callable[[], set[Any]],
     ) -> None:
-        """`masked`: infos contain an action mask, which becomes a key of the observation."""
+        """`find_masked` returns the agents whose infos contain an action mask. It becomes a key of the observation."""
         observation_space, action_space = environment.observation_space(agent), environment.action_space(agent)
         self.agent = agent
         seen, action = from_gymnasium(observation_space, "observation"), from_gymnasium(action_space, "action")
         self._mask_key = mask_key
-        self.team, self._num_choices = masked_team(str(agent), seen, action, mask_key, lambda: masked, aligned)
+        self.team, self._num_choices = masked_team(
+            str(agent), seen, action, mask_key, lambda: agent in find_masked(), aligned
+        )
         self._encode: Callable[[Any], Tree] = observation_encoder(seen)
         self.decode: Callable[[Tree], Any] = lane_decoder(action)
         self._check_masks = mask_check(self.team.observation, self.team.action, mask_key)
@@ -147,14 +156,8 @@ def make_rows(
             f"{environment} has no `possible_agents`, which determines the number of lanes: list all agents that may "
             "ever take part"
         )
-    may_be = any(_may_be_masked(environment, agent, mask_key) for agent in agents)
-    masked = _agents_with_mask(make, mask_key) if may_be else set()
-    return (Rows(agent, environment, num_copies, aligned, mask_key, agent in masked) for agent in agents)
-
-
-def _may_be_masked(environment: Any, agent: Any, mask_key: str) -> bool:
-    observation, action = environment.observation_space(agent), environment.action_space(agent)
-    return may_have_mask(from_gymnasium(observation, "observation"), from_gymnasium(action, "action"), mask_key)
+    masked = functools.cache(lambda: _agents_with_mask(make, mask_key))
+    return (Rows(agent, environment, num_copies, aligned, mask_key, masked) for agent in agents)
 
 
 def _agents_with_mask(make: Callable[[], Any], mask_key: str) -> set[Any]:

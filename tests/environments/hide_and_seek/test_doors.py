@@ -10,8 +10,7 @@ from support.trees import leaf
 from srl.environments import hide_and_seek
 from srl.environments.hide_and_seek import HideAndSeekConfig, TransferTask, parallel_env
 from srl.environments.hide_and_seek.lanes import HideAndSeekLanes
-from srl.environments.hide_and_seek.rendering.camera import Camera, NoCamera
-from srl.environments.hide_and_seek.rendering.renderer import Renderer
+from srl.environments.hide_and_seek.rendering.renderer import Camera, NoCamera, Renderer
 from srl.environments.hide_and_seek.scripted_players import BusyPlayers
 from srl.environments.registry import lanes_config
 from srl.testing.env_checks.environment import check_environment, has_errors

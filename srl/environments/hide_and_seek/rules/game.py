@@ -94,7 +94,7 @@ class Game:
         punish_leaving(reward, options, worlds)
         reward[preparing] = 0.0
         if options.num_food:
-            reward += self.food.eat(edible, moved & ~preparing)  # added to everything, also to a penalty
+            reward += self.food.eat(edible, moved & ~preparing)  # Food adds to a penalty, too.
         return reward
 
     def _edible(self) -> Array:

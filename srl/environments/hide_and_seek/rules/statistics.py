@@ -116,7 +116,7 @@ class Statistics:
             "seen_share": self._seen / main,
             "never_seen": (self._seen == 0).astype(np.float64),
             "longest_sight_share": self._longest / main,
-            # Undefined for a glance or two.
+            # Zero if no hider is seen for long enough to measure a speed.
             "approach_speed": np.where(self._sights >= 0.1 * main, self._towards / np.maximum(self._sights, 1), 0.0),
             "seeker_high_share": self._high / main,
             "surf_share": self._surfed / np.maximum(self._steps, 1),
