@@ -36,7 +36,7 @@ def test_images_are_stacked_and_actions_are_those_of_the_game():
     lanes.close()
 
 
-def test_an_unknown_option_is_refused_with_the_nearest():
+def test_an_unknown_option_is_refused_with_the_nearest_one():
     with pytest.raises(ValueError, match="no option 'frame_skip'; did you mean 'frameskip'"):
         lanes_config("ALE/Pong-v5", frame_skip=4)
 

@@ -1,4 +1,4 @@
-"""Native observations become arrays, and arrays native actions: with the environment's shapes, numbers and tuples."""
+"""Conversion of native observations to arrays, and of arrays to native actions with their shapes and dtypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EnvPool's tasks, where it is installed."""
+"""EnvPool tasks, if EnvPool is installed."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_an_environment_that_raises_in_its_reset_is_replaced(tmp_path):
     assert leaf(time_step.observation)[:, 2].tolist() == [0, 0]
 
 
-def test_a_replacement_that_fails_raises_an_error_with_the_facts():
+def test_a_replacement_that_fails_raises_an_error_with_both_failures():
     lanes = lanes_config(FAULTY, fault="raise_in_reset").build(2)
     with pytest.raises(EnvironmentBroken, match=rf"{FAULTY}, copy 0, seed \d+.*its replacement failed, too"):
         lanes.reset(0)

@@ -1,4 +1,4 @@
-"""Masks of actions: from the observation, from infos, of all kinds of actions; and none that forbids everything."""
+"""Action masks in observations and in infos, for every kind of action. A mask must not forbid everything."""
 
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ HERE = f"{__file__}"
 
 
 class Narrowing(gymnasium.Env):
-    """Only choice t is allowed at step t (`backwards`: 3 - t), and an action that is not raises. With `stuck`, none is
-    after two steps."""
+    """Only choice t is allowed at step t (`backwards`: 3 - t), and any other action raises. With `stuck`, no choice is
+    allowed after two steps."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ def test_masks_are_kept_in_every_autoreset_mode(mode: str, where: str) -> None:
 
 @pytest.mark.parametrize(("function", "where"), [("narrowing", "observation"), ("narrowing_vector", "info")])
 def test_a_mask_may_have_another_name(function: str, where: str) -> None:
-    """As `srl train ... --ppo.mask-key legal` prepares it."""
+    """As with `srl train ... --ppo.mask-key legal`."""
     arguments = {"where": where, "key": "legal"}
     options = make_options(algorithm=PPOConfig(mask_key="legal"), env_args=arguments, scheduler="inline")
     prepared = prepare(f"{HERE}:{function}", options, ())

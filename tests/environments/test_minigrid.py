@@ -1,4 +1,4 @@
-"""MiniGrid as a network reads it."""
+"""MiniGrid observations as vectors for a network."""
 
 from __future__ import annotations
 

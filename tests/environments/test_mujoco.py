@@ -21,7 +21,7 @@ def _in_an_empty_directory(tmp_path, monkeypatch):
 
 
 def assert_equal_to_gymnasium(name: str, steps: int, scale: float = 1.0, **kwargs) -> int:
-    """Step lane 1 of ours and Gymnasium's own from the same states with the same actions; returns the ends seen."""
+    """Step lane 1 of our task and Gymnasium's from the same states with the same actions; return the number of ends."""
     lanes = lanes_config(name, **kwargs).build(3)
     assert isinstance(lanes, MujocoLanes)
     log_warnings()

@@ -1,4 +1,4 @@
-"""MuJoCo without its clock: the physics is the same, and a clock that is already set stays."""
+"""MuJoCo without its clock: the physics does not change, and a clock that was set before is kept."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def step(lanes: Lanes, action: int = 0) -> tuple[TimeStep, ...]:
 
 
 def row(time_step: TimeStep, lane: int = 0) -> tuple:
-    """(time, reward, marks), the marks being letters for what is true."""
+    """Return (time, reward, marks), where marks are the initials of the flags that are set."""
     observation = leaf(time_step.observation, *(["observation"] if isinstance(time_step.observation, dict) else []))
     marks = {"a": time_step.acting, "f": time_step.first, "e": time_step.terminated, "u": time_step.truncated}
     letters = "".join(letter for letter, flags in marks.items() if flags[lane])
@@ -79,7 +79,7 @@ def test_copies_and_episodes_have_different_seeds_that_repeat():
 
 
 def test_rewards_are_delivered_at_the_next_turn():
-    """Each move earns 1 for the mover, 10 for the other. Agent 1's first 10 come before it ever acted: a row later."""
+    """A move gives reward 1 to the mover and 10 to the other. Agent 1 gets 10 before its first turn: a row later."""
     lanes = build(TURNS, length=3)
     assert not any(team.aligned for team in lanes.spec.teams)
     assert rows(lanes.reset(0)) == [(0, 0, "af"), (0, 0, "")]
@@ -183,7 +183,7 @@ def test_a_missing_extra_names_the_command_that_installs_it():
 
 
 def with_fake_family(source: str) -> None:
-    """A family `pettingzoo.fake` with one module, `game_v0`, made of `source`."""
+    """Create a family `pettingzoo.fake` with one module, `game_v0`, whose code is `source`."""
 
     class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         def find_spec(self, fullname, path, target=None):
@@ -204,7 +204,7 @@ def with_fake_family(source: str) -> None:
         sys.modules.pop("pettingzoo.fake", None)
 
 
-def test_a_misspelled_name_is_refused_with_the_nearest():
+def test_a_misspelled_name_is_refused_with_the_nearest_name():
     with pytest.raises(ImportError, match=r"no 'classic.rps_v9'; did you mean 'classic.rps_v2'"):
         build("pettingzoo:classic.rps_v9")
     with pytest.raises(ImportError, match=r"no 'clasic.rps_v2'; did you mean 'classic'"):

@@ -1,4 +1,4 @@
-"""One decision for several steps: rewards add up, and nothing is taken over an episode's end."""
+"""One decision for several steps: rewards are summed, and nothing is carried beyond the end of an episode."""
 
 from __future__ import annotations
 

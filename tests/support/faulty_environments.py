@@ -90,8 +90,8 @@ class Faulty(Tracer):
 
 
 class Broken(Tracer):
-    """Every copy that was made by a worker breaks at its `after`-th step, counted over episodes. With `once`, a folder,
-    each of several faults ("raise nan") comes once, in the first copy that gets there after the faults before it."""
+    """Every copy in a worker process fails at its `after`-th step, counted over episodes. With `once`, a directory,
+    each of several faults ("raise nan") occurs once, in the order given, in the first copy that reaches that step."""
 
     def __init__(self, fault: str, after: int = 50, once: str = "") -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Broken(Tracer):
 
 
 def hang_forever() -> None:
-    """No waiting for anything: this is the fault."""
+    """Block without an end, which is the fault."""
     while True:
         signal.pause()
 

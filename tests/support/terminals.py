@@ -111,7 +111,7 @@ class Terminal:
         return found
 
     def leftovers(self) -> list[str]:
-        """Runtime directories of runs."""
+        """Return the runtime directories of runs."""
         return [str(path) for path in self.runtime.glob("srl-*/*")]
 
     def close(self) -> None:

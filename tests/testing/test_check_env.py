@@ -316,7 +316,7 @@ def test_an_environment_that_is_stuck_is_found():
 
 
 def test_the_timer_of_the_caller_continues():
-    """pytest-timeout uses the same signal; without it the rest of the suite would run unguarded."""
+    """pytest-timeout uses the same signal; without its timer, the rest of the suite would have no time limit."""
     previous = signal.setitimer(signal.ITIMER_REAL, 50.0)
     handler = signal.getsignal(signal.SIGALRM)
     check_environment(Walk, steps=10)

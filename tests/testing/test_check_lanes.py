@@ -12,7 +12,7 @@ LENGTH = 3  # steps of an episode
 
 
 class Clock(Lanes):
-    """Two correct lanes that count steps; `spoil` may change an arrival, given the steps since the reset."""
+    """Two correct lanes that count steps; `spoil` may change a time step, given the steps since the reset."""
 
     def __init__(
         self, spoil: Callable[[TimeStep, int], None] = lambda time_step, time: None, aligned: bool = True

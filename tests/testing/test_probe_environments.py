@@ -1,4 +1,4 @@
-"""What the probes do, step by step."""
+"""Behavior of the probe environments, step by step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from srl.testing.probe_cases import CASES, KnownValue
 
 
 def play(environment: Any, *actions: int, seed: int | None = 0) -> list[tuple[list[float], float, bool, bool]]:
-    """Observation, reward, terminated, truncated of each step; the reset is the first."""
+    """Return observation, reward, terminated and truncated of each step; the reset is the first."""
     observation, _ = environment.reset(seed=seed)
     story = [(observation.tolist(), 0.0, False, False)]
     for action in actions:

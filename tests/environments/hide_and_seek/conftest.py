@@ -6,7 +6,7 @@ pytest.importorskip("numba")
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_directory(tmp_path, monkeypatch):
-    """No MUJOCO_LOG.TXT where one happens to be."""
+    """Run in a temporary directory, and check that MuJoCo writes no MUJOCO_LOG.TXT there."""
     monkeypatch.chdir(tmp_path)
     yield
     assert not (tmp_path / "MUJOCO_LOG.TXT").exists()

@@ -13,7 +13,7 @@ def build(variant="quadrant", num=2, **options):
 
 
 def by_agent(actions):
-    """Actions [N, A, 5] as lanes want them."""
+    """Return actions [N, A, 5] in the form that lanes take."""
     return tuple(actions.transpose(1, 0, 2))
 
 
@@ -47,7 +47,7 @@ def test_the_same_seed_and_actions_give_the_same_rollout_however_many_copies_the
     assert any(not np.array_equal(a, b) for a, b in zip(once, rollout(1, 8), strict=True))
 
 
-def test_an_episode_is_truncated_and_has_facts():
+def test_an_episode_is_truncated_and_has_statistics():
     lanes = build("quadrant", 3, horizon=10)
     lanes.reset(0)
     players = RandomPlayers(lanes.game, 0)

@@ -12,7 +12,7 @@ LEVEL = np.stack((np.cos(ANGLES), np.sin(ANGLES), np.zeros(NUM_RAYS)), axis=1)
 
 
 def busy_lanes(variant, num, steps, **options):
-    """Lanes after some steps of busy play, by when objects are turned and agents stand on them."""
+    """Return lanes after some steps of busy play, in which objects are rotated and agents are on top of them."""
     lanes = HideAndSeekConfig(variant, options).build(num)
     lanes.reset(5)
     players = BusyPlayers(lanes.game, 5)
@@ -23,7 +23,7 @@ def busy_lanes(variant, num, steps, **options):
 
 
 def compare_with_mujoco(lanes):
-    """Every lidar ray and every line of sight of every world against mj_multiRay; how many rays that were."""
+    """Compare every lidar ray and line of sight with mj_multiRay; return the number of rays."""
     game = lanes.game
     worlds, count = game.worlds, 0
     hit_geoms, hit_far = np.zeros(NUM_RAYS, np.int32), np.zeros(NUM_RAYS)

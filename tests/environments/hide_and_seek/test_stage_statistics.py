@@ -77,7 +77,7 @@ def test_chasing_and_keeping_a_hider_in_sight_is_counted():
 
 
 def calm_but_for(**changes):
-    """The statistics of an episode in which nothing else happened."""
+    """Return the statistics of an episode in which nothing else happened."""
     facts = dict.fromkeys(Stage([(3, 3)], [(2, 3)]).game.episode_statistics(), 0.0)
     assert changes.keys() <= facts.keys()
     return {name: np.array([value]) for name, value in {**facts, **changes}.items()}
