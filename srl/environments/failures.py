@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -66,11 +66,10 @@ def broken_lanes(observation: Tree, reward: Array) -> dict[int, str]:
     return found
 
 
-def failed_lanes(failures: Iterable[int], num_lanes: int) -> Array | None:
-    """Return which lanes failed, [L] bool; None if none did."""
-    found = list(failures)
-    if not found:
+def failed_lanes(failures: Collection[int], num_lanes: int) -> Array | None:
+    """Return which lanes failed, [L] bool, or None if all are well."""
+    if not failures:
         return None
     failed = np.zeros(num_lanes, bool)
-    failed[found] = True
+    failed[list(failures)] = True
     return failed

@@ -11,7 +11,7 @@ import numpy as np
 
 from srl.base.tree import Array
 from srl.environments.failures import EnvironmentBroken
-from srl.environments.hide_and_seek.options import CELL, GameOptions
+from srl.environments.hide_and_seek.options import CELL, GameOptions, least, most
 from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 from srl.environments.hide_and_seek.physics.walls import TRIES, LayoutFailed, Room, draw_walls
 
@@ -82,10 +82,7 @@ class _Builder:
         ]
         cylinder = self._cylinder() if options.task == "shelter" else None
         num_sites = draws.count(options.num_sites) if options.task == "blueprint" else 0
-        sites = [
-            self._place((SITE_SIZE, SITE_SIZE), lambda cells: self._middle(cells, 0.85), "site")
-            for _ in range(num_sites)
-        ]
+        sites = [self._place((SITE_SIZE, SITE_SIZE), self._in_middle(0.85), "site") for _ in range(num_sites)]
         return Layout(
             walls=self._walls.boxes(),
             num_outer=len(self._walls.outer),
@@ -102,8 +99,7 @@ class _Builder:
     def _box_kinds(self) -> list[int]:
         draws, options = self._draws, self._options
         num_boxes = draws.count(options.num_boxes)
-        bounds = options.num_elongated
-        low, high = (bounds, bounds) if isinstance(bounds, int) else bounds
+        low, high = least(options.num_elongated), most(options.num_elongated)
         num_long = draws.between(min(low, num_boxes), min(high, num_boxes))
         num_x = draws.between(0, num_long)
         return [LONG_X] * num_x + [LONG_Y] * (num_long - num_x) + [CUBE] * (num_boxes - num_long)
@@ -133,14 +129,14 @@ class _Builder:
             elif index % size:
                 chooser = self._near(first, options.food_together_radius)
             else:
-                chooser = self._in_the_middle if options.food_centered else self._uniform
+                chooser = self._in_middle(0.25) if options.food_centered else self._uniform
             places.append(self._place((FOOD_SIZE, FOOD_SIZE), chooser, "food"))
             first = first if index % size else self._last
         return places
 
     def _cylinder(self) -> tuple[float, float, float]:
         diameter = self._draws.uniform(*CYLINDER_DIAMETER)
-        x, y = self._place((diameter, diameter), lambda cells: self._middle(cells, 0.7), "cylinder")
+        x, y = self._place((diameter, diameter), self._in_middle(0.7), "cylinder")
         return x + diameter / 2, y + diameter / 2, diameter / 2
 
     def _place(self, size: tuple[float, float] | Array, chooser: Chooser, name: str) -> tuple[float, float]:
@@ -170,12 +166,9 @@ class _Builder:
         y = self._range(size, self._grid - cells[1] - 1) if block >= 1 else self._range(1, size - cells[1] - 1)
         return x, y
 
-    def _in_the_middle(self, cells: tuple[int, int]) -> Cell:
-        return self._middle(cells, 0.25)
-
-    def _middle(self, cells: tuple[int, int], share: float) -> Cell:
-        low, high = (1 - share) / 2 * self._grid, (1 + share) / 2 * self._grid
-        return self._range(int(low), int(high) - cells[0]), self._range(int(low), int(high) - cells[1])
+    def _in_middle(self, share: float) -> Chooser:
+        low, high = int((1 - share) / 2 * self._grid), int((1 + share) / 2 * self._grid)
+        return lambda cells: (self._range(low, high - cells[0]), self._range(low, high - cells[1]))
 
     def _near(self, first: Cell, radius: float) -> Chooser:
         reach = math.ceil(radius / CELL - 1e-9)
