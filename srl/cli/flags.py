@@ -104,11 +104,9 @@ def options_before(command: str, words: Sequence[str]) -> TrainOptions:
         name = next(word for word in words if not word.startswith("-"))
         config = run_directory.find(name, Path(_value_of("--root", words) or ROOT)).read_config()
         options = from_data(config["options"])
-    except (StopIteration, KeyError, ValueError, OSError, TypeError):
+        return with_sizes(options, config.get("sizes", {}), options)
+    except (StopIteration, KeyError, ValueError, OSError, TypeError, AttributeError):
         return TrainOptions()
-    return (
-        with_sizes(options, config.get("sizes", {}), options) if isinstance(options, TrainOptions) else TrainOptions()
-    )
 
 
 def _value_of(flag: str, words: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import inspect
 import itertools
 import textwrap
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def options_of(kind: type[Any], values: object | None = None, prefix: str = "") 
     """Return the fields of a dataclass as options. Defaults are those of `values`, an instance, or of the class."""
     try:
         hints = typing.get_type_hints(kind)
-    except NameError:  # a user's class with names that are imported for type checkers only
+    except (NameError, TypeError, AttributeError):  # a user's class, with names for type checkers only
         hints = {}
     texts, found = field_texts(kind), []
     for each in dataclasses.fields(kind):
@@ -142,40 +142,9 @@ def field_texts(kind: type[Any]) -> Mapping[str, str]:
     return texts
 
 
-class FlagNames:
-    """Names of a command's flags. If it has options of an algorithm, also short ones and those of other libraries."""
-
-    def __init__(self, options: Sequence[Option], algo: str = "") -> None:
-        self._known, self._algo = {option.name for option in options}, algo
-
-    def meaning(self, written: str) -> str:
-        """Return the option that a name, with underscores, means; empty for an unknown one."""
-        owner, dot, last = written.rpartition(".")
-        if dot and owner + dot not in (ALGO, f"{self._algo}."):
-            return ""
-        for name in (last, SAME.get(last, last) if self._algo else last):
-            for option in (ALGO + name,) if dot else (name, ALGO + name):
-                if option in self._known:
-                    return option
-        return ""
-
-    def explain(self, written: str) -> str:
-        """Return the error message for an unknown name."""
-        owner, _, last = written.rpartition(".")
-        if owner in ALGORITHMS and owner != self._algo:
-            return (
-                f"{as_flag(written)} is an option of {owner}, but the algorithm is {self._algo}; to set it for "
-                f"{self._algo}, use {as_flag(ALGO + last)}"
-            )
-        known = [as_flag(name.rpartition(".")[2])[2:] for name in self._known]
-        close = did_you_mean(last, known, cutoff=0.7, prefix="--")
-        return (advice(last, flags=True) if self._algo else "") or f"no option {as_flag(written)}{close}"
-
-
 def parse_words(options: Sequence[Option], words: Sequence[str], algo: str = "") -> dict[str, Any]:
     """Return the values that the words give, by the names of options; the last value of a flag wins. Raises ValueError
     with all words that cannot be understood."""
-    names = FlagNames(options, algo)
     by_name = {option.name: option for option in options}
     positionals = [option for option in options if option.positional]
     values: dict[str, Any] = {}
@@ -190,7 +159,7 @@ def parse_words(options: Sequence[Option], words: Sequence[str], algo: str = "")
                 continue
             head, separator, text = word[2:].partition("=")
             written = head.replace("-", "_")
-            name, negated = _named(written, names, by_name)
+            name, negated = _named(written, by_name, algo)
             option, plain = by_name[name], written.replace("no_", "", 1) if negated else written
             if written_as.setdefault(name, plain) != plain and not option.repeated:
                 raise set_twice(as_flag(written_as[name]), as_flag(plain))
@@ -211,15 +180,35 @@ def parse_words(options: Sequence[Option], words: Sequence[str], algo: str = "")
     return values
 
 
-def _named(written: str, names: FlagNames, options: Mapping[str, Option]) -> tuple[str, bool]:
+def _named(written: str, options: Mapping[str, Option], algo: str) -> tuple[str, bool]:
     """Return the option that a flag means, and whether the flag negates it."""
-    if name := names.meaning(written):
+    if name := _meaning(written, options, algo):
         return name, False
     owner, dot, last = written.rpartition(".")
-    name = names.meaning(owner + dot + last[3:]) if last.startswith("no_") else ""
-    if not name or not options[name].is_switch:
-        raise ValueError(names.explain(written))
-    return name, True
+    name = _meaning(owner + dot + last[3:], options, algo) if last.startswith("no_") else ""
+    if name and options[name].is_switch:
+        return name, True
+    if owner in ALGORITHMS and owner != algo:
+        raise ValueError(
+            f"{as_flag(written)} is an option of {owner}, but the algorithm is {algo}; to set it for {algo}, use "
+            f"{as_flag(ALGO + last)}"
+        )
+    known = [as_flag(name.rpartition(".")[2])[2:] for name in options]
+    close = did_you_mean(last, known, cutoff=0.7, prefix="--")
+    raise ValueError((advice(last, flags=True) if algo else "") or f"no option {as_flag(written)}{close}")
+
+
+def _meaning(written: str, known: Collection[str], algo: str) -> str:
+    """Return the option that a flag means, which may have a name from another library if the command has an algorithm;
+    empty for an unknown one."""
+    owner, dot, last = written.rpartition(".")
+    if dot and owner + dot not in (ALGO, f"{algo}."):
+        return ""
+    for name in (last, SAME.get(last, last) if algo else last):
+        for option in (ALGO + name,) if dot else (name, ALGO + name):
+            if option in known:
+                return option
+    return ""
 
 
 def _take_positional(word: str, positionals: Sequence[Option], values: dict[str, Any]) -> None:

@@ -142,7 +142,7 @@ class Resume(AlgorithmCommand, RunCommand):
         changes = with_pairs(self.keywords, (), self.algo_arg)
         if (group := find_group(self.run_name, self.root)) is not None:
             if changes:
-                raise ValueError(f"{self.run_name} is a sweep, which continues with its options; leave options out")
+                raise ValueError(f"{self.run_name} is a sweep, which keeps its options; leave out the flags")
             return _conduct_sweep(lambda observe: resume_sweep(group, observe))
         found = self.find()
         return exit_code(watched(lambda observe: resume(found, on_status=observe, began=_began(), **changes)))
@@ -179,7 +179,7 @@ def _conduct_sweep(go: Any) -> int:
 
 
 def _began() -> float:
-    """When the command was entered, before Python started."""
+    """Return the time at which the command was entered, before Python started."""
     import psutil
 
     with contextlib.suppress(psutil.Error):

@@ -103,7 +103,7 @@ def test_only_parameters_of_the_evaluated_version_are_kept(tmp_path: Path) -> No
         ({"eval_every": -1}, "eval_every must be 0"),
         ({"eval_episodes": 0}, "eval_episodes and eval_max_steps at least 1"),
         ({"eval_max_steps": 0}, "eval_episodes and eval_max_steps at least 1"),
-        ({"eval_share": 1.5}, "eval_share is a share of one core"),
+        ({"eval_share": 1.5}, "eval_share must be in"),
     ],
 )
 def test_invalid_evaluation_options_are_refused(tmp_path: Path, options: dict[str, Any], text: str) -> None:

@@ -139,6 +139,8 @@ def checked(name: str, value: Any, hint: Any) -> Any:
         return int(value)
     try:
         return msgspec.convert(value, hint)
+    except TypeError:  # a type of a user's algorithm that cannot be checked
+        return value
     except msgspec.ValidationError:
         raise ValueError(f"{name} must be {expected(hint)}, found {value!r}") from None
 

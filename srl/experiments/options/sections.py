@@ -170,11 +170,9 @@ class AgentOptions:
     def __post_init__(self) -> None:
         if not 0.0 <= self.self_play_share <= 1.0:
             raise ValueError(f"self_play_share must be in [0, 1], found {self.self_play_share}")
-        if self.self_play_every < 1 or not 1 <= self.self_play_versions <= 16:
-            raise ValueError(
-                f"self_play_every must be at least 1 and self_play_versions 1 to 16; found {self.self_play_every} and "
-                f"{self.self_play_versions}"
-            )
+        _check_at_least_one(self, "self_play_every", "self_play_versions")
+        if self.self_play_versions > 16:
+            raise ValueError(f"self_play_versions must be 1 to 16, found {self.self_play_versions}")
         if self.self_play != "none" and self.roles:
             raise ValueError("self-play has one policy for all agents; leave --roles out")
 
@@ -196,11 +194,9 @@ class EvaluationOptions:
     """Steps after which an episode is truncated, for environments whose episodes may never end."""
 
     def __post_init__(self) -> None:
-        if self.eval_every < 0 or self.eval_episodes < 1 or self.eval_max_steps < 1:
-            raise ValueError(
-                f"eval_every must be 0 (no evaluation) or more, eval_episodes and eval_max_steps at least 1; found "
-                f"{self.eval_every}, {self.eval_episodes} and {self.eval_max_steps}"
-            )
+        _check_at_least_one(self, "eval_episodes", "eval_max_steps")
+        if self.eval_every < 0:
+            raise ValueError(f"eval_every must be 0 (no evaluation) or more, found {self.eval_every}")
         if not 0.0 < self.eval_share <= 1.0:
             raise ValueError(f"eval_share must be in (0, 1], found {self.eval_share}")
 

@@ -69,6 +69,11 @@ class Run:
     def name(self) -> str:
         return self.path.name
 
+    def __repr__(self) -> str:
+        mean = self.status.return_mean
+        reached = f"{self.status.steps:,} steps" + (f", return {mean:.1f}" if mean is not None else "")
+        return f"<Run {str(self.path)!r}: {self.state}, {reached}>"
+
 
 class RunFailed(RuntimeError):
     """The run failed. The message says why; `status` is its last status, or None if it never started."""
