@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from srl.api.control import InjectFault
-from srl.api.scheduler import Scheduler
 from srl.api.status import RunStatus
 from srl.api.transport import Channel, ChannelClosed, Listener, Message, Transport
-from srl.api.worker import WorkerId
 from srl.base.errors import nearest
 from srl.base.files import write_whole
 from srl.transports.host import HostTransport
@@ -185,17 +181,3 @@ def pick(wanted: str, runs: dict[str, Path]) -> tuple[str, Path]:
     if len(names) != 1:
         raise ValueError(f"no run in progress, or more than one, matches {wanted!r}{nearest(wanted, runs)}")
     return names[0], runs[names[0]]
-
-
-def inject_fault(scheduler: Scheduler, worker_ids: Iterable[WorkerId], worker: str, fault: str, seconds: float) -> str:
-    """Apply a fault to one of the workers. Raises ValueError for an unknown worker or fault."""
-    named = {worker_id.name: worker_id for worker_id in worker_ids}
-    if worker not in named:
-        raise ValueError(f"unknown worker {worker!r}{nearest(worker, named)}")
-    if fault not in FAULTS:
-        raise ValueError(f"unknown fault {fault!r}{nearest(fault, FAULTS)}")
-    if fault in SIGNALS:
-        scheduler.signal(named[worker], SIGNALS[fault])
-    else:
-        scheduler.send([named[worker]], InjectFault(fault, seconds))
-    return f"{fault} {worker}"

@@ -12,6 +12,7 @@ from srl.api.control import (
     Evaluated,
     Failure,
     FromWorker,
+    InjectFault,
     MetricsReport,
     Names,
     Notice,
@@ -26,9 +27,10 @@ from srl.api.status import RunStatus
 from srl.api.transport import Listener
 from srl.api.worker import WorkerId
 from srl.base.clock import Clock, SystemClock
+from srl.base.errors import nearest
 from srl.base.meter import Meter
 from srl.base.seeding import derive
-from srl.controller.control_socket import ControlServer, inject_fault
+from srl.controller.control_socket import FAULTS, SIGNALS, ControlServer
 from srl.controller.gauges import Gauges, WorkerView
 from srl.controller.supervision import (
     DeathHistory,
@@ -125,8 +127,7 @@ class Controller:
         self._restarts_pending = bool(lost)
         self._slots.update({(slot.worker_id.group, slot.worker_id.index): slot for _, slot in lost})
         for group, slot in lost:
-            plan = self._plan_group_restart if group.restart.together else self._plan_restart
-            plan(group, slot, "its host did not come back", True)
+            self._plan(group, slot, "its host did not come back", True)
         self._names_changed = True
         self.state = "running"
         self.add_message(f"takeover: {len(kept)} workers continue, {len(lost)} are restarted")
@@ -146,14 +147,15 @@ class Controller:
         self._scheduler.start(worker_id, group.config, group.resources, seed)
 
     def tick(self) -> bool:
-        """Do one round of supervision; return False when the run is over."""
+        """Do one round of supervision; return False when the run has ended."""
         for event in self._scheduler.poll(POLL_SECONDS):
             self._handle(event)
         now = self._clock.now()
         if self._restarts_pending:
             self._restart_due(now)
-        vital = [slot for (name, _), slot in self._slots.items() if self._groups[name].restart.vital]
-        if self.state == "starting" and all(slot.state == "running" for slot in vital):
+        if self.state == "starting" and all(
+            slot.state == "running" or not self._groups[name].restart.vital for (name, _), slot in self._slots.items()
+        ):
             self.state = "running"
         self._send_names()
         if self._server is not None:
@@ -260,9 +262,11 @@ class Controller:
             return
         group = self._groups[worker_id.group]
         slot.state = "ended"
-        reason = slot.error or event.reason
+        self._plan(group, slot, slot.error or event.reason, event.blameless)
+
+    def _plan(self, group: WorkerGroup, slot: Slot, reason: str, blameless: bool) -> None:
         plan = self._plan_group_restart if group.restart.together else self._plan_restart
-        plan(group, slot, reason, event.blameless)
+        plan(group, slot, reason, blameless)
 
     def _plan_restart(self, group: WorkerGroup, slot: Slot, reason: str, blameless: bool) -> None:
         now = self._clock.now()
@@ -349,8 +353,9 @@ class Controller:
             self._recreate(group)
         else:
             self._add_or_remove(group)
-        self.add_message(f"{name}: {before.count} -> {group.count}")
-        return f"{name}: {before.count} -> {group.count}"
+        change = f"{name}: {before.count} -> {group.count}"
+        self.add_message(change)
+        return change
 
     def _add_or_remove(self, group: WorkerGroup) -> None:
         for index in range(group.count):
@@ -377,4 +382,13 @@ class Controller:
 
     def inject_fault(self, worker: str, fault: str, seconds: float) -> str:
         """Apply a fault to a worker, for `srl chaos`. Raises ValueError for an unknown worker or fault."""
-        return inject_fault(self._scheduler, [slot.worker_id for slot in self._all()], worker, fault, seconds)
+        named = {slot.worker_id.name: slot.worker_id for slot in self._all()}
+        if worker not in named:
+            raise ValueError(f"unknown worker {worker!r}{nearest(worker, named)}")
+        if fault not in FAULTS:
+            raise ValueError(f"unknown fault {fault!r}{nearest(fault, FAULTS)}")
+        if fault in SIGNALS:
+            self._scheduler.signal(named[worker], SIGNALS[fault])
+        else:
+            self._scheduler.send([named[worker]], InjectFault(fault, seconds))
+        return f"{fault} {worker}"

@@ -36,11 +36,7 @@ class Export:
 
 
 def export(
-    run: str | Path,
-    out: str | Path | None = None,
-    *,
-    policy: str = "",
-    checkpoint: str | int | Path = "latest",
+    run: str | Path, out: str | Path | None = None, *, policy: str = "", checkpoint: str | int | Path = "latest"
 ) -> Export:
     """Write the policy of a run, or of a checkpoint (its directory, which may be a copy), as ONNX.
 
@@ -80,9 +76,8 @@ def _write(saved: SavedPolicy, path: Path, metadata: dict[str, str]) -> tuple[li
 
     network, distribution = saved.algorithm.build_network(saved.observation, saved.action, 0)
     try:
-        return write_onnx(
-            network, distribution, saved.observation, saved.action, saved.parameters, path, metadata, saved.global_keys
-        )
+        inputs = (saved.observation, saved.action, saved.parameters, path, metadata)
+        return write_onnx(network, distribution, *inputs, saved.algorithm.global_observation_keys())
     except OSError:
         raise
     except Exception as error:
@@ -142,7 +137,7 @@ def _within_bounds(space: Space, action: Tree) -> Tree:
 
 def random_observations(saved: SavedPolicy, rows: int, generator: np.random.Generator) -> Tree:
     """Return random observations [rows, ...]; a mask forbids some choices, and never all of one action."""
-    space, key = saved.observation, saved.mask_key
+    space, key = saved.observation, saved.algorithm.action_mask_key()
     tree = _random(space, rows, generator)
     if isinstance(space, Dict) and isinstance(tree, Mapping) and split_mask(space, saved.action, key)[1]:
         sizes = choice_sizes(saved.action)

@@ -114,7 +114,8 @@ def load(
     saved = read_policy(find_checkpoint(path, checkpoint), policy)
     built = saved.algorithm.build_policy(saved.observation, saved.action, derive(seed, "load", saved.name))
     built.load(saved.parameters, int(saved.metadata["version"]))
-    return TrainedPolicy(built, saved.observation, saved.action, saved.metadata, saved.global_keys, saved.mask_key)
+    unseen, mask_key = saved.algorithm.global_observation_keys(), saved.algorithm.action_mask_key()
+    return TrainedPolicy(built, saved.observation, saved.action, saved.metadata, unseen, mask_key)
 
 
 @dataclass(frozen=True)

@@ -156,12 +156,8 @@ def latest(root: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def best(root: Path) -> Path | None:
-    """Return the checkpoint with the highest score (the newest of several), unverified; None if none has a score."""
-    return best_of(checkpoints(root))
-
-
 def best_of(known: Sequence[Path]) -> Path | None:
+    """Return the checkpoint with the highest score (the newest of several), unverified; None if none has a score."""
     scores: list[tuple[float, int, Path]] = []
     for path in known:
         try:

@@ -137,18 +137,18 @@ def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
     """Group runs, each with its label or "", in the order given: those with the same label, or that differ only in
     their seed."""
     keyed: dict[tuple[str, str], list[RunDirectory]] = {}
-    facts: dict[tuple[str, str], dict[str, Any]] = {}
+    options_of: dict[tuple[str, str], dict[str, Any]] = {}
     for label, run in runs:
         options = flat_options(run.read_raw_config())
         key = (label, "" if label else json.dumps(options, sort_keys=True))
         if run not in keyed.setdefault(key, []):
             keyed[key].append(run)
-        facts.setdefault(key, options)
-    differing = _legend_options(list(facts.values()))
+        options_of.setdefault(key, options)
+    differing = _legend_options(list(options_of.values()))
     groups: list[Group] = []
     for key, members in keyed.items():
-        title = key[0] or _title(facts[key], differing) or members[0].name
-        groups.append(Group(title, str(facts[key]["environment"]), tuple(members)))
+        title = key[0] or _title(options_of[key], differing) or members[0].name
+        groups.append(Group(title, str(options_of[key]["environment"]), tuple(members)))
     return groups
 
 
@@ -168,27 +168,27 @@ def flat_options(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if name.rpartition(".")[2] not in IGNORED}
 
 
-def _legend_options(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+def _legend_options(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the names of up to three differing options for the legend. For different environments these are no more
     than needed to distinguish the groups, because their recipes differ in everything."""
-    names = dict.fromkeys(name for fact in facts for name in fact)
-    differing = [name for name in names if len({json.dumps(fact.get(name)) for fact in facts}) > 1][:3]
+    names = dict.fromkeys(name for options in groups for name in options)
+    differing = [name for name in names if len({json.dumps(options.get(name)) for options in groups}) > 1][:3]
     if "environment" not in differing:
         return differing
     for count in range(1, len(differing)):
-        shown = {json.dumps([fact.get(name) for name in differing[:count]]) for fact in facts}
-        if len(shown) == len(facts):
+        shown = {json.dumps([options.get(name) for name in differing[:count]]) for options in groups}
+        if len(shown) == len(groups):
             return differing[:count]
     return differing
 
 
-def _title(facts: Mapping[str, Any], differing: Sequence[str]) -> str:
+def _title(options: Mapping[str, Any], differing: Sequence[str]) -> str:
     """Return `CartPole-v1 · ppo`, or the options that distinguish this group: `max lag 0`."""
     if not differing:
-        return f"{facts['environment']} · {str(facts.get('algo', '')).rpartition(':')[2].removesuffix('Config')}"
+        return f"{options['environment']} · {str(options.get('algo', '')).rpartition(':')[2].removesuffix('Config')}"
     parts = []
     for name in differing:
-        value = facts.get(name)
+        value = options.get(name)
         parts.append(
             str(value) if name in ("environment", "algo") else f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
         )

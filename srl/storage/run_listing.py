@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,8 +110,3 @@ def _last_record(path: Path) -> dict[str, Any]:
         if isinstance(record, dict):
             return record
     return {}
-
-
-def format_time(when: float) -> str:
-    """Return a local time like `2026-01-31 23:59`."""
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))

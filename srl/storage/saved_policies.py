@@ -27,16 +27,6 @@ class SavedPolicy:
     parameters: Array
     metadata: Mapping[str, Any]  # `version`, `steps` and others, of the moment when it was saved
 
-    @property
-    def mask_key(self) -> str:
-        """Key of the action mask in the observation, empty for none."""
-        return self.algorithm.action_mask_key()
-
-    @property
-    def global_keys(self) -> tuple[str, ...]:
-        """Keys of the observation that only the critic reads; they are not needed to act."""
-        return self.algorithm.global_observation_keys()
-
 
 def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:
     """Return `path` if it is a checkpoint, else the chosen checkpoint of the run with this path or name."""
@@ -53,7 +43,7 @@ def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
     if which == "latest":
         return known[-1]
     if which == "best":
-        return checkpoints.latest(run.checkpoints / checkpoints.BEST) or checkpoints.best(run.checkpoints) or known[-1]
+        return checkpoints.latest(run.checkpoints / checkpoints.BEST) or checkpoints.best_of(known) or known[-1]
     if isinstance(which, Path) or not str(which).isdigit():
         path = Path(str(which))
         if not path.exists():

@@ -66,15 +66,15 @@ def _title(status: RunStatus, width: int) -> Text:
 def _progress(status: RunStatus, width: int) -> Text:
     share = min(1.0, status.steps / status.target_steps) if status.target_steps else 0.0
     if status.target_steps:
-        facts = f" {percent(share):>5}  {count(status.steps)} / {count(status.target_steps)}"
+        text = f" {percent(share):>5}  {count(status.steps)} / {count(status.target_steps)}"
     else:
-        facts = f"  {count(status.steps)} steps"
+        text = f"  {count(status.steps)} steps"
     left = remaining(status)
-    facts += f"  {left} left" if left else ""
-    length = max(8, width - len(facts) - 2)
+    text += f"  {left} left" if left else ""
+    length = max(8, width - len(text) - 2)
     filled = round(share * length)
     line = Text(" ").append("━" * filled, "green").append("─" * (length - filled), "bright_black")
-    return line.append(facts)
+    return line.append(text)
 
 
 def remaining(status: RunStatus) -> str:

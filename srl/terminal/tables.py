@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from rich.text import Text
 from srl.api.experiment import Experiment
 from srl.api.status import RunStatus
 from srl.base.statistics import Mean
-from srl.storage.run_listing import ListedRun, format_time
+from srl.storage.run_listing import ListedRun
 from srl.terminal.formatting import count, duration, figure, percent, rate, relative_path, return_of, returns
 from srl.terminal.frame import STATES, stacked
 
@@ -55,7 +56,7 @@ def list_of_runs(runs: Sequence[ListedRun]) -> Text:
             each.state,
             count(each.steps),
             returns(each.return_mean, each.returns),
-            format_time(each.when),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(each.when)),
             relative_path(Path(each.path)),
         )
         for each in runs

@@ -20,7 +20,7 @@ from srl.base.tree import Array
 from srl.storage.checkpoints import (
     CheckpointError,
     Retention,
-    best,
+    best_of,
     checkpoints,
     last_good,
     latest,
@@ -66,10 +66,10 @@ def test_the_best_and_one_per_number_of_steps_are_kept_too(tmp_path: Path) -> No
     for step, score in ((10, 1.0), (20, 9.0), (35, 2.0), (48, float("nan")), (52, 3.0), (70, None), (90, 4.0)):
         write(tmp_path, step, {}, {"score": score}, Retention(last=2, every=25))
     assert [step_of(path) for path in checkpoints(tmp_path)] == [20, 35, 52, 70, 90]
-    assert best(tmp_path) == tmp_path / "0002-step-20"
+    assert best_of(checkpoints(tmp_path)) == tmp_path / "0002-step-20"
     write(tmp_path, 95, {}, {"score": 9.0}, Retention(last=1))
     assert [step_of(path) for path in checkpoints(tmp_path)] == [95]  # of equal ones the newest is the best
-    assert best(tmp_path / "elsewhere") is None
+    assert best_of(checkpoints(tmp_path / "elsewhere")) is None
 
 
 @pytest.mark.parametrize(("options", "text"), [({"last": 0}, "keep_last=0"), ({"every": -1}, "keep_every=-1")])

@@ -132,7 +132,7 @@ def small(root: Path, **options: Any) -> srl.Run:
 def test_an_environment_that_cannot_be_saved_is_reported_and_starts_new_episodes(tmp_path: Path) -> None:
     pytest.importorskip("ale_py")
     run = small(tmp_path, env="ALE/Pong-v5", recipe="none", lanes=2, horizon=8, steps=16)
-    assert any("will start new episodes" in text and "ALE/Pong-v5" in text for text in run.status.messages)
+    assert any("starts new episodes" in text and "ALE/Pong-v5" in text for text in run.status.messages)
     resumed = srl.resume(run.path, steps=32)
     assert any(text.startswith("new episodes start: ALE/Pong-v5") for text in resumed.status.messages)
     assert resumed.status.version > run.status.version

@@ -32,7 +32,7 @@ class _Best:
 class BestCheckpoint:
     """Writes every evaluation to the metrics, and keeps a checkpoint with the best parameters of each policy.
 
-    Policies are judged separately: in a game of two sides the best versions of both need not be of the same time."""
+    Each policy has its own best version: in a game of two sides these need not be of the same time."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -118,34 +118,25 @@ class BackgroundWriter:
             self._thread.shutdown()
 
 
+@dataclass(eq=False)
 class CheckpointWriter:
     """Writes a run's checkpoints from the trainers' committed states, which are in shared memory, so that no worker is
     interrupted. For a run in a single thread the state of all workers is included, if possible."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        root: Path,
-        commits: Mapping[str, Snapshot],
-        scheduler: Scheduler,
-        retention: Retention,
-        seconds: float,
-        why_not_exact: str,
-        notify: Callable[[str], None],
-        writer: BackgroundWriter,
-    ) -> None:
-        self._experiment = experiment
-        self._root = root
-        self._commits = commits
-        self._scheduler = scheduler if scheduler.inline else None
-        self._retention = retention
-        self._seconds = seconds
-        self._why_not = why_not_exact
-        self._notify = notify
-        self._writer = writer
-        self._saved_updates = -1
-        self._saved = time.monotonic()
-        if self._scheduler is not None and self._why_not:
+    _experiment: Experiment
+    _root: Path
+    _commits: Mapping[str, Snapshot]
+    _scheduler: Scheduler
+    _retention: Retention
+    _seconds: float
+    _why_not: str  # reason why the run cannot be resumed exactly
+    _notify: Callable[[str], None]
+    _writer: BackgroundWriter
+    _saved_updates: int = -1
+    _saved: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        if self._scheduler.inline and self._why_not:
             self._warn()
 
     def _warn(self) -> None:
@@ -156,11 +147,10 @@ class CheckpointWriter:
     def restore(self, restored: Restored) -> None:
         """Restore trainers and workers. Call it before the first worker starts."""
         for policy, state in restored.states.items():
-            metadata = restored.policies[policy]
-            noted = {key: value for key, value in metadata.items() if key != "version"}
-            self._commits[policy].write(int(metadata["version"]), state, noted)
+            metadata = dict(restored.policies[policy])
+            self._commits[policy].write(int(metadata.pop("version")), state, metadata)
         self._saved_updates = self._updates
-        if self._scheduler is not None:
+        if self._scheduler.inline:
             if restored.workers is not None:
                 self._scheduler.restore(restored.workers)
             else:
@@ -187,10 +177,10 @@ class CheckpointWriter:
             committed = snapshot.read()
             if committed is None:
                 return
-            number, state, noted = committed
+            version, state, committed_metadata = committed
             arrays.update({f"{policy}/{key}": value for key, value in state.items()})
             mean = status.policies[policy].return_mean
-            metadata["policies"][policy] = {**noted, "version": number, "return_mean": mean}
+            metadata["policies"][policy] = {**committed_metadata, "version": version, "return_mean": mean}
         try:
             workers = self._workers() if with_workers else None
         except NotResumableYet:
@@ -217,7 +207,7 @@ class CheckpointWriter:
         self._writer.submit(write)
 
     def _workers(self) -> State | None:
-        if self._scheduler is None or self._why_not:
+        if not self._scheduler.inline or self._why_not:
             return None
         try:
             return self._scheduler.state()

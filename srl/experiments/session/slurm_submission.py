@@ -123,7 +123,7 @@ class _JobWatch:
         self._asked = self._answered = time.monotonic() - QUEUE_SECONDS
 
     def update(self, now: float) -> bool:
-        """Ask Slurm. Returns False once the job is over.
+        """Ask Slurm. Return False once the job has ended.
 
         Raises SlurmError if Slurm does not respond for long. Cancels a job that can never start and raises RunFailed.
         """
