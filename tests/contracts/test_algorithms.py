@@ -172,7 +172,7 @@ FAULTS = {
     "metrics of NaN": "finite metrics",
     "state grows": "arrays of the same names and shapes",
     "writes to the batch": "an unchanged batch",
-    "restores nothing": "`state` to return the 'parameters' that was given",
+    "restores nothing": "`state` to return the array 'parameters' passed to `restore`",
     "forgets its momentum": "a restored trainer to learn exactly",
     "keeps arrays of a batch": "updates that do not depend on the arrays of earlier batches",
     "learns from rows without a decision": "rewards of rows without a decision",
