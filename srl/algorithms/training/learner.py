@@ -38,8 +38,9 @@ class FlatAdam:
         torch._fused_adam_([self.values], [gradients], *self._state, lr=learning_rate, **self._constants)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors that a step changes, except the parameters."""
-        return {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq, "num_steps": self.num_steps}
+        """All tensors that a step changes, including the `parameters`."""
+        state = {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq, "num_steps": self.num_steps}
+        return {"parameters": self.values, **state}
 
 
 class Learner:
@@ -61,7 +62,7 @@ class Learner:
         self._adam = FlatAdam(self.flat.trainable, self._config.adam_eps, self._config.weight_decay)
         self.normalizers = Normalizers(self._network, self._config.normalize_return)
         # The parameters include the statistics of normalizers, which Adam does not change.
-        self._tensors = {"parameters": self.flat.values, **self._adam.tensors()}
+        self._tensors = {**self._adam.tensors(), "parameters": self.flat.values}
         self._statistics = self.normalizers.state()
         self._changing = [*self._tensors.values(), *map(torch.from_numpy, self._statistics.values())]
         self._backup = [tensor.clone() for tensor in self._changing]
