@@ -172,7 +172,7 @@ def test_a_run_with_other_sizes_resumes_but_not_exactly(tmp_path: Path) -> None:
     [
         ({"ppo": {"hidden_sizes": (32,)}}, r"hidden_sizes was \[64, 64\], now \[32\]"),
         ({"roles": ("agent=other",)}, "has the policies policy; with the given roles it would have other"),
-        ({"algo": CountingConfig()}, r"algorithm was ppo, now support.counting:CountingConfig\("),
+        ({"algo": CountingConfig()}, r"algorithm was ppo, now CountingConfig\("),
     ],
 )
 def test_an_incompatible_change_names_the_field_and_both_values(
