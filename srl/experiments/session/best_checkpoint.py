@@ -29,26 +29,21 @@ class _Best:
     metadata: dict[str, Any]
 
 
+@dataclass(eq=False)
 class BestCheckpoint:
     """Writes every evaluation to the metrics, and keeps a checkpoint with the best parameters of each policy.
 
     Each policy has its own best version: in a game of two sides these need not be of the same time."""
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        description: Mapping[str, object],
-        stores: Mapping[str, ParameterStore],
-        sinks: MetricSinks,
-        notify: Callable[[str], None],
-        writer: BackgroundWriter,
-    ) -> None:
-        self._folder = run.checkpoints / checkpoints.BEST
-        self._description = description
-        self._stores = stores
-        self._sinks = sinks
-        self._notify = notify
-        self._writer = writer
+    _run: RunDirectory
+    _description: Mapping[str, object]
+    _stores: Mapping[str, ParameterStore]
+    _sinks: MetricSinks
+    _notify: Callable[[str], None]
+    _writer: BackgroundWriter
+
+    def __post_init__(self) -> None:
+        self._folder = self._run.checkpoints / checkpoints.BEST
         self._best = _read(self._folder)
 
     def add(self, evaluations: Iterable[tuple[str, EvaluationStatus]], elapsed: float) -> None:
@@ -97,7 +92,7 @@ class BestCheckpoint:
 
 
 def _read(folder: Path) -> dict[str, _Best]:
-    """The best parameters so far, where a run is resumed."""
+    """Return the best parameters so far of a run that is resumed."""
     path = checkpoints.latest(folder)
     if path is None:
         return {}

@@ -30,7 +30,7 @@ from srl.experiments.session import checkpointing
 from srl.experiments.session.checkpointing import Restored
 from srl.experiments.session.cluster_site import ClusterSite
 from srl.experiments.session.compatibility import check_compatible
-from srl.experiments.session.session import Run, RunFailed, Session, describe
+from srl.experiments.session.session import OnStatus, Run, RunFailed, Session, describe
 from srl.experiments.session.slurm_queue import refuse_if_running
 from srl.experiments.session.slurm_submission import follow, script_of, state_of_new_job
 from srl.experiments.session.slurm_submission import submit as submit_job
@@ -39,6 +39,8 @@ from srl.schedulers.engines.slurm_commands import check_slurm
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
 from srl.storage.service_sinks import check_sinks
+
+Env = str | Callable[..., Any]
 
 
 def train(
@@ -95,25 +97,14 @@ def watched(conduct: Callable[[Callable[[RunStatus], None]], Run]) -> Run:
 
 
 def start(
-    env: str | Callable[..., Any],
-    options: TrainOptions,
-    name: str | None,
-    root: Path,
-    on_status: Callable[[RunStatus], None] | None,
-    began: float | None = None,
+    env: Env, options: TrainOptions, name: str | None, root: Path, on_status: OnStatus, began: float | None = None
 ) -> Run:
     """Train with exactly these options, which contain the values of their recipe already."""
     complete = options.replace(recipe=NONE) if options.run.recipe == AUTO else options
     return launch(prepare(env, complete, None), name, root, on_status, began)
 
 
-def launch(
-    prepared: PreparedRun,
-    name: str | None,
-    root: Path,
-    on_status: Callable[[RunStatus], None] | None,
-    began: float | None = None,
-) -> Run:
+def launch(prepared: PreparedRun, name: str | None, root: Path, on_status: OnStatus, began: float | None = None) -> Run:
     """Conduct a prepared run."""
     began = time.time() if began is None else began
     options = prepared.options
@@ -173,11 +164,7 @@ def _submit(run: RunDirectory, prepared: PreparedRun) -> str:
     return submit_job(run, experiment, options)
 
 
-def conduct_on(
-    run: RunDirectory,
-    site: Callable[[Experiment, TrainOptions], ClusterSite],
-    on_status: Callable[[RunStatus], None],
-) -> Run:
+def conduct_on(run: RunDirectory, site: Callable[[Experiment, TrainOptions], ClusterSite], on_status: OnStatus) -> Run:
     """Conduct a run whose directory exists: from its last checkpoint if it has one, else from the start."""
     began = time.time()
     prepared = _prepared_from(run.read_config())
@@ -189,7 +176,7 @@ def conduct_on(
     return _finished(_session(run, prepared, on_status, began, restored, own_site).run())
 
 
-def attach(run: RunDirectory, on_status: Callable[[RunStatus], None] | None = None) -> Run:
+def attach(run: RunDirectory, on_status: OnStatus = None) -> Run:
     """Take over a run over several hosts whose controller died while its workers continue."""
     try:
         state = msgspec.json.decode(run.controller.read_bytes(), type=ControllerState)
@@ -210,7 +197,7 @@ def attach(run: RunDirectory, on_status: Callable[[RunStatus], None] | None = No
 def resume(
     run: RunDirectory | str | Path,
     steps: int | None = None,
-    on_status: Callable[[RunStatus], None] | None = None,
+    on_status: OnStatus = None,
     began: float | None = None,
     **changes: Any,
 ) -> Run:
@@ -235,11 +222,7 @@ def resume(
 
 
 def _resume(
-    run: RunDirectory,
-    config: Mapping[str, Any],
-    changes: Mapping[str, Any],
-    on_status: Callable[[RunStatus], None] | None,
-    began: float,
+    run: RunDirectory, config: Mapping[str, Any], changes: Mapping[str, Any], on_status: OnStatus, began: float
 ) -> Run:
     options, given = merged(from_data(config["options"]), changes)
     for option in ONLY_AT_START.keys() & given:
@@ -294,7 +277,7 @@ def _matched(restored: Restored, prepared: PreparedRun) -> tuple[Restored, Prepa
 def _session(
     run: RunDirectory,
     prepared: PreparedRun,
-    on_status: Callable[[RunStatus], None] | None,
+    on_status: OnStatus,
     began: float,
     restored: Restored | None = None,
     site: ClusterSite | None = None,

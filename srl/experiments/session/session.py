@@ -50,6 +50,7 @@ from srl.storage.service_sinks import sinks_of
 from srl.storage.update_journal import Journal
 from srl.transports.runtime_dir import make_runtime
 
+OnStatus = Callable[[RunStatus], None] | None
 TAKEOVER_SECONDS = 10.0
 """Time limit for the hosts of a controller that died to connect again; their agents try twice per second."""
 METRIC_SECONDS = 1.0
@@ -91,7 +92,7 @@ class Session:
         experiment: Experiment,
         run: RunDirectory,
         options: TrainOptions,
-        on_status: Callable[[RunStatus], None] | None = None,
+        on_status: OnStatus = None,
         began: float | None = None,
         preload: tuple[str, ...] = (),
         why_not_exact: str = "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from srl.controller.control_socket import (
     ask,
 )
 from srl.experiments.options.train_options import TrainOptions
-from srl.experiments.session.session import Run, RunFailed
+from srl.experiments.session.session import OnStatus, Run, RunFailed
 from srl.experiments.session.slurm_queue import JOB, OUTCOME, End, cancel
 from srl.schedulers.engines import slurm_commands as slurm
 from srl.schedulers.engines.components import components
@@ -94,7 +94,7 @@ def _refuse_impossible(run: RunDirectory, job: str, state: str, reason: str) -> 
     raise RunFailed(end.reason)
 
 
-def follow(run: RunDirectory, job: str, on_status: Callable[[RunStatus], None] | None) -> Run:
+def follow(run: RunDirectory, job: str, on_status: OnStatus) -> Run:
     """Report the status until the run ends. An interrupt stops the run, as it does on this machine."""
     cluster = run.path / CLUSTER
     status = RunStatus(run.name, "", "", str(run.path))

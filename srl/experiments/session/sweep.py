@@ -23,8 +23,8 @@ from srl.experiments.graph.preparation import prepare
 from srl.experiments.options.algorithms import title_of
 from srl.experiments.options.keywords import merged
 from srl.experiments.options.train_options import TrainOptions
-from srl.experiments.session.launch import resume, start
-from srl.experiments.session.session import Run, RunFailed
+from srl.experiments.session.launch import Env, resume, start
+from srl.experiments.session.session import OnStatus, Run, RunFailed
 from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.run_directory import RunDirectory
 
@@ -107,12 +107,7 @@ def sweep(
 
 
 def start_sweep(
-    env: str | Callable[..., Any],
-    seeds: Sequence[int],
-    options: TrainOptions,
-    name: str | None,
-    root: Path,
-    on_status: Callable[[RunStatus], None] | None = None,
+    env: Env, seeds: Sequence[int], options: TrainOptions, name: str | None, root: Path, on_status: OnStatus = None
 ) -> Sweep:
     """Start a sweep with options that contain the values of their recipe already."""
     title = env if isinstance(env, str) else name_of(env)
@@ -122,19 +117,13 @@ def start_sweep(
     return _train_all(run_directory.create_group(root, base, description), env, seeds, options, on_status)
 
 
-def resume_sweep(path: Path, on_status: Callable[[RunStatus], None] | None = None) -> Sweep:
+def resume_sweep(path: Path, on_status: OnStatus = None) -> Sweep:
     """Resume an interrupted sweep: unfinished runs are resumed or started."""
     description = run_directory.read_group(path)
     return _train_all(path, description["env"], description["seeds"], from_data(description["options"]), on_status)
 
 
-def _train_all(
-    path: Path,
-    env: str | Callable[..., Any],
-    seeds: Sequence[int],
-    options: TrainOptions,
-    on_status: Callable[[RunStatus], None] | None,
-) -> Sweep:
+def _train_all(path: Path, env: Env, seeds: Sequence[int], options: TrainOptions, on_status: OnStatus) -> Sweep:
     members = {seed: RunDirectory(path / f"{path.name}-{seed}") for seed in seeds}
     missing = [seed for seed, run in members.items() if not _is_finished(_status_of(run))]
     jobs = num_parallel(options, len(missing), num_cores())
@@ -153,12 +142,7 @@ def _status_of(run: RunDirectory) -> RunStatus | None:
     return run.read_status() if run.path.is_dir() else None
 
 
-def _train(
-    env: str | Callable[..., Any],
-    options: TrainOptions,
-    run: RunDirectory,
-    on_status: Callable[[RunStatus], None] | None,
-) -> Run:
+def _train(env: Env, options: TrainOptions, run: RunDirectory, on_status: OnStatus) -> Run:
     """Resume a run from its last checkpoint, or start it if it has none."""
     if checkpoints.latest(run.checkpoints) is not None:
         return resume(run, on_status=on_status)
