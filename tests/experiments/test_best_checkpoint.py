@@ -101,8 +101,8 @@ def test_only_parameters_of_the_evaluated_version_are_kept(tmp_path: Path) -> No
     ("options", "text"),
     [
         ({"eval_every": -1}, "eval_every must be 0"),
-        ({"eval_episodes": 0}, "eval_episodes and eval_max_steps at least 1"),
-        ({"eval_max_steps": 0}, "eval_episodes and eval_max_steps at least 1"),
+        ({"eval_episodes": 0}, "eval_episodes must be at least 1"),
+        ({"eval_max_steps": 0}, "eval_max_steps must be at least 1"),
         ({"eval_share": 1.5}, "eval_share must be in"),
     ],
 )
