@@ -50,7 +50,7 @@ def assign_teams(spec: LaneSpec, patterns: tuple[str, ...]) -> list[list[int]]:
     problems += [f"role {pattern!r} matches no agent" for pattern in unmatched]
     if problems:
         raise ValueError(
-            f"{spec.environment}: every agent must match exactly one role, and every role an agent. "
+            f"{spec.environment}: every agent must match exactly one role, and every role an agent: "
             f"{'; '.join(problems)}. Agents: {', '.join(agents)}. Roles: {', '.join(patterns)}"
         )
     teams: list[list[int]] = [[] for _ in patterns]

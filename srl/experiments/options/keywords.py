@@ -7,7 +7,6 @@ import json
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ ALGO = "algo."
 """Prefix of the names of an algorithm's own options among those that were given: `algo.gamma`."""
 CONFIGS = ("algo", "algorithm", *ALGORITHMS)
 """Keywords that take the algorithm's config, or a dictionary with some of its settings."""
+TYPES = {name: hint for kind in SECTIONS.values() for name, hint in typing.get_type_hints(kind).items()}
 EXPECTED = {int: "an integer", float: "a number", bool: "true or false", str: "a string", Path: "a path"}
 
 
@@ -54,7 +54,7 @@ def merged(options: TrainOptions, keywords: Mapping[str, Any]) -> tuple[TrainOpt
             field = name.removeprefix(ALGO)
             settings[field] = checked(field, value, hints.get(field, Any))
         else:
-            values[name] = name_of(value) if callable(value) else checked(name, value, option_types()[name])
+            values[name] = name_of(value) if callable(value) else checked(name, value, TYPES[name])
     if unknown:
         raise ValueError("\n".join(unknown))
     if settings:
@@ -125,12 +125,6 @@ def _with_algorithm(options: TrainOptions, keywords: Mapping[str, Any]) -> tuple
         settings = {setting: value for inner in given.values() for setting, value in inner.items()}
         options = options.replace(algo=name, algorithm=build_algorithm(name, settings if ":" in name else {}))
     return options, []
-
-
-@cache
-def option_types() -> dict[str, Any]:
-    """Return the type of each option."""
-    return {name: hint for kind in SECTIONS.values() for name, hint in typing.get_type_hints(kind).items()}
 
 
 def checked(name: str, value: Any, hint: Any) -> Any:
