@@ -25,12 +25,9 @@ def wait_for_recovery(command: Command, before: dict, replaced: str) -> dict:
         nonlocal seen
         assert status["version"] >= seen, f"version went back from {seen} to {status['version']}"
         seen = status["version"]
-        worker_id = worker(status, replaced)
-        return (
-            worker_id["incarnation"] > old
-            and worker_id["state"] == "running"
-            and status["version"] > before["version"] + 1
-        )
+        found = worker(status, replaced)
+        running = found["incarnation"] > old and found["state"] == "running"
+        return running and status["version"] > before["version"] + 1
 
     after = command.wait(recovered, f"updates after the death of {replaced}")
     assert after["steps"] >= before["steps"]
@@ -74,6 +71,21 @@ def test_no_update_is_lost_when_the_zygote_dies(terminal: Terminal) -> None:
     after = wait_for_recovery(command, before, "trainers/0")
     assert worker(after, "actors/0")["incarnation"] == 1
     interrupt(command)
+
+
+def test_a_stopped_zygote_is_replaced_and_its_workers_stay(terminal: Terminal) -> None:
+    command = terminal.train(*GENTLE, *LONG, "--actors", "2")
+    before = command.wait_for_steps(200)
+    zygote = command.zygote()
+    zygote.suspend()
+    kill(worker(before, "actors/0")["pid"])
+    after = wait_for_recovery(command, before, "actors/0")
+    assert worker(after, "trainers/0")["pid"] == worker(before, "trainers/0")["pid"]
+    zygote.resume()
+    kill(worker(after, "trainers/0")["pid"])
+    wait_for_recovery(command, after, "trainers/0")
+    interrupt(command)
+    wait_until_gone(terminal.processes)
 
 
 def test_when_one_of_two_trainers_is_killed_both_restart_from_the_last_update(terminal: Terminal) -> None:
@@ -191,12 +203,13 @@ def test_a_second_ctrl_c_ends_the_run_at_once(terminal: Terminal, tmp_path: Path
     assert "srl resume" not in ended.out, ended.out
 
 
-def test_processes_that_a_worker_started_end_with_it(terminal: Terminal, tmp_path: Path) -> None:
+@pytest.mark.parametrize("session", [False, True], ids=["same session", "own session"])
+def test_processes_that_a_worker_started_end_with_it(terminal: Terminal, tmp_path: Path, session: bool) -> None:
     (tmp_path / "simulator.py").write_text(
         "import subprocess\n"
         "from srl.testing.environments import Tracer\n"
         "def make():\n"
-        "    subprocess.Popen(['sleep', '1000'])\n"
+        f"    subprocess.Popen(['sleep', '1000'], start_new_session={session})\n"
         "    return Tracer()\n"
     )
     command = terminal.train(f"{tmp_path}/simulator.py:make", *LONG, "--lanes", "2")
@@ -205,9 +218,11 @@ def test_processes_that_a_worker_started_end_with_it(terminal: Terminal, tmp_pat
     simulators = actor.children()
     assert len(simulators) == 2
     actor.kill()
-    wait_for_recovery(command, before, "actors/0")
+    after = wait_for_recovery(command, before, "actors/0")
     wait_until_gone(lambda: [simulator for simulator in simulators if simulator.is_running()])
+    simulators = psutil.Process(worker(after, "actors/0")["pid"]).children()
     interrupt(command)
+    wait_until_gone(lambda: [simulator for simulator in simulators if simulator.is_running()])
 
 
 def test_a_killed_evaluator_is_replaced_and_other_workers_are_not_affected(terminal: Terminal) -> None:

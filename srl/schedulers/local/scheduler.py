@@ -8,6 +8,7 @@ import secrets
 import select
 import signal
 import socket
+import subprocess
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -21,16 +22,28 @@ import psutil
 from srl.api.control import ToWorker
 from srl.api.experiment import Resources
 from srl.api.parameters import ParameterStore
-from srl.api.scheduler import Died, Event, Scheduler, Usage, WorkerMessage
+from srl.api.scheduler import Died, Event, HostEvent, Scheduler, Usage, WorkerMessage
 from srl.api.transport import Channel, ChannelClosed
 from srl.api.worker import WorkerConfig, WorkerId
+from srl.base.clock import ObservedTime
 from srl.base.config import to_data
 from srl.base.errors import end_of_log
 from srl.base.meter import Meter
 from srl.schedulers.local import zygote_launch
 from srl.schedulers.local.run_memory import RunMemory
-from srl.schedulers.local.zygote import CANNOT_FORK, Exited, Forked, ForkRequest, Network, RunSetup, control_channel
-from srl.schedulers.local.zygote_launch import MESSAGE_BYTES
+from srl.schedulers.local.strays import kill_strays
+from srl.schedulers.local.zygote import (
+    CANNOT_FORK,
+    Exited,
+    Forked,
+    ForkRequest,
+    Network,
+    Ping,
+    Pong,
+    RunSetup,
+    control_channel,
+)
+from srl.schedulers.local.zygote_launch import MESSAGE_BYTES, ZygoteHandle
 from srl.workers.process import LEFT, PREEMPTED
 
 HINTS = {
@@ -39,6 +52,12 @@ HINTS = {
 }
 STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 FRESH_SECONDS = 0.2
+PING_SECONDS = 1.0
+"""Time between two questions whether the zygote still serves."""
+ZYGOTE_SECONDS = 2.0
+"""Time without an answer after which a zygote is replaced. Its workers stay."""
+END_SECONDS = 1.0
+"""Time for a zygote to end its workers and itself."""
 
 
 @dataclass
@@ -47,7 +66,10 @@ class _Child:
     page: int  # page of its gauges in the memory of the run
     control: Channel
     log: Path
+    zygote: ZygoteHandle
     pid: int = 0
+    pidfd: int = -1  # readable once the process has ended
+    ended: float | None = None  # time at which it was seen to have ended
     killed: bool = False
 
 
@@ -76,11 +98,16 @@ class ProcessScheduler(Scheduler):
         self._pages: dict[tuple[str, int], int] = {}
         self._events: deque[Event] = deque()
         self._poller = select.poll()
+        self._retired: list[ZygoteHandle] = []  # zygotes that did not answer and whose workers live
         self._runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._start_zygote()
 
     def _start_zygote(self) -> None:
-        self._zygote, self._channel = zygote_launch.take_zygote()
+        self._handle = zygote_launch.take_zygote()
+        self._channel = self._handle.channel
+        self._answers = self._asked = False  # it answers once it has imported its modules
+        self._silence, self._next_ping = 0.0, 0.0
+        self._looks = ObservedTime(time.monotonic())
         memory = self._memory.descriptors()
         setup = RunSetup(self._run, str(self._runtime), self._network, list(memory), self._preload, self._path)
         with _open_log(self._logs / "zygote.log") as log, contextlib.suppress(ConnectionError):  # poll detects this
@@ -99,7 +126,7 @@ class ProcessScheduler(Scheduler):
         log = self._logs / f"{worker_id.group}-{worker_id.index}.log"
         request = ForkRequest(worker_id.group, worker_id.index, worker_id.incarnation, page, seed, niceness, config)
         control = control_channel(ours, worker_id.name)
-        self._children[page] = _Child(worker_id, page, control, log)
+        self._children[page] = _Child(worker_id, page, control, log, self._handle)
         self._poller.register(control.fileno(), select.POLLIN)
         with theirs, _open_log(log) as stream:
             self._request(msgspec.msgpack.encode(request), [theirs.fileno(), stream.fileno()])
@@ -166,6 +193,10 @@ class ProcessScheduler(Scheduler):
                 self._receive(child)
         if self._channel.fileno() in descriptors:
             self._receive_from_zygote()
+        for child in list(self._children.values()):
+            if child.pidfd in descriptors:
+                self._note_end(child)
+        self._check_zygote()
         events = list(self._events)
         self._events.clear()
         return events
@@ -189,19 +220,65 @@ class ProcessScheduler(Scheduler):
             if not data:
                 self._zygote_died()
                 return
-            message = msgspec.msgpack.decode(data, type=Forked | Exited)
-            child = self._children.get(message.page)
-            if child is None:
+            self._answers, self._asked, self._silence = True, False, 0.0
+            message = msgspec.msgpack.decode(data, type=Forked | Exited | Pong)
+            child = None if isinstance(message, Pong) else self._children.get(message.page)
+            if child is None or isinstance(message, Pong):
                 continue
             if isinstance(message, Forked):
                 child.pid = message.pid
+                with contextlib.suppress(OSError):  # it has ended already, as the next message says
+                    child.pidfd = os.pidfd_open(message.pid)
+                    self._poller.register(child.pidfd, select.POLLIN)
                 if child.killed:
                     self.kill(child.worker_id)
             elif child.pid == message.pid:
                 status = message.status
                 self._remove(child, _describe(status), clean=status == LEFT, blameless=status == PREEMPTED)
 
+    def _note_end(self, child: _Child) -> None:
+        """Handle the end of a process. Its zygote reports how it ended, if it is not stuck."""
+        self._poller.unregister(child.pidfd)
+        child.ended = time.monotonic()
+        if child.zygote in self._retired:
+            self._remove(child, "ended", clean=False)
+
+    def _check_zygote(self) -> None:
+        """Ask the zygote for a sign of life; replace it if it does not answer."""
+        now = time.monotonic()
+        passed = self._looks.passed(now)
+        if self._answers and now >= self._next_ping:
+            self._next_ping = now + PING_SECONDS
+            with contextlib.suppress(
+                BlockingIOError, ConnectionError
+            ):  # full: it does not answer; closed: poll sees it
+                self._channel.send(msgspec.msgpack.encode(Ping()), socket.MSG_DONTWAIT)
+            self._asked = True
+        if self._asked:
+            self._silence += passed
+            if self._silence > ZYGOTE_SECONDS:
+                self._replace_zygote()
+        for handle in list(self._retired):
+            if not any(child.zygote is handle for child in self._children.values()):
+                self._retired.remove(handle)
+                _end_zygote(handle)
+
+    def _replace_zygote(self) -> None:
+        """Fork workers from a new zygote from now on. The workers of the old one live as long as it exists."""
+        self._poller.unregister(self._channel)
+        self._retired.append(self._handle)
+        self._events.append(HostEvent("the zygote, from which workers are forked, does not answer; it is replaced"))
+        for child in list(self._children.values()):
+            if child.zygote is self._handle and (not child.pid or child.ended is not None):
+                self._remove(child, "ended" if child.pid else "its zygote does not answer", clean=False)
+        self._start_zygote()
+
     def _remove(self, child: _Child, reason: str, clean: bool, blameless: bool = False) -> None:
+        if child.pidfd >= 0:
+            if child.ended is None:
+                self._poller.unregister(child.pidfd)
+            os.close(child.pidfd)
+        kill_strays(f"{child.zygote.mark}/{child.worker_id.name}.{child.worker_id.incarnation}")
         if child.control.fileno() >= 0:
             self._receive(child)  # messages from before its death
         if child.control.fileno() >= 0:
@@ -218,12 +295,15 @@ class ProcessScheduler(Scheduler):
         """All workers died with the zygote (the kernel kills them); start a new zygote."""
         self._poller.unregister(self._channel)
         self._channel.close()
-        reason = f"the zygote, from which workers are forked, ended: {_describe(self._zygote.wait())}"
-        if self._zygote.returncode > 0:
+        zygote = self._handle.process
+        reason = f"the zygote, from which workers are forked, ended: {_describe(zygote.wait())}"
+        if zygote.returncode > 0:
             reason += f"; the end of its log:\n{end_of_log(self._logs / 'zygote.log')}"
         for child in list(self._children.values()):
-            _kill_process_group(child.pid)
-            self._remove(child, reason, clean=False)
+            if child.zygote is self._handle:
+                _kill_process_group(child.pid)
+                self._remove(child, reason, clean=False)
+        kill_strays(self._handle.mark)
         self._start_zygote()
 
     def meter(self, worker_id: WorkerId) -> Meter:
@@ -259,13 +339,15 @@ class ProcessScheduler(Scheduler):
         if self._channel.fileno() < 0:
             return
         self._poller.unregister(self._channel)
-        self._channel.close()
-        _kill_process_group(self._zygote.pid)  # the kernel kills its workers
         for child in self._children.values():
             _kill_process_group(child.pid)
             child.control.close()
+            if child.pidfd >= 0:
+                os.close(child.pidfd)
         self._children.clear()
-        self._zygote.wait()
+        for handle in (self._handle, *self._retired):
+            _end_zygote(handle)
+        self._retired.clear()
 
 
 class UsageMeters:
@@ -309,6 +391,18 @@ def _kill_process_group(leader: int) -> None:
     if leader:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(leader, signal.SIGKILL)
+
+
+def _end_zygote(handle: ZygoteHandle) -> None:
+    """End a zygote and all of its descendants."""
+    handle.channel.close()  # it ends its workers and itself
+    handle.process.terminate()  # it looks at the channel, also while it imports modules
+    try:
+        handle.process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        _kill_process_group(handle.process.pid)
+        handle.process.wait()
+        kill_strays(handle.mark)
 
 
 def _open_log(path: Path) -> BinaryIO:

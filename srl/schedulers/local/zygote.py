@@ -25,6 +25,7 @@ from srl.base.process import signal_on_parent_death
 from srl.base.wire import Codec
 from srl.names.table import NameView
 from srl.schedulers.local.run_memory import RunMemory
+from srl.schedulers.local.strays import MARK, kill_strays, mark_worker
 from srl.schedulers.local.zygote_launch import MESSAGE_BYTES
 from srl.transports.endpoints import Refusals
 from srl.transports.host import HostTransport
@@ -59,7 +60,15 @@ class RunSetup(msgspec.Struct):
     path: list[str]
 
 
-class ForkRequest(msgspec.Struct):
+class Ping(msgspec.Struct, tag=True):
+    """Question whether the zygote still serves; the answer is `Pong`."""
+
+
+class Pong(msgspec.Struct, tag=True):
+    """Answer to `Ping`."""
+
+
+class ForkRequest(msgspec.Struct, tag=True):
     """Request to fork a worker. Its control socket and its log are attached as descriptors."""
 
     group: str
@@ -175,7 +184,10 @@ class Zygote:
             return False
         if not data:
             return False
-        request = msgspec.msgpack.decode(data, type=ForkRequest)
+        request = msgspec.msgpack.decode(data, type=ForkRequest | Ping)
+        if isinstance(request, Ping):
+            self._send(Pong())
+            return True
         control, log = descriptors
         try:
             pid = os.fork()
@@ -217,6 +229,7 @@ class Zygote:
         os.dup2(log, 2)
         os.close(log)
         os.nice(request.niceness)
+        mark_worker(f"{request.group}/{request.index}", request.incarnation)
         faulthandler.enable()
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         sys.argv = [f"srl-worker {request.group}/{request.index}"]
@@ -236,7 +249,7 @@ class Zygote:
             if page is not None:
                 self._send(Exited(page, pid, os.waitstatus_to_exitcode(status)))
 
-    def _send(self, message: Forked | Exited) -> None:
+    def _send(self, message: Forked | Exited | Pong) -> None:
         with contextlib.suppress(ConnectionError):  # the supervisor is gone: the next poll ends the zygote
             self._channel.send(msgspec.msgpack.encode(message))
 
@@ -244,6 +257,7 @@ class Zygote:
         for pid in self._pages:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+        kill_strays(os.environ.get(MARK, ""))
         shutil.rmtree(self._setup.runtime, ignore_errors=True)
 
 

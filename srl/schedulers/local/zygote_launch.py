@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from srl.schedulers.local.strays import MARK
 
 MESSAGE_BYTES = 1 << 20
 PRELOAD = (
@@ -34,6 +37,8 @@ class ZygoteHandle(NamedTuple):
 
     process: subprocess.Popen[bytes]
     channel: socket.socket
+    mark: str = ""
+    """Mark of its descendants (see `strays`)."""
 
 
 _started_early: list[ZygoteHandle] = []
@@ -58,6 +63,7 @@ def take_zygote() -> ZygoteHandle:
 def _start(preload: Sequence[str]) -> ZygoteHandle:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
+    mark = secrets.token_hex(8)
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", "srl.schedulers.local.zygote", str(theirs.fileno()), *preload],
@@ -65,6 +71,6 @@ def _start(preload: Sequence[str]) -> ZygoteHandle:
             stdin=subprocess.DEVNULL,
             stdout=sys.__stderr__,  # until it has a log
             start_new_session=True,  # so that Ctrl-C in a terminal reaches only the supervisor
-            env={**os.environ, **ENVIRONMENT},
+            env={**os.environ, **ENVIRONMENT, MARK: mark},
         )
-    return ZygoteHandle(process, ours)
+    return ZygoteHandle(process, ours, mark)
