@@ -9,7 +9,7 @@ import subprocess
 from support.waiting import wait_for
 
 from srl.api.scheduler import Usage
-from srl.schedulers.local.scheduler import UsageMeters
+from srl.schedulers.local.usage import UsageMeters
 
 
 def test_a_stopped_process_is_detected_and_two_queries_at_once_get_one_measurement() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import select
 import signal
 import sys
@@ -18,6 +19,7 @@ from srl.base.errors import debugging, full_traceback, user_traceback
 from srl.base.object_names import load_object
 from srl.base.process import STOP_SIGNALS, signal_on_parent_death
 from srl.environments.failures import EnvironmentBroken
+from srl.schedulers.local.strays import MARK, kill_strays
 
 UNFORKABLE = ("jax", "tensorflow")
 """Libraries with threads that do not exist in a forked process, which would wait for them forever."""
@@ -47,9 +49,11 @@ def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
     sys.stderr.flush()
     reading, writing = os.pipe()
     parent = os.getpid()
+    mark = secrets.token_hex(8)
     pid = os.fork()
     if pid == 0:
         os.close(reading)
+        os.environ[MARK] = mark
         _run(work, writing, parent)
     with contextlib.suppress(OSError):  # the child does the same; either may be first
         os.setpgid(pid, pid)
@@ -61,6 +65,7 @@ def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)  # it is done or hangs; its own children end with it
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        kill_strays(mark)
     if content is None:
         raise EnvironmentBroken(f"{what} did not finish within {timeout:.0f} s (set by --hang-timeout)")
     try:

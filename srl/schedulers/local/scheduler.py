@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-import psutil
 
 from srl.api.control import ToWorker
 from srl.api.experiment import Resources
@@ -32,6 +31,7 @@ from srl.base.meter import Meter
 from srl.schedulers.local import zygote_launch
 from srl.schedulers.local.run_memory import RunMemory
 from srl.schedulers.local.strays import kill_strays
+from srl.schedulers.local.usage import UsageMeters
 from srl.schedulers.local.zygote import (
     CANNOT_FORK,
     Exited,
@@ -50,8 +50,6 @@ HINTS = {
     "SIGKILL": " (by a user, or by the kernel because memory ran out)",
     "SIGBUS": " (shared memory is full: use fewer --lanes or a shorter --horizon)",
 }
-STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-FRESH_SECONDS = 0.2
 PING_SECONDS = 1.0
 """Time between two questions whether the zygote still serves."""
 ZYGOTE_SECONDS = 2.0
@@ -348,42 +346,6 @@ class ProcessScheduler(Scheduler):
         for handle in (self._handle, *self._retired):
             _end_zygote(handle)
         self._retired.clear()
-
-
-class UsageMeters:
-    """Measures the resource usage of workers. A CPU percentage covers the time since the worker's last measurement,
-    which is repeated for FRESH_SECONDS."""
-
-    def __init__(self, host: str = "") -> None:
-        self._host = host
-        self._processes: dict[str, psutil.Process] = {}
-        self._measured: dict[str, tuple[float, int, Usage]] = {}  # time, pid, usage
-
-    def measure(self, worker: str, pid: int) -> Usage:
-        if not pid:
-            return Usage(self._host)
-        measured, known_pid, usage = self._measured.get(worker, (0.0, 0, None))
-        if usage is not None and known_pid == pid and time.monotonic() - measured < FRESH_SECONDS:
-            return usage
-        usage = self._measure(worker, pid)
-        self._measured[worker] = (time.monotonic(), pid, usage)
-        return usage
-
-    def _measure(self, worker: str, pid: int) -> Usage:
-        try:
-            process = self._processes.get(worker)
-            if process is None or process.pid != pid:
-                process = self._processes[worker] = psutil.Process(pid)
-            with process.oneshot():
-                stopped = process.status() in STOPPED
-                return Usage(self._host, process.cpu_percent(), process.memory_info().rss / 2**20, stopped)
-        except psutil.Error:
-            self.forget(worker)
-            return Usage(self._host)
-
-    def forget(self, worker: str) -> None:
-        self._processes.pop(worker, None)
-        self._measured.pop(worker, None)
 
 
 def _kill_process_group(leader: int) -> None:
