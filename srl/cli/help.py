@@ -7,7 +7,7 @@ import inspect
 import re
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any
 
@@ -109,26 +109,28 @@ def _more(name: str) -> list[str]:
     return ["", "More help", *(line for left, right in rows for line in _row(left, right))]
 
 
-def overview(commands: Mapping[str, Mapping[str, type[Any]]]) -> str:
+def overview() -> str:
     """Return the help of `srl` itself: commands by group, each with the first sentence of its docstring."""
+    from srl.cli.main import GROUPS, command_class
+
     lines = ["usage: srl COMMAND ...", "", *_wrapped("ReaLly Scalable RL: train policies on one machine or on many.")]
-    for heading, members in commands.items():
+    for heading, names in GROUPS.items():
         lines += ["", heading]
-        for name, kind in members.items():
-            lines += _row(name, _first_sentence(_split(kind)[0]), column=14)
+        for name in names:
+            lines += _row(name, _first_sentence(_split(command_class(name))[0]), column=14)
     lines += ["", *_wrapped("`srl COMMAND --help` explains a command, `srl help TOPIC` a group of options.")]
     return "\n".join([*lines, *_wrapped(f"With {DEBUG}=1 in the environment, errors show their full traceback.")])
 
 
 def topic_help(topic: str) -> str:
     """Return the help of one topic; without a name, the list of topics."""
-    from srl.cli.main import COMMANDS, command_class, overview_of_commands
+    from srl.cli.main import COMMANDS, command_class
     from srl.experiments.recipes.single_agent import RECIPES
 
     name = ALSO.get(topic, topic)
     recipes = {recipe.name: recipe for recipe in RECIPES}
     if not name:
-        return "\n".join([overview_of_commands(), *_more("train")])
+        return "\n".join([overview(), *_more("train")])
     if name in SECTIONS:
         return "\n".join(_section(name, run_options(TrainOptions(), ALGORITHMS[0]))[1:])
     if name in ALGORITHMS:

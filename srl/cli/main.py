@@ -48,11 +48,11 @@ def command_class(name: str) -> type[Any]:
 def parse(arguments: Sequence[str]) -> Any:
     """Return the command that the words mean, ready to `run`. Raises ValueError for words that cannot be understood."""
     from srl.cli.flags import parse_command
-    from srl.cli.help import HelpText, command_help
+    from srl.cli.help import HelpText, command_help, overview
 
     name, words = (arguments[0] if arguments else ""), list(arguments[1:])
     if name in ("", *HELP):
-        return HelpText(overview_of_commands())
+        return HelpText(overview())
     if name == "--version":
         return HelpText(f"srl {__version__}")
     if name not in COMMANDS:
@@ -64,12 +64,6 @@ def parse(arguments: Sequence[str]) -> Any:
         return parse_command(kind, name, words)
     except ValueError as error:
         raise ValueError(f"{error} (see `srl {name} --help`)" if "help" not in str(error) else str(error)) from error
-
-
-def overview_of_commands() -> str:
-    from srl.cli.help import overview
-
-    return overview({title: {name: command_class(name) for name in members} for title, members in GROUPS.items()})
 
 
 def main(arguments: list[str] | None = None) -> int:

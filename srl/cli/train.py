@@ -65,7 +65,10 @@ class Train(AlgorithmCommand):
         print(prepared.summary, flush=True)
         name, root = gathered.argument("name", self.name), Path(gathered.argument("root", self.root, ROOT))
         if (seeds := gathered.argument("seeds", self.seeds)) is not None:
-            return self._sweep(prepared, str(seeds), name, root)
+            from srl.experiments.session.sweep import parse_seeds, start_sweep
+
+            numbers, env = parse_seeds(str(seeds)), prepared.experiment.environment
+            return _conduct_sweep(lambda observe: start_sweep(env, numbers, prepared.options, name, root, observe))
         return exit_code(watched(lambda observe: launch(prepared, name, root, observe, _began())))
 
     def _gather(self, fixed: Mapping[str, Any]) -> CollectedOptions:
@@ -92,12 +95,6 @@ class Train(AlgorithmCommand):
         sources["env_args"] = "; ".join(env_args) or "default"
         sources |= {**gathered.sources, **dict.fromkeys(flags, "flag")}
         return as_toml({**gathered.command, **flags}, prepared.options, sources, sizes_of(prepared.experiment))
-
-    def _sweep(self, prepared: PreparedRun, seeds: str, name: str | None, root: Path) -> int:
-        from srl.experiments.session.sweep import parse_seeds, start_sweep
-
-        numbers, options, env = parse_seeds(seeds), prepared.options, prepared.experiment.environment
-        return _conduct_sweep(lambda observe: start_sweep(env, numbers, options, name, root, observe))
 
 
 @dataclass(frozen=True)

@@ -178,8 +178,7 @@ RECIPES = (
         ("ale_py.*", "ALE/*"),
         task=(_LIVES,),
         ppo=(
-            *_sizes(8, 128, 1024, "8 games of 128 steps, as in the PPO paper"),
-            *_updates(4, 4, 2.5e-4),
+            *_IMAGE,
             Setting("algo.clip", 0.1, "as in the PPO paper; half of the value for vectors"),
             Setting("algo.value_clip", 0.1, "as in the published implementation of PPO"),
         ),
