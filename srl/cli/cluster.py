@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from srl.cli.parser import RunCommand, flag, positional
 
-DEFAULT_SECRET = "~/.srl/secret"
-
 
 @dataclass(frozen=True)
 class Agent:
@@ -15,7 +13,7 @@ class Agent:
 
     address: str = positional("HOST:PORT")
     """Address at which the run's controller listens."""
-    secret_file: str = flag("FILE", DEFAULT_SECRET)
+    secret_file: str = flag("FILE", "~/.srl/secret")
     """Copy of the secret file of `srl train`."""
     cpus: float | None = None
     """Number of CPUs to offer. Default: all."""

@@ -31,15 +31,13 @@ METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 class Option:
     """One option of a command: a flag, or a word without one."""
 
-    name: str
-    """Name of the field, with `algo.` before it for a field of the algorithm's config."""
+    name: str  # name of the field, with `algo.` before it for a field of the algorithm's config
     type: Any
     default: Any = MISSING
     text: str = ""
     metavar: str = ""
     positional: bool = False
-    repeated: bool = False
-    """Each use of the flag adds one value."""
+    repeated: bool = False  # each use of the flag adds one value
 
     @property
     def flag(self) -> str:

@@ -27,11 +27,9 @@ UNFORKABLE = ("jax", "tensorflow")
 
 class _Result(msgspec.Struct):
     value: Any = None
-    error: str = ""
-    """Path of the error's class."""
+    error: str = ""  # path of the error's class
     text: str = ""
-    trace: str = ""
-    """Traceback of user code, or the full one while debugging."""
+    trace: str = ""  # traceback of user code, or the full one while debugging
 
 
 def may_fork() -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from srl.api.lanes import Lanes, LanesConfig, LaneSpec
+from srl.api.lanes import LanesConfig, LaneSpec
 from srl.base.config import from_data, to_data
 from srl.base.state import NotResumable
 from srl.environments.random_actions import has_masks, some_actions
@@ -25,10 +25,8 @@ BUILD_SECONDS = 5.0
 class EnvironmentProfile:
     """Results of probing an environment."""
 
-    spec: LaneSpec
-    """Spec of one copy."""
-    step_us: float
-    """Microseconds per step of one copy."""
+    spec: LaneSpec  # spec of one copy
+    step_us: float  # microseconds per step of one copy
     why_not_resumable: str = ""
     """Reason why copies cannot be saved in the middle of an episode; empty if they can, or if it was not checked."""
 
@@ -67,14 +65,12 @@ def _probe(environment: LanesConfig, seed: int, resumable: bool) -> EnvironmentP
             if masked:
                 actions = some_actions(spec, generator, time_steps)
         step_us = float(np.median(seconds)) / copies * 1e6  # other processes on this machine interrupt only a few steps
-        return EnvironmentProfile(replace(spec, num_copies=1), step_us, _why_not_resumable(lanes) if resumable else "")
+        why_not = ""
+        if resumable:
+            try:
+                lanes.state()
+            except NotResumable as error:
+                why_not = f"{spec.environment}: {error}"
+        return EnvironmentProfile(replace(spec, num_copies=1), step_us, why_not)
     finally:
         lanes.close()
-
-
-def _why_not_resumable(lanes: Lanes) -> str:
-    try:
-        lanes.state()
-    except NotResumable as error:
-        return f"{lanes.spec.environment}: {error}"
-    return ""

@@ -13,8 +13,7 @@ from srl.storage.saved_policies import read_policy
 @dataclass(frozen=True)
 class FrozenPolicyConfig(WorkerConfig):
     policy: str
-    checkpoint: str
-    """Directory of the checkpoint, which the worker's machine must be able to read."""
+    checkpoint: str  # directory of the checkpoint, which the worker's machine must be able to read
 
     def committed_policy(self) -> str:
         """Return the policy: it does not learn, but this worker commits and publishes it."""

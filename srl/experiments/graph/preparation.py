@@ -23,15 +23,12 @@ from srl.workers.role import assign_teams
 class PreparedRun:
     """A run that is ready to start."""
 
-    options: TrainOptions
-    """Options with the values of the recipe."""
+    options: TrainOptions  # options with the values of the recipe
     environment: LanesConfig
     experiment: Experiment
     profile: EnvironmentProfile
-    recipe: str = ""
-    """One line about the recipe."""
-    from_recipe: Mapping[str, str] = field(default_factory=dict)
-    """Options that the recipe set -> its name and reason."""
+    recipe: str = ""  # one line about the recipe
+    from_recipe: Mapping[str, str] = field(default_factory=dict)  # options that the recipe set -> its name and reason
 
     @property
     def summary(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from srl.api.experiment import Experiment
 from srl.experiments.graph.environment_probe import EnvironmentProfile
@@ -83,12 +82,10 @@ def with_sizes(
     """Return the options of a resumed run, with the sizes it had for options that are None. A size is not kept if it
     was derived from an option that the user changes: one in `given` whose value differs from that in `before`."""
     changed = {name for name in given if name in SECTION_OF and options.value(name) != before.value(name)}
-    again = {*given}
-    again |= {"actors"} if changed & MACHINE_OPTIONS else set()
+    again = {*given} | ({"actors"} if changed & MACHINE_OPTIONS else set())
     again |= {"batch"} if changed & BLOCK_OPTIONS else set()
-    still_open = (name for name in CHOSEN if name in sizes and name not in again and options.value(name) is None)
-    kept: dict[str, Any] = {name: sizes[name] for name in still_open}
-    return options.replace(**kept)
+    kept = [name for name in CHOSEN if name in sizes and name not in again and options.value(name) is None]
+    return options.replace(**{name: sizes[name] for name in kept})
 
 
 def with_actors(experiment: Experiment, count: int | None) -> Experiment:

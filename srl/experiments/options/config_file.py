@@ -30,8 +30,7 @@ class CollectedOptions:
     options: TrainOptions
     sources: Mapping[str, str]
     """Source of each option that was given: `lanes` -> `flag`, `algo.gamma` -> `file run.toml`."""
-    command: Mapping[str, Any]
-    """Arguments of the command that the file has."""
+    command: Mapping[str, Any]  # arguments of the command that the file has
 
     def argument(self, name: str, given: Any, default: Any = None) -> Any:
         """Return the value of an argument of the command: `given` if it is not the default, else that of the file."""

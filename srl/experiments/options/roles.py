@@ -24,16 +24,12 @@ FROZEN, HORIZON, ALGO = "frozen", "horizon", "algo"
 class RoleOptions:
     """One role of a run."""
 
-    agents: str
-    """Pattern of the names of its agents."""
+    agents: str  # pattern of the names of its agents
     policy: str
     algorithm: AlgorithmConfig
-    horizon: int | None = None
-    """Steps in a block; None: as in the run."""
-    frozen: Path | None = None
-    """Checkpoint of a policy that plays and does not learn."""
-    trained_on: tuple[Space, ...] = ()
-    """Observation and action space of a frozen policy."""
+    horizon: int | None = None  # steps in a block; None: as in the run
+    frozen: Path | None = None  # checkpoint of a policy that plays and does not learn
+    trained_on: tuple[Space, ...] = ()  # observation and action space of a frozen policy
 
 
 def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:

@@ -50,13 +50,8 @@ class TrainOptions:
 
     def replace(self, **values: Any) -> TrainOptions:
         """Return a copy with other values for options, which are given by name without their section."""
-        changes: dict[str, Any] = {}
-        sections: dict[str, dict[str, Any]] = {}
-        for name, value in values.items():
-            if name in SECTION_OF:
-                sections.setdefault(SECTION_OF[name], {})[name] = value
-            else:
-                changes[name] = value
-        for section, inner in sections.items():
+        changes = {name: value for name, value in values.items() if name not in SECTION_OF}
+        for section in {SECTION_OF[name] for name in values.keys() & SECTION_OF.keys()}:
+            inner = {name: value for name, value in values.items() if SECTION_OF.get(name) == section}
             changes[section] = dataclasses.replace(getattr(self, section), **inner)
         return dataclasses.replace(self, **changes)

@@ -35,8 +35,7 @@ class Recipe:
     patterns: tuple[str, ...] = ()
     """Patterns of ids or entry points; the first recipe that matches is taken. Without any, the recipe is found by name
     or by the environment's spaces."""
-    task: tuple[Setting, ...] = ()
-    """Settings for every algorithm."""
+    task: tuple[Setting, ...] = ()  # settings for every algorithm
     ppo: tuple[Setting, ...] = ()
     """Settings for PPO and its multi-agent variants only; other algorithms need other sizes and learning rates."""
     cores: int = 0
