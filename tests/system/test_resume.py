@@ -203,11 +203,11 @@ def test_options_on_the_command_line_change_the_run_and_others_are_kept(
 def test_a_run_that_reached_its_goal_resumes_for_more_steps(tmp_path: Path) -> None:
     still = {"learning_rate": 1e-9, "epochs": 1, "num_minibatches": 1}  # episodes stay short
     run = small(tmp_path, until_return=1.0, steps=1_000_000, ppo=still)
-    assert run.reason.endswith("reached 1")
+    assert run.reason.endswith("reached the goal of 1")
     resumed = srl.resume(run.path, steps=run.status.steps + 640)
     assert resumed.status.steps >= run.status.steps + 640
     again = srl.resume(run.path, steps=run.status.steps + 100_000, until_return=1.0)
-    assert again.reason.endswith("reached 1")
+    assert again.reason.endswith("reached the goal of 1")
     assert again.status.episodes >= run.status.episodes + 100, "those before do not count"
 
 

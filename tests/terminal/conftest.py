@@ -42,7 +42,7 @@ def make_snapshot(num_actors: int = 2, **changes: Any) -> RunStatus:
         "streams": [StreamStatus("samples", "push", filled=0.5)],
         "bottleneck": "trainer: 96 % busy, actors wait 20 %",
         "advice": "make each update cheaper: --algo.num-minibatches 2",
-        "messages": ["actors/1 died (signal 9), replaced after 0.4 s"],
+        "messages": ["actors/1 died: killed by SIGKILL; restarting it"],
         "seconds_to_first_update": 2.1,
     }
     return RunStatus(**{**values, **changes})

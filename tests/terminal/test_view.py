@@ -42,7 +42,7 @@ FRAME = """\
  bottleneck  trainer: 96 % busy, actors wait 20 %
  try         make each update cheaper: --algo.num-minibatches 2
 
- · actors/1 died (signal 9), replaced after 0.4 s"""
+ · actors/1 died: killed by SIGKILL; restarting it"""
 
 
 def plain(status: RunStatus, width: int, height: int) -> list[str]:
