@@ -114,14 +114,14 @@ class Logs(RunCommand):
 @dataclass(frozen=True)
 class Stop(RunCommand):
     """Stop a run after it has written a checkpoint, from which `srl resume` continues. A run in Slurm's queue is
-    cancelled."""
+    canceled."""
 
     def run(self) -> int:
         from srl.controller.control_socket import ADDRESS, StopRequest, ask, pick, running
 
         runs = running(self.root)
         try:
-            name, runtime = pick(self.run_name, runs)
+            name, runtime = pick(self.name(), runs)
         except ValueError:
             return self._cancel(runs)
         ask(runtime, StopRequest())
@@ -144,10 +144,10 @@ class Stop(RunCommand):
         waiting = {each.run: each for each in queued(self.root, runs)}
         if self._has_ended(waiting):
             return 0
-        name, _ = pick(self.run_name, {**runs, **{name: each.cluster for name, each in waiting.items()}})
+        name, _ = pick(self.name(), {**runs, **{name: each.cluster for name, each in waiting.items()}})
         each = waiting[name]
         cancel(each.cluster, each.job, End("stopped", STOP_REASON))
-        print(f"{name} has stopped: its job {each.job}, {describe_state(each.state, each.reason)}, was cancelled")
+        print(f"{name} has stopped: its job {each.job}, {describe_state(each.state, each.reason)}, was canceled")
         return 0
 
     def _has_ended(self, waiting: Container[str]) -> bool:
@@ -172,7 +172,7 @@ class Scale(RunCommand):
     def run(self) -> int:
         from srl.controller.control_socket import ScaleRequest, ask, pick, running
 
-        _, runtime = pick(self.run_name, running(self.root))
+        _, runtime = pick(self.name(), running(self.root))
         for change in self.groups:
             group, _, number = change.partition("=")
             try:

@@ -93,6 +93,12 @@ class RunCommand:
     def find(self) -> RunDirectory:
         return run_directory.find(self.run_name, self.root)
 
+    def name(self) -> str:
+        """Return the name of a run that may be active. `latest` is the newest one in the directory: the newest active
+        run may belong to another project."""
+        latest = self.run_name == run_directory.LATEST
+        return run_directory.find(self.run_name, self.root, include_empty=True).name if latest else self.run_name
+
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmCommand:

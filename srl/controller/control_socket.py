@@ -174,10 +174,8 @@ def ask(runtime: Path, message: Message) -> Message | None:
 
 
 def pick(wanted: str, runs: dict[str, Path]) -> tuple[str, Path]:
-    """Return the live run with this name or unique prefix of a name, or the `latest` one."""
+    """Return the live run with this name or unique prefix of a name."""
     names = [name for name in runs if name == Path(wanted).name] or [n for n in runs if n.startswith(wanted)]
-    if wanted == "latest" and runs:
-        names = [list(runs)[-1]]
     if len(names) != 1:
         raise ValueError(f"no run in progress, or more than one, matches {wanted!r}{nearest(wanted, runs)}")
     return names[0], runs[names[0]]

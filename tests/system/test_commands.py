@@ -61,6 +61,7 @@ def test_ps_scale_and_stop_reach_a_run_from_another_terminal(
     assert "no run in progress, or more than one, matches 'mime'" in capsys.readouterr().err
     assert main(["resume", "mine", "--root", str(terminal.root)]) == 2
     assert "already running" in capsys.readouterr().err
+    assert main(["stop", "latest", "--root", str(terminal.runtime)]) == 2  # there is no run in that directory
 
     stopped = terminal.run("stop", "mine")
     assert (stopped.code, stopped.out) == (0, "mine has stopped\n")
