@@ -115,7 +115,7 @@ def test_a_waiting_job_is_listed_stopped_and_not_submitted_twice(
         assert main(["resume", "run", *root, "--scheduler", scheduler]) == 2
         assert "run is job 7 of Slurm, pending (Resources); stop it with `srl stop run`" in capsys.readouterr().err
     assert main(["stop", "ru", *root]) == 0
-    assert capsys.readouterr().out == "run has stopped: its job 7, pending (Resources), was cancelled\n"
+    assert capsys.readouterr().out == "run has stopped: its job 7, pending (Resources), was canceled\n"
     assert not (engine / "waiting").exists()
     assert main(["ps", "--all", *root]) == 0
     assert "stopped" in capsys.readouterr().out
