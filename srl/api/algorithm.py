@@ -62,6 +62,7 @@ class AlgorithmConfig(ABC):
         return None
 
     def update_cost(self) -> UpdateCost:
+        """Return the passes over a batch and the gradient steps per pass, from which advice on speed is computed."""
         return UpdateCost()
 
     def discount(self) -> float | None:

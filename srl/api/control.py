@@ -1,4 +1,4 @@
-"""Messages between workers and their controller. Samples and parameters use streams instead."""
+"""Messages between workers and the controller, or their host. Samples and parameters use streams instead."""
 
 from __future__ import annotations
 

@@ -23,10 +23,13 @@ class Resources:
 class RestartRule:
     """What to do when a worker dies."""
 
-    together: bool = False  # restart all workers if one dies (data-parallel trainers); `srl scale` then needs `resized`
+    together: bool = False
+    """Restart all workers if one dies (data-parallel trainers). To be scalable, such a group's config implements
+    `resized`."""
     max_failures: int = 5
-    """Early deaths (within 5 s of being ready) allowed within `window` seconds; ten times as many deaths overall. Above
-    that the run fails, or the group is dropped if it is not `vital`."""
+    """Number of early deaths (less than 5 s after the worker was ready) allowed within `window` seconds, and a tenth of the
+    number of all deaths allowed in that time. Above that the run fails, or continues without the group if it is not
+    `vital`."""
     window: float = 60.0
     vital: bool = True  # whether the run needs this group
     hang_timeout: float = 60.0  # seconds in one phase of work without progress after which a worker is replaced

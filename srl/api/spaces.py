@@ -27,7 +27,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Discrete:
-    """One of `n` choices, counted from zero."""
+    """One of `n` choices. SRL stores 0 to n-1; the adapter adds `start` for the environment."""
 
     n: int
     start: int = 0  # the environment's value for the first choice (Gymnasium's `start`)

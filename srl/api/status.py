@@ -1,4 +1,4 @@
-"""The status of a run: one snapshot for the live view, `srl ps`, the metrics and Python; and sinks of its metrics."""
+"""The status of a run, as shown by the live view, `srl ps`, metrics and the Python API; and the metric-sink contract."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PolicyStatus(msgspec.Struct, frozen=True):
 
     learning: bool = True  # false for a frozen policy, which plays and does not change
     steps: int = 0  # agent decisions that its trainers consumed, including those before a resume
-    version: int = 0  # of its parameters; every update makes one, and an update that is lost with its host still counts
+    version: int = 0  # of its parameters; every update makes one
     lag_mean: float = 0.0
     lag_max: int = 0
     episodes: int = 0

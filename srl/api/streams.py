@@ -1,7 +1,8 @@
-"""The two kinds of stream: a push stream carries full blocks to trainers, a request stream carries rows to policies.
+"""The two kinds of stream between workers: a push stream carries full blocks to trainers, a request stream carries rows to
+policies. (Parameters travel through the parameter service, `srl/api/parameters.py`.)
 
 No method here blocks. `state` and `restore` serve exact resume, which only single-threaded runs support: a stream
-endpoint is restored in a new run of the same graph, before any worker polls.
+endpoint is restored in a new run of the same graph, before any worker polls. It connects to its peers in `restore`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class StreamEnd:
     """`inline`: within one worker. `host`: shared memory on one host, TCP between hosts. `tcp`: TCP only."""
 
 
-class ResumableEnd(Protocol):
+class StreamEndpoint(Protocol):
     """The methods that all stream endpoints share."""
 
     def state(self) -> State:
@@ -53,7 +54,7 @@ class OpenBlock:
 
 
 @runtime_checkable
-class PushProducer(ResumableEnd, Protocol):
+class PushProducer(StreamEndpoint, Protocol):
     """The endpoint of a push stream that fills blocks."""
 
     memory: BlockMemory  # all blocks of this producer; a request client uses it too, so that rows are not copied
@@ -95,15 +96,16 @@ class PostedBlock:
 
 
 @runtime_checkable
-class PushConsumer(ResumableEnd, Protocol):
+class PushConsumer(StreamEndpoint, Protocol):
     """The endpoint of a push stream that takes batches of blocks."""
 
     @property
     def waits_for_late_block(self) -> bool:
-        """Whether `take` holds a complete batch back for a late block: poll again soon, even if nothing arrives."""
+        """Whether `take` holds a complete batch back for a late block, which the next update could not use any more: poll
+        again soon, even if nothing arrives."""
 
     def poll(self) -> None:
-        """Process messages of producers, and admit blocks."""
+        """Process messages from producers, and admit blocks."""
 
     def take(self, update: int) -> list[PostedBlock] | None:
         """Return the blocks for update number `update`, oldest admission first, or None until all have arrived. No
@@ -126,7 +128,7 @@ class Cell(NamedTuple):
 
 
 @runtime_checkable
-class RequestClient(ResumableEnd, Protocol):
+class RequestClient(StreamEndpoint, Protocol):
     """The endpoint of a request stream that requests decisions, which are written beside the observations."""
 
     def post(self, tag: int, cells: Sequence[Cell], min_version: int) -> bool:
@@ -134,7 +136,7 @@ class RequestClient(ResumableEnd, Protocol):
         once they are."""
 
     def relax(self, tag: int, min_version: int) -> None:
-        """Allow an older version to answer a request that is not answered yet."""
+        """Allow an older version to answer a request that is not answered yet, because no consumer waits for its block."""
 
     def local_policy(self, min_version: int) -> Policy | None:
         """Return the policy, to call instead of posting, if it runs in this process with `min_version` or newer."""
@@ -155,11 +157,12 @@ class Answer:
 
 
 @runtime_checkable
-class RequestServer(ResumableEnd, Protocol):
+class RequestServer(StreamEndpoint, Protocol):
     """The endpoint of a request stream that answers. It counts batches and lanes in the worker's meter."""
 
     def poll(self, version: int | None) -> RequestBatch | None:
-        """Return all waiting requests that `version` is new enough to answer, as one batch. None: only receive."""
+        """Return all waiting requests that `version` is new enough to answer, as one batch. With `version=None`, only
+        receive."""
 
     def reply(self, batch: RequestBatch, answer: Answer) -> None:
         """Send the decisions for a batch back to its clients."""

@@ -86,9 +86,10 @@ class Trainer(ABC):
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a state that a trainer with the same config returned."""
 
-    @abstractmethod
     def join(self, group: TrainerGroup) -> None:
-        """Train with other ranks from now on: all call `step` equally often and have the same parameters after it."""
+        """Train with other ranks from now on: all call `step` equally often and have the same parameters after it. Default:
+        raises ValueError; the algorithm then trains with one trainer only."""
+        raise ValueError(f"{type(self).__name__} does not implement `join`, so it needs --trainers 1")
 
     def uncommitted_state(self) -> State:
         """Return arrays beyond `state`, such as batches for later updates. Only an inline run saves them."""
