@@ -27,9 +27,9 @@ class RestartRule:
     """Restart all workers if one dies (data-parallel trainers). To be scalable, such a group's config implements
     `resized`."""
     max_failures: int = 5
-    """Number of early deaths (less than 5 s after the worker was ready) allowed within `window` seconds, and a tenth of the
-    number of all deaths allowed in that time. Above that the run fails, or continues without the group if it is not
-    `vital`."""
+    """Number of early deaths (less than 5 s after the worker was ready) allowed within `window` seconds, and a tenth of
+    the number of all deaths allowed in that time. Above that the run fails, or continues without the group if it is
+    not `vital`."""
     window: float = 60.0
     vital: bool = True  # whether the run needs this group
     hang_timeout: float = 60.0  # seconds in one phase of work without progress after which a worker is replaced

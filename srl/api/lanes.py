@@ -146,8 +146,8 @@ class LanesConfig(ABC):
         return self
 
     def bind(self, context: Context) -> LanesConfig:
-        """Return the config with the run's services that it needs, from an actor's `context`; self-play uses the parameter
-        store."""
+        """Return the config with the run's services that it needs, from an actor's `context`; self-play uses the
+        parameter store."""
         return self
 
 

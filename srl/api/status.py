@@ -1,4 +1,4 @@
-"""The status of a run, as shown by the live view, `srl ps`, metrics and the Python API; and the metric-sink contract."""
+"""The status of a run, as shown by the live view, `srl ps`, metrics and Python; and the metric-sink contract."""
 
 from __future__ import annotations
 

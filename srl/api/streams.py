@@ -1,5 +1,5 @@
-"""The two kinds of stream between workers: a push stream carries full blocks to trainers, a request stream carries rows to
-policies. (Parameters travel through the parameter service, `srl/api/parameters.py`.)
+"""The two kinds of stream between workers: a push stream carries full blocks to trainers, a request stream carries rows
+to policies. (Parameters travel through the parameter service, `srl/api/parameters.py`.)
 
 No method here blocks. `state` and `restore` serve exact resume, which only single-threaded runs support: a stream
 endpoint is restored in a new run of the same graph, before any worker polls. It connects to its peers in `restore`.
@@ -101,8 +101,8 @@ class PushConsumer(StreamEndpoint, Protocol):
 
     @property
     def waits_for_late_block(self) -> bool:
-        """Whether `take` holds a complete batch back for a late block, which the next update could not use any more: poll
-        again soon, even if nothing arrives."""
+        """Whether `take` holds a complete batch back for a late block, which the next update could not use: poll again
+        soon, even if nothing arrives."""
 
     def poll(self) -> None:
         """Process messages from producers, and admit blocks."""
@@ -136,7 +136,7 @@ class RequestClient(StreamEndpoint, Protocol):
         once they are."""
 
     def relax(self, tag: int, min_version: int) -> None:
-        """Allow an older version to answer a request that is not answered yet, because no consumer waits for its block."""
+        """Allow an older version to answer a pending request, because no consumer waits for its block."""
 
     def local_policy(self, min_version: int) -> Policy | None:
         """Return the policy, to call instead of posting, if it runs in this process with `min_version` or newer."""

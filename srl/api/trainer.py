@@ -87,8 +87,8 @@ class Trainer(ABC):
         """Continue from a state that a trainer with the same config returned."""
 
     def join(self, group: TrainerGroup) -> None:
-        """Train with other ranks from now on: all call `step` equally often and have the same parameters after it. Default:
-        raises ValueError; the algorithm then trains with one trainer only."""
+        """Train with other ranks from now on: all call `step` equally often and have the same parameters after it.
+        Default: raises ValueError; the algorithm then trains with one trainer only."""
         raise ValueError(f"{type(self).__name__} does not implement `join`, so it needs --trainers 1")
 
     def uncommitted_state(self) -> State:
