@@ -1,4 +1,4 @@
-"""Parameters in shared memory: one copy for all workers of a host."""
+"""Parameters in shared memory: one copy for all workers on a host."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ class HostParameterStore:
         return index
 
     def _pages(self) -> tuple[Array, tuple[Array, Array]]:
-        """Return the index of the valid page, and both pages. A process that dies during a write leaves it intact."""
+        """Return the number of the valid page, as an array [1], and both pages. Changes are written to the other page,
+        so a process that dies while writing leaves the valid one intact."""
         area = self._snapshot.memory.bytes[_INDEX_OFFSET:HEADER_BYTES]
         middle = len(area) // 2
         return area[:8].view("int64"), (area[64:middle], area[middle:])

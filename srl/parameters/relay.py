@@ -15,21 +15,21 @@ RETRY_SECONDS = 0.5
 
 
 class Subscribe(Message, frozen=True):
-    """From a receiver: send versions newer than this."""
+    """Request from a receiver for versions newer than this."""
 
     policy: str
     version: int
 
 
 class Newest(Message, frozen=True):
-    """From a sender: the attached parameters are this version."""
+    """Newest version from a sender, with its parameters attached."""
 
     policy: str
     version: int
 
 
 class Received(Message, frozen=True):
-    """From a receiver: this version has arrived; send the newest one."""
+    """Confirmation from a receiver that this version has arrived, so the newest one may follow."""
 
     policy: str
     version: int
@@ -49,7 +49,7 @@ class _Receiver:
 
 @dataclass
 class _Source:
-    """The host that sends the versions of a policy to this one."""
+    """The host from which this one receives a policy's versions."""
 
     address: str
     channel: Channel | None = None
@@ -57,8 +57,8 @@ class _Source:
 
 
 class ParameterRelay:
-    """The relay of one host. It sends a version only after the previous one has arrived, so a slow host skips versions
-    and does not delay the others. `on_new` is called when versions have arrived from another host."""
+    """One host's relay. It sends a version only after the previous one has arrived, so a slow host skips versions
+    instead of delaying the others. `on_new` is called when versions have arrived from another host."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ParameterRelay:
         self._newest: dict[str, tuple[int, Array]] = {}
 
     def follow(self, policy: str, address: str) -> None:
-        """Receive a policy's versions from `address`; empty if its trainer is on this host."""
+        """Receive a policy's versions from `address`, which is empty if the policy's trainer is on this host."""
         known = self._sources.get(policy)
         if known is not None and known.address == address:
             return

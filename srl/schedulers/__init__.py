@@ -1,1 +1,1 @@
-"""Schedulers: run workers in one thread, in processes of one machine, or on several hosts."""
+"""Schedulers: run workers in one thread, as processes on one machine, or across several hosts."""

@@ -1,4 +1,4 @@
-"""The inline scheduler: all workers in one thread, polled in turn. Two runs with the same seed are bit-equal."""
+"""The inline scheduler: all workers in one thread, polled in turn. Two runs with the same seed are bit-identical."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from srl.workers.context import WorkerContext
 from srl.workers.process import limit_threads
 
 POLL_SECONDS = 0.01
-"""Time between two returns to the controller, which saves checkpoints and handles signals. Workers are polled in the
-same order whatever its value, so that it does not affect results."""
+"""Interval at which `poll` returns to the controller, which saves checkpoints and handles signals. It does not affect
+results: workers are polled in the same order whatever its value."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class InlineScheduler(Scheduler):
     inline = True
 
     def __init__(self, memory: RunMemory) -> None:
-        # Before the first worker is built, because the number of threads affects the last bits of its parameters.
+        # Set before the first worker is built, because the number of threads affects the last bits of its parameters.
         with contextlib.suppress(ImportError):
             importlib.import_module("torch")
         limit_threads()
@@ -54,7 +54,7 @@ class InlineScheduler(Scheduler):
         self._entries: dict[WorkerId, _Entry] = {}
         self._meters: dict[WorkerId, Meter] = {}
         self._events: deque[Event] = deque()
-        self._saved: dict[str, State] = {}  # states of workers that are not restored yet
+        self._saved: dict[str, State] = {}  # states of workers not yet restored
         self._runtime = tempfile.TemporaryDirectory(prefix="srl-inline-")
 
     def start(self, worker_id: WorkerId, config: WorkerConfig, resources: Resources, seed: int) -> None:
@@ -118,7 +118,7 @@ class InlineScheduler(Scheduler):
         return found
 
     def restore(self, state: State) -> None:
-        """Set the state of the workers. None of them is polled before all are restored."""
+        """Set the workers' states. No worker is polled until all are restored."""
         names = {"/".join(key.split("/")[:2]) for key in state}
         self._saved = {name: part(state, name) for name in names}
 
@@ -126,7 +126,7 @@ class InlineScheduler(Scheduler):
         for worker_id in [worker_id for worker_id, entry in self._entries.items() if entry.finished]:
             self._end(worker_id, "finished", clean=True)
         until = time.monotonic() + POLL_SECONDS
-        while not self._events:  # the controller must handle a new name or a failure before the workers go on
+        while not self._events:  # the controller must handle a new name or a failure before the workers continue
             restoring = bool(self._saved)
             for worker_id, entry in list(self._entries.items()):
                 if restoring:
@@ -164,7 +164,7 @@ class InlineScheduler(Scheduler):
             self._end(worker_id, str(error), clean=False)
             return
         entry.context.meter.enter(Phase.WAITING)
-        entry.finished = result.finished  # it ends after this round: until then the run can be saved with all workers
+        entry.finished = result.finished  # it ends at the next poll; until then, the run can be saved with all workers
 
     def meter(self, worker_id: WorkerId) -> Meter:
         return self._meters[worker_id]

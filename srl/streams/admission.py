@@ -1,4 +1,4 @@
-"""Admission: consumers allow each block before it is started, so that producers wait instead of sending stale data."""
+"""Admission: consumers admit each block before it is started, so that producers wait instead of sending stale data."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ class Admission:
 
     It is admitted once the current policy version is at most `max_lag` behind that update. With ``max_lag=0``, each
     version produces exactly one batch, and nothing is produced during an update. ``max_lag=None`` admits everything;
-    then producers wait only if their memory is full.
+    producers then wait only if their memory is full.
     """
 
     batch_blocks: int
     max_lag: int | None
     pauses: bool = True
-    """False: producers never wait for a version; a block that is too old when it would be used is dropped instead."""
+    """Whether producers wait for newer versions. If not, blocks that are too old by the time of use are dropped."""
     version: int = 0  # number of updates done, which is the policy version that actors use
     used: int = field(init=False)  # blocks used by updates, a multiple of a batch; a resumed run starts above 0
-    queued: int = 0  # blocks that have arrived and are not used yet
+    queued: int = 0  # blocks that have arrived but have not been used
     granted: dict[int, int] = field(default_factory=dict)
-    """Tickets of blocks that are being filled -> oldest version that may choose their actions."""
+    """Ticket of each block being filled -> oldest version that may choose its actions."""
     _next_ticket: int = 0
 
     def __post_init__(self) -> None:
         self.used = self.version * self.batch_blocks
 
     def grant(self) -> tuple[int, int] | None:
-        """Return a ticket and the oldest version that may choose actions in its block; None: wait for an update."""
+        """Return a ticket and the oldest version that may act in its block, or None if an update must come first."""
         position = self.used + self.queued + len(self.granted)
         oldest = 0
         if self.max_lag is not None and self.pauses:
@@ -56,7 +56,7 @@ class Admission:
         self.granted.pop(ticket, None)
 
     def dropped(self) -> None:
-        """Remove a dropped block from the count of blocks that have arrived."""
+        """Remove a dropped block from the count of queued blocks."""
         self.queued -= 1
 
     def consumed(self, num_blocks: int) -> None:
@@ -68,7 +68,7 @@ class Admission:
         return self.max_lag is not None and update - oldest_version > self.max_lag
 
     def endangered(self, update: int) -> int:
-        """Return the number of blocks being filled that may be used by this update, but not by the next."""
+        """Return the number of blocks being filled that this update may use, but the next may not."""
         if not self.pauses or self.max_lag is None:
             return 0
         return sum(oldest == update - self.max_lag for oldest in self.granted.values())

@@ -8,7 +8,7 @@ from srl.api.transport import Message
 
 
 class AttachProducer(Message, frozen=True):
-    """First message of a producer. It carries the producer's memory, if the channel shares memory."""
+    """First message from a producer, with its memory if the channel shares memory."""
 
     producer: str
     num_blocks: int
@@ -16,27 +16,27 @@ class AttachProducer(Message, frozen=True):
 
 
 class ConsumerTerms(Message, frozen=True):
-    """First message of a consumer of a broadcast."""
+    """First message from a consumer of a broadcast."""
 
-    waited_for: bool  # producers wait for its admissions
-    room: int  # otherwise, it gets no further blocks while it holds this many
+    waited_for: bool  # whether producers wait for its admissions
+    room: int  # if they do not, it gets no further blocks while it holds this many
 
 
 class BlockRequest(Message, frozen=True):
-    """A producer asks for admission of `count` more blocks."""
+    """Request from a producer to admit `count` more blocks."""
 
     count: int
 
 
 class BlockGrant(Message, frozen=True):
-    """A consumer admits one block. Its actions must come from policy version `min_version` or newer."""
+    """Admission of one block, whose actions must come from policy version `min_version` or newer."""
 
     ticket: int
     min_version: int
 
 
 class Post(Message, frozen=True):
-    """A producer has filled a block. Over TCP, the message carries the block's arrays."""
+    """Block that a producer has filled. Over TCP, the message carries the block's arrays."""
 
     block: int
     ticket: int
@@ -44,13 +44,13 @@ class Post(Message, frozen=True):
 
 
 class BlockDecline(Message, frozen=True):
-    """A producer returns an unused admission."""
+    """Return of an unused admission to its consumer."""
 
     ticket: int
 
 
 class Release(Message, frozen=True):
-    """A consumer returns a block to its producer."""
+    """Return of a block to its producer."""
 
     block: int
 
@@ -59,14 +59,14 @@ PushMessage = Union[AttachProducer, ConsumerTerms, BlockRequest, BlockGrant, Pos
 
 
 class AttachClient(Message, frozen=True):
-    """First message of a client. It carries the memory of its blocks, if the channel shares memory."""
+    """First message from a client, with the memory of its blocks if the channel shares memory."""
 
     client: str
     num_blocks: int
 
 
 class Request(Message, frozen=True):
-    """A client requests decisions for these rows of these blocks. Over TCP, the message carries their observations."""
+    """Request for decisions on these rows of these blocks. Over TCP, the message carries the policy's input."""
 
     tag: int
     blocks: list[int]
@@ -75,14 +75,14 @@ class Request(Message, frozen=True):
 
 
 class Relax(Message, frozen=True):
-    """A client allows older versions to answer a request, because its blocks have lost their consumers."""
+    """Permission for older versions to answer a request, because its blocks have lost their consumers."""
 
     tag: int
     min_version: int
 
 
 class Reply(Message, frozen=True):
-    """A server answers with decisions of policy version `version`, written to the blocks or, over TCP, attached."""
+    """Decisions by policy version `version`, written to the blocks or, over TCP, attached."""
 
     tag: int
     version: int

@@ -1,4 +1,4 @@
-"""Connections of a stream endpoint to its peers: finding them, and saving the messages between them."""
+"""A stream endpoint's connections to its peers: finding the peers, and saving unread messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from srl.transports.inproc import InprocChannel
 
 @dataclass(eq=False)
 class PeerLink:
-    """A connection to an endpoint: its name, its address at that time, and the channel."""
+    """A connection to an endpoint: its name, its address at the time, and the channel."""
 
     name: str
     address: str
@@ -28,8 +28,8 @@ LinkT = TypeVar("LinkT", bound=PeerLink)
 def connect_new_peers(
     context: Context, prefix: str, remote: bool, known: Container[str], messages: Any, attach: Message, own: BlockMemory
 ) -> list[tuple[str, str, Channel]]:
-    """Connect to the endpoints below `prefix` that are not `known`; return their names, addresses and channels. The
-    first message on each is `attach`, with the `own` memory if the channel shares memory."""
+    """Connect to the endpoints under `prefix` that are not `known`, and return their names, addresses and channels. The
+    first message on each channel is `attach`, with the `own` memory if the channel shares memory."""
     found: list[tuple[str, str, Channel]] = []
     for name, address in context.names.lookup(prefix).items():
         if name in known or address.startswith("tcp:") != remote:
@@ -49,14 +49,14 @@ def connect_new_peers(
 
 
 def moved_peers(context: Context, prefix: str, links: Iterable[LinkT]) -> list[LinkT]:
-    """Return the links whose name now belongs to another address: the worker was replaced. Its channel may still be
-    open, because a frozen process or a host that the controller has lost does not close it."""
+    """Return the links whose name now has another address, because the worker was replaced. The old channel may still
+    be open: a frozen process, or a host that the controller has lost, does not close it."""
     addresses = context.names.lookup(prefix)
     return [link for link in links if addresses.get(link.name, link.address) != link.address]
 
 
 def receive_attach(channel: Channel, kind: type[Message]) -> tuple[Any, Any] | None:
-    """Receive the first message of a peer and its memory, in a run that is being restored; None: not arrived yet."""
+    """Return a peer's first message and its memory, in a run that is being restored; None if it has not arrived."""
     received = channel.receive()
     if received is None:
         return None
@@ -66,13 +66,13 @@ def receive_attach(channel: Channel, kind: type[Message]) -> tuple[Any, Any] | N
 
 
 def unread_messages(channel: Channel) -> list[str]:
-    """Return the messages that have arrived and were not received yet, encoded for the endpoint's state."""
+    """Return messages that have arrived but have not been read, hex-encoded."""
     if not isinstance(channel, InprocChannel):
         raise NotResumable("only a run in one thread (--scheduler inline) can be saved with work in progress")
     return [frame.hex() for frame in channel.unread()]
 
 
 def restore_unread(channel: Channel, frames: list[str]) -> None:
-    """Replace the messages that wait to be received."""
+    """Replace a channel's unread messages with those that `unread_messages` returned."""
     assert isinstance(channel, InprocChannel)
     channel.put_back([bytes.fromhex(frame) for frame in frames])

@@ -1,4 +1,4 @@
-"""The push stream: full blocks from producers to consumers, sent as indices within a host, as arrays between hosts."""
+"""The push stream: full blocks from producers to consumers, sent as indices on one host, as arrays between hosts."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class PushStream:
     spec: BlockSpec
     batch_blocks: int  # blocks that one consumer takes for one update
     capacity: int = 2
-    """Full blocks of one producer that may wait; at least as many as one producer needs to complete a batch alone. In a
-    broadcast: blocks that the taps may hold, in addition to those of the main consumer group."""
+    """Number of a producer's full blocks that may wait; if necessary, raised so that one producer can complete a batch
+    alone. In a broadcast: number of blocks that the taps may hold, in addition to those of the main consumer group."""
     full: Literal["block", "drop_oldest"] = "block"  # when full, producers pause, or the oldest blocks are dropped
     max_lag: int | None = 1  # maximum age of a sample when an update uses it, in policy versions; None: no limit
     remote: bool = False  # whether to reach consumers over TCP, as if they were on another host
     consumers: int = 1  # each waits for a whole batch, so a producer needs memory for one batch per consumer
     route: RouteName = "balanced"
-    """Consumers that receive a block: one of them all (`balanced`), or one of every worker group that consumes
-    (`broadcast`). This description applies to the main group, the trainers; each other group uses a `tap`."""
+    """Consumers that receive a block: a single one (`balanced`), or one in each consuming worker group (`broadcast`).
+    This description applies to the main group, the trainers; every other group uses a `tap`."""
 
     def __post_init__(self) -> None:
         if self.batch_blocks < 1 or self.capacity < 1 or self.consumers < 1:
@@ -49,8 +49,8 @@ class PushStream:
 
     @property
     def room(self) -> int:
-        """Number of full blocks a producer allocates memory for. In a broadcast: `capacity` blocks for the taps plus
-        one batch for the main consumer group, so that neither waits for the other."""
+        """Number of full blocks for which a producer allocates memory. In a broadcast: `capacity` blocks for the taps
+        plus one batch for the main consumer group, so that neither waits for the other."""
         batch = self.batch_blocks * self.consumers
         return batch + self.capacity if self.route == "broadcast" else max(self.capacity, batch)
 
@@ -65,8 +65,8 @@ class PushStream:
         max_lag: int | None = None,
     ) -> PushStream:
         """Return the same stream for another worker group, with its own batch size, number of blocks that may wait,
-        rule for a full stream (producers pause, or it misses the oldest blocks) and maximum age. All taps together may
-        hold `capacity` blocks of this stream, waiting or in use."""
+        rule for a full stream (producers pause, or the group misses blocks) and maximum age. All taps together may hold
+        `capacity` blocks of this stream, waiting or in use."""
         if self.route != "broadcast":
             raise ValueError(
                 f"stream {self.name}: only a broadcast has taps; set route='broadcast' for its producers and consumers"
@@ -84,5 +84,5 @@ class PushStream:
         return Producer(self, context, num_open, num_scratch)
 
     def consumer(self, context: Context, version: int = 0) -> Consumer:
-        """Return a consumer that takes batches, the first one for update number `version`."""
+        """Return a consumer whose first batch is for update number `version`."""
         return Consumer(self, context, version)

@@ -44,7 +44,7 @@ class _ProducerLink:
 
 
 class Consumer:
-    """Implements :class:`srl.api.streams.PushConsumer`. `version` is the number of updates done so far."""
+    """Implementation of :class:`srl.api.streams.PushConsumer`. `version` is the number of updates done so far."""
 
     def __init__(self, stream: PushStream, context: Context, version: int = 0) -> None:
         self._stream = stream
@@ -54,7 +54,7 @@ class Consumer:
         self._admission = Admission(stream.batch_blocks, stream.max_lag, pauses=stream.full == "block", version=version)
         self._links: list[_ProducerLink] = []
         self._queue: list[tuple[PostedBlock, _ProducerLink]] = []
-        self._next = context.worker_id.index  # producer that is admitted next; each consumer starts with another
+        self._next = context.worker_id.index  # producer to admit next; each consumer starts with a different one
         self._taken: dict[int, _ProducerLink] = {}
         self._waited = 0  # polls since the current batch was complete
         self._posted = 0
@@ -145,8 +145,8 @@ class Consumer:
                 self._lose(link)
 
     def _lose(self, link: _ProducerLink) -> None:
-        """Remove a producer that is gone. The blocks that it posted stay valid, because the consumer maps its memory.
-        Admissions for the blocks that it was filling are granted again."""
+        """Remove a producer that is gone. The blocks it posted stay valid, because the consumer has mapped its memory.
+        The admissions of blocks it was filling are granted again."""
         link.channel.close()
         if link in self._links:
             self._links.remove(link)
@@ -176,8 +176,8 @@ class Consumer:
         return [posted for posted, _ in taken]
 
     def _is_worth_waiting(self, update: int) -> bool:
-        """Return whether a complete batch waits for a slow producer whose block would otherwise be lost: until the
-        others have filled one more batch, or for some polls, because the producer may hang."""
+        """Return whether a complete batch should wait for a slow producer, whose block would otherwise be lost. It
+        waits until the others have filled one more batch, but only for a few polls, because the producer may hang."""
         self._waited += 1
         may_wait = len(self._queue) < 2 * self._stream.batch_blocks and self._waited <= LATE_BLOCK_POLLS
         return may_wait and self._admission.endangered(update) > 0

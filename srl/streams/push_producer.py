@@ -28,7 +28,7 @@ from srl.streams.routes import ROUTES, ConsumerLink
 if TYPE_CHECKING:
     from srl.streams.push import PushStream
 
-GRANTS_AHEAD = 1  # admissions that a producer requests ahead, so that it starts the next block without a wait
+GRANTS_AHEAD = 1  # admissions requested in advance, so that the next block can start without a wait
 UNUSED_GRANT_POLLS = 64
 """Number of polls after which an unused admission is returned. This avoids a deadlock: the producer may be waiting for
 another stream, whose admission is held by a producer that waits for this one. Counted in polls, not in seconds, so that
@@ -36,7 +36,7 @@ inline runs are reproducible."""
 
 
 class Producer:
-    """Implements :class:`srl.api.streams.PushProducer`."""
+    """Implementation of :class:`srl.api.streams.PushProducer`."""
 
     def __init__(self, stream: PushStream, context: Context, num_open: int, num_scratch: int = 0) -> None:
         self._stream = stream
@@ -144,7 +144,7 @@ class Producer:
         index = opened.block.index
         del self._open[index]
         self._sequence += 1
-        # A block counts as posted until it is released, also over TCP: this bounds the number waiting at the consumer.
+        # Even over TCP, a block counts as posted until it is released: this bounds the number waiting at the consumer.
         receivers = [link for name in opened.tickets if not (link := self._links[name]).is_full]
         for link in receivers:  # before any send: a consumer that is gone must not free a block that others will get
             link.posted.add(index)

@@ -29,7 +29,7 @@ class RequestStream:
         return StreamEnd(self.name, "request", side, "tcp" if self.remote else "host")
 
     def client(self, context: Context, memory: BlockMemory) -> Client:
-        """Return a client. The cells of its requests are in blocks of `memory`."""
+        """Return a client that requests decisions for cells in blocks of `memory`."""
         return Client(self, context, memory)
 
     def server(self, context: Context) -> Server:

@@ -1,4 +1,4 @@
-"""Clients of request streams, which request decisions: from a policy in the same process, or from policy workers."""
+"""Clients of request streams: they request decisions from a policy in the same process, or from policy workers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class _Asked(NamedTuple):
-    """A request that is not answered yet."""
+    """An unanswered request."""
 
     tag: int
     cells: Sequence[Cell]
@@ -90,7 +90,7 @@ class InlineClient:
         self._waiting = _relaxed(self._waiting, tag, min_version)
 
     def flush(self) -> None:
-        """Nothing is queued here."""
+        """Do nothing, because nothing is queued here."""
 
     def poll(self) -> list[int]:
         """Answer the requests that had to wait for newer parameters."""
@@ -106,7 +106,7 @@ class InlineClient:
         return True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, because nothing is held."""
 
 
 @dataclass(eq=False)
@@ -116,14 +116,13 @@ class _ServerLink(PeerLink):
     pending: dict[int, _Asked] = field(default_factory=dict)
 
     def distance(self) -> tuple[bool, int]:
-        """Sort key: servers on this host come first, and among them the one with the fewest pending requests."""
+        """Return a sort key: servers on this host come first, then those with the fewest pending requests."""
         return not self.channel.shares_memory, len(self.pending)
 
 
 class Client:
     """Client of policy workers (:class:`srl.api.streams.RequestClient`). Each request goes to the server with the
-    fewest pending requests, and to another host only if this host has no server. The requests of a server that died go
-    to others."""
+    fewest pending requests, on another host only if this one has none. A dead server's requests go to others."""
 
     def __init__(self, stream: RequestStream, context: Context, memory: BlockMemory) -> None:
         self._stream = stream

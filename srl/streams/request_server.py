@@ -1,4 +1,4 @@
-"""The server of a request stream: collects the waiting requests of all clients as one batch."""
+"""The server of a request stream: collects all clients' waiting requests into one batch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _ClientLink:
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A request that is not answered yet: cells in shared memory, or the arrays that the message carried."""
+    """An unanswered request: cells in shared memory, or the arrays that the message carried."""
 
     link: _ClientLink
     tag: int
@@ -54,8 +54,8 @@ class _Waiting:
 
 
 class Server:
-    """Takes all waiting requests as one batch: the longer one batch takes, the more requests the next one collects
-    (:class:`srl.api.streams.RequestServer`)."""
+    """Server that takes all waiting requests as one batch: the longer one batch takes, the more requests the next one
+    collects (:class:`srl.api.streams.RequestServer`)."""
 
     def __init__(self, stream: RequestStream, context: Context) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""Routes of push streams: the choice of the consumers that receive a producer's next block."""
+"""Routes of push streams: how a producer chooses the consumers that receive its next block."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ RouteName: TypeAlias = Literal["balanced", "broadcast"]
 
 @dataclass(eq=False)
 class ConsumerLink(PeerLink):
-    """A producer's connection to one consumer, by the name of its endpoint: push/<stream>/<group>/<index>."""
+    """A producer's connection to one consumer, named after its endpoint: push/<stream>/<group>/<index>."""
 
-    wanted: int = 0  # number of admissions that were requested and not granted yet
+    wanted: int = 0  # number of admissions requested but not yet granted
     grants: deque[BlockGrant] = field(default_factory=deque)  # unused admissions, oldest first
-    polls_unused: int = 0  # number of polls since the oldest unused admission could have been used
+    polls_unused: int = 0  # number of polls for which the oldest unused admission could have been used
     posted: set[int] = field(default_factory=set)  # blocks that the consumer holds
-    terms: ConsumerTerms | None = None  # of a broadcast; until they arrive, it gets no blocks and no producer waits
+    terms: ConsumerTerms | None = None  # in a broadcast; until they arrive, it gets no blocks and no producer waits
 
     @property
     def group(self) -> str:
@@ -44,7 +44,7 @@ def balanced(links: Iterable[ConsumerLink]) -> list[ConsumerLink]:
 
 
 def broadcast(links: Iterable[ConsumerLink]) -> list[ConsumerLink]:
-    """Choose one consumer of every group; none while a group that producers wait for has not admitted a block."""
+    """Choose one consumer from every group; none while a group that producers wait for has not admitted a block."""
     groups: dict[str, list[ConsumerLink]] = {}
     for link in links:
         if link.terms is not None:

@@ -33,17 +33,17 @@ class Rows(NamedTuple):
     """A policy's input for B lanes."""
 
     observation: dict[str, Array]  # path without root -> [B, ...]
-    state: dict[str, Array]  # the same; empty for a policy without memory
+    state: dict[str, Array]  # likewise; empty for a policy without memory
     first: Array  # [B]
 
     def arrays(self, paths: Sequence[str]) -> list[Array]:
-        """Return the arrays in the order of `input_paths`, then `first`."""
+        """Return the arrays at these `paths`, followed by `first`."""
         roots = {OBSERVATION: self.observation, STATE: self.state}
         return [*(roots[path.partition("/")[0]][without_root(path)] for path in paths), self.first]
 
 
 def gather(cells: Sequence[Cell]) -> Rows:
-    """Return all cells as one batch; a single cell is not copied."""
+    """Return a policy's input for all cells as one batch; a single cell is not copied."""
     block, row = cells[0]
     if len(cells) == 1:
         observation = {path: array[row] for path, array in block.observation.items()}
@@ -66,7 +66,7 @@ def tree_of(state: dict[str, Array]) -> Tree | None:
 
 
 def flat_decision(decision: Any) -> dict[str, Array]:
-    """Return a policy's decision by block path: `decision/action`, ..."""
+    """Return a policy's decision as arrays keyed by block path, such as `decision/action`."""
     flat: dict[str, Array] = {}
     for key, value in decision.items():
         if isinstance(value, np.ndarray):
@@ -77,7 +77,7 @@ def flat_decision(decision: Any) -> dict[str, Array]:
 
 
 def write_decision(cells: Sequence[Cell], decision: dict[str, Array], version: int, start: int = 0) -> None:
-    """Write the decisions [B, ...], from index `start` on, to the rows of these cells."""
+    """Write decisions [B, ...], starting at index `start`, and their policy version to the rows of these cells."""
     for block, row in cells:
         end = start + block.num_lanes
         for path, values in decision.items():
@@ -87,10 +87,10 @@ def write_decision(cells: Sequence[Cell], decision: dict[str, Array], version: i
 
 
 def indices_of(cells: Sequence[Cell]) -> list[list[int]]:
-    """Return cells as pairs of numbers: block index and row."""
+    """Return each cell as a pair of numbers: block index and row."""
     return [[cell.block.index, cell.row] for cell in cells]
 
 
 def cells_from(memory: BlockMemory, indices: Sequence[Sequence[int]]) -> list[Cell]:
-    """Convert the pairs that `indices_of` returned back to cells in the blocks of a memory."""
+    """Convert the pairs that `indices_of` returned back to cells in the memory's blocks."""
     return [Cell(memory.blocks[index], row) for index, row in indices]

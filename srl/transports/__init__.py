@@ -1,1 +1,1 @@
-"""Transports for messages and arrays: within a process, between processes of a host, between hosts."""
+"""Transports for messages and arrays: within a process, between processes on a host, and between hosts."""

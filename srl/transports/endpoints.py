@@ -1,4 +1,4 @@
-"""Parts that all transports use: the count of refused peers, and a listener with two addresses."""
+"""Parts that transports share: the count of refused peers, and a listener with two addresses."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ DUAL_PREFIX = "host:"
 
 
 class Refusals:
-    """Number of refused peers and frames of one transport, by reason. The first of each reason is logged as a warning,
-    the others at debug level, so that an attack does not flood the log."""
+    """Counts of a transport's refused peers and frames, by reason. The first refusal for each reason is logged as a
+    warning, the others at debug level, so that an attack cannot flood the log."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -26,7 +26,7 @@ class Refusals:
 
 
 class DualListener:
-    """Two listeners as one: workers of the same host use `near`, workers of other hosts use `far`."""
+    """Two listeners as one: workers on the same host use `near`, workers on other hosts use `far`."""
 
     def __init__(self, host: str, near: Listener, far: Listener) -> None:
         self.address = f"{DUAL_PREFIX}{host};{near.address};{far.address}"
@@ -52,7 +52,7 @@ class DualListener:
 
 
 def address_from(host: str, address: str) -> str:
-    """Return the address that a worker on `host` connects to: one of the two in a dual address."""
+    """Return the address that a worker on `host` should connect to: for a dual address, one of the two."""
     if not address.startswith(DUAL_PREFIX):
         return address
     home, near, far = address.removeprefix(DUAL_PREFIX).split(";")

@@ -1,8 +1,8 @@
-"""The handshake of a TCP connection: mutual proof that both ends hold the run's secret, and keys for the session.
+"""The handshake of a TCP connection: mutual proof that both ends hold the run's secret, and session keys.
 
-The client sends a public key that was made for this connection. The server answers with its own public key and a proof;
-the client sends its proof. Each proof is an HMAC over all messages so far, the run and the sender's role, so it is
-invalid in any other connection, run or direction. The session keys depend on the secret and on one of the private keys,
+The client sends a public key made for this connection. The server answers with its own public key and a proof; the
+client sends its proof. Each proof is an HMAC over both public keys, the run and the sender's role, so it is invalid in
+any other connection, run or direction. Deriving the session keys takes the secret and one of the two private keys,
 which are discarded at once: an attacker who learns the secret later cannot decrypt recorded traffic.
 """
 
@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 PROTOCOL_VERSION = 2
 MIN_SECRET_BYTES = 16
-PUBLIC_BYTES = 32  # of X25519
-KEY_BYTES = 16  # AES-128: encrypts a fifth faster than AES-256
+PUBLIC_BYTES = 32  # size of an X25519 public key
+KEY_BYTES = 16  # AES-128, which encrypts a fifth faster than AES-256
 PROOF_BYTES = hashlib.sha256().digest_size
 HELLO = struct.Struct(f"<4sBB{PUBLIC_BYTES}s")  # magic, version, encrypted or not, public key
 MAGIC = b"SRLH"
@@ -114,7 +114,7 @@ class ServerHandshake:
 
 class SocketHandshake:
     """A handshake over a non-blocking socket, for either end. It reads only the bytes that the handshake wants: at most
-    70 from a client, 102 from a server."""
+    70 from either end."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class SocketHandshake:
 
 
 def is_connected(sock: socket.socket, timeout: float) -> bool:
-    """Wait up to `timeout` seconds for a connect in progress to complete. Raises ConnectFailed if it failed."""
+    """Return whether a connect completes within `timeout` seconds. Raises ConnectFailed if it fails."""
     poller = select.poll()
     poller.register(sock, select.POLLOUT)
     if not poller.poll(timeout * 1000):
@@ -216,7 +216,7 @@ def _check(proof: bytes, expected: bytes) -> None:
 
 
 def _shared(private: X25519PrivateKey, public: bytes) -> bytes:
-    """Compute the secret that only the two ends know. Call it after the other end has proved itself."""
+    """Compute the secret that only the two ends know. Call it only after the other end has proved itself."""
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:

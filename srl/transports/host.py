@@ -1,4 +1,4 @@
-"""The transport between processes of one host: SEQPACKET sockets, which can also pass shared memory."""
+"""The transport between processes on one host: SEQPACKET sockets, which can also pass shared memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from srl.transports.endpoints import Refusals
 from srl.transports.host_channel import HostChannel
 
 PREFIX = "unix:"
-MAX_PATH_BYTES = 107  # of sockaddr_un, which ends with a zero byte
+MAX_PATH_BYTES = 107  # limit of sockaddr_un, without the final zero byte
 BACKLOG = 1024
 CONNECT_TIMEOUT = 3.0
 SEND_BUFFER_BYTES = 2**20
@@ -66,7 +66,7 @@ class HostListener:
 
 
 class HostTransport:
-    """Sockets in a directory that only its owner can access (created if missing)."""
+    """Transport over sockets in a directory that only its owner can access (created if missing)."""
 
     def __init__(self, directory: Path, *, user: int | None = None, codec: Callable[[type], Codec] = Codec) -> None:
         """`user`: uid that peers must have (default: that of this process)."""
@@ -82,7 +82,7 @@ class HostTransport:
             )
 
     def listen(self, name: str, messages: type) -> HostListener:
-        """Listen under `name`. A name whose listener died is taken over."""
+        """Listen as `name`. The name of a listener that died is taken over."""
         path = self._directory / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.sock"
         if len(os.fsencode(path)) > MAX_PATH_BYTES:
             raise ValueError(f"socket path {path} has more than {MAX_PATH_BYTES} bytes; use a shorter directory")
@@ -132,7 +132,7 @@ def _channel(sock: socket.socket, codec: Codec, peer: str, refusals: Refusals) -
 
 
 def _peer_of(sock: socket.socket) -> tuple[int, int]:
-    """Return the process and user at the other end, as reported by the kernel."""
+    """Return the process id and user id at the other end, as reported by the kernel."""
     credentials = struct.Struct("3i")
     process, user, _ = credentials.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))
     return process, user

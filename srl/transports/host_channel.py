@@ -35,7 +35,7 @@ GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
 
 @dataclass
 class _Packet:
-    """Data of one sendmsg call, with descriptors that this process owns until the data is sent."""
+    """Data for one sendmsg call, with descriptors that this process owns until the data is sent."""
 
     buffers: list[Buffer]
     descriptors: list[int] = field(default_factory=list)
@@ -57,7 +57,7 @@ class _Packet:
         self.buffers = [INDIRECT.pack(INDIRECT_MARK, size)]
 
     def keep(self) -> None:
-        """Copy the buffers, which the caller may reuse, to send them later."""
+        """Copy the buffers so that they can be sent later; the caller may reuse the originals."""
         self.buffers = [b"".join(self.buffers)]
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ def _read_frame(descriptor: int, length: int) -> Buffer:
         _check_memory(descriptor)
         if os.fstat(descriptor).st_size != length:
             raise DecodeError(f"expected a frame of {length} bytes, found {os.fstat(descriptor).st_size}")
-        frame = np.empty(length, np.uint8)  # not zeroed: pages are allocated as they are filled
+        frame = np.empty(length, np.uint8)  # uninitialized: memory is committed only as it is filled
         if os.preadv(descriptor, [frame.data], 0) != length:
             raise DecodeError("the frame shrank while being read")
         return frame.data

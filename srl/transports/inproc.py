@@ -17,7 +17,7 @@ PREFIX = "inproc:"
 
 
 class InprocChannel:
-    """One end of a channel. Messages pass the codec, so that an inline run refuses the same messages as a cluster."""
+    """One end of a channel. Messages pass through the codec, so inline runs refuse the same messages as clusters."""
 
     shares_memory = True
 
@@ -31,7 +31,7 @@ class InprocChannel:
 
     @classmethod
     def pair(cls, near: Codec, far: Codec, name: str, refusals: Refusals) -> tuple[InprocChannel, InprocChannel]:
-        """Return the connecting and the accepted end."""
+        """Return the connecting and the accepting end of a new channel."""
         one, other = cls(near, f"{PREFIX}{name}", refusals), cls(far, f"{PREFIX}client of {name}", refusals)
         one._other, other._other = other, one
         return one, other
@@ -40,7 +40,7 @@ class InprocChannel:
         frame = bytearray().join(self._codec.encode(message, arrays))
         if self._closed or self._other is None or self._other._closed:
             raise ChannelClosed(f"{self.peer} is closed")
-        # The receiver gets its own mapping, as from every transport, and may close it.
+        # The receiver gets its own mapping, as with every transport, and may close it.
         given = None if memory is None else Memory.from_fd(os.dup(memory.fd))
         self._other._inbox.append((frame, given))
 
@@ -62,13 +62,13 @@ class InprocChannel:
         return message, arrays, memory
 
     def unread(self) -> list[bytes]:
-        """Return the frames that wait to be received. Raises NotResumableYet while memory is being passed."""
+        """Return the frames that have not been received. Raises NotResumableYet while memory is being passed."""
         if any(memory is not None for _, memory in self._inbox):
             raise NotResumableYet(f"the connection to {self.peer} is still being set up")
         return [bytes(frame) for frame, _ in self._inbox]
 
     def put_back(self, frames: Sequence[bytes]) -> None:
-        """Replace the frames that wait to be received."""
+        """Replace the frames that have not been received."""
         self._inbox = deque((bytearray(frame), None) for frame in frames)
 
     def flush(self) -> bool:
@@ -111,7 +111,7 @@ class InprocListener:
 
 
 class InprocTransport:
-    """All listeners and channels of one process. Names belong to this object; there is no global table."""
+    """Transport within one process. Names belong to this object; there is no global table."""
 
     def __init__(self, codec: Callable[[type], Codec] = Codec) -> None:
         self.refusals = Refusals()

@@ -13,7 +13,7 @@ DEFAULT = "~/.srl/secret"
 
 
 def read_secret(path: str | Path) -> bytes:
-    """Read a join secret. Raises PermissionError if there is none, or others can read it."""
+    """Read a join secret. Raises PermissionError if there is none, others can read it, or it is malformed."""
     path = Path(path).expanduser()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -39,7 +39,7 @@ def read_secret(path: str | Path) -> bytes:
 
 
 def find_or_make_secret(path: str | Path) -> bytes:
-    """Read the secret of a file; create the file if it does not exist."""
+    """Read the join secret from a file, which is created if it does not exist."""
     path = Path(path).expanduser()
     if not os.path.lexists(path):
         try:
@@ -53,7 +53,7 @@ def find_or_make_secret(path: str | Path) -> bytes:
 
 
 def _make_secret(path: Path) -> None:
-    """Create the file atomically: another run, also on another machine, must not read a part of it."""
+    """Create the file atomically: another run, even on another machine, must not read part of it."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 600
     try:
         with os.fdopen(descriptor, "wb") as file:

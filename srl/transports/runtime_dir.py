@@ -1,4 +1,4 @@
-"""Directories for the sockets of runs and agents, and the removal of those that dead processes left."""
+"""Directories for the sockets of runs and agents, and the removal of those that dead processes left behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SUPERVISOR = "supervisor"
 
 
 def runtime_root() -> Path:
-    """Return the directory for the sockets of this user's runs. It is short: the kernel allows paths of 107 bytes."""
+    """Return the directory for the sockets of this user's runs. Its path is short: the kernel allows 107 bytes."""
     base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     return Path(base) / f"srl-{os.getuid()}"
 
@@ -24,7 +24,7 @@ def make_runtime(run: str) -> Path:
         raise PermissionError(f"{root} belongs to another user; set XDG_RUNTIME_DIR to a directory of your own")
     sweep(root)
     runtime = Path(tempfile.mkdtemp(prefix=f"{run[:24]}.", dir=root))
-    # Process ids are only valid within their namespace, and several may share /tmp.
+    # Process ids are only valid within their namespace, and several namespaces may share /tmp.
     (runtime / SUPERVISOR).write_text(f"{os.getpid()} {_pid_namespace()}")
     return runtime
 
@@ -44,4 +44,4 @@ def sweep(root: Path) -> None:
             if namespace == _pid_namespace() and not Path(f"/proc/{int(pid)}").exists():
                 shutil.rmtree(directory, ignore_errors=True)
         except (OSError, ValueError):
-            continue  # it is just being made
+            continue  # it is still being made

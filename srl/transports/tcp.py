@@ -1,4 +1,4 @@
-"""The transport between hosts: TCP, authenticated before anything is parsed, then with tags or encryption."""
+"""The transport between hosts: TCP, authenticated before anything is parsed, with tagged or encrypted records."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ PREFIX = "tcp:"
 BACKLOG = 1024
 CONNECT_TIMEOUT = 3.0
 ANSWER_TIMEOUT = 30.0
-"""Seconds that a client waits for the server's answer, which takes long while the server computes an update."""
+"""Seconds that a client waits for the server's answer; long, because the server may be computing an update."""
 PROOF_TIMEOUT = 3.0  # seconds that a server waits for a client to prove itself
 MAX_UNPROVEN = 128
-"""Maximum number of handshakes in progress. Beyond it, the oldest is closed: peers of the run take milliseconds."""
+"""Maximum number of handshakes in progress. Beyond this, the oldest is closed: legitimate peers take milliseconds."""
 MAX_ACCEPTS = 64
 
 
 class TcpListener:
-    """Listener whose `fileno` also wakes for handshakes in progress; call `accept` until it returns None."""
+    """Listener whose `fileno` is also readable for handshakes in progress; call `accept` until it returns None."""
 
     def __init__(
         self, sock: socket.socket, address: str, codec: Codec, credentials: Credentials, refusals: Refusals
@@ -121,7 +121,7 @@ class TcpListener:
 
 
 class TcpTransport:
-    """Channels between workers that hold the same secret and belong to the same run."""
+    """Transport between workers that hold the same secret and belong to the same run."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class TcpTransport:
         return f"{self._bind_host} is not an address of this host ({error.strerror}); choose one of `ip address`"
 
     def connect(self, address: str, messages: type) -> TcpChannel:
-        """Connect, and wait `connect_wait` seconds for the other host to answer. A slower connect (up to
+        """Connect, and wait up to `connect_wait` seconds for the other host to answer. A slower connect (up to
         `connect_timeout`) and the handshake continue in the channel, whose methods raise ChannelClosed if they fail."""
         host, separator, port = address.removeprefix(PREFIX).rpartition(":")
         if not address.startswith(PREFIX) or not separator or not port.isdecimal():
@@ -179,7 +179,7 @@ class TcpTransport:
             raise ChannelClosed(f"{address} {error}") from error
 
     def _dial(self, address: str, host: str, port: int) -> tuple[socket.socket, bool]:
-        """Return a socket, and whether TCP is connected: a host that does not answer must not block a worker."""
+        """Return a socket, and whether it is connected yet: a host that does not answer must not block a worker."""
         try:
             family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             sock = socket.socket(family, kind, protocol)
@@ -191,7 +191,7 @@ class TcpTransport:
             if failure not in (0, errno.EINPROGRESS):
                 raise HandshakeError(os.strerror(failure))
             connected = is_connected(sock, self._connect_wait)
-            if connected and sock.getsockname() == sock.getpeername():  # raises OSError if it is closed again already
+            if connected and sock.getsockname() == sock.getpeername():  # raises OSError if it has already been closed
                 # A free local port can connect to itself: TCP's simultaneous open, not a listener.
                 raise HandshakeError("the socket connected to itself: nothing listens at this port")
             return sock, connected

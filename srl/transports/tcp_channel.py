@@ -30,15 +30,15 @@ UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 DEAD_AFTER = 10.0
 CHECK_INTERVAL = 1.0
 MIN_UNANSWERED = 3
-TCP_INFO = struct.Struct("<2x2B52xI")  # of struct tcp_info: retransmits, probes, milliseconds since the last ack
+TCP_INFO = struct.Struct("<2x2B52xI")  # from struct tcp_info: retransmits, probes, milliseconds since the last ack
 
 
 class Liveness:
     """Detection of a dead host, which cannot close its connections.
 
     Keepalive covers an idle connection; `check` covers one whose data is no longer acknowledged. TCP_USER_TIMEOUT would
-    do that in the kernel, but it also drops a peer that is alive and too busy to read: its window is closed, and the
-    kernel counts that time as well. `check` therefore asks the kernel when the last acknowledgment came.
+    do that in the kernel, but it also drops a live peer that is too busy to read, because the kernel counts the time
+    during which the peer's window is closed. `check` therefore asks the kernel when the last acknowledgment came.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -63,12 +63,11 @@ class Liveness:
 
 
 class TcpChannel:
-    """A channel over TCP. Call `receive` until it returns None before waiting on `fileno`: one read may have brought
-    several messages.
+    """A channel over TCP. Call `receive` until it returns None before waiting on `fileno`: one read may bring several
+    messages.
 
-    A client's channel starts with a handshake, and can encode records when that is done. Each call of send, flush and
-    receive continues the handshake; until then, messages wait in this process. So two workers may connect to each other
-    at the same time.
+    A client's channel starts with a handshake, which each call of `send`, `flush` and `receive` continues. Until it is
+    done, messages wait in this process, so two workers can connect to each other at the same time.
     """
 
     shares_memory = False
@@ -190,7 +189,7 @@ class TcpChannel:
             self._make_room(size)
             return None
         if num_staged == size == len(self._staging):
-            return self._renew_staging(size)  # as large as the previous record: it was read into its final buffer
+            return self._renew_staging(size)  # as large as the previous record, so it was read into its final buffer
         record = _record_buffer(size)
         num_taken = min(size, num_staged)
         record[:num_taken] = self._staging[self._start : self._start + num_taken]
@@ -202,14 +201,14 @@ class TcpChannel:
         return None
 
     def _renew_staging(self, size: int) -> memoryview:
-        """Return the staging buffer and replace it by one for a record of `size` bytes: the next is likely as large."""
+        """Return the staging buffer, and replace it with one of `size` bytes: the next record is likely as large."""
         old = self._staging
         self._staging = _record_buffer(min(max(size, STAGING_BYTES), MAX_STAGING_BYTES))
         self._start = self._end = 0
         return old
 
     def _make_room(self, size: int) -> None:
-        """Move the staged bytes to the front if a record of `size` bytes would not fit behind them."""
+        """Move the staged bytes to the front if the record of `size` bytes that they begin would not fit otherwise."""
         if self._start == self._end:
             self._start = self._end = 0
         elif self._start + size > len(self._staging):
@@ -218,7 +217,7 @@ class TcpChannel:
             self._start, self._end = 0, len(staged)
 
     def _fill(self) -> bool:
-        """Read once: into the staging buffer, or the rest of a large record directly into its own buffer."""
+        """Read once, into the staging buffer or a large record's own buffer. Return False if nothing has arrived."""
         try:
             if self._large is None:
                 num_read = self._socket.recv_into(self._staging[self._end :])
@@ -239,7 +238,7 @@ class TcpChannel:
         return kind(f"{self.peer} is gone: {error}")
 
     def _refuse(self, reason: str, detail: str) -> None:
-        """Shut the connection to a peer that violated the protocol; the owner closes the channel."""
+        """Shut down the connection to a peer that violated the protocol; the owner closes the channel."""
         self._refused = detail
         self._refusals.add(reason, f"{self.peer}: {detail}")
         with contextlib.suppress(OSError):
@@ -273,7 +272,7 @@ class TcpChannel:
 
 
 def _record_buffer(size: int) -> memoryview:
-    """Allocate a buffer for one record whose frame is aligned. Not zeroed, so that only received bytes take pages."""
+    """Allocate an uninitialized buffer for a record with an aligned frame. Memory is committed only as bytes arrive."""
     offset = ALIGNMENT - LENGTH.size
     buffer: Array = np.empty(offset + size, np.uint8)
     return buffer.data[offset:]

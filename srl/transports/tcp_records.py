@@ -18,16 +18,16 @@ from srl.transports.handshake import SessionKeys
 
 LENGTH = struct.Struct("<Q")
 TAG_BYTES = 16
-BLOCK_BYTES = 16  # of AES: the output buffer must be larger than the input by this much
+BLOCK_BYTES = 16  # AES block size, by which the output buffer must be larger than the input
 MAX_SCRATCH_BYTES = 2**23
 STREAM_BYTES = 2**18  # size above which encrypting piece by piece is cheaper than copying into one contiguous buffer
 
 
 class AuthenticatedRecords:
-    """Records of one direction of a connection: frames in clear with a GMAC tag.
+    """Records in one direction of a connection: cleartext frames with a GMAC tag.
 
-    The tag is AES-GCM of an empty message, with length and frame as associated data. The nonce is the number of the
-    record in its direction, so a record that was dropped, duplicated or moved is refused.
+    The tag is AES-GCM of an empty message, with length and frame as associated data. The nonce is the record's sequence
+    number, so a dropped, duplicated or moved record is detected.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -63,7 +63,7 @@ class AuthenticatedRecords:
 
 
 class EncryptedRecords(AuthenticatedRecords):
-    """Records whose frame is encrypted; only the length is in clear."""
+    """Records whose frame is encrypted; only the length is sent in the clear."""
 
     def __init__(self, key: bytes) -> None:
         super().__init__(key)
@@ -99,13 +99,13 @@ class EncryptedRecords(AuthenticatedRecords):
         nonce = self._next_nonce()
         try:
             if len(ciphertext) < STREAM_BYTES:
-                # A new buffer: the receiver may write into its arrays.
+                # A new buffer, because the receiver may write to its arrays.
                 frame: memoryview = np.empty(len(ciphertext), np.uint8).data
                 self._one_shot.decrypt_into(nonce, record[LENGTH.size :], length, frame)
                 return frame
             decryptor = Cipher(self._algorithm, GCM(nonce, bytes(tag))).decryptor()
             decryptor.authenticate_additional_data(length)
-            # In place: nothing else uses the record, and its tag is the space that the cipher needs behind the frame.
+            # In place: nothing else uses the record, and its tag is the space that the cipher needs after the frame.
             decryptor.update_into(ciphertext, record[LENGTH.size :])
             decryptor.finalize()
         except InvalidTag as error:

@@ -1,4 +1,4 @@
-"""The context of a worker: its access to the rest of the run."""
+"""A worker's context: its access to the rest of the run."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ RENDEZVOUS_SECONDS = 30.0
 
 @dataclass
 class WorkerContext:
-    """Implements :class:`srl.api.worker.Context` with the services of a scheduler."""
+    """Implementation of :class:`srl.api.worker.Context` with a scheduler's services."""
 
     worker_id: WorkerId
     seed: int
     meter: Meter
     names: NameService
-    local: Transport  # transport to the workers of this host
+    local: Transport  # transport to workers on this host
     stores: dict[str, ParameterStore]
     committed: dict[str, Snapshot]
     send: Callable[[Message], None]
     threads: bool
     runtime: Path
-    tcp: Callable[[], Transport] | None = None  # creates the transport to workers of other hosts on first use
+    tcp: Callable[[], Transport] | None = None  # creates the transport to workers on other hosts, on first use
     host: str = ""  # name of this host in the run; empty if the run has only one
-    bind: str = ""  # address of this host for other hosts
+    bind: str = ""  # address at which other hosts reach this one
     read_control: Callable[[], None] = lambda: None  # reads the controller's messages; set by WorkerProcess
     wait_set: WaitSet = field(default_factory=WaitSet)
     _remote: Transport | None = None

@@ -1,4 +1,4 @@
-"""Whole episodes with fixed policies, for evaluation, `srl eval` and `srl record`."""
+"""Playing whole episodes with fixed policies, for evaluation, `srl eval` and `srl record`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from srl.workers.role import assign_teams
 
 @dataclass
 class EpisodeResults:
-    """Episodes of the agents of one policy, or of one team."""
+    """Results of the episodes played by one policy's agents, or by one team."""
 
     returns: list[float] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
-    truncated: int = 0  # episodes that were truncated at the step limit; they count with their return so far
+    truncated: int = 0  # episodes cut off at the step limit; they count with their return so far
 
     def add(self, other: EpisodeResults) -> None:
         self.returns += other.returns
@@ -33,12 +33,12 @@ class EpisodeResults:
 
 
 class EpisodePlayer:
-    """Plays episodes. Policies only choose actions: nothing is recorded, and no statistics are updated.
+    """Player of whole episodes. Policies only choose actions: nothing is recorded, and no statistics are updated.
 
-    The number of episodes of each lane is fixed at the start, because taking the first episodes to end would favor
-    short ones. An episode is truncated after `max_steps` steps and counts with its return until then. Its lane cannot
-    start another episode by itself: it waits until the episode ends after all, or until all lanes with episodes left
-    wait and every copy is reset.
+    Each lane's number of episodes is fixed at the start, because taking the first episodes to end would favor short
+    ones. An episode is truncated after `max_steps` steps and counts with its return so far. Its lane cannot start
+    another episode on its own: it waits until the episode ends after all, or until all lanes with episodes left are
+    waiting and every copy is reset.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class EpisodePlayer:
         meter: Meter | None = None,
         max_steps: int | None = None,
     ) -> None:
-        """`patterns` maps patterns of agents' names to policies. Without `max_steps`, episodes have no limit."""
+        """`patterns` maps agent name patterns to policies. Without `max_steps`, episodes have no limit."""
         if max_steps is not None and max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, found {max_steps}")
         self.lanes = lanes
@@ -105,14 +105,14 @@ class EpisodePlayer:
         return all(episodes.full for episodes in self._lane_episodes)
 
     def results(self) -> dict[str, EpisodeResults]:
-        """Return the episodes of each policy's agents so far."""
+        """Return the results so far, by policy."""
         found: dict[str, EpisodeResults] = {}
         for team, episodes in enumerate(self._lane_episodes):
             found.setdefault(self._names[team], EpisodeResults()).add(episodes.done)
         return found
 
     def _decide(self, team: int, time_step: TimeStep) -> Tree:
-        """Return actions [L, ...]; lanes that do not act get zeros."""
+        """Return a team's actions [L, ...]; lanes that do not act get zeros."""
         spec: TeamSpec = self.lanes.spec.teams[team]
         num_lanes = len(time_step.acting)
         acting = np.flatnonzero(time_step.acting)
@@ -142,7 +142,7 @@ def _place(target: Tree, lanes: Array, values: Tree) -> None:
 
 
 class _LaneEpisodes:
-    """Counts each lane's episodes up to its share [L]."""
+    """Counter of each lane's episodes, up to its share [L]."""
 
     def __init__(self, shares: Array, max_steps: float) -> None:
         self._max_steps = max_steps
@@ -155,7 +155,7 @@ class _LaneEpisodes:
         """Discard running episodes, because every copy was reset."""
         count = len(self._shares)
         self._return, self._length = np.zeros((2, count))
-        self._steps = np.zeros(count, int)  # since the episode began or ended, also those where only others acted
+        self._steps = np.zeros(count, int)  # since the episode began or ended, even if only others acted
         self._ended, self._waits = np.zeros((2, count), bool)
 
     def add(self, time_step: TimeStep, acted: Array) -> None:
@@ -166,7 +166,7 @@ class _LaneEpisodes:
             total = float(time_step.facts["return"][lane] if "return" in time_step.facts else self._return[lane])
             length = float(time_step.facts["length"][lane] if "length" in time_step.facts else self._length[lane])
             if np.isnan(total):
-                continue  # not a full episode: the loss of a life, which counts as an end
+                continue  # not a whole episode: a lost life, which counts as an end
             if not self._waits[lane]:
                 self._count(lane, total, length)
             self._return[lane] = self._length[lane] = self._steps[lane] = 0
@@ -178,7 +178,7 @@ class _LaneEpisodes:
         self._steps[begins] = 0
         self._ended[begins] = self._waits[begins] = False
         for lane in np.flatnonzero((self._steps >= self._max_steps) & ~self._waits):
-            if not self._ended[lane]:  # else the agent is dead and the other agents continue without end
+            if not self._ended[lane]:  # otherwise the agent is dead, and the other agents never finish
                 self.done.truncated += self._count(lane, float(self._return[lane]), float(self._length[lane]))
             self._waits[lane] = True
 

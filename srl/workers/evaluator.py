@@ -1,4 +1,4 @@
-"""The evaluator: plays whole episodes with fixed versions during training, with a small share of a core."""
+"""The evaluator: plays whole episodes with fixed policy versions during training, on a small fraction of a core."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from srl.workers.role import Role
 EVALUATING, EVALUATED = "evaluating", "evaluated"
 """Tags in the parameter service: the version being evaluated, and the version of the last report."""
 EVAL_RETURN, EVAL_EPISODES = "eval_return", "eval_episodes"
-"""Keys of the notes on every evaluated version: its mean return and the number of episodes."""
+"""Keys of the notes on each evaluated version: its mean return and number of episodes."""
 MAX_COPIES = 16
 MAX_TURN = 0.25
 
@@ -28,12 +28,12 @@ MAX_TURN = 0.25
 @dataclass(frozen=True)
 class EvaluatorConfig(WorkerConfig):
     environment: LanesConfig
-    roles: tuple[Role, ...]  # Policies of the agents. The streams of these roles are not used.
+    roles: tuple[Role, ...]  # policies of the agents; the roles' streams are not used
     every: int  # minimum number of policy versions between the starts of two evaluations
     episodes: int = 10
-    share: float = 0.03  # share of one core; after each poll with work, the evaluator pauses until it uses no more
+    share: float = 0.03  # fraction of one core; after each poll that did work, the evaluator pauses to stay within it
     greedy: bool = True
-    max_steps: int | None = None  # after which an episode is truncated: in some environments, episodes never end
+    max_steps: int | None = None  # step limit of an episode, because in some environments episodes never end
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
@@ -47,9 +47,9 @@ class EvaluatorConfig(WorkerConfig):
 
 
 class Evaluator:
-    """Plays episodes in its own lanes, with policies that load parameters and choose actions, but never see training
-    data or update statistics. Evaluated versions stay tagged, so that the best one is still available when its score is
-    known."""
+    """Worker that plays episodes in its own lanes. Its policies load parameters and choose actions, but never see
+    training data or update statistics. Evaluated versions stay tagged, so that the best one is still available when its
+    score is known."""
 
     def __init__(self, config: EvaluatorConfig, context: Context) -> None:
         self._config = config
@@ -69,18 +69,18 @@ class Evaluator:
         self._next = {policy: self._planned(policy) for policy in learning}
         self._count = 0
         self._paused_until = 0.0
-        # The pause after a poll is then as long as an idle worker sleeps anyway.
+        # Chosen so that the pause after a poll lasts about as long as an idle worker's sleep.
         rest = (1.0 - config.share) / config.share
         self._turn = min(MAX_TURN, IDLE_SECONDS / rest) if rest > 0 else MAX_TURN
 
     def _planned(self, policy: str) -> int:
-        """Return the version that starts the first evaluation: a replacement evaluates no version again."""
+        """Return the version that triggers the first evaluation: a replacement does not repeat its predecessor's."""
         notes = self._stores[policy].notes()
         scored = [version for version, metrics in notes.items() if EVAL_RETURN in metrics]
         return max(scored) + self._config.every if scored else 0
 
     def poll(self) -> PollResult:
-        """Work for some milliseconds, unless it is time to pause."""
+        """Work for a few milliseconds, unless the evaluator is pausing."""
         if time.monotonic() < self._paused_until or not (self._playing or self._begin()):
             return IDLE
         began, used = time.monotonic(), time.process_time()
@@ -94,7 +94,7 @@ class Evaluator:
         return WORKED
 
     def _begin(self) -> bool:
-        """Load the newest versions if one of the learning policies is due."""
+        """Start evaluating the newest versions if a learning policy is due. Return whether it was."""
         due = any(self._stores[policy].version >= version for policy, version in self._next.items())
         if not due or any(store.version < 0 for store in self._stores.values()):
             return False

@@ -12,11 +12,11 @@ from srl.api.control import InjectFault
 from srl.base.meter import Counter, Meter
 
 SLOW_SECONDS = 0.2
-"""Pause at every read of the controller's messages (up to 50 per second): a worker is about ten times slower."""
+"""Pause at each read of the controller's messages (up to 50 per second), which slows a worker about tenfold."""
 
 
 class Faults:
-    """Faults in effect. They are applied when the controller's messages are read: without faults they cost nothing."""
+    """Faults in effect, applied whenever the controller's messages are read. Without faults, this costs nothing."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter

@@ -28,8 +28,8 @@ class PolicyWorkerConfig(WorkerConfig):
     action: Space
     requests: RequestStream
     in_flight: int = 1
-    """Number of batches computed at the same time. More than one helps if an accelerator computes them. The policy's
-    `act` must then allow calls from several threads."""
+    """Number of batches computed concurrently. More than one helps on an accelerator, but requires a thread-safe
+    `act`."""
 
     def ends(self) -> list[StreamEnd]:
         return [self.requests.end("target"), StreamEnd(self.policy, "parameters", "target")]
@@ -48,7 +48,7 @@ class _Running:
 
 
 class PolicyWorker:
-    """Answers requests with the newest parameters."""
+    """Worker that answers requests with the newest parameters."""
 
     def __init__(self, config: PolicyWorkerConfig, context: Context) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""The loop of a worker process: builds and polls the worker, and reads the controller's messages."""
+"""The main loop of a worker process: builds and polls the worker, and reads the controller's messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LESS_MEMORY = "use fewer --lanes, a shorter --horizon or fewer --actors, or allo
 
 
 class WorkerProcess:
-    """Runs one worker until it has finished, is stopped, or has lost its controller."""
+    """Process that runs one worker until it finishes, is stopped, or loses its controller."""
 
     def __init__(self, config: WorkerConfig, context: WorkerContext, control: Channel, names: NameView) -> None:
         self._config = config
@@ -93,7 +93,7 @@ class WorkerProcess:
         self._context.wait_set.wake()
 
     def _fail(self, error: BaseException, fatal: bool) -> int:
-        with contextlib.suppress(OSError):  # a full disk
+        with contextlib.suppress(OSError):  # the disk may be full
             print(traceback.format_exc(), flush=True)
         text = str(error) if fatal else traceback.format_exc()
         try:
@@ -105,7 +105,7 @@ class WorkerProcess:
 
 
 def limit_threads() -> None:
-    """Limit torch to one thread: spinning threads of several workers on shared cores cost a factor of ten."""
+    """Limit torch to one thread: several workers' spinning threads on shared cores are ten times slower."""
     torch: Any = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)

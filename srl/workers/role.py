@@ -25,7 +25,7 @@ class Role:
     inference: RequestStream | None = None  # stream to the policy workers; None: the policy runs inside the actor
     agents: str = "*"
     aligned: bool = True
-    frozen: bool = False  # whether the policy does not learn; its lanes are then not recorded
+    frozen: bool = False  # whether the policy does not learn; if so, its lanes are not recorded
 
     def ends(self) -> list[StreamEnd]:
         """Return the stream endpoints that an actor with this role holds."""
@@ -38,7 +38,7 @@ class Role:
 
 
 def assign_teams(spec: LaneSpec, patterns: tuple[str, ...]) -> list[list[int]]:
-    """Return the teams that match each pattern. Every agent must match exactly one pattern."""
+    """Return the teams that match each pattern. Raises ValueError unless every agent matches exactly one."""
     agents = [agent for team in spec.teams for agent in team.agents]
     matches = {agent: [pattern for pattern in patterns if fnmatchcase(agent, pattern)] for agent in agents}
     unmatched = [pattern for pattern in patterns if not any(pattern in found for found in matches.values())]

@@ -1,4 +1,4 @@
-"""The set of endpoints on which an idle worker sleeps."""
+"""The set of endpoints on which an idle worker waits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from srl.api.transport import Channel, Listener
 
 
 class WaitSet:
-    """An epoll set. The kernel removes endpoints that are closed.
+    """An epoll set. The kernel removes closed endpoints from it.
 
-    A second set inside the first reports endpoints that were full and can send again. It is edge-triggered, because an
-    endpoint that is not full would wake the worker all the time.
+    A second set, nested in the first, reports endpoints that were full and can send again. It is edge-triggered:
+    otherwise, endpoints that are not full would wake the worker constantly.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class WaitSet:
         os.eventfd_write(self._event, 1)
 
     def wait(self, timeout: float) -> set[int]:
-        """Sleep until something arrives or can be sent again, at most `timeout` seconds. Return the descriptors."""
+        """Sleep up to `timeout` seconds, until something arrives or can be sent again. Return the ready descriptors."""
         ready = {fd for fd, _ in self._epoll.poll(timeout)}
         for fd in list(ready):
             if fd == self._writable.fileno():

@@ -1,1 +1,1 @@
-"""The agent: the process that runs the workers of a host for a controller elsewhere."""
+"""The agent: the process that runs a host's workers for a controller elsewhere."""

@@ -1,4 +1,4 @@
-"""The agent of a host: runs workers there for the controller and reports on them."""
+"""A host's agent: runs workers for the controller and reports on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEAVE_SECONDS = 4.0
 
 
 class Agent:
-    """Runs workers as child processes. While there is no controller, they continue for `headless` seconds."""
+    """Agent whose workers are child processes. Without a controller, they keep running for `headless` seconds."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Agent:
         self.host = accepted.host
         self._secret = settings.secret
         self._join_message = join_message
-        self._workers: dict[WorkerId, OrphanWorker] = {}  # information on the workers that a new controller would need
+        self._workers: dict[WorkerId, OrphanWorker] = {}  # what a new controller would need to know about each
         memory = self._memory = RunMemory.create(accepted.policies, with_push_event=True)
         self._runtime = make_runtime(self.run)
         logs = self._runtime / "logs"
@@ -78,7 +78,7 @@ class Agent:
         self._connection.send(messages.RelayAddress(self._relay.address))
 
     def serve(self) -> bool:
-        """Serve until the run has ended (True) or the controller is lost for good (False), and clean up."""
+        """Serve until the run ends (True) or the controller is permanently lost (False), then clean up."""
         try:
             while not self._may_leave():
                 for event in self._processes.poll(messages.HEARTBEAT_SECONDS):
@@ -100,8 +100,8 @@ class Agent:
             self.close()
 
     def leave(self) -> None:
-        """Leave because the host is preempted (SIGTERM): stop the workers, upload the last committed states, and end.
-        The run continues on other hosts. Safe in a signal handler."""
+        """Leave the run because this host is being preempted (SIGTERM): stop the workers, upload the last committed
+        states, and end. The run continues on other hosts. Safe to call from a signal handler."""
         self.leaving = self.leaving or time.monotonic()
         self._wait_set.wake()
 
@@ -129,7 +129,7 @@ class Agent:
         return messages.Rejoin(join, self.run, self._secret, self._relay.address, list(self._workers.values()))
 
     def _resume_with_new_controller(self) -> None:
-        """Send a new controller what the previous one had: reports, the list of workers, states."""
+        """Send a new controller what its predecessor had: reports, the list of workers, and states."""
         self._connection.repeat_reports()
         self._listed = None
         alive = set(self._processes.worker_ids())
@@ -145,7 +145,7 @@ class Agent:
                 self._send_evaluated(event.message)
             self._connection.report(messages.WorkerReport(event.worker_id, event.message))
         elif isinstance(event, Died):
-            self._send_logs()  # before the report, so that the log is complete when the death is seen
+            self._send_logs()  # first, so that the log is complete when the controller sees the death
             words = self._processes.meter(event.worker_id).words()
             if self.leaving:
                 event = Died(event.worker_id, "its host was asked to leave", clean=False, blameless=True)
@@ -154,7 +154,7 @@ class Agent:
                 self._workers.pop(event.worker_id, None)
 
     def _send_evaluated(self, message: Evaluated) -> None:
-        """Send the parameters that were evaluated here; the controller stores the best of them."""
+        """Send the parameters that were evaluated on this host; the controller stores the best of them."""
         pulled = self._memory.parameters[message.policy].pull(EVALUATED)
         if pulled is not None and pulled[0] == message.version:
             self._connection.send(messages.TaggedParameters(message.policy, message.version, EVALUATED), [pulled[1]])
@@ -186,7 +186,7 @@ class Agent:
     def _send_logs(self) -> None:
         channel = self._connection.channel
         if channel is not None:
-            with contextlib.suppress(ChannelClosed):  # the connection detects this itself
+            with contextlib.suppress(ChannelClosed):  # the connection detects this on its own
                 self._logs.send(channel)
 
     # From the controller

@@ -1,4 +1,4 @@
-"""The connection of an agent to its controller. While it is broken, the agent and its workers continue."""
+"""An agent's connection to its controller. While it is down, the agent and its workers keep running."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from srl.schedulers.hosts.messages import CONTROLLER_TIMEOUT, JoinAccepted, Work
 
 RECONNECT_SECONDS = 0.5
 ANSWER_SECONDS = 5.0
-MAX_REPORTS = 100_000  # reports that are kept until a controller has recorded them; beyond that the oldest are lost
+MAX_REPORTS = 100_000  # reports kept until a controller has recorded them; beyond this, the oldest are lost
 
 
 class ControllerConnection:
-    """Distinguishes a controller whose process died from one that cannot be reached. The kernel closes the connections
-    of a dead process: the workers of this host continue without a controller for `headless` seconds, until another one
-    takes over the run. A controller that does not answer may be alive and replace them: ChannelClosed is raised, and
-    the workers must end."""
+    """Connection that tells a controller whose process died from one that cannot be reached. The kernel closes the
+    connections of a dead process; this host's workers then continue for up to `headless` seconds, until another
+    controller takes over the run. A controller that merely stops answering may be alive and replace them, so
+    ChannelClosed is raised and they must end."""
 
     def __init__(
         self, channel: Channel, connect: Callable[[], Channel], headless: float, watch: Callable[[Channel], None]
@@ -40,11 +40,11 @@ class ControllerConnection:
 
     @property
     def channel(self) -> Channel | None:
-        """None while there is no controller."""
+        """Channel to the controller; None while there is no controller."""
         return self._channel
 
     def send(self, message: Message, arrays: Sequence[Array] = ()) -> bool:
-        """Send a message that only the current controller needs. Return False if there is none."""
+        """Send a message that only the current controller needs. Return False if there is no controller."""
         if self._channel is not None:
             try:
                 self._channel.send(message, arrays)
@@ -54,7 +54,7 @@ class ControllerConnection:
         return False
 
     def report(self, report: WorkerReport | WorkerExited, arrays: Sequence[Array] = ()) -> bool:
-        """Send a report about a worker, and keep it for the next controller until this one has recorded it."""
+        """Send a report about a worker, and keep it for the controller's successor until it is recorded."""
         self._number += 1
         report = msgspec.structs.replace(report, number=self._number)
         if self._headless > 0:
@@ -62,12 +62,12 @@ class ControllerConnection:
         return self.send(report, arrays)
 
     def discard(self, recorded: int) -> None:
-        """Discard reports up to this number, which the controller has recorded."""
+        """Discard the reports up to number `recorded`, which the controller has recorded."""
         while self._reports and self._reports[0][0].number <= recorded:
             self._reports.popleft()
 
     def repeat_reports(self) -> None:
-        """Send a new controller all reports that the previous one may not have recorded."""
+        """Send a new controller all reports that its predecessor may not have recorded."""
         for report, arrays in self._reports:
             self.send(report, arrays)
 
@@ -95,8 +95,8 @@ class ControllerConnection:
         self._lost_at = time.monotonic()
 
     def reconnect(self, rejoin: Callable[[], Message]) -> bool:
-        """Try to reach a controller. Return True once it has accepted this host. Raises ChannelClosed after `headless`
-        seconds, or if the controller has replaced the workers of this host."""
+        """Try to reach a controller. Return True once one has accepted this host. Raises ChannelClosed after `headless`
+        seconds without a controller, or if the controller has replaced this host's workers."""
         if self._channel is not None:
             return False
         now = time.monotonic()

@@ -24,12 +24,12 @@ from srl.schedulers.agent.agent import Agent
 from srl.schedulers.hosts.messages import AGENTS, Join, JoinAccepted, Messages, Refused, codec, own_version
 from srl.transports.tcp import PREFIX, TcpTransport
 
-ANSWER_SECONDS = 30.0  # a controller that takes over a run admits the hosts of the run before it answers others
+ANSWER_SECONDS = 30.0  # long, because a controller that takes over a run readmits the run's hosts first
 RETRY_SECONDS = 0.5
 CONNECT_SECONDS = 3.0
 REJOIN_CONNECT_SECONDS = 1.0
-"""Time to connect to a controller that was reachable before. The kernel repeats its attempts ever more slowly, so a new
-connection succeeds sooner once the network is back."""
+"""Connect timeout for a controller that was reachable before. It is short because the kernel retries at growing
+intervals: once the network is back, a new attempt succeeds sooner."""
 RECONNECT_WAIT = 0.1
 REFUSED = 2  # exit code of an agent that the controller refused
 
@@ -44,7 +44,7 @@ class NoController(JoinError):
 
 @dataclass(frozen=True)
 class HostResources:
-    """Resources that a host provides to a run. None: all that it has."""
+    """Resources that a host offers to a run; None stands for all it has."""
 
     host: str = ""
     cpus: float | None = None
@@ -68,7 +68,7 @@ def _num_gpus() -> int:
 
 
 def join(address: str, secret: bytes, resources: HostResources, connect_seconds: float = CONNECT_SECONDS) -> Agent:
-    """Become an agent of the run whose controller listens at `address` (`host:port`). Raises JoinError."""
+    """Join the run whose controller listens at `address` (`host:port`), and return the agent. Raises JoinError."""
     endpoint = f"{PREFIX}{address.removeprefix(PREFIX)}"
     transport = TcpTransport(
         secret, AGENTS, encrypt=True, codec=codec, connect_wait=connect_seconds, connect_timeout=connect_seconds
@@ -111,8 +111,8 @@ def join(address: str, secret: bytes, resources: HostResources, connect_seconds:
 def keep_joining(
     address: str, secret: bytes, resources: HostResources, patience: float, log: Callable[[str], None]
 ) -> int:
-    """Serve until the run has ended, and join again when the connection is lost. Raises JoinError if the controller
-    cannot be reached for `patience` seconds, or refuses this host."""
+    """Serve until the run ends, rejoining when the connection is lost, and return the exit code. Raises JoinError if
+    the controller cannot be reached for `patience` seconds, or refuses this host."""
     deadline, connect_seconds = time.monotonic() + patience, CONNECT_SECONDS
     while True:
         try:
@@ -135,7 +135,7 @@ def keep_joining(
 @contextlib.contextmanager
 def leaving_at_sigterm(agent: Agent) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread handles signals
+        yield  # only the main thread can handle signals
         return
     before = signal.signal(signal.SIGTERM, lambda *_: agent.leave())
     try:
@@ -145,7 +145,7 @@ def leaving_at_sigterm(agent: Agent) -> Iterator[None]:
 
 
 class AgentInput(msgspec.Struct):
-    """Input of an agent process. It arrives on standard input, because arguments are visible to other users."""
+    """Input of an agent process, passed on standard input because command-line arguments are visible to other users."""
 
     address: str
     secret: bytes

@@ -1,4 +1,4 @@
-"""Uploads of an agent to its controller: the states that trainers commit, and the logs of workers."""
+"""An agent's uploads to its controller: the states that trainers commit, and worker logs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from srl.parameters.relay import ParameterRelay
 from srl.schedulers.agent.connection import ControllerConnection
 from srl.schedulers.hosts.messages import CommittedState, LogText
 
-MAX_LOG_BYTES = 1 << 16  # of one log in one heartbeat, so that logs use a bounded part of the connection
-PER_HOST_LOGS = ("zygote",)  # logs that every host has; in the run directory their names end with the host's name
+MAX_LOG_BYTES = 1 << 16  # per log and heartbeat, to bound the bandwidth that logs use
+PER_HOST_LOGS = ("zygote",)  # logs that every host writes; in the run directory, the host's name is appended to theirs
 
 
 @dataclass
 class _Progress:
-    """Progress of the uploads of a policy."""
+    """Upload progress of one policy."""
 
     last_sent: int = -1
-    unconfirmed: dict[int, Array] = field(default_factory=dict)  # parameters by version, until its state is stored
+    unconfirmed: dict[int, Array] = field(default_factory=dict)  # version -> parameters, until its state is stored
 
 
 class StateUpload:
-    """Uploads committed states. A version leaves this host only after the controller, if there is one, has stored the
-    state that produced it: a trainer that restarts from that state must not be older than the versions that other hosts
-    have used."""
+    """Upload of committed states. Other hosts receive a version only after the controller, if there is one, has stored
+    its state. Otherwise, a trainer restarted from the stored state could be older than versions in use elsewhere."""
 
     def __init__(self, commits: dict[str, Snapshot], connection: ControllerConnection, relay: ParameterRelay) -> None:
         self._commits = commits
@@ -42,7 +41,7 @@ class StateUpload:
         return any(upload.unconfirmed for upload in self._uploads.values())
 
     def send(self) -> None:
-        """Send the newest state of each policy whose last upload was confirmed."""
+        """Send the newest state of each policy whose previous upload has been confirmed."""
         for policy, upload in self._uploads.items():
             snapshot = self._commits[policy]
             if upload.unconfirmed or snapshot.version <= upload.last_sent:
@@ -58,28 +57,28 @@ class StateUpload:
                     self._relay.offer(policy, version, state["parameters"])
 
     def confirm(self, policy: str, version: int) -> None:
-        """Handle the controller's confirmation that it has stored this state: send its parameters to other hosts."""
+        """Handle the controller's confirmation that it has stored this state: release its parameters to other hosts."""
         self._commits[policy].set_durable(version)
         parameters = self._uploads[policy].unconfirmed.pop(version, None)
         if parameters is not None:
             self._relay.offer(policy, version, parameters)
 
     def confirm_all(self) -> None:
-        """Handle the loss of the controller: send all parameters now, because no confirmation will arrive."""
+        """Handle the loss of the controller: release all parameters now, because no confirmation will come."""
         for policy, upload in self._uploads.items():
             for version in list(upload.unconfirmed):
                 self.confirm(policy, version)
             self._commits[policy].set_durable(None)
 
     def restart(self) -> None:
-        """Prepare for a new controller, which needs the states that its predecessor had stored."""
+        """Prepare to send all states again to a new controller, which lacks those that its predecessor stored."""
         self.confirm_all()
         for upload in self._uploads.values():
             upload.last_sent = -1
 
 
 class LogUpload:
-    """Uploads the text that is appended to the logs of a host."""
+    """Upload of the text appended to a host's logs."""
 
     def __init__(self, directory: Path, host: str) -> None:
         self._directory = directory
@@ -87,7 +86,7 @@ class LogUpload:
         self._sent: dict[str, int] = {}
 
     def send(self, channel: Channel) -> None:
-        """Send the text since the last call; only the newest part if there is too much."""
+        """Send the text appended since the last call, or only its end if there is too much."""
         for path in self._directory.glob("*.log"):
             size = path.stat().st_size
             begin = self._sent.get(path.name, 0)

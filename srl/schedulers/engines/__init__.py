@@ -1,1 +1,1 @@
-"""Engines: start the agents of a run on its hosts (manually, with Slurm, with Ray)."""
+"""Engines: start a run's agents on its hosts (manually, through Slurm, or through Ray)."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from srl.api.experiment import WorkerGroup
 from srl.schedulers.hosts.placement import EPSILON, DoesNotFit, HostCapacity, check_all
 
-ANY_NODE = (True, "")  # kind of node for groups that need neither a GPU nor a certain node
+ANY_NODE = (True, "")  # kind of node for groups that need neither a GPU nor a particular node
 AMOUNTS = ("cpu", "gpu", "memory_mb")
 
 
@@ -18,16 +18,16 @@ class Component:
     """Nodes of one kind. A Slurm job with several components is a heterogeneous job."""
 
     nodes: int
-    cpus: int  # CPUs of each node
+    cpus: int  # per node, like the amounts below
     gpus: int = 0
     memory_mb: int = 0
-    constraint: str = ""  # the `node` of the groups' resources: a feature of nodes in Slurm, a custom resource in Ray
+    constraint: str = ""  # `Resources.node` of the groups: a node feature in Slurm, a custom resource in Ray
 
 
 def components(groups: Sequence[WorkerGroup], hosts: int) -> list[Component]:
-    """Divide `hosts` nodes among the groups of an experiment. Groups that need the same kind of node share a component.
-    Each component has one node, except for the one that needs the most CPUs (of those without a GPU, if there are any),
-    which gets all others. With fewer hosts than kinds, groups that run on any node share a component with others."""
+    """Divide `hosts` nodes among an experiment's worker groups. Groups that need the same kind of node share a
+    component. Each component gets one node, except the one that needs the most CPUs (among those without a GPU, if
+    any), which gets the rest. If there are fewer hosts than kinds, groups that can run anywhere share one."""
     kinds: dict[tuple[bool, str], list[WorkerGroup]] = {}
     for group in groups:
         kinds.setdefault((group.resources.gpu == 0, group.resources.node), []).append(group)
@@ -49,7 +49,8 @@ def components(groups: Sequence[WorkerGroup], hosts: int) -> list[Component]:
 
 
 def _component(groups: list[WorkerGroup], nodes: int, constraint: str) -> Component:
-    """Divide the needs of these groups evenly if workers fit that way; otherwise round up every group's share."""
+    """Return a component that divides the groups' needs evenly among its nodes if the workers fit that way; otherwise,
+    every group's share is rounded up."""
     largest = [max(getattr(group.resources, amount) for group in groups) for amount in AMOUNTS]
     needs = [max(_total(groups, a) / nodes, most) for a, most in zip(AMOUNTS, largest, strict=True)]
     workers = [(group.name, replace(group.resources, node="")) for group in groups for _ in range(group.count)]

@@ -1,4 +1,4 @@
-"""The engine for hosts that users add with `srl agent`. It starts only the agent of the controller's own host."""
+"""The engine for hosts that users add with `srl agent`. It starts only the agent on the controller's own host."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ UNKNOWN_STATUS = 256  # placeholder for the exit code of a process that is not a
 
 
 class ManualEngine(Engine):
-    """The agent of this host writes to `log`. With a `record` file it outlives this process, and the next controller
-    finds it by that file. A controller that takes over a run sets `takeover`."""
+    """Engine that starts only this host's agent, which writes to `log`. With a `record` file, the agent outlives this
+    process, and the next controller finds it through that file. A controller that takes over a run sets `takeover`."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class ManualEngine(Engine):
         agent = self._agent = start_agent(given, self._log)
         self._retries.started(time.monotonic())
         if self._record is not None:
-            with contextlib.suppress(OSError):  # it ended already, or the disk is full: then it cannot be taken over
+            with contextlib.suppress(OSError):  # it has ended, or the disk is full: then it cannot be taken over
                 record_agent(agent.pid, self._record)
 
     def poll(self) -> str | None:
         """Restart the agent if it ended: nothing else would, and all workers may be waiting for it."""
-        if self._takeover and self._record is not None:  # not earlier: the run was not taken over yet
+        if self._takeover and self._record is not None:  # not in `start`, which runs before the takeover
             self._takeover = False
             try:
                 self._agent = find_agent(self._record)
@@ -99,7 +99,7 @@ def _describe(status: int) -> str:
 
 
 def start_agent(given: AgentInput, log: Path) -> subprocess.Popen[bytes]:
-    """Start an agent as a process in its own session; its input goes through its standard input."""
+    """Start an agent process in its own session, and pass its input on standard input."""
     with log.open("ab") as stream:
         agent = subprocess.Popen(
             [sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=stream, stderr=stream, start_new_session=True
@@ -111,7 +111,7 @@ def start_agent(given: AgentInput, log: Path) -> subprocess.Popen[bytes]:
 
 
 class OrphanAgent:
-    """An agent that the previous controller started, with the methods of Popen that end a process."""
+    """An agent started by the previous controller, with the Popen methods needed to wait for it and to kill it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -143,7 +143,7 @@ class OrphanAgent:
 
 class _AgentRecord(msgspec.Struct, frozen=True):
     pid: int
-    start_ticks: int  # start time in the kernel's ticks, because process ids are reused
+    start_ticks: int  # start time in kernel ticks, recorded because process ids are reused
 
 
 def record_agent(pid: int, path: Path) -> None:
@@ -157,7 +157,7 @@ def find_agent(path: Path) -> OrphanAgent | None:
     except msgspec.MsgspecError as error:
         raise OSError(f"{path} is not the record of an agent: {error}") from error
     try:
-        agent = OrphanAgent(os.pidfd_open(record.pid))  # first: from now on the id cannot be reused
+        agent = OrphanAgent(os.pidfd_open(record.pid))  # first: it refers to this process even if the id is reused
     except ProcessLookupError:
         return None
     try:
@@ -176,4 +176,4 @@ def find_agent(path: Path) -> OrphanAgent | None:
 
 def _start_ticks(pid: int) -> int:
     stat = Path(f"/proc/{pid}/stat").read_text()
-    return int(stat.rpartition(")")[2].split()[19])  # the name, in parentheses, may contain anything
+    return int(stat.rpartition(")")[2].split()[19])  # the name, in parentheses, may contain spaces

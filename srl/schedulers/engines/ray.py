@@ -1,6 +1,6 @@
-"""Ray as an engine: its actors, one in each bundle of a placement group, are the agents of a run.
+"""Ray as an engine: Ray actors, one per bundle of a placement group, serve as the run's agents.
 
-Ray places the actors and restarts them. Workers communicate through the streams of srl, not through Ray.
+Ray places and restarts the actors. Workers communicate through srl's streams, not through Ray.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ CONNECT_SECONDS = 3.0
 PLACEMENT_SECONDS = 30.0
 POLL_SECONDS = 1.0
 REJOIN_SECONDS = 60.0
-NODES_SECONDS = 5.0  # time between two checks of Ray's nodes
+NODES_SECONDS = 5.0  # interval between checks of Ray's nodes
 FIRST_RETRY_SECONDS = 2.0
 LABEL_AMOUNT = 0.001
-"""Amount of a custom resource that a bundle requests. It selects nodes and reserves almost nothing."""
+"""Amount of a custom resource that a bundle requests: it selects nodes while reserving almost nothing."""
 EPSILON = 1e-6
-MAX_TRIES = 10_000  # attempts to fit bundles of different shapes onto the nodes; after that the decision is left to Ray
+MAX_TRIES = 10_000  # attempts to fit bundles of different shapes onto the nodes before the decision is left to Ray
 MAX_DEPTH = 200
 
 
@@ -50,8 +50,8 @@ def check_ray(address: str) -> None:
 
 
 class RayAgent:
-    """The Ray actor on a node: serves until the run has ended or Ray needs the node (SIGTERM). It joins again when it
-    lost the controller, and Ray calls it again after a restart."""
+    """The Ray actor on a node: serves until the run ends or Ray reclaims the node (SIGTERM). It rejoins after losing
+    the controller, and Ray calls it again after a restart."""
 
     def serve(self, address: str, secret: bytes, cpus: float, gpus: float, label: str) -> int:
         resources = HostResources(cpus=cpus, gpus=gpus, labels=(label,) if label else ())
@@ -68,14 +68,14 @@ class _Slot:
     retries: Retries = field(default_factory=lambda: Retries(FIRST_RETRY_SECONDS))
 
     def serve(self) -> None:
-        # Ray sends the arguments of a call only to that process, but stores those of constructors on its head node.
+        # Passed per call: Ray stores constructor arguments, which would include the secret, on its head node.
         self.call = self.actor.serve.remote(*self.arguments)
         self.retries.started(time.monotonic())
 
 
 class RayEngine(Engine):
-    """Connects to Ray and checks that it has room. Without an address it uses the cluster that RAY_ADDRESS names, or
-    the one of this machine, which is started if there is none."""
+    """Engine that connects to Ray and checks that the run fits. Without an address, it uses the cluster that
+    RAY_ADDRESS names or, failing that, the one on this machine, which it starts if necessary."""
 
     def __init__(self, address: str, parts: Sequence[Component]) -> None:
         self._ray = _import_ray()
@@ -88,7 +88,7 @@ class RayEngine(Engine):
         self._check: Future[str] | None = None
         check_ray(address)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # For a Ray that this process starts: at its default niceness of 15, workers would starve beside other programs.
+        # For a cluster started here: at Ray's default niceness of 15, other programs would starve the workers.
         os.environ.setdefault("RAY_worker_niceness", "0")
         try:
             self._ray.init(
@@ -139,8 +139,8 @@ class RayEngine(Engine):
             self._slots.append(slot)
 
     def poll(self) -> str | None:
-        """Call agents again that ended before the run. Ray itself does so only for those that died, and waits without
-        a message when no node has room for them."""
+        """Restart agents that ended before the run. Ray itself restarts only those that died, and waits silently when
+        no node has room for them."""
         now = time.monotonic()
         if now - self._polled < POLL_SECONDS:
             return None
@@ -157,7 +157,7 @@ class RayEngine(Engine):
         return "; ".join(problems) or None
 
     def _missing_nodes(self, now: float) -> list[str]:
-        """Report once for each change that the remaining nodes have too little room."""
+        """Return a report if the remaining nodes have too little room; each change is reported once."""
         if self._check is None and now - self._nodes_checked >= NODES_SECONDS:
             self._check = self._thread.submit(self._check_remaining)
         if self._check is None or not self._check.done():
@@ -222,13 +222,13 @@ def bundle(part: Component) -> dict[str, float]:
 
 
 def check_bundles(bundles: Sequence[Mapping[str, float]], nodes: Sequence[Mapping[str, float]]) -> None:
-    """Raise RayError if the bundles do not fit on the nodes even if nothing else runs there: Ray would wait forever."""
+    """Raise RayError if the bundles do not fit even on otherwise idle nodes: Ray would wait forever."""
     available = "; ".join(map(describe, nodes))
     for wanted in bundles:
         room = sum(_times(wanted, node) for node in nodes)
         if not room:
             raise RayError(f"no node of Ray can hold {describe(wanted)}; its nodes have {available or 'nothing'}")
-        as_large = sum(_times(wanted, other) > 0 for other in bundles)  # each of them takes a place of this size
+        as_large = sum(_times(wanted, other) > 0 for other in bundles)  # each of them takes up one such place
         if as_large > room:
             raise RayError(
                 f"this run needs {as_large} hosts with {describe(wanted)} or more, but Ray's nodes have room for "
@@ -250,7 +250,7 @@ def check_bundles(bundles: Sequence[Mapping[str, float]], nodes: Sequence[Mappin
 
 
 def _fit(bundles: Sequence[Mapping[str, float]], nodes: Sequence[Mapping[str, float]]) -> bool:
-    """Search for a placement, the largest bundles first. If the search takes too long, assume that there is one."""
+    """Return whether a search, largest bundles first, finds a placement; True if the search takes too long."""
     keys = {key for wanted in bundles for key in wanted}
     free = [{key: node.get(key, 0.0) for key in keys} for node in nodes]
     ordered = sorted(bundles, key=lambda wanted: [wanted.get(key, 0.0) for key in ("GPU", "CPU", "memory")])

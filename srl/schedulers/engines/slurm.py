@@ -1,4 +1,4 @@
-"""Slurm as an engine: an agent as a job step on each node of the job, started again when it ends."""
+"""Slurm as an engine: one agent per node, run as a job step and restarted when it ends."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from srl.schedulers.hosts.engine import Engine, Retries
 from srl.transports.join_secret import read_secret
 
 FIRST_RETRY_SECONDS = 2.0
-CLOSE_SECONDS = 3.0  # in which agents end after the run; those on lost nodes never do
+CLOSE_SECONDS = 3.0  # time for agents to end after the run; those on lost nodes never do
 QUERY_SECONDS = 5.0
-"""Approximate time for which an agent tries to reach its controller before it asks Slurm. The time is randomized,
-because all agents lose the controller at once and should not query Slurm at once."""
+"""Approximate time that an agent tries to reach its controller before it queries Slurm. It is randomized, because all
+agents lose the controller at once and should not all query Slurm at once."""
 
 
 @dataclass(frozen=True)
 class Node:
     name: str
     cpus: int
-    label: str  # name that the `node` of a group's resources may match
-    component: int | None  # number of the component; None: the job has only one
+    label: str  # name that `Resources.node` may match
+    component: int | None  # number of the component; None if the job has only one
 
 
 def nodes_of_job(environment: Mapping[str, str], labels: Sequence[str]) -> list[Node]:
-    """Return the nodes of this job, from the variables that Slurm sets; `labels` are those of the job's components."""
+    """Return this job's nodes, from the variables that Slurm sets; `labels` has one label per component."""
     size = environment.get("SLURM_HET_SIZE")
     found = []
     for number in range(int(size)) if size else [None]:
@@ -66,7 +66,7 @@ class _Step:
 
 
 class SlurmEngine(Engine):
-    """Runs one job step for each node, so that the loss of one does not affect the others."""
+    """Engine that runs one job step per node, so that the loss of a node does not affect the others."""
 
     def __init__(self, nodes: list[Node], logs: Path, secret_file: Path) -> None:
         self._steps = [_Step(node) for node in nodes]
@@ -130,23 +130,23 @@ class SlurmEngine(Engine):
 
 
 def requeue(environment: Mapping[str, str] = os.environ) -> None:
-    """Ask Slurm to run this job again; it continues from its last checkpoint."""
+    """Ask Slurm to requeue this job, which then continues from its last checkpoint."""
     run_command("scontrol", "requeue", environment["SLURM_JOB_ID"])
 
 
 def requeue_other_components(environment: Mapping[str, str] = os.environ) -> None:
-    """Queue all components of a heterogeneous job again if Slurm has queued the first one: after the loss of a node
-    Slurm may requeue only that, which would wait forever for the others. The controller calls this before it ends."""
+    """Requeue all components of a heterogeneous job if Slurm has requeued the first one: after losing a node, Slurm may
+    requeue only that component, which would wait forever for the others. The controller calls this before it ends."""
     if "SLURM_HET_SIZE" not in environment:
         return
-    with contextlib.suppress(SlurmError):  # Slurm complains about the component that is queued already
+    with contextlib.suppress(SlurmError):  # Slurm complains about the component that is already queued
         restarts = int(_job_fields(environment["SLURM_JOB_ID"]).get("Restarts", "0"))
         if restarts > int(environment.get("SLURM_RESTART_COUNT", "0")):
             requeue(environment)
 
 
 def _job_fields(job: str) -> dict[str, str]:
-    """Return Slurm's information on a job; of a heterogeneous job, on its first component, which has the controller."""
+    """Return Slurm's fields for a job, or for its first component, which has the controller, if it is heterogeneous."""
     lines = run_command("scontrol", "--oneliner", "show", "job", job).splitlines()
     return _fields(lines[0] if lines else "")
 
@@ -156,7 +156,7 @@ def _fields(line: str) -> dict[str, str]:
 
 
 def lost_controller(job: str) -> bool:
-    """Return whether Slurm has removed the controller's node from the job; the job continues without it."""
+    """Return whether Slurm has removed the controller's node from the job, which continues without it."""
     try:
         fields = _job_fields(job)
         nodes = run_command("scontrol", "show", "hostnames", fields["NodeList"]).split()
@@ -166,9 +166,9 @@ def lost_controller(job: str) -> bool:
 
 
 def main(address: str, secret_file: str, host: str, cpus: str, label: str = "") -> int:
-    """Run the agent of a node. When the controller cannot be reached, Slurm decides whether its node is lost, which
-    takes minutes (SlurmdTimeout); then the remaining agents queue the job again. Until then the agent retries without a
-    deadline: Slurm ends it with the job, and the secret is removed when the run has ended."""
+    """Run a node's agent, and return its exit code. If the controller cannot be reached, Slurm decides whether its node
+    is lost, which takes minutes (SlurmdTimeout); the remaining agents then requeue the job. Until then, the agent
+    retries indefinitely: Slurm ends it with the job, and the secret is removed when the run has ended."""
     job = os.environ["SLURM_JOB_ID"]
     resources = HostResources(host, float(cpus), labels=(label,) if label else ())
     while True:

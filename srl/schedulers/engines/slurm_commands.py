@@ -1,4 +1,4 @@
-"""Slurm's commands: the batch script of a run, and how to submit a job, query its state and cancel it."""
+"""Slurm commands: a run's batch script, and functions that submit, query and cancel jobs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PERMANENT_REASONS = (
     *("AccountNotAllowed", "QOSNotAllowed", "DependencyNeverSatisfied"),
 )
 ENDED = ("", "FAILED", "CANCELLED", "TIMEOUT", "COMPLETED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
-"""States of jobs that have ended; empty if Slurm no longer knows the job."""
+"""States of jobs that have ended; the empty state means that Slurm no longer knows the job."""
 NOTICE_SECONDS = 60
-"""Time before its time limit at which a job gets a signal, writes a checkpoint and asks to be queued again."""
+"""Seconds before its time limit at which a job is signaled, writes a checkpoint and asks to be requeued."""
 
 
 class SlurmError(RuntimeError):
@@ -41,7 +41,7 @@ def _directives(part: Component) -> list[str]:
 def batch_script(
     name: str, parts: Sequence[Component], log: Path, command: Sequence[str], partition: str, more: Sequence[str]
 ) -> str:
-    """Return the script of a run's job. Its first node runs the controller, which starts an agent on every node."""
+    """Return a run's batch script. The job's first node runs the controller, which starts an agent on every node."""
     common = [f"--partition={partition}"] if partition else []
     common += [f"--{option.lstrip('-')}" for option in more]
     lines = ["#!/bin/bash"]
@@ -55,7 +55,7 @@ def batch_script(
                 f"--output={log}",
                 "--open-mode=append",
                 "--requeue",
-                "--no-kill",  # the loss of a node costs its workers, not the run
+                "--no-kill",  # losing a node costs its workers, not the run
                 f"--signal=B:USR1@{NOTICE_SECONDS}",
             ]
         lines += [f"#SBATCH {directive}" for directive in (*head, *_directives(part), *common)]
@@ -78,13 +78,13 @@ def submit(script: Path) -> str:
 
 
 def job_state(job: str) -> tuple[str, str]:
-    """Return state and reason, e.g. ("PENDING", "Resources"); both are empty once Slurm has forgotten the job."""
+    """Return a job's state and reason, e.g. ("PENDING", "Resources"); both empty once Slurm has forgotten the job."""
     return job_states([job]).get(job, ("", ""))
 
 
 def job_states(jobs: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Return the states of several jobs, as far as Slurm knows them. The state of a heterogeneous job is that of its
-    first component, or of one that can never start."""
+    """Return the state and reason of each job that Slurm knows. For a heterogeneous job, they are those of its first
+    component, or of one that can never start."""
     try:
         lines = run_command("squeue", "--noheader", f"--jobs={','.join(jobs)}", "--format=%i|%T|%r").splitlines()
     except SlurmError as error:
@@ -106,7 +106,7 @@ def describe_state(state: str, reason: str) -> str:
 
 
 def never_starts(state: str, reason: str) -> bool:
-    """Return whether a pending job stays pending, because the cluster does not have or allow what it requests."""
+    """Return whether a job will stay pending, because the cluster lacks or forbids what it requests."""
     limit = re.fullmatch(r"(QOS|Assoc)(Max|Min)\w*PerJob(Limit)?", reason)
     return state == "PENDING" and (reason in PERMANENT_REASONS or limit is not None)
 
@@ -116,7 +116,7 @@ def cancel(job: str) -> None:
 
 
 def run_command(*command: str) -> str:
-    """Return the output of a Slurm command. Raises SlurmError with its error message."""
+    """Run a Slurm command and return its output. Raises SlurmError with the command's error message."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
     except FileNotFoundError as error:

@@ -1,4 +1,5 @@
-"""The controller's view of a run's hosts: joining, loss of hosts, and the distribution of parameters."""
+"""Connections to a run's hosts: they admit hosts, detect lost ones (which `host_loss` handles), and tell each host
+where to get parameters."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from srl.schedulers.hosts.placement import HostCapacity
 from srl.workers.wait_set import WaitSet
 
 FROM_AGENT = get_args(FromAgent)
-FAN_OUT = 4  # number of hosts that get parameters from the same host
+FAN_OUT = 4  # maximum number of hosts that get parameters from the same host
 JOIN_SECONDS = 10.0
 LEAVE_SECONDS = 3.0
 
@@ -45,15 +46,15 @@ class Host:
     name: str
     channel: Channel
     capacity: HostCapacity
-    clock_offset_ns: int  # clock of the controller minus clock of this host
+    clock_offset_ns: int  # controller's clock minus this host's clock
     last_message: float  # time at which the last message arrived
-    relay: str = ""  # address at which other hosts get parameters from this one; empty until it is known
+    relay: str = ""  # address at which other hosts get parameters from this one; empty until known
     follows: dict[str, str] = field(default_factory=dict)  # policy -> address from which this host gets its parameters
-    rows: Any = None  # rows of the gauge table for the workers in the order of the host's heartbeats
+    rows: Any = None  # rows in the gauge table of the workers in this host's heartbeats, in the same order
     state_versions: dict[str, int] = field(default_factory=dict)
     """Policy -> version of the committed state that this host has."""
-    last_report: int = 0  # number of the last report that arrived
-    recorded: int = 0  # number of the last report that is on disk
+    last_report: int = 0  # number of the last report received
+    recorded: int = 0  # number of the last report on disk
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class HostJoined:
 
 @dataclass(frozen=True)
 class HostReturned:
-    """A host of the previous controller has reconnected, with its workers."""
+    """The return of a host, with its workers, after the previous controller died."""
 
     host: str
     workers: Sequence[OrphanWorker]
@@ -71,7 +72,7 @@ class HostReturned:
 
 @dataclass(frozen=True)
 class JoinRefused:
-    """A host was refused."""
+    """The refusal of a host."""
 
     text: str
 
@@ -84,7 +85,7 @@ class HostLost:
 
 @dataclass(frozen=True)
 class AgentMessage:
-    """A message of a host, except those about joining and relays."""
+    """A message from a host, except those about joining and relays."""
 
     host: str
     message: Any
@@ -95,7 +96,7 @@ ConnectionEvent = Union[HostJoined, HostReturned, JoinRefused, HostLost, AgentMe
 
 
 def relay_tree(source: str, hosts: Sequence[str]) -> dict[str, str]:
-    """Return the host from which each host gets a policy's parameters. Each serves at most FAN_OUT others."""
+    """Return, for each host, the one from which it gets a policy's parameters. Each serves at most FAN_OUT others."""
     line = [source, *sorted(host for host in hosts if host != source)]
     return {host: line[(number - 1) // FAN_OUT] for number, host in enumerate(line) if number}
 
@@ -103,9 +104,9 @@ def relay_tree(source: str, hosts: Sequence[str]) -> dict[str, str]:
 class AgentConnections:
     """Connections to the agents of all hosts.
 
-    `first_messages` are sent to a host that joins before any other message. `takeover`, for a controller that takes
-    over a run: agent (by the address of its relay) -> number of its last report that is known. The hosts of the run
-    bring its secret, so no other host is admitted before `end_takeover`.
+    `first_messages` returns the messages that a new host receives as soon as it is accepted. `takeover` is given by a
+    controller that takes over a run, and maps each agent (by its relay's address) to the number of its last known
+    report. The run's hosts bring its secret, so no other host is admitted before `end_takeover`.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class AgentConnections:
         self._first_messages = first_messages
         self._takeover = takeover
         self._connecting: dict[int, tuple[Channel, float]] = {}
-        self._waiting: list[tuple[Channel, Join, int]] = []  # new hosts that wait for the end of a takeover
+        self._waiting: list[tuple[Channel, Join, int]] = []  # new hosts, held until the takeover ends
         self._wait_set = WaitSet()
         self._wait_set.watch(listener)
         self._sources: dict[str, str] = {}
@@ -174,7 +175,7 @@ class AgentConnections:
         elif isinstance(message, Join):
             if self._takeover is None:
                 self._admit(channel, join, clock_offset_ns)
-            else:  # neither the secret of the run nor the names of its hosts are known yet
+            else:  # neither the run's secret nor its hosts' names are known yet
                 self._waiting.append((channel, join, clock_offset_ns))
         elif self._takeover is None or message.run != self._settings.run or join.host in self.hosts:
             self._refuse(channel, "the workers of this host were replaced; it has to join again without them")
@@ -195,7 +196,7 @@ class AgentConnections:
             host.last_report = host.recorded = (self._takeover or {}).get(host.relay, 0)
             self._events.append(HostReturned(name, rejoin.workers))
             self._update_relays()
-        self._receive(host, time.monotonic())  # no further event announces messages that arrived with the join
+        self._receive(host, time.monotonic())  # messages that arrived with the join trigger no further event
 
     def _refuse(self, channel: Channel, text: str) -> None:
         with contextlib.suppress(ChannelClosed):
@@ -217,7 +218,7 @@ class AgentConnections:
                     self._events.append(HostJoined(host.name))
                     self._update_relays()
                 elif isinstance(message, (WorkerReport, WorkerExited)):
-                    if message.number > host.last_report:  # others are repeated, and known from the last controller
+                    if message.number > host.last_report:  # others are repeats of known reports
                         host.last_report = message.number
                         self._events.append(AgentMessage(host.name, message, arrays))
                 elif isinstance(message, FROM_AGENT):
@@ -242,7 +243,7 @@ class AgentConnections:
     def _lose(self, host: Host, reason: str) -> None:
         if self.hosts.pop(host.name, None) is not None:
             host.channel.close()
-            if self._takeover is not None:  # if it returns once more, reports up to this one are known
+            if self._takeover is not None:  # if it returns again, reports up to this one are known
                 self._takeover = {**self._takeover, host.relay: host.last_report}
             self._events.append(HostLost(host.name, reason))
             self._update_relays()
@@ -252,7 +253,7 @@ class AgentConnections:
         return [host.capacity for host in self.hosts.values() if host.relay]
 
     def reports(self) -> dict[str, int]:
-        """Return the number of the last report of each agent, by the address of its relay."""
+        """Return the number of each agent's last report, keyed by the address of its relay."""
         return {host.relay: host.last_report for host in self.hosts.values()}
 
     def reports_recorded(self, reports: Mapping[str, int]) -> None:
@@ -261,7 +262,7 @@ class AgentConnections:
             host.recorded = reports.get(host.relay, host.recorded)
 
     def end_takeover(self) -> None:
-        """Refuse hosts that return with their workers from now on, and admit new hosts that were waiting."""
+        """Admit the new hosts that were waiting, and from now on refuse hosts that return with workers."""
         self._takeover = None
         waiting, self._waiting = self._waiting, []
         for channel, join, clock_offset_ns in waiting:

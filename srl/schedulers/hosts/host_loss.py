@@ -1,4 +1,5 @@
-"""Handling of lost hosts: replacement of their workers on other hosts, and reports on workers that wait for a host."""
+"""Handling of lost hosts: reports their workers as dead, chooses hosts for the replacements, and reports workers that
+wait for a host. As with any dead worker, the controller starts the replacements."""
 
 from __future__ import annotations
 
@@ -12,20 +13,20 @@ from srl.schedulers.hosts.agent_connections import AgentConnections
 from srl.schedulers.hosts.placement import HostCapacity, PlacedWorker, choose, why_waiting, workers_to_move
 
 NO_HOST_SECONDS = 60.0
-"""Time without any host after which a run ends. Agents that lost the controller reconnect within seconds, and engines
-start their agents again."""
+"""Time without any host after which a run fails. Agents that lost the controller reconnect within seconds, and engines
+restart their agents."""
 RECENT_SECONDS = 60.0
 MAX_SHARE_LOST = 0.2
-HOLD_SECONDS = 10.0  # time after the last of many losses for which workers wait for their hosts to return
+HOLD_SECONDS = 10.0  # after many losses, how long workers wait for their hosts to return, counted from the last loss
 MAX_STARTS = 4
-START_SECONDS = 30.0  # time after which a worker that is not ready no longer keeps others from starting
-WAIT_SECONDS = HOLD_SECONDS  # after which the user is informed: a worker that waits longer may wait forever
+START_SECONDS = 30.0  # after this, a worker that is still not ready no longer keeps others from starting
+WAIT_SECONDS = HOLD_SECONDS  # after this, the user is told: a worker that waits longer may wait forever
 Key = tuple[str, int]  # group and index of a worker
 
 
 class HostLossHandler:
-    """Handles the loss of hosts. Dead workers are replaced by the controller; this class chooses the hosts of the
-    replacements, and finds the workers that move once hosts join again."""
+    """Handler of host losses. The controller replaces dead workers; this class chooses the hosts for the replacements,
+    and the workers to move once hosts have joined again."""
 
     def __init__(self, workers: Mapping[Key, PlacedWorker], agents: AgentConnections) -> None:
         self._workers = workers
@@ -41,15 +42,15 @@ class HostLossHandler:
         return HostEvent(f"host {host} is lost with {len(lost)} workers: {reason}"), deaths
 
     def choose_host(self, worker: PlacedWorker) -> HostCapacity | None:
-        """Choose the host for a worker; None: it waits. A replacement prefers its previous host, and may share CPUs."""
+        """Choose a worker's host; None if it must wait. A replacement prefers its previous host, and may share CPUs."""
         now = time.monotonic()
         is_replacement = worker.worker_id.incarnation > 0
         share_cpus = is_replacement and not self._losses.hold(now, len(self._agents.hosts))
         previous = self._previous_hosts.get(worker.key, "")
         capacity = choose(self._agents.capacities(), worker.resources, previous, share_cpus)
-        limited = is_replacement and not worker.policy  # trainers wait for each other while they are built
+        limited = is_replacement and not worker.policy  # not trainers, which wait for each other while they are built
         if capacity is None or (limited and not self._starts.start(capacity.host, worker.key, now)):
-            return None  # until a host joins, another worker ends, or other workers on that host are ready
+            return None  # it waits until a host joins, another worker ends, or other workers on that host are ready
         return capacity
 
     def placed(self, worker: PlacedWorker) -> None:
@@ -60,12 +61,12 @@ class HostLossHandler:
         self._starts.end(host, worker)
 
     def workers_to_move(self) -> list[PlacedWorker]:
-        """Return the workers that share CPUs since their host was lost and fit on other hosts now. Trainers stay."""
+        """Return the workers that share CPUs because a host was lost, and now fit on other hosts. Trainers stay."""
         movable = [worker for worker in self._workers.values() if worker.host and not worker.policy]
         return workers_to_move(self._agents.capacities(), movable)
 
     def report_waiting(self, waiting: Iterable[Key]) -> list[HostEvent]:
-        """Return reports on workers that have waited for a host for long."""
+        """Return reports on workers that have waited a long time for a host."""
         reasons = {}
         for key in self._waits.due(waiting, time.monotonic()):
             worker = self._workers[key]
@@ -81,7 +82,7 @@ class HostLossHandler:
 
 @dataclass
 class HostLosses:
-    """Times at which hosts of a run were lost."""
+    """Recent losses of a run's hosts."""
 
     _recent: deque[float] = field(default_factory=deque)
     _no_host_since: float | None = None
@@ -90,9 +91,10 @@ class HostLosses:
         self._recent.append(now)
 
     def hold(self, now: float, num_hosts: int) -> bool:
-        """Return whether workers wait instead of sharing the CPUs of the `num_hosts` left. If more than a fifth of
-        all hosts were lost within a minute, the cause is probably something they share, such as a switch: they will be
-        back, and the hosts that are left could not do the work of all. The loss of a single host never holds."""
+        """Return whether workers should wait instead of sharing the CPUs of the `num_hosts` remaining hosts. If more
+        than a fifth of all hosts were lost within a minute, the cause is probably something they share, such as a
+        switch: they will be back, and the remaining hosts could not carry the whole load. The loss of a single host
+        never makes workers wait."""
         while self._recent and now - self._recent[0] > RECENT_SECONDS:
             self._recent.popleft()
         many = len(self._recent) > max(1.0, MAX_SHARE_LOST * (num_hosts + len(self._recent)))
@@ -108,7 +110,7 @@ class HostLosses:
 
 @dataclass
 class StartLimiter:
-    """Limits how many replacements start on a host at the same time, so that the workers it still has keep running."""
+    """Limit on the replacements that start on a host at once, so that the workers already there keep running."""
 
     _starting: dict[str, dict[Key, float]] = field(default_factory=dict)
 
@@ -126,19 +128,19 @@ class StartLimiter:
 
 @dataclass
 class WaitReports:
-    """Workers that wait for a host. Each is reported once until it has found one."""
+    """Workers that are waiting for a host. Each is reported once per wait."""
 
     _since: dict[Key, float] = field(default_factory=dict)
     _reported: set[Key] = field(default_factory=set)
 
     def due(self, waiting: Iterable[Key], now: float) -> list[Key]:
-        """Return the workers that have waited for long and were not reported yet."""
+        """Return the workers that have waited a long time and have not been reported."""
         self._since = {key: self._since.get(key, now) for key in waiting}
         self._reported &= self._since.keys()
         return [key for key, since in self._since.items() if now - since > WAIT_SECONDS and key not in self._reported]
 
     def report(self, reasons: Mapping[Key, str]) -> list[str]:
-        """Return one line for each reason."""
+        """Mark these workers as reported, and return one line per reason."""
         self._reported.update(reasons)
         lines = []
         for reason in sorted(set(reasons.values())):

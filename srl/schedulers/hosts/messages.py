@@ -1,4 +1,4 @@
-"""Messages between a controller and the agents of its hosts."""
+"""Messages between a controller and the agents on its hosts."""
 
 from __future__ import annotations
 
@@ -13,64 +13,65 @@ from srl.api.worker import WorkerId
 from srl.base.wire import Codec
 
 AGENTS = "agents"
-"""Run name in the handshake of agents, which do not know the name of the run yet."""
+"""Run name in the handshake of agents, which do not yet know the run's name."""
 MAX_STATE_BYTES = 1 << 34
 HEARTBEAT_SECONDS = 0.25
 AGENT_TIMEOUT = 15.0  # seconds without a message from an agent after which its host counts as lost
 CONTROLLER_TIMEOUT = 12.0
 """Seconds without a message from the controller after which an agent ends its workers. Less than AGENT_TIMEOUT, so that
-they have ended when the controller replaces them."""
-USAGE = ("pid", "cpu_percent", "rss_mb", "stopped")  # columns of the usage array of a heartbeat
+they are gone by the time the controller replaces them."""
+USAGE = ("pid", "cpu_percent", "rss_mb", "stopped")  # columns of a heartbeat's usage array
 
 
 # From an agent
 
 
 class Join(Message, frozen=True):
-    """A host joins the run."""
+    """Request to join the run."""
 
     host: str
     version: str  # version of srl
-    now_ns: int  # monotonic clock of the host
+    now_ns: int  # the host's monotonic clock
     cpus: float
     gpus: float
     memory_mb: int
-    labels: list[str] = []  # names besides the host's own that the `node` of a group's resources may match
+    labels: list[str] = []  # names, besides the host's own, that `Resources.node` may match
 
 
 class Rejoin(Message, frozen=True):
-    """The previous controller died, and these workers still ran. `WorkerExited` follows if one has died since."""
+    """Request to rejoin the run with workers that outlived the previous controller. `WorkerExited` follows for those
+    that have died since."""
 
     join: Join
     run: str
-    secret: bytes  # secret of the run, which agents that join later need as well
+    secret: bytes  # the run's secret, which the new controller passes on to agents that join later
     relay: str
     workers: list[OrphanWorker]
 
 
 class RelayAddress(Message, frozen=True):
-    """Other hosts get parameters from this host at `address`."""
+    """Address at which other hosts get parameters from this one."""
 
     address: str
 
 
 class AgentHeartbeat(Message, frozen=True):
-    """The agent is alive. The message carries gauges [workers, WORDS] and usage [workers, USAGE] of its workers."""
+    """Sign of life from an agent, with its workers' gauges [workers, WORDS] and usage [workers, USAGE]."""
 
     worker_ids: list[WorkerId] | None = None  # None: the same workers as in the last heartbeat
 
 
 class WorkerReport(Message, frozen=True):
-    """A worker sent `message`."""
+    """Message from a worker."""
 
     worker_id: WorkerId
     message: FromWorker
     number: int = 0
-    """Number of the report. The agent repeats a report to the next controller until one has recorded it."""
+    """Number of the report. The agent repeats a report to each new controller until one has recorded it."""
 
 
 class WorkerExited(Message, frozen=True):
-    """A worker died. The message carries its last gauges [1, WORDS]."""
+    """Death of a worker, with its last gauges [1, WORDS]."""
 
     worker_id: WorkerId
     reason: str
@@ -85,14 +86,14 @@ class StackDump(Message, frozen=True):
 
 
 class LogText(Message, frozen=True):
-    """Text that was appended to a log."""
+    """Text appended to a log."""
 
     name: str
     text: bytes
 
 
 class HostLeaving(Message, frozen=True):
-    """This host was preempted. Its workers are about to end, and it takes no others."""
+    """Notice that this host is being preempted: its workers are about to end, and it accepts no others."""
 
 
 # From the controller
@@ -100,32 +101,32 @@ class HostLeaving(Message, frozen=True):
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """Settings of a run that every agent receives when it joins."""
+    """Run settings that every agent receives when it joins."""
 
     run: str
     secret: bytes = field(repr=False)
     preload: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     encrypt: bool = False
-    headless: float = 0.0  # seconds for which agents and workers continue after the controller's process has died
+    headless: float = 0.0  # seconds that agents and workers keep running after the controller's process has died
 
 
 class JoinAccepted(Message, frozen=True):
-    """The host is part of the run."""
+    """Acceptance of a host into the run."""
 
-    host: str  # name of the host in this run, unique among its hosts
+    host: str  # the host's unique name in this run
     policies: list[str]
     settings: AgentSettings
 
 
 class Refused(Message, frozen=True):
-    """The host cannot join; `text` is the reason."""
+    """Refusal of a host; `text` is the reason."""
 
     text: str
 
 
 class FollowParameters(Message, frozen=True):
-    """Get the parameters of a policy from `address`; empty if its trainer is on this host."""
+    """Command to get a policy's parameters from `address`, which is empty if the policy's trainer is on this host."""
 
     policy: str
     address: str
@@ -139,7 +140,7 @@ class StartWorker(Message, frozen=True):
 
 
 class SendToWorkers(Message, frozen=True):
-    """Pass `message` on to these workers."""
+    """Message to pass on to these workers."""
 
     worker_ids: list[WorkerId]
     message: ToWorker
@@ -155,33 +156,34 @@ class SignalWorker(Message, frozen=True):
 
 
 class DumpStacks(Message, frozen=True):
-    """Request a `StackDump` of a worker."""
+    """Request for a worker's `StackDump`."""
 
     worker_id: WorkerId
 
 
 class StateStored(Message, frozen=True):
-    """The controller has stored the committed state of this version."""
+    """Confirmation that the controller has stored this version's committed state."""
 
     policy: str
     version: int
 
 
 class ControllerHeartbeat(Message, frozen=True):
-    """The controller is alive."""
+    """Sign of life from the controller."""
 
-    recorded: int = 0  # number of the last report that is on disk, where the next controller finds it
+    recorded: int = 0  # number of the last report on disk, where a new controller would find it
 
 
 class RunEnded(Message, frozen=True):
-    """The agent ends."""
+    """Notice that the run has ended, upon which the agent ends."""
 
 
 # From both
 
 
 class CommittedState(Message, frozen=True):
-    """State that a trainer committed, with its arrays: an agent uploads it, and a replacement continues from it."""
+    """State committed by a trainer, with its arrays. Agents upload it; the controller sends it to a host before a
+    trainer starts there."""
 
     policy: str
     version: int
@@ -190,7 +192,7 @@ class CommittedState(Message, frozen=True):
 
 
 class TaggedParameters(Message, frozen=True):
-    """Parameters, from an agent that has evaluated them, or from the controller for a host that joins late."""
+    """Parameters that an agent has evaluated, or that the controller sends to a host that joins late."""
 
     policy: str
     version: int
@@ -207,7 +209,7 @@ Messages: Any = Union[FromAgent, FromController]
 
 
 def codec(messages: Any) -> Codec:
-    """Return the codec for connections of agents, which carry the complete states of trainers."""
+    """Return the codec for agent connections, which carry complete trainer states."""
     return Codec(messages, MAX_STATE_BYTES)
 
 

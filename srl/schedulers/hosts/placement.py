@@ -15,14 +15,14 @@ EPSILON = 1e-6
 
 @dataclass
 class PlacedWorker:
-    """A worker of a run on several hosts."""
+    """A worker of a multi-host run, placed or waiting for a host."""
 
     worker_id: WorkerId
     config: Any
-    policy: str  # policy whose state this worker commits; empty if it is no trainer
+    policy: str  # policy whose state this worker commits; empty if it is not a trainer
     resources: Resources
     seed: int
-    row: int  # row in the table of meters
+    row: int  # row in the meter table
     host: str = ""  # empty while the worker waits for a host, and after its death
     alive: bool = True
 
@@ -62,7 +62,7 @@ class HostCapacity:
         self.take(needs, -1)
 
     def fits(self, needs: Resources, *, empty: bool = False, share_cpus: bool = False) -> bool:
-        """Return whether a worker fits on this host, or would if the host were `empty`. `share_cpus` ignores CPUs."""
+        """Return whether a worker fits on this host, or would if it were `empty`. `share_cpus` ignores CPU limits."""
         in_use = 0 if empty else 1
         if self.leaving:
             return False
@@ -78,8 +78,8 @@ class HostCapacity:
 def choose(
     hosts: list[HostCapacity], needs: Resources, previous: str = "", share_cpus: bool = False
 ) -> HostCapacity | None:
-    """Choose the host for a worker: its previous host if it fits there, else the one with the largest share of free
-    CPUs. A worker that asks for no GPU and no label prefers hosts without them. None: the worker has to wait."""
+    """Choose a host for a worker: its previous host if it fits there, otherwise the one with the largest fraction of
+    free CPUs. A worker that needs no GPU or no label prefers hosts without one. Return None if it has to wait."""
     for share in (False, True) if share_cpus else (False,):
         fitting = [host for host in hosts if host.fits(needs, share_cpus=share)]
         for host in fitting:
@@ -91,12 +91,12 @@ def choose(
 
 
 def _features_left_to_others(host: HostCapacity, needs: Resources) -> int:
-    """Count the scarce features (GPUs, labels) that this choice leaves to workers that need them."""
+    """Count the kinds of scarce features (GPUs, labels) that this choice does not waste."""
     return (needs.gpu > 0 or not host.gpus) + (needs.node != "" or not host.labels)
 
 
 def check(hosts: list[HostCapacity], needs: Resources, worker: str) -> None:
-    """Raise DoesNotFit if not even an empty host could hold this worker."""
+    """Raise DoesNotFit if no host could hold this worker, even when empty."""
     if not any(host.fits(needs, empty=True) for host in hosts):
         offers = "; ".join(
             f"{host.host}: {host.cpus:g} CPUs, {host.gpus:g} GPUs"
@@ -107,7 +107,7 @@ def check(hosts: list[HostCapacity], needs: Resources, worker: str) -> None:
 
 
 def check_all(hosts: list[HostCapacity], workers: list[tuple[str, Resources]]) -> None:
-    """Raise DoesNotFit if these workers (name, needs) do not fit together, placed in this order."""
+    """Raise DoesNotFit if these workers (name, needs), placed in this order, do not all fit."""
     trial = [replace(host) for host in hosts]
     for worker, needs in workers:
         check(trial, needs, worker)
@@ -123,7 +123,7 @@ def check_all(hosts: list[HostCapacity], workers: list[tuple[str, Resources]]) -
 
 
 def workers_to_move(hosts: list[HostCapacity], placed: Sequence[PlacedWorker]) -> list[PlacedWorker]:
-    """Choose workers that move from hosts whose CPUs are shared to hosts that have room."""
+    """Choose workers to move from hosts with overcommitted CPUs to hosts with room."""
     trial = {host.host: replace(host) for host in hosts}
     moving = []
     for worker in placed:
@@ -139,7 +139,7 @@ def workers_to_move(hosts: list[HostCapacity], placed: Sequence[PlacedWorker]) -
 
 
 def why_waiting(hosts: list[HostCapacity], needs: Resources, share_cpus: bool = False) -> str:
-    """Explain why a worker waits although there are hosts; empty if one of them has room."""
+    """Return why no host can take a worker; empty if one has room, or if there are no hosts."""
     hosts = [host for host in hosts if not host.leaving]
     if not hosts or any(host.fits(needs, share_cpus=share_cpus) for host in hosts):
         return ""

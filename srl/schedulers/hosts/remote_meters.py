@@ -1,4 +1,4 @@
-"""A table of the gauges of all workers on all hosts, as their agents last reported them."""
+"""A table of the gauges of all workers on all hosts, as last reported by their agents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PID = USAGE.index("pid")
 
 
 class RemoteMeters:
-    """One row for each group and index. The arrays are large, but the kernel provides a page only when it is used."""
+    """Table with one row per worker (group and index). Its arrays are large, but only rows in use take up memory."""
 
     def __init__(self) -> None:
         self._words: Array = np.zeros((MAX_WORKERS, WORDS), np.int64)
@@ -25,7 +25,7 @@ class RemoteMeters:
         self._rows: dict[tuple[str, int], int] = {}
 
     def row(self, key: tuple[str, int]) -> int:
-        """Return the row of a worker's group and index, cleared for its next incarnation."""
+        """Return the row for a worker's group and index, cleared for its next incarnation."""
         row = self._rows.setdefault(key, len(self._rows))
         self._words[row] = 0
         self.clear_usage(row)
@@ -36,8 +36,8 @@ class RemoteMeters:
         self._usage[row] = 0.0
 
     def write_heartbeat(self, host: Host, rows: Sequence[int] | None, arrays: Sequence[Array]) -> None:
-        """Write the gauges and the usage of a host's workers. `rows`: row of each worker that the heartbeat lists, -1
-        for an unknown one; None: the same as in the last heartbeat."""
+        """Write the gauges and usage of a host's workers. `rows` contains the row of each worker in the heartbeat, or
+        -1 for an unknown one; None means the same rows as in the last heartbeat."""
         if len(arrays) != 2:
             return
         if rows is not None:

@@ -1,4 +1,4 @@
-"""The controller's copies of states, parameters and logs of its hosts, so that none is lost with a host."""
+"""The controller's copies of its hosts' states, parameters and logs, so that none is lost with a host."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from srl.schedulers.hosts.messages import CommittedState, LogText, StateStored, 
 from srl.schedulers.local.run_memory import RunMemory
 
 Retention = Callable[[ParameterStore], object]
-"""Function that tags the newest version of a store if it should be kept, as workers do in the store of their host."""
+"""Function that tags a store's newest version if it should be kept, as workers do in their host's store."""
 
 
 class VersionArchive:
-    """Older parameter versions for hosts that join later, so that these have the same versions as the first hosts."""
+    """Archive of older parameter versions, which gives hosts that join later the same versions as the first hosts."""
 
     def __init__(self, policies: Sequence[str], retention: Retention | None) -> None:
         archived = policies if retention is not None else ()
@@ -32,7 +32,7 @@ class VersionArchive:
             self._retention(store)
 
     def messages(self) -> Iterator[tuple[TaggedParameters, list[Array]]]:
-        """Return all versions, the oldest first, because versions must increase."""
+        """Yield all versions, oldest first, because versions must increase."""
         for policy, store in self.stores.items():
             versions = store.versions()
             newest = versions.pop("latest", -1)
@@ -48,13 +48,13 @@ class VersionArchive:
 
 
 def append_log(directory: Path, message: LogText) -> None:
-    """Append text of a worker's log to its copy in the run directory. If the disk is full, the text is lost."""
+    """Append text from a worker's log to its copy in the run directory. If the disk is full, the text is lost."""
     with contextlib.suppress(OSError), (directory / f"{Path(message.name).name}.log").open("ab") as file:
         file.write(message.text)
 
 
 class StateReplica:
-    """Copies of the states that trainers committed, and of the parameters that were evaluated."""
+    """Copies of committed trainer states and of evaluated parameters."""
 
     def __init__(self, memory: RunMemory, agents: AgentConnections, archive: VersionArchive) -> None:
         self._memory = memory
@@ -73,7 +73,7 @@ class StateReplica:
             self._agents.send(host, StateStored(message.policy, message.version))
 
     def send(self, policy: str, name: str) -> None:
-        """Send the last committed state to a host, before a trainer starts there."""
+        """Send the last committed state to a host where a trainer is about to start, unless the host has it."""
         host = self._agents.hosts[name]
         snapshot = self._memory.commits[policy]
         if snapshot.version > host.state_versions.get(policy, -1) and (committed := snapshot.read()) is not None:

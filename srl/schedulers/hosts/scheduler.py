@@ -1,4 +1,5 @@
-"""The scheduler for several hosts: places workers on hosts whose agents have joined."""
+"""The multi-host scheduler: places workers on hosts whose agents have joined, and reports deaths to the controller,
+which replaces the workers. See `host_loss` for lost hosts, and `takeover` for a run whose controller died."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ DUMP_SECONDS = 3.0
 
 
 class HostsScheduler(Scheduler):
-    """Waits for `num_hosts` agents, at most `patience` seconds, before it places the first worker. With `takeover` (see
-    `AgentConnections`) it takes over the hosts of a controller that died, and places workers at once."""
+    """Scheduler that waits up to `patience` seconds for `num_hosts` agents before it places the first worker. With
+    `takeover` (see `AgentConnections`), it takes over a dead controller's hosts, and places workers at once."""
 
     def __init__(
         self,
@@ -299,7 +300,7 @@ class HostsScheduler(Scheduler):
                 self._replica.store(event.host, message, event.arrays)
 
     def _row(self, worker_id: WorkerId, host: str) -> int:
-        """Return the row of a worker in the table of meters; -1 if it is not on this host."""
+        """Return a worker's row in the meter table, or -1 if the worker is not on this host."""
         worker = self._worker(worker_id)
         return worker.row if worker is not None and worker.host == host else -1
 

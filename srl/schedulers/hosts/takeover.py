@@ -1,4 +1,5 @@
-"""Takeover of a run by a new controller: the workers that its hosts bring back."""
+"""Takeover of a run by a new controller: keeps track of the workers that reconnecting hosts bring back. The
+controller's own part is in `srl.controller.takeover`."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from srl.schedulers.hosts.messages import AgentHeartbeat, WorkerExited
 
 
 class ReturnedWorkers:
-    """Workers of hosts that have reconnected, until the new controller has adopted them. Messages about these workers
-    are deferred until then, because the scheduler does not know the workers yet."""
+    """Workers on hosts that have reconnected, until the new controller adopts them. Messages about them are deferred
+    until then, because the scheduler does not know them yet."""
 
     def __init__(self) -> None:
         self.hosts: set[str] = set()
@@ -31,13 +32,13 @@ class ReturnedWorkers:
         return [worker for worker, _ in self._orphans.values()]
 
     def adopt(self, worker_id: WorkerId) -> str:
-        """Return the host of the worker; empty if the host was lost again."""
+        """Remove a worker that is being adopted, and return its host; empty if the host was lost again."""
         _, host = self._orphans.pop((worker_id.group, worker_id.index), (None, ""))
         return host
 
     def defer(self, message: AgentMessage) -> bool:
-        """Keep a message that must not be lost: an agent lists the workers of its heartbeats once, and reports a death
-        once. Return whether the message was deferred."""
+        """Defer a message that will not be repeated: a heartbeat, which may list the agent's workers, or a death.
+        Return whether the message was deferred."""
         if isinstance(message.message, (AgentHeartbeat, WorkerExited)):
             self._deferred.append(message)
             return True

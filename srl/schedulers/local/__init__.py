@@ -1,1 +1,1 @@
-"""The scheduler of runs on one host: a process for each worker."""
+"""The scheduler for runs on one host: one process per worker."""

@@ -1,4 +1,4 @@
-"""The shared memory of a run on one host. Its supervisor holds it, so it outlives any worker."""
+"""A run's shared memory on one host. The supervisor holds it, so it outlives any worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RunMemory:
     meters: MeterTable
     parameters: dict[str, HostParameterStore]  # policy -> its versions
     commits: dict[str, Snapshot]  # policy -> last state that its trainer committed
-    push_event: int = -1  # eventfd that is signaled when a trainer of this host publishes; -1 if nothing waits for it
+    push_event: int = -1  # eventfd signaled when a trainer on this host publishes; -1 if nothing waits for it
 
     @classmethod
     def create(cls, policies: Sequence[str], *, with_push_event: bool = False) -> RunMemory:

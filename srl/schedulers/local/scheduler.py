@@ -1,4 +1,4 @@
-"""The scheduler of one host: a process for each worker, all of which end with the supervisor."""
+"""The single-host scheduler: one process per worker, all of which end with the supervisor."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ HINTS = {
     "SIGBUS": " (shared memory is full: use fewer --lanes or a shorter --horizon)",
 }
 PING_SECONDS = 1.0
-"""Time between two questions whether the zygote still serves."""
+"""Interval between liveness checks of the zygote."""
 ZYGOTE_SECONDS = 2.0
-"""Time without an answer after which a zygote is replaced. Its workers stay."""
+"""Time without an answer after which a zygote is replaced. Its workers keep running."""
 END_SECONDS = 1.0
-"""Time for a zygote to end its workers and itself."""
+"""Time allowed for a zygote to end its workers and itself."""
 
 
 @dataclass
 class _Child:
     worker_id: WorkerId
-    page: int  # page of its gauges in the memory of the run
+    page: int  # page of its gauges in the run's memory
     control: Channel
     log: Path
     zygote: ZygoteHandle
@@ -72,7 +72,7 @@ class _Child:
 
 
 class ProcessScheduler(Scheduler):
-    """Workers are forks of a zygote, which ends when its socket to this process is closed, at the latest with it."""
+    """Scheduler whose workers are forks of a zygote, which ends when its socket to this process closes."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class ProcessScheduler(Scheduler):
         self._pages: dict[tuple[str, int], int] = {}
         self._events: deque[Event] = deque()
         self._poller = select.poll()
-        self._retired: list[ZygoteHandle] = []  # zygotes that did not answer and whose workers live
+        self._retired: list[ZygoteHandle] = []  # unresponsive zygotes whose workers are still alive
         self._runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._start_zygote()
 
@@ -117,7 +117,7 @@ class ProcessScheduler(Scheduler):
         self.launch(worker_id, to_data(config), resources.niceness, seed)
 
     def launch(self, worker_id: WorkerId, config: Any, niceness: int, seed: int) -> None:
-        """Start a worker whose config is plain data already."""
+        """Start a worker whose config is already plain data."""
         page = self._pages.setdefault((worker_id.group, worker_id.index), len(self._pages))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._memory.meters.meter(page).reset()
@@ -130,11 +130,11 @@ class ProcessScheduler(Scheduler):
             self._request(msgspec.msgpack.encode(request), [theirs.fileno(), stream.fileno()])
 
     def _request(self, data: bytes, descriptors: list[int]) -> None:
-        """Send a request to the zygote. It may be blocked until this process has read its answers to earlier ones."""
+        """Send a request to the zygote, which may be blocked until its earlier answers are read."""
         channel = self._channel
         both = select.poll()
         both.register(channel, select.POLLIN | select.POLLOUT)
-        while self._channel is channel:  # otherwise it died, and the death of all workers was reported
+        while self._channel is channel:  # otherwise the zygote died, and its workers were reported dead
             try:
                 socket.send_fds(channel, [data], descriptors, socket.MSG_DONTWAIT)
                 return
@@ -145,11 +145,11 @@ class ProcessScheduler(Scheduler):
                 self._zygote_died()
 
     def watch(self, fd: int) -> None:
-        """Let `poll` return when this descriptor becomes readable."""
+        """Make `poll` return when this descriptor becomes readable."""
         self._poller.register(fd, select.POLLIN)
 
     def check_room(self, wanted: Sequence[tuple[str, Resources]]) -> None:
-        """Workers share the cores of the machine, so only the pages of their gauges are limited."""
+        """Raise ValueError if there are too few pages for gauges. Nothing else is limited: workers share all cores."""
         total = len(self._children) + len(wanted)
         if total > self._memory.meters.num_pages:
             raise ValueError(f"a host runs at most {self._memory.meters.num_pages} workers, but {total} were requested")
@@ -225,7 +225,7 @@ class ProcessScheduler(Scheduler):
                 continue
             if isinstance(message, Forked):
                 child.pid = message.pid
-                with contextlib.suppress(OSError):  # it has ended already, as the next message says
+                with contextlib.suppress(OSError):  # it has already ended, as the next message says
                     child.pidfd = os.pidfd_open(message.pid)
                     self._poller.register(child.pidfd, select.POLLIN)
                 if child.killed:
@@ -235,7 +235,7 @@ class ProcessScheduler(Scheduler):
                 self._remove(child, _describe(status), clean=status == LEFT, blameless=status == PREEMPTED)
 
     def _note_end(self, child: _Child) -> None:
-        """Handle the end of a process. Its zygote reports how it ended, if it is not stuck."""
+        """Note that a worker's process has ended. Its zygote reports how, unless the zygote is stuck."""
         self._poller.unregister(child.pidfd)
         child.ended = time.monotonic()
         if child.zygote in self._retired:
@@ -249,7 +249,7 @@ class ProcessScheduler(Scheduler):
             self._next_ping = now + PING_SECONDS
             with contextlib.suppress(
                 BlockingIOError, ConnectionError
-            ):  # full: it does not answer; closed: poll sees it
+            ):  # full: it does not answer; closed: `poll` notices
                 self._channel.send(msgspec.msgpack.encode(Ping()), socket.MSG_DONTWAIT)
             self._asked = True
         if self._asked:
@@ -262,7 +262,7 @@ class ProcessScheduler(Scheduler):
                 _end_zygote(handle)
 
     def _replace_zygote(self) -> None:
-        """Fork workers from a new zygote from now on. The workers of the old one live as long as it exists."""
+        """Start a new zygote for future forks. The old one's workers live as long as it does."""
         self._poller.unregister(self._channel)
         self._retired.append(self._handle)
         self._events.append(HostEvent("the zygote, from which workers are forked, does not answer; it is replaced"))
@@ -290,7 +290,7 @@ class ProcessScheduler(Scheduler):
         self._events.append(Died(child.worker_id, reason, clean, blameless))
 
     def _zygote_died(self) -> None:
-        """All workers died with the zygote (the kernel kills them); start a new zygote."""
+        """Report the workers that died with the zygote (the kernel kills them), and start a new zygote."""
         self._poller.unregister(self._channel)
         self._channel.close()
         zygote = self._handle.process
@@ -318,11 +318,11 @@ class ProcessScheduler(Scheduler):
         return self._memory.parameters
 
     def dump(self, worker_id: WorkerId) -> str:
-        """Return the stack traces that the fault handler of a worker writes to its log."""
+        """Return the stack traces that a worker's fault handler writes to its log."""
         child = self._child(worker_id)
         if child is None or not child.pid:
             return ""
-        with contextlib.suppress(OSError):  # it may die, and the disk of the log may be full
+        with contextlib.suppress(OSError):  # the worker may die, and the log's disk may be full
             before = child.log.stat().st_size
             os.kill(child.pid, signal.SIGUSR1)
             deadline = time.monotonic() + 1.0
@@ -349,7 +349,7 @@ class ProcessScheduler(Scheduler):
 
 
 def _kill_process_group(leader: int) -> None:
-    """Kill a process and those that it started."""
+    """Kill a process and those it started."""
     if leader:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(leader, signal.SIGKILL)
@@ -358,7 +358,7 @@ def _kill_process_group(leader: int) -> None:
 def _end_zygote(handle: ZygoteHandle) -> None:
     """End a zygote and all of its descendants."""
     handle.channel.close()  # it ends its workers and itself
-    handle.process.terminate()  # it looks at the channel, also while it imports modules
+    handle.process.terminate()  # makes it check the channel, even while it imports modules
     try:
         handle.process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
@@ -368,7 +368,7 @@ def _end_zygote(handle: ZygoteHandle) -> None:
 
 
 def _open_log(path: Path) -> BinaryIO:
-    """Open a log. If that fails, the worker runs without one."""
+    """Open a log for appending, or the null device if that fails."""
     try:
         return path.open("ab")
     except OSError:

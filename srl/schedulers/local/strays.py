@@ -1,5 +1,5 @@
-"""Processes that workers started and left behind, also those in a session of their own. An environment variable, which
-every process inherits, tells whose they are."""
+"""Processes that workers started and left behind, including those in their own session. An environment variable, which
+every process inherits, identifies the worker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import psutil
 
 MARK = "SRL_WORKER"
-"""Variable with the mark of the zygote and, below a worker, its name: `MARK/actors/0.1`."""
+"""Variable that holds the zygote's mark and, in a worker's descendants, the worker's name: `MARK/actors/0.1`."""
 
 
 def mark_worker(name: str, incarnation: int) -> None:
@@ -18,7 +18,7 @@ def mark_worker(name: str, incarnation: int) -> None:
 
 
 def kill_strays(mark: str) -> None:
-    """Kill all processes with a mark, or with one below it, except for this one."""
+    """Kill all processes whose mark is `mark` or starts with `mark/`, except this one."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             found = process.environ().get(MARK, "")

@@ -13,8 +13,8 @@ FRESH_SECONDS = 0.2
 
 
 class UsageMeters:
-    """Measures the resource usage of workers. A CPU percentage covers the time since the worker's last measurement,
-    which is repeated for FRESH_SECONDS."""
+    """Measurements of workers' resource usage, each reused for FRESH_SECONDS. A CPU percentage covers the time since
+    the worker's previous measurement."""
 
     def __init__(self, host: str = "") -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""The zygote: a process that has imported torch, and forks a worker in milliseconds whenever one is needed."""
+"""The zygote: a process that has already imported torch, and can fork a worker in milliseconds."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from srl.transports.host_channel import HostChannel
 from srl.workers.context import WorkerContext
 from srl.workers.process import WorkerProcess, limit_threads
 
-MAX_DESCRIPTORS = 250  # limit of Linux for the descriptors of one message
+MAX_DESCRIPTORS = 250  # just below Linux's limit for one message
 CANNOT_FORK = 71  # placeholder for the exit code of a worker that could not be forked
 TCP = "srl.transports.tcp"
-"""Imported only where workers communicate with other hosts: its cryptography takes as long as a worker's start."""
+"""Imported only if workers communicate with other hosts: the import takes as long as starting a worker."""
 ControlMessages: Any = Union[FromWorker, ToWorker]
 
 
@@ -50,18 +50,18 @@ class Network(msgspec.Struct, frozen=True):
 
 
 class RunSetup(msgspec.Struct):
-    """First message of the supervisor. The zygote's log and the memory of the run are attached as descriptors."""
+    """First message from the supervisor, with descriptors of the zygote's log and the run's memory."""
 
     run: str
     runtime: str
     network: Network
-    memory: list[str]  # names of the descriptors that follow that of the log
+    memory: list[str]  # names of the memory's descriptors, which follow the log's
     preload: list[str]
     path: list[str]
 
 
 class Ping(msgspec.Struct, tag=True):
-    """Question whether the zygote still serves; the answer is `Pong`."""
+    """Liveness check of the zygote, which answers with `Pong`."""
 
 
 class Pong(msgspec.Struct, tag=True):
@@ -69,12 +69,12 @@ class Pong(msgspec.Struct, tag=True):
 
 
 class ForkRequest(msgspec.Struct, tag=True):
-    """Request to fork a worker. Its control socket and its log are attached as descriptors."""
+    """Request to fork a worker, with descriptors of its control socket and its log."""
 
     group: str
     index: int
     incarnation: int
-    page: int  # page of its gauges in the memory of the run
+    page: int  # page of its gauges in the run's memory
     seed: int
     niceness: int
     config: Any
@@ -100,7 +100,7 @@ def control_channel(sock: socket.socket, peer: str) -> Channel:
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     startup = _Startup(channel)
-    gc.disable()  # imported modules stay: searching them for garbage takes a tenth of the time
+    gc.disable()  # imported modules stay; searching them for garbage would take a tenth of the time
     for module in sys.argv[2:]:
         importlib.import_module(module)
     setup, memory = startup.receive_setup()
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 class _Startup:
-    """The time before the zygote serves requests. While it imports, only a signal reports the supervisor's death."""
+    """The phase before the zygote serves requests. During imports, only a signal reports the supervisor's death."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -126,7 +126,7 @@ class _Startup:
         self._exit_if_orphaned()  # the supervisor may have died before the signal was requested
 
     def receive_setup(self, flags: int = 0) -> tuple[RunSetup, dict[str, int]]:
-        """Wait for the setup of the run, and return it with the descriptors of its memory."""
+        """Wait for the run's setup, and return it with the descriptors of the run's memory."""
         try:
             data, (log, *memory), _, _ = socket.recv_fds(self._channel, MESSAGE_BYTES, MAX_DESCRIPTORS, flags)
         except (ConnectionError, ValueError):
@@ -175,7 +175,7 @@ class Zygote:
                 else:
                     alive = self._serve()
         self._end()
-        os._exit(0)  # a regular exit takes tenths of a second because of torch
+        os._exit(0)  # with torch loaded, a regular exit takes tenths of a second
 
     def _serve(self) -> bool:
         try:
@@ -196,7 +196,7 @@ class Zygote:
             self._send(Exited(request.page, 0, CANNOT_FORK))
             pid = -1
         if pid == 0:
-            os.setpgid(0, 0)  # processes that a worker starts are in its group, and end with it
+            os.setpgid(0, 0)  # processes that a worker starts join its group, and end with it
             code = 1
             try:
                 self._become_worker(request, log)
@@ -217,7 +217,7 @@ class Zygote:
         return True
 
     def _become_worker(self, request: ForkRequest, log: int) -> None:
-        """Turn a new copy of the zygote into a worker that dies with it."""
+        """Turn this fork of the zygote into a worker that dies with the zygote."""
         signal_on_parent_death(signal.SIGKILL)
         if os.getppid() != self._pid:
             os._exit(1)  # the zygote died before the signal was requested

@@ -1,4 +1,4 @@
-"""Start of a zygote, possibly before the run is known: importing torch takes longer than preparing the run."""
+"""Launch of a zygote, possibly before the run is known: importing torch takes longer than preparing the run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ PRELOAD = (
 )
 """Modules that the workers of every training run need."""
 ENVIRONMENT = {
-    # One thread per worker: several spinning threads per worker on shared cores cost a factor of ten.
+    # One thread per worker: several spinning threads per worker on shared cores are ten times slower.
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
-    # Keep large temporaries instead of returning them to the kernel at every update: 10-14 % of a CNN's update.
+    # Keep large temporaries instead of returning them to the kernel at every update, 10-14% of a CNN's update.
     **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 30)),
     "MALLOC_TOP_PAD_": str(64 << 20),
 }

@@ -1,4 +1,4 @@
-"""Recorder of lanes that step together: one block for all of them, one row for each step."""
+"""Recorder for lanes that step together: one block for all of them, one row per step."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WRITTEN = ("reward", "terminated", "truncated", "acting", "first", "observation"
 
 
 class AlignedRecorder:
-    """Fills one block at a time for all lanes of a role in one group.
+    """Recorder that fills one block at a time for all of a role's lanes in one group.
 
     The value of the last row bootstraps the block. That row, with its decision, is also the first row of the next
-    block. Its decision is made again if its policy version is too old for that block. Between the two blocks the row is
-    kept in `_last_row`: the posted block belongs to the trainer, and the next one may not be admitted yet.
+    block; the decision is made again if its policy version is too old for that block. Between blocks, the row is kept
+    in `_last_row`, because the posted block belongs to the trainer and the next one may not have been admitted.
     """
 
     def __init__(self, producer: PushProducer, team_lanes: list[int], meter: Meter) -> None:
@@ -140,7 +140,7 @@ class AlignedRecorder:
         self.decided = False
 
     def write(self, time_step: TimeStep) -> None:
-        """Write the results of the current row's actions and the observations of the next row. Plain recorders only."""
+        """Write the results of the current row's actions and the next row's observations. For plain recorders only."""
         reward, terminated, truncated, acting, first, observation = self._written
         row = self.row
         reward[row] = time_step.reward
@@ -166,7 +166,7 @@ class AlignedRecorder:
         self._last_row["version"][...] = -1
 
     def _erase(self, lanes: slice, failed: Array) -> None:
-        """Exclude the step that failed in these lanes from training, and truncate its episode."""
+        """Exclude the failed step from training, and truncate the episodes of the lanes where `failed` is set."""
         arrays, row = self._arrays, self.row
         if self._failed is None:
             self._failed = np.zeros((self._spec.rows, self._spec.lanes), bool)

@@ -9,28 +9,28 @@ import numpy as np
 from srl.base.state import State
 from srl.base.tree import Array
 
-MAX_REPORTED = 200  # episodes in one report; if there are more, an evenly spaced sample is sent
-COUNTED = ("return", "length")  # statistics that are reported for each episode; of others, only means are reported
+MAX_REPORTED = 200  # maximum number of episodes in one report; if there are more, an evenly spaced sample is sent
+COUNTED = ("return", "length")  # statistics reported for each episode; for all others, only means are reported
 
 
 class EpisodeTracker:
-    """Tracks the episodes of one lane group. It processes whole blocks, so that single steps cost nothing."""
+    """Tracker of the episodes in one lane group. It processes whole blocks, so that single steps cost nothing."""
 
     def __init__(self, num_lanes: int) -> None:
-        self._return = np.zeros(num_lanes, np.float64)  # [L] of the running episodes
+        self._return = np.zeros(num_lanes, np.float64)  # [L], for the running episodes
         self._length = np.zeros(num_lanes, np.float64)
         self._returns: list[Array] = []
         self._lengths: list[Array] = []
         self._facts: dict[str, tuple[float, int]] = {}  # name -> sum and count
 
     def count_block(self, reward: Array, acting: Array, ended: Array, failed: Array | None = None) -> None:
-        """Add T steps: reward, acting, ended, all [T, L]. Episodes whose environment `failed` are left out."""
+        """Add T steps of all lanes; all arrays are [T, L]. Episodes that end where `failed` is set are left out."""
         num_steps = len(reward)
-        ends = np.ascontiguousarray(ended.T).ravel()  # by lane, then by time, as everything below
+        ends = np.ascontiguousarray(ended.T).ravel()  # by lane, then by time, like everything below
         opens = np.empty(len(ends), bool)  # an episode starts or continues here
         opens[1:] = ends[:-1]
         opens[::num_steps] = True
-        begins = np.flatnonzero(opens)  # of the pieces of episodes in this block
+        begins = np.flatnonzero(opens)  # first steps of the pieces of episodes in this block
         lasts = np.append(begins[1:], len(ends)) - 1
         is_whole = ends[lasts]
         heads = np.flatnonzero(begins % num_steps == 0)  # [L]: each lane's first piece
@@ -60,7 +60,7 @@ class EpisodeTracker:
         self._lengths.append(np.array([length]))
 
     def note(self, facts: Mapping[str, Array], ended: Array) -> None:
-        """Add the environment's statistics of the episodes that `ended` [L], except returns and lengths."""
+        """Add the environment's statistics on the episodes that `ended` [L], except for returns and lengths."""
         for name, values in facts.items():
             if name not in COUNTED:
                 known = values[ended]
@@ -74,7 +74,7 @@ class EpisodeTracker:
         self._length[lanes] = 0.0
 
     def drain(self) -> tuple[int, list[float], list[float]]:
-        """Return the number, returns and lengths of the episodes that ended since the last call."""
+        """Return how many episodes ended since the last call, and the returns and lengths of up to MAX_REPORTED."""
         if not self._returns:
             return 0, [], []
         returns, lengths = np.concatenate(self._returns), np.concatenate(self._lengths)
@@ -90,7 +90,7 @@ class EpisodeTracker:
         return facts
 
     def state(self) -> State:
-        """Return the running episodes and the ended ones that were not reported yet."""
+        """Return the running episodes, and the ended ones that have not been reported."""
         unreported = {"returns": self._returns, "lengths": self._lengths}
         ended = {name: np.concatenate([np.zeros(0), *found]) for name, found in unreported.items()}
         return {"return": self._return.copy(), "length": self._length.copy(), **ended}

@@ -20,8 +20,8 @@ MAX_ROWS = 32  # steps per poll if the policy runs in this process; several step
 
 class LaneGroup:
     """One slot of an actor's ring. `teams[r]` are the teams of role r, in the order of its recorder's lanes.
-    `slice_seconds` bounds the time of one `advance`, so that the worker of a slow environment reads the controller's
-    messages."""
+    `slice_seconds` bounds the duration of one `advance`, so that the worker keeps reading the controller's messages
+    even if its environment is slow."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class LaneGroup:
         self._num_builds = 0
         self._undecided: dict[int, int] = {}  # roles whose decisions have not arrived -> oldest version allowed
         self.lanes: Lanes | None = None
-        self.reports: list[str] = []  # reports of environments that failed, for the actor to send
+        self.reports: list[str] = []  # reports on failed environments, for the actor to send
         self._single_team = teams == [[0]]
         self._is_plain = self._single_team and recorders[0].is_plain
 
     def start(self) -> None:
-        """Build the environment, or rebuild it, and write its first rows."""
+        """Build or rebuild the environment, and write its first rows."""
         self.close()
         self._undecided.clear()
         for recorder in self.recorders:
@@ -81,7 +81,7 @@ class LaneGroup:
 
     @property
     def waiting(self) -> bool:
-        """Whether decisions were requested and have not arrived."""
+        """Whether requested decisions have not arrived yet."""
         return bool(self._undecided)
 
     def advance(self) -> bool:
@@ -102,8 +102,8 @@ class LaneGroup:
         return True
 
     def _relax_requests(self) -> None:
-        """Accept decisions of older versions for blocks whose consumers are gone. The version that those had published
-        may never arrive: a trainer on another host continues from the last state that left its predecessor's host."""
+        """Accept decisions by older versions for blocks whose consumers are gone. The version required so far may never
+        arrive: a replacement trainer on another host continues from the last state that left its predecessor's host."""
         for role, asked in self._undecided.items():
             oldest = self.recorders[role].min_version()
             if oldest < asked:
@@ -111,7 +111,7 @@ class LaneGroup:
                 self._undecided[role] = oldest
 
     def _run_rows(self) -> bool:
-        """Step through rows of the open block in one loop, with a policy in this process, and post the block when it is
+        """Fill rows of the open block in a tight loop, with a policy in this process, and post the block when it is
         full. Return False if there is no such policy or its parameters are too old."""
         recorder, client = self.recorders[0], self._clients[0]
         assert isinstance(recorder, AlignedRecorder)
@@ -149,7 +149,7 @@ class LaneGroup:
         return True
 
     def decided(self, role: int) -> None:
-        """Handle the arrival of one role's decisions. When those of all roles have arrived, the lanes step."""
+        """Handle the arrival of one role's decisions, and step the lanes once all roles' decisions have arrived."""
         self._undecided.pop(role, None)
         if not self._undecided:
             self._act()

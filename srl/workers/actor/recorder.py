@@ -19,12 +19,12 @@ ACTION = "decision/action"
 
 
 class Recorder(Protocol):
-    """Writes the rows of one role's lanes in one lane group. The group calls, for every step: `open`, `cells`,
+    """Writer of the rows of one role's lanes in one lane group. At every step, the group calls `open`, `cells`,
     `take_decisions`, `post_full`, `actions` and finally `arrive`, with the environment's results."""
 
     tracker: EpisodeTracker
     is_plain: bool
-    """Whether there is one team, one observation array, one action array and no memory, so that rows fill in a loop."""
+    """Whether there is one team, one observation array, one action array and no memory, which allows a tight loop."""
 
     def open(self) -> bool:
         """Open an admitted block for the current row. Return False if admission has not been granted yet."""
@@ -42,7 +42,7 @@ class Recorder(Protocol):
         """Post blocks whose last row has its decision. Return whether the lanes need another block before they act."""
 
     def actions(self) -> tuple[Tree, ...]:
-        """Return one tree [L, ...] for each team."""
+        """Return the actions to take, as one tree [L, ...] per team."""
 
     def arrive(self, time_steps: Sequence[TimeStep]) -> None:
         """Write the environment's results, one time step for each of the role's teams."""
@@ -53,11 +53,11 @@ class Recorder(Protocol):
     def state(self) -> State: ...
 
     def restore(self, state: State) -> None:
-        """Continue from the state of another recorder. The producer has already been restored."""
+        """Continue from a saved state. The producer has already been restored."""
 
 
 def memory_paths(spec: BlockSpec) -> list[tuple[str, str]]:
-    """Return two paths for each array of a policy's memory: after a decision, and before the lane's next decision."""
+    """Return the two paths of each array of a policy's memory: after a decision, and before the lane's next one."""
     paths = [path for path, _ in spec.arrays() if path.partition("/")[0] == STATE]
     return [(f"decision/{path}", path) for path in paths]
 
@@ -67,7 +67,7 @@ def action_paths(spec: BlockSpec) -> list[str]:
 
 
 class Teams:
-    """Slices of a role's lanes, one for each of its teams."""
+    """Slices of a role's lanes, one per team."""
 
     def __init__(self, team_lanes: list[int]) -> None:
         edges = np.cumsum([0, *team_lanes])
@@ -75,7 +75,7 @@ class Teams:
         self.num_lanes = int(edges[-1])
 
     def actions(self, arrays: Mapping[str, Array]) -> tuple[Tree, ...]:
-        """Split actions [L, ...], given by their paths in a block, into one tree for each team."""
+        """Split actions [L, ...], given by their paths in a block, into one tree per team."""
         if set(arrays) == {ACTION}:
             return tuple(arrays[ACTION][lanes] for lanes in self.slices)
         parts = {path.removeprefix(f"{ACTION}{SEPARATOR}"): leaf for path, leaf in arrays.items()}

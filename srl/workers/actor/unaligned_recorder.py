@@ -1,4 +1,4 @@
-"""Recorder of lanes that do not step together: agents that take turns, wait or die."""
+"""Recorder for lanes that do not step together: agents that take turns, wait or die."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class _Lane:
     scratch: Block
     opened: OpenBlock | None = None
     row: int = 0
-    acted: bool = False  # whether the environment has received the current row's action and not returned its result yet
-    memory: dict[str, Array] = field(default_factory=dict)  # recurrent memory of this lane, by its path in the next row
+    acted: bool = False  # whether the environment has the current row's action but has not returned its result
+    memory: dict[str, Array] = field(default_factory=dict)  # this lane's recurrent memory, by path in the next row
 
     @property
     def block(self) -> Block:
@@ -33,10 +33,10 @@ class _Lane:
 
 
 class UnalignedRecorder:
-    """Fills one block for each lane. A row is written only when its lane needs a decision or its episode ends.
+    """Recorder that fills one block per lane. A row is written only when its lane needs a decision or its episode ends.
 
-    Lanes never wait for admission: an agent that paused would stop its whole game, and with it the lanes whose blocks
-    the trainer waits for. A lane without an admitted block continues to act, and is recorded again when it gets one.
+    Lanes never wait for admission: a paused agent would stall its whole game, including lanes whose blocks the trainer
+    is waiting for. A lane without an admitted block keeps acting, and is recorded again when it gets one.
     """
 
     is_plain = False
@@ -85,7 +85,7 @@ class UnalignedRecorder:
         self._written.append(number)
 
     def _answer(self, number: int, index: int, time_step: TimeStep) -> None:
-        """Write the result of the lane's last action into its row, and go to the next row."""
+        """Write the result of the lane's last action into its row, and advance to the next row."""
         lane = self._lanes[number]
         arrays, row = lane.block.arrays, lane.row
         arrays["reward"][row, 0] = time_step.reward[index]

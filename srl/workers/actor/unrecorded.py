@@ -16,7 +16,8 @@ from srl.workers.actor.recorder import Teams, action_paths, memory_paths
 
 
 class UnrecordedLanes:
-    """Requests decisions in a scratch block. Lanes may wait, die and join; one that does not act keeps its memory."""
+    """Recorder that only requests decisions, in a scratch block. Lanes may wait, die or join; idle ones keep their
+    memory."""
 
     is_plain = False
 

@@ -1,4 +1,4 @@
-"""The actor: steps a ring of lane groups. While one group waits for its decisions, the others continue."""
+"""The actor: steps a ring of lane groups. While one group waits for decisions, the others continue."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ActorConfig(WorkerConfig):
     roles: tuple[Role, ...]
     copies: int  # environment copies in each group of the ring
     ring: int = 1
-    max_env_failures: int = 10  # environment failures of this actor within a minute; above it, the run fails
+    max_env_failures: int = 10  # this actor's environment failures within a minute; beyond this, the run fails
 
     def sizes(self) -> dict[str, int]:
         return {"lanes": self.copies, "ring": self.ring}
@@ -50,7 +50,7 @@ class ActorConfig(WorkerConfig):
 
 
 def _num_blocks(role: Role, ring: int, num_lanes: int) -> tuple[int, int]:
-    """Return the number of blocks that are filled at the same time, and the number of scratch blocks."""
+    """Return the number of blocks filled at the same time, and the number of scratch blocks."""
     if role.frozen:
         return 0, ring
     return (ring, 0) if role.aligned else (ring * num_lanes, ring * num_lanes)
@@ -120,7 +120,7 @@ class Actor:
                 producer.poll()
             if not waiting:
                 for client in self._clients:
-                    client.poll()  # a server that is gone would wake the worker repeatedly
+                    client.poll()  # otherwise, a server that is gone would keep waking the worker
         now = time.monotonic()
         if now - self._reported > REPORT_SECONDS:
             self._reported = now

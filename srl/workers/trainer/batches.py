@@ -1,4 +1,4 @@
-"""Batches of a trainer: gathered from blocks, either by a thread while the current batch trains or on demand."""
+"""A trainer's batches: gathered from blocks, either on demand or by a thread during the current update."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from srl.workers.wait_set import WaitSet
 IDLE_SECONDS = 0.5
 NUM_BATCHES = 2  # one in use, one being gathered
 LATE_BLOCK_SHARE = 0.5
-"""Maximum time that a complete batch waits for a late block, as a fraction of the time between two batches."""
+"""Maximum time that a complete batch waits for a late block, as a fraction of the time between batches."""
 MIN_SLEEP_SECONDS = 0.001
 
 
@@ -48,7 +48,7 @@ class BatchMemory:
 
 @dataclass(frozen=True)
 class Batch:
-    """Blocks of one update, side by side."""
+    """The blocks of one update, side by side."""
 
     update: int  # number of the update
     trajectory: Trajectory
@@ -64,7 +64,7 @@ class Batch:
 
 
 def _next_batch(consumer: PushConsumer, update: int, memories: deque[BatchMemory]) -> Batch | None:
-    """Gather the batch for this update into one of the memories, and release its blocks."""
+    """Gather this update's batch into one of the memories, and release its blocks. Return None if it is incomplete."""
     blocks = consumer.take(update)
     if blocks is None:
         return None
@@ -80,7 +80,7 @@ class BatchSource(Protocol):
     def poll(self) -> Batch | None: ...
 
     def give_back(self, batch: Batch) -> None:
-        """Return a used batch."""
+        """Give back a used batch, so that its memory can be reused."""
 
     def status(self) -> StreamStatus: ...
 
@@ -92,7 +92,7 @@ class BatchSource(Protocol):
 
 
 class DirectBatches:
-    """Gathers a batch on demand, for runs in one thread."""
+    """Source that gathers batches on demand, for single-threaded runs."""
 
     def __init__(self, stream: PushStream, context: Context, version: int, published: Callable[[], int]) -> None:
         self._consumer = stream.consumer(context, version)
@@ -126,7 +126,7 @@ class DirectBatches:
 
 
 class PrefetchedBatches:
-    """Gathers batches in a thread that owns the stream's consumer; numpy releases the interpreter while it copies."""
+    """Source whose thread owns the stream's consumer and gathers batches; NumPy releases the GIL while it copies."""
 
     def __init__(self, stream: PushStream, context: Context, version: int, published: Callable[[], int]) -> None:
         self._wait_set = WaitSet()

@@ -1,4 +1,4 @@
-"""Reports of the samples of every update, from which `srl chaos` checks that a run lost none."""
+"""Reports on the samples used by each update, with which `srl chaos` checks that a run lost none."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from srl.base.tree import Array
 from srl.workers.trainer.batches import Batch
 
 REPEATED = 16  # entries that a replacement repeats: more than are ever in transit to the controller
-MAX_BYTES = FACTS_BYTES // 2  # of these entries in a commit's metadata: with thousands of actors, fewer entries fit
+MAX_BYTES = FACTS_BYTES // 2  # limit for these entries in a commit's metadata; with thousands of actors, fewer fit
 
 
 class JournalReporter:
-    """Reports an entry once its update is published, and so committed. A report can be lost with a trainer or its host,
-    but the commit's metadata also contains it: the replacement, which continues from the commit, repeats it."""
+    """Reporter of one entry per update, sent once the update is durable. A report can be lost with a trainer or its
+    host, but the commit's metadata also contains the entry, and the replacement, which continues from the commit,
+    repeats it."""
 
     def __init__(self, policy: str, rank: int, report: Callable[[Message], None]) -> None:
         self._policy = policy
@@ -29,11 +30,11 @@ class JournalReporter:
         self._report = report
         self._digest = ""
         self._unreported: deque[UpdateRecord] = deque()
-        self._packed: deque[tuple[int, dict[str, Any]]] = deque(maxlen=REPEATED)  # with their bytes
+        self._packed: deque[tuple[int, dict[str, Any]]] = deque(maxlen=REPEATED)  # number of bytes and entry
 
     @property
     def last(self) -> list[dict[str, Any]]:
-        """Return the last entries, as many as fit, as plain data for the metadata of a commit."""
+        """Last entries, as many as fit into a commit's metadata, as plain data."""
         fitting: deque[dict[str, Any]] = deque()
         left = MAX_BYTES
         for num_bytes, entry in reversed(self._packed):
@@ -44,7 +45,7 @@ class JournalReporter:
         return list(fitting)
 
     def resume(self, metadata: Mapping[str, Any], parameters: Array) -> None:
-        """Repeat the entries in the metadata of the last commit."""
+        """Queue the entries in the last commit's metadata for another report."""
         self._digest = digest_of(parameters)
         if self._rank == 0:
             for packed in metadata.get("journal", ()):
@@ -61,13 +62,13 @@ class JournalReporter:
         self._packed.append((len(msgspec.json.encode(plain)), plain))
 
     def report(self, durable: int) -> None:
-        """Report the updates up to version `durable` that were not reported yet."""
+        """Report the updates up to version `durable` that have not been reported."""
         while self._unreported and self._unreported[0].update <= durable:
             self._report(self._unreported.popleft())
 
 
 def packed(samples: Iterable[str]) -> list[str]:
-    """Join consecutive labels of one producer: `actors/0.0:7`, `actors/0.0:8` -> `actors/0.0:7-8`."""
+    """Merge consecutive labels from one producer: `actors/0.0:7`, `actors/0.0:8` -> `actors/0.0:7-8`."""
     rows: dict[str, list[list[int]]] = {}
     for sample in samples:
         producer, _, number = sample.rpartition(":")

@@ -1,7 +1,7 @@
 """Rendezvous of data-parallel trainers on several hosts: a small key-value store that rank 0 serves over our channels.
 
-`torch.distributed.TCPStore` would do the same without authentication (docs/decisions/0013-rendezvous.md). The traffic
-of the ranks after the rendezvous (gloo, NCCL) is torch's own.
+`torch.distributed.TCPStore` would do the same without authentication (docs/decisions/0013-rendezvous.md). After the
+rendezvous, the ranks communicate through torch (gloo, NCCL).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ WAIT_SECONDS = 0.05
 
 
 class Put(Message, frozen=True):
-    """A client stores a value."""
+    """Request from a client to store a value."""
 
     key: str
     value: bytes
 
 
 class Fetch(Message, frozen=True):
-    """A client requests a value, which the server sends as soon as it has it."""
+    """Request from a client for a value, which the server sends as soon as it has it."""
 
     key: str
 
 
 class Value(Message, frozen=True):
-    """The server sends a value."""
+    """Value from the server."""
 
     key: str
     value: bytes
@@ -44,7 +44,7 @@ Messages: Any = Union[Put, Fetch, Value]
 
 
 class RendezvousServer:
-    """The server, on rank 0. A thread serves the other ranks, because torch blocks while it connects the ranks."""
+    """Rendezvous server on rank 0. A thread serves the other ranks, because torch blocks while it connects them."""
 
     def __init__(self, listener: Listener, timeout: float) -> None:
         self._listener = listener
@@ -107,7 +107,7 @@ class RendezvousServer:
 
 
 class RendezvousClient:
-    """The client, on all other ranks."""
+    """Rendezvous client, on all other ranks."""
 
     def __init__(self, channel: Channel, timeout: float) -> None:
         self._channel = channel
@@ -133,7 +133,7 @@ class RendezvousClient:
 
 
 def join_rendezvous(context: Context, policy: str, timeout: float) -> RendezvousServer | RendezvousClient:
-    """Return this rank's store for a rendezvous of a policy's trainers, which rank 0 opens after every restart."""
+    """Join the rendezvous that rank 0 of a policy's trainers opens after every restart. Return this rank's store."""
     name = f"rendezvous/{policy}/{context.worker_id.incarnation}"
     if context.worker_id.index == 0:
         return RendezvousServer(context.listen(name, Messages), timeout)
@@ -150,7 +150,7 @@ def join_rendezvous(context: Context, policy: str, timeout: float) -> Rendezvous
 
 
 def interface_of(address: str) -> str:
-    """Return the network interface with this address. Without it, gloo may choose the loopback interface."""
+    """Return the name of the network interface with this address. Unless told, gloo may choose the loopback."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(found.address == address for found in addresses):
             return str(name)

@@ -37,15 +37,15 @@ class TrainerWorkerConfig(WorkerConfig):
     seed: int  # seed of the initial parameters, the same for all ranks
     size: int = 1  # number of data-parallel trainers of this policy
     alone: bool = True
-    """Whether no other policy learns in this run. Otherwise a trainer that has reached its number of steps continues,
-    with its schedules at their end, until the others have reached theirs, because all policies play together."""
-    journal: bool = False  # whether to report the samples of every update, which costs a digest of the parameters
+    """Whether this is the only policy that learns. Otherwise, because all policies play together, a trainer that has
+    reached its target continues, with its schedules at their end, until the others have reached theirs."""
+    journal: bool = False  # whether to report each update's samples, which costs a digest of the parameters
 
     def committed_policy(self) -> str:
         return self.policy
 
     def resized(self, count: int) -> TrainerWorkerConfig:
-        """Return the config with the same batch shared by `count` trainers."""
+        """Return a copy of this config in which `count` trainers share the same batch."""
         blocks = self.samples.batch_blocks * self.samples.consumers
         if blocks % count:
             possible = ", ".join(str(number) for number in range(1, blocks + 1) if blocks % number == 0)
@@ -69,8 +69,8 @@ class TrainerWorkerConfig(WorkerConfig):
 
 
 class TrainerWorker:
-    """Learns from batches. An update is *committed* before it is published: the trainer's state is written to memory
-    that outlives this process, so that no published version can be lost."""
+    """Worker that learns from batches. Each update is *committed* before it is published: the trainer's state is
+    written to memory that outlives this process, so that no published version can be lost."""
 
     def __init__(self, config: TrainerWorkerConfig, context: Context) -> None:
         self._config = config
@@ -120,7 +120,7 @@ class TrainerWorker:
         self._version = max(self._version, self._parameters.version)
 
     def _agree(self, group: TrainerGroup) -> None:
-        """Take the number of the next update from rank 0, because the states on different hosts may differ in age."""
+        """Adopt rank 0's version and number of steps, because the states on different hosts may differ in age."""
         if not isinstance(group.rendezvous, str):
             if self._rank == 0:
                 group.rendezvous.set(AGREED, f"{self._version} {self._steps}".encode())
@@ -134,10 +134,10 @@ class TrainerWorker:
         self._commits.write(self._version, self._trainer.state(), metadata)
 
     def _durable_version(self) -> int:
-        """Return the newest published version that survives the loss of this host. Consumers promise no later one to
-        actors: a trainer on another host might never reach it."""
+        """Return the newest published version that would survive the loss of this host. Admissions never require a
+        newer version, because a replacement trainer might not reach it."""
         if self._commits.version < self._published:
-            return self._published  # the trainer of rank 0 is on another host, which publishes only durable versions
+            return self._published  # rank 0 is on another host, which sends only durable versions
         return min(self._published, self._commits.durable)
 
     def poll(self) -> PollResult:
@@ -158,7 +158,7 @@ class TrainerWorker:
         return self._steps >= self._config.target_steps
 
     def _finish(self) -> bool:
-        """Report, once, that this policy has reached its number of steps. Return whether the trainer is finished."""
+        """Report, once, that this policy has reached its target. Return whether the trainer is finished."""
         if self._durable_version() < self._version:
             return False  # the last update must not be lost with this host
         if self._journal is not None:
@@ -208,7 +208,8 @@ class TrainerWorker:
             )
 
     def _return_batch(self) -> bool:
-        """Return the batch and admit the blocks that this version allows, once the version is published."""
+        """If this version is published, give back the batch and admit the blocks that the version allows. Return
+        whether it is."""
         assert self._used is not None
         if self._parameters.version < self._version:
             return False
