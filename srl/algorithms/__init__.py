@@ -1,1 +1,1 @@
-"""Algorithms: configs that build matching policies and trainers."""
+"""Algorithms: configs that build a policy and its matching trainer."""

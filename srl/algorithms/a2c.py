@@ -11,8 +11,8 @@ from srl.algorithms.ppo.config import PPOConfig
 @dataclass(frozen=True)
 class A2CConfig(PPOConfig):
     """Advantage actor-critic: one gradient step per batch. With `--max-lag 0` its gradient is exactly the policy
-    gradient; older data counts by its probability ratio, which PPO's clip bounds. Small batches work best, so the
-    defaults of `--lanes` and `--horizon` are smaller than those of other algorithms."""
+    gradient; older data is weighted by its probability ratio, clipped as in PPO. Small batches work best, so `--lanes`
+    and `--horizon` default to smaller values than for other algorithms."""
 
     epochs: int = 1
     num_minibatches: int = 1

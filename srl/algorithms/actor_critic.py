@@ -1,6 +1,6 @@
-"""Base of actor-critic algorithms: options of the network, of normalization and of the optimizer, and the policy.
+"""Base of actor-critic algorithms: the policy, and options for network, normalization and optimizer.
 
-torch is imported only when something is built, so that naming an algorithm on a command line or in a controller stays
+torch is imported only when something is built, so that naming an algorithm on the command line or in a controller stays
 fast.
 """
 
@@ -26,7 +26,7 @@ Schedule: TypeAlias = Literal["constant", "linear", "cosine"]
 
 
 def scheduled(schedule: Schedule, start: float, final: float, progress: float) -> float:
-    """Value of a coefficient at `progress` in [0, 1] of the run: `start` at 0, `final` at 1, unless it is constant."""
+    """Return a coefficient at `progress` in [0, 1]: `start` at 0, `final` at 1, unless the schedule is constant."""
     if schedule == "constant":
         return start
     passed = progress if schedule == "linear" else 0.5 * (1.0 - math.cos(math.pi * progress))
@@ -35,34 +35,34 @@ def scheduled(schedule: Schedule, start: float, final: float, progress: float) -
 
 @dataclass(frozen=True)
 class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
-    """Base class of an actor-critic algorithm's config. Subclasses implement `build_trainer`."""
+    """Base class for configs of actor-critic algorithms. Subclasses implement `build_trainer`."""
 
     normalize_observation: bool = False
-    """Scale numeric observations to mean 0 and deviation 1, by statistics of all observations so far. Images, choices,
-    and integers between -1 and 1 stay as they are. The statistics are parameters of the policy that only training
-    changes. Each column of entities and scans is one feature. A custom network gets integers as they are."""
+    """Normalize numeric observations to mean 0 and standard deviation 1, using running statistics. Images, choices, and
+    integers between -1 and 1 are unchanged. The statistics are part of the policy's parameters, and only training
+    changes them. Each column of entities and scans is one feature. A custom network receives integers unchanged."""
     observation_clip: float = 10.0
-    """Largest distance of a normalized observation from the mean, in deviations."""
+    """Limit on normalized observations, in standard deviations from the mean."""
     normalize_return: Literal["none", "running", "popart"] = "none"
-    """Let the critic learn values of mean 0 and deviation 1, whatever the size of the rewards. `running`: by the
-    statistics of all returns so far. `popart`: by those of about the last million, and the critic's last layer is
-    rescaled so that no value jumps."""
+    """Normalize value targets to mean 0 and standard deviation 1, whatever the scale of the rewards. `running`: by
+    statistics of all returns so far. `popart`: by statistics of about the last million, rescaling the critic's last
+    layer so that its outputs are preserved."""
     learning_rate: float = 5e-4
-    """Step size of Adam at the start of the run."""
+    """Adam's learning rate at the start of the run."""
     learning_rate_schedule: Schedule = "linear"
     """How the learning rate changes to `learning_rate_final` over the run."""
     learning_rate_final: float = 0.0
     """Learning rate at the end of the run, unless the schedule is constant."""
     max_grad_norm: float = 0.5
-    """Largest norm of the gradient; larger gradients are scaled down to it."""
+    """Maximum gradient norm; larger gradients are scaled down to it."""
     adam_eps: float = 1e-5
-    """Constant added to the denominator of Adam."""
+    """Constant added to Adam's denominator."""
     weight_decay: float = 0.0
-    """L2 penalty: share of every weight that is added to its gradient."""
+    """L2 penalty: multiple of each weight added to its gradient."""
     device: str = "auto"
-    """Device of trainers and policy workers: `auto` (cuda if torch sees one, else mps, else cpu), or a torch device
-    such as `cpu`, `cuda`, `cuda:1`. With `auto` and `cuda`, policy workers take the first GPU, and each of several
-    trainers its own as long as there are enough. Inline inference in actors always runs on the CPU."""
+    """Device of trainers and policy workers: `auto` (cuda if available, else mps, else cpu), or a torch device
+    such as `cpu`, `cuda`, `cuda:1`. With `auto` and `cuda`, policy workers use the first GPU, and each trainer uses its
+    own GPU if there are enough. Inline inference in actors always runs on the CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,7 +76,7 @@ class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
             from srl.algorithms.training.devices import resolve_device
 
             resolve_device(self.device)
-        if self.network:  # worth importing torch in the controller: the user's code may have mistakes
+        if self.network:  # importing torch in the controller is worth it: the user's code may have mistakes
             from srl.networks.parameters import FlatParameters
 
             network, _ = self.build_network(observation, action, seed=0)
@@ -112,7 +112,7 @@ class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
         return TorchPolicy(*self.build_network(observation, action, seed), seed, self.device)
 
     def build_network(self, observation: Space, action: Space, seed: int) -> tuple[Network, Distribution]:
-        """The network, and the action distribution whose parameters it outputs."""
+        """Build the network and the action distribution whose parameters it outputs."""
         from srl.networks.build import build_network, distribution_for
 
         distribution = distribution_for(action, self)
@@ -124,7 +124,7 @@ class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
             if self.normalize_return == "popart":
                 network.value_head()  # ValueError if there is none
             shared = () if self.network else shared_rows(self)
-            integers = not self.network  # in a custom network they may be categories
+            integers = not self.network  # a custom network may treat integers as categories
             normalizer = ObservationNormalizer(seen, self.observation_clip, shared, integers)
             values = ValueNormalizer() if self.normalize_return != "none" else None
             network = NormalizedActorCritic(network, normalizer if self.normalize_observation else None, values)
@@ -136,7 +136,7 @@ class ActorCriticConfig(NetworkOptions, AlgorithmConfig):
 
 
 def _action_spec(action: Space) -> TreeSpec:
-    """Box actions are stored as they were drawn, unclipped and in float32, whatever the dtype of the space."""
+    """Return the spec of stored actions. Box actions are stored as sampled: unclipped, and float32 for any dtype."""
     if isinstance(action, Dict):
         return {name: _action_spec(item) for name, item in sorted(action.items.items())}
     return ArraySpec(action.shape, "float32") if isinstance(action, Box) else array_spec(action)

@@ -10,9 +10,9 @@ from srl.algorithms.ppo.config import PPOConfig
 
 @dataclass(frozen=True)
 class ImpalaConfig(PPOConfig):
-    """One pass over each batch with the plain policy gradient and V-trace, which corrects for actions of an older
-    policy. Meant for a larger `--max-lag`. V-trace's targets are computed once per batch, before
-    the first gradient step; with a `gae_lambda` below 1 they trust the critic more."""
+    """One pass over each batch with the plain policy gradient and V-trace, which corrects for actions chosen by an
+    older policy. Meant for a larger `--max-lag`. V-trace targets are computed once per batch, before the first gradient
+    step; a `gae_lambda` below 1 makes them rely more on the critic."""
 
     epochs: int = 1
     num_minibatches: int = 4

@@ -24,9 +24,9 @@ class IPPOConfig(PPOConfig):
 
 @dataclass(frozen=True)
 class MAPPOConfig(IPPOConfig):
-    """PPO with a centralized critic (Yu et al. 2022): it sees the global state and its agent's observation, the actor
-    only the observation. PettingZoo environments are asked for their state; other environments must provide it as a
-    part of a Dict observation."""
+    """PPO with a centralized critic (Yu et al. 2022): the critic sees the global state and its agent's observation, the
+    actor only the observation. The global state comes from a PettingZoo environment's `state`; other environments must
+    provide it as part of a Dict observation."""
 
     global_keys: tuple[str, ...] = ("state",)
 

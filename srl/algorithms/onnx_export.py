@@ -1,4 +1,4 @@
-"""Export of a trained network to ONNX: the greedy `act` of a policy, for runtimes without torch and SRL."""
+"""Export of a trained policy's greedy `act` to ONNX, for runtimes without torch or SRL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from srl.networks.spaces.boxes import space_leaves
 
 OBSERVATION, ACTION, VALUE = "observation", "action", "value"
 STATE, FIRST, NEXT_STATE = "state", "first", "next_state"
-ROWS = 2  # rows of the example batch: the exporter takes an axis of 1 for a constant
+ROWS = 2  # rows of the example batch: the exporter treats an axis of size 1 as constant
 
 
 class Bounds(NamedTuple):
@@ -35,17 +35,17 @@ class Bounds(NamedTuple):
     integer: torch.dtype | None  # integer dtype of the environment's actions; None: real numbers
 
     def clip(self, action: Tensor) -> Tensor:
-        """The action that the environment gets."""
+        """Return the action as the environment receives it."""
         if self.integer is None:
             return torch.clamp(action, self.low, self.high)
         return torch.clamp(action.round(), self.low, self.high).to(self.integer)
 
 
 class GreedyModule(nn.Module):
-    """Observations (one tensor for each leaf), and for a policy with a memory `state` and `first` -> action,
-    distribution parameters, value, and the new state. Normalizers and masks are part of the network. Box actions are
-    clipped to their bounds here, and integers rounded. `unseen` are the leaves that only the critic sees: they are not
-    inputs, and without them there is no value."""
+    """The exported module. It maps observations (one tensor per leaf) and, for a policy with memory, `state` and
+    `first` to action, distribution parameters, value and new state. Normalizers and masks are part of the network. Box
+    actions are clipped to their bounds, and integers rounded. `unseen` holds the leaves that only the critic sees: they
+    are not inputs, and if there are any, the value is not an output."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class GreedyModule(nn.Module):
 
 
 def input_name(path: str) -> str:
-    """`observation`, or `observation/camera` for a leaf of a Dict space."""
+    """Return the name of an input: `observation`, or `observation/camera` for a leaf of a Dict space."""
     return f"{OBSERVATION}{SEPARATOR}{path}" if path else OBSERVATION
 
 
 def bounds_in(action: Space) -> dict[str, Bounds]:
-    """Name of the output -> bounds, for every Box with bounds in an action space."""
+    """Return a map from output name to bounds, for each bounded Box in an action space."""
     limits = {name: _bounds(leaf) for name, leaf in space_leaves(action, ACTION) if isinstance(leaf, Box)}
     return {name: found for name, found in limits.items() if found.low.isfinite().any() or found.high.isfinite().any()}
 
@@ -104,8 +104,8 @@ def write_onnx(
     metadata: Mapping[str, str],
     global_keys: tuple[str, ...] = (),
 ) -> tuple[list[str], list[str]]:
-    """Write the network with these parameters, and `metadata` of the file. `global_keys` are the parts of the
-    observation that only the critic sees. Returns the names of inputs and outputs."""
+    """Write the network with these parameters and `metadata` to a file. `global_keys` are the parts of the observation
+    that only the critic sees. Returns the names of the inputs and outputs."""
     FlatParameters(network, gradients=False).load(torch.from_numpy(parameters.copy()))
     # Parameters are now views of one flat vector; the exporter needs separate tensors.
     for parameter in network.parameters():
@@ -139,7 +139,7 @@ def write_onnx(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress the exporter's log of its own steps and of libraries that it does not use."""
+    """Suppress the exporter's messages about its own steps and about libraries that it does not use."""
     loggers = [logging.getLogger("torch.onnx"), logging.getLogger("onnxscript")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -12,21 +12,21 @@ from srl.api.trainer import Trainer
 
 @dataclass(frozen=True)
 class PPGConfig(PPOConfig):
-    """Phasic policy gradient with one network. Between phases it is PPO whose critic learns on the actor's layers
-    without changing them. Every `auxiliary_every` updates, a phase over the batches since the last one trains these
-    layers to predict values, while a penalty preserves the policy. The batches stay in the trainer's memory;
-    checkpoints contain them only with the inline scheduler."""
+    """Phasic policy gradient with a single network. Between phases it is PPO, except that the critic's loss does not
+    change the layers it shares with the actor. Every `auxiliary_every` updates, a phase over the batches since the last
+    one trains these layers to predict values, while a penalty preserves the policy. The batches stay in the trainer's
+    memory; checkpoints contain them only with the inline scheduler."""
 
     towers: Literal["auto", "shared", "separate"] = "shared"
-    """Must be `shared`: actor and critic have all but their last layers in common."""
+    """Must be `shared`: actor and critic share all but their last layers."""
     epochs: int = 2
-    """Passes over each batch, outside the auxiliary phase."""
+    """Passes over each batch outside the auxiliary phase."""
     auxiliary_every: int = 16
-    """Updates between two auxiliary phases."""
+    """Number of updates between auxiliary phases."""
     auxiliary_epochs: int = 6
-    """Passes of an auxiliary phase over the batches since the last one."""
+    """Passes in each auxiliary phase over the batches since the last one."""
     clone_coefficient: float = 1.0
-    """Weight of the divergence from the policy before the phase."""
+    """Weight of the KL divergence from the policy before the phase."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,8 +20,8 @@ from srl.networks.parameters import FlatParameters
 
 
 class TorchPolicy(Policy):
-    """The policy of an actor-critic. Its decisions have `action`, `log_prob` and `value`, and `state` if the network
-    has a memory. Box actions are not clipped; the environment's adapter does that."""
+    """Policy that runs an actor-critic. Its decisions have `action`, `log_prob` and `value`, and `state` if the network
+    has a memory. Box actions are not clipped; the environment adapter does that."""
 
     def __init__(self, network: nn.Module, distribution: Distribution, seed: int, device: str = "cpu") -> None:
         self._distribution = distribution
@@ -31,7 +31,7 @@ class TorchPolicy(Policy):
         self._network = network
         self._state_size = as_network(network).state_size
         self._generator = torch.Generator(self._device).manual_seed(seed)
-        # Guards the network's buffers and the generator; copies back from the device are made without it.
+        # Guards the network's buffers and the generator; not held while results are copied back from the device.
         self._computing = threading.Lock()
 
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
@@ -56,7 +56,7 @@ class TorchPolicy(Policy):
         return decision if memory is None else {**decision, "state": fetch(memory).numpy()}
 
     def _memory(self, state: Tree | None, first: Array) -> Tensor:
-        """The memory [B, S] before this row."""
+        """Return the memory [B, S] before this row."""
         if state is None:
             return torch.zeros(len(first), self._state_size, device=self._device)
         return reset_state(move(np.asarray(state), self._device), move(first, self._device))

@@ -1,1 +1,1 @@
-"""Foundations without reinforcement learning: trees, configurations, the wire format, shared memory, clocks, seeds."""
+"""Building blocks independent of reinforcement learning: trees, configs, wire format, shared memory, clocks, seeds."""

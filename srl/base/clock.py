@@ -11,10 +11,10 @@ MAX_GAP_SECONDS = 5.0
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since a fixed moment; never runs backwards."""
+        """Return the seconds since a fixed moment, which never decrease."""
 
     def wall(self) -> float:
-        """Seconds since 1970, for display and file names."""
+        """Return the seconds since 1970, for display and file names."""
 
 
 class SystemClock:
@@ -27,8 +27,8 @@ class SystemClock:
 
 @dataclass
 class ObservedTime:
-    """Time between checks. A gap longer than `max_gap` counts as `max_gap`. A longer gap means that this process itself
-    was paused (the machine slept, all processes were frozen), so other processes must not be blamed for that time."""
+    """Elapsed time between checks, at most `max_gap` each. A longer gap means that this process itself was paused (the
+    machine slept, or all processes were frozen), so that time must not count against other processes."""
 
     last: float = 0.0  # time of the last check
     max_gap: float = MAX_GAP_SECONDS

@@ -1,6 +1,6 @@
-"""Conversion of configurations (frozen dataclasses) to plain data for files and messages, and back.
+"""Conversion of configs (frozen dataclasses) to plain data for files and messages, and back.
 
-A dataclass becomes `{"type": NAME, "fields": {...}}`, where NAME is a short name of :mod:`srl.base.object_names` or
+A dataclass becomes `{"type": NAME, "fields": {...}}`, where NAME is a short name from :mod:`srl.base.object_names` or
 `package.module:Class`. A value that JSON cannot express becomes `{"type": "tuple" | "path" | "float" | "dict",
 "value": ...}`, unless the type hint of its field already determines its type. Nothing is ever unpickled.
 """
@@ -30,7 +30,7 @@ def to_data(config: Any) -> Any:
 
 
 def from_data(data: Any) -> Any:
-    """Rebuild a config that :func:`to_data` converted, importing the modules of the classes that it names."""
+    """Rebuild a config converted by :func:`to_data`, importing the modules of the classes it names."""
     return _decode(data, Any, "config")
 
 
@@ -134,12 +134,12 @@ def _hints(kind: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(kind)
     except (NameError, AttributeError, TypeError):
-        # Some names are imported for type checkers only; such fields are decoded without hints.
+        # Some names are imported only for type checkers; such fields are decoded without hints.
         return dict.fromkeys((field.name for field in dataclasses.fields(kind)), Any)
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or the one type."""
+    """Return the members of a union, or the hint itself if it is not a union."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return tuple(inner for member in typing.get_args(hint) for inner in _members(member))
     return (hint,)
@@ -151,7 +151,7 @@ def _member(hint: Any, origin: type) -> Any:
 
 
 def _means(hint: Any, kind: type) -> bool:
-    """Return whether a string in a field with this hint can only mean a `kind`."""
+    """Return whether a string in a field with this hint always stands for a `kind`."""
     plain = {str, float, Path} - {kind}
     members = _members(hint)
     return kind in members and not any(m in plain or typing.get_origin(m) is typing.Literal for m in members)

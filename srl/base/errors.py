@@ -1,4 +1,4 @@
-"""Error messages for people: suggestions for misspelled names, summaries of reports, tracebacks of user code only."""
+"""User-facing error messages: suggestions for misspelled names, report summaries, tracebacks limited to user code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-DEBUG = "SRL_DEBUG"  # environment variable; with 1, every error is shown with its full traceback
+DEBUG = "SRL_DEBUG"  # environment variable; if it is 1, every error is shown with its full traceback
 TRACEBACK_HEAD = "Traceback (most recent call last):"
 MAX_LISTED = 20
 SRL_DIRECTORY = Path(__file__).parents[1]
@@ -17,8 +17,8 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
-    """Return the end of a message about an unknown `word`: `; did you mean 'cartpole'?`, or `; valid ones: a, b, c` if
-    nothing is similar."""
+    """Return the ending of a message about an unknown `word`: `; did you mean 'cartpole'?`, or `; valid ones: a, b, c`
+    if no valid word is similar."""
     names = sorted(set(valid))
     if not names:
         return "; there are none"
@@ -71,8 +71,7 @@ def debugging() -> bool:
 
 
 def explain(error: BaseException) -> str:
-    """Return the text that a user sees: the traceback through their own code, if any, and a line that starts with
-    `srl: `."""
+    """Return the text to show the user: the traceback through their code, if any, and a line starting with `srl: `."""
     notes = getattr(error, "__notes__", ())  # an error from another process carries its traceback as a note
     user = user_traceback(error) or "".join(f"{note.rstrip()}\n" for note in notes)
     return f"{full_traceback(error) if debugging() else user}srl: {_message(error, bool(user))}"
@@ -83,10 +82,9 @@ def full_traceback(error: BaseException) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """Return the traceback from the first frame outside of SRL, or an empty string if SRL itself reports the error.
-
-    If SRL raised its error from an error in the user's code (`raise ... from`), return the traceback of the latter,
-    unless SRL's message already contains a traceback.
+    """Return the traceback from the first frame outside SRL, or an empty string if SRL itself reports the error. If SRL
+    raised its error from one in the user's code (`raise ... from`), return the traceback of that one, unless SRL's
+    message already contains a traceback.
     """
     if TRACEBACK_HEAD in str(error):
         return ""
@@ -127,7 +125,7 @@ def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _owner(frame: TracebackType) -> str:
-    """Return srl | standard | installed | user."""
+    """Return the origin of a frame's code: srl, standard, installed or user."""
     name = frame.tb_frame.f_code.co_filename
     if name.startswith("<"):  # frames of importlib, and code that dataclasses generate
         return "standard"

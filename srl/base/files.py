@@ -29,7 +29,7 @@ def explain_os_error(error: OSError) -> str:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Create a file; its content has reached the disk when this returns."""
+    """Create a file and flush its content to disk."""
     with open(path, "xb") as file:
         file.write(content)
         file.flush()
@@ -38,9 +38,8 @@ def write_synced(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path with the same suffix, whose file replaces `path` atomically when the block ends.
-
-    If the block raises, the file at `path` stays as it was.
+    """Yield a temporary path with the same suffix, whose file atomically replaces `path` when the block ends. If the
+    block raises, `path` is unchanged.
     """
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
@@ -54,7 +53,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: bytes, sync: bool = False) -> None:
-    """Replace the file atomically: readers see the old content or the new one, never a part."""
+    """Replace the file atomically: readers see either the old content or the new, never a partial file."""
     with replacing(path) as temporary:
         if sync:
             write_synced(temporary, content)
@@ -63,7 +62,7 @@ def write_whole(path: Path, content: bytes, sync: bool = False) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Flush a directory to disk, so that files created, renamed or removed in it stay so after a power failure."""
+    """Flush a directory to disk, so that creating, renaming or removing files in it survives a power failure."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -13,11 +13,11 @@ from srl.base.tree import Array
 PAGE_BYTES = 1024
 WORDS = 40  # number of 64-bit words used on a page
 _PHASE = 8
-PHASE_START = 9  # index of the time at which the current phase was entered
+PHASE_START = 9  # index of the word that holds the start time of the current phase
 
 
 class Phase(IntEnum):
-    """Kinds of work. Hang detection depends on the phase: a worker may wait for any time, but a step must end."""
+    """Kinds of work. Hang detection depends on the phase: a worker may wait indefinitely, but a step must finish."""
 
     BOOT = 0
     WAITING = 1
@@ -29,23 +29,23 @@ class Phase(IntEnum):
 
 
 class Counter(IntEnum):
-    """Counters; only the worker itself writes them."""
+    """A worker's counters, which only the worker itself writes."""
 
     PROGRESS = 16
-    DECISIONS = 17  # actions that the lanes of an actor have taken
+    DECISIONS = 17  # actions taken by an actor's lanes
     VERSION = 18
-    LAG_SUM = 19  # lag, in versions, of the samples that a trainer learned from: sum, number and maximum
+    LAG_SUM = 19  # lag in versions of the samples that a trainer learned from: sum, count and maximum
     LAG_COUNT = 20
     LAG_MAX = 21
     QUEUED = 22
-    """Share of a trainer's next batch that is waiting, in thousandths. The next three counters count its blocks."""
+    """Fraction of a trainer's next batch that is queued, in thousandths. The next three counters count its blocks."""
     POSTED = 23
     CONSUMED = 24
     DROPPED = 25
-    BATCHES = 26  # batches of a policy worker, and the lanes in them
+    BATCHES = 26  # a policy worker's batches, and the lanes in them
     BATCHED_LANES = 27
     LANE_FAILURES = 28
-    UNRECORDED = 29  # actions that trainers never see: of frozen policies, and those taken while no block was open
+    UNRECORDED = 29  # actions that trainers never see: by frozen policies, or taken while no block was open
     SKIPPED_UPDATES = 30
     FIRST_UPDATE_NS = 31
     LEARNED = 32  # samples that a trainer learned from
@@ -53,7 +53,7 @@ class Counter(IntEnum):
 
 
 class Meter:
-    """One page of a run's meter table. A write is a store to shared memory, cheap enough for every step."""
+    """One page of a run's meter table. A write is a store to shared memory, cheap enough to do at every step."""
 
     def __init__(self, page: memoryview) -> None:
         self._page = page
@@ -86,7 +86,7 @@ class Meter:
         return Phase(self._page[_PHASE])
 
     def phase_start(self) -> int:
-        """Return the time at which the current phase was entered. It also changes while a live worker only waits."""
+        """Return the start time of the current phase. It keeps changing even while a live worker only waits."""
         return self._page[PHASE_START]
 
     def seconds(self) -> dict[Phase, float]:
@@ -109,7 +109,7 @@ class Meter:
 
 
 class MeterTable:
-    """The meters of all workers of a run on this host."""
+    """Meters of all of a run's workers on this host."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory

@@ -1,4 +1,4 @@
-"""Names of classes and functions: short names of SRL's own components, `package.module:name` and `path/file.py:name`.
+"""Names of classes and functions: short names for SRL's own components, `package.module:name` and `path/file.py:name`.
 
 Saved runs, checkpoints and worker processes refer to these components by the short names in PARTS and never by a module
 path of this package, so that classes can move without breaking a saved run. Move or rename a class freely and change
@@ -72,12 +72,12 @@ PARTS = {
     "bench-distant": "srl.bench.random_policy:RandomConfig",
     "bench-simulated-worker": "srl.bench.control:SimulatedWorkerConfig",
 }
-"""Short name -> definition of the class or function."""
+"""Map from short name to the path of the class or function."""
 NAMES = {path: name for name, path in PARTS.items()}
 
 
 def part_name(kind: type) -> str:
-    """Return the name of a class in configs and messages. Raises ValueError for a class that has none."""
+    """Return the name that stands for a class in configs and messages. Raises ValueError if it has none."""
     path = name_of(kind)
     if not path.startswith("srl."):
         return path
@@ -98,8 +98,8 @@ def load_part(name: str) -> Any:
 def load_object(name: str) -> Any:
     """Import and return the object called `package.module:name` or `path/file.py:name`.
 
-    A file is imported once per process, under a module name derived from its path, so that each of its classes exists
-    once and :func:`name_of` works for them.
+    A file is imported once per process, under a module name derived from its path, so that its classes are unique and
+    :func:`name_of` works for them.
     """
     source, separator, attribute = name.rpartition(":")
     if not separator or not source or not attribute:
@@ -155,7 +155,7 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _siblings(package: str) -> list[str]:
-    """Return the modules of a package, or of the working directory; the whole search path has too many."""
+    """Return the modules in a package, or in the working directory (the whole search path has too many)."""
     import pkgutil
 
     paths = list(sys.modules[package].__path__) if package in sys.modules else [os.getcwd()]

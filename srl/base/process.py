@@ -1,8 +1,8 @@
-"""The current process: recorded stop requests, the death of its parent, and the cores that it may use.
+"""The current process: recorded stop requests, parent death, and available cores.
 
-On Ctrl-C, Python raises KeyboardInterrupt at an arbitrary point of the program. Some code swallows it: callbacks of the
-import system and of the garbage collector, destructors, a library's bare `except`. The signal is therefore also
-recorded, and code that loads or prepares a run checks the record before it continues.
+On Ctrl-C, Python raises KeyboardInterrupt at an arbitrary point in the program. Some code swallows it: import system
+and garbage collector callbacks, destructors, a library's bare `except`. The signal is therefore also recorded, and code
+that loads or prepares a run checks the record before it continues.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _requests: list[signal.Signals] = []
 
 
 def end_at_once_on_interrupt() -> None:
-    """Let Ctrl-C end this process without cleanup, for the time before there is anything to clean up. A process that
-    was started with SIGINT ignored keeps ignoring it."""
+    """Let Ctrl-C end this process without cleanup, for use before there is anything to clean up. A process started with
+    SIGINT ignored keeps ignoring it."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
 def recorded_stop_requests() -> Iterator[None]:
-    """Within this context, SIGINT and SIGTERM raise KeyboardInterrupt and are also recorded for `stop_request`."""
+    """Make SIGINT and SIGTERM raise KeyboardInterrupt within this context, and record them for `stop_request`."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can handle signals
         return
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    # Ignored signals stay ignored. None means a handler that Python did not install; it is kept, too.
+    # Ignored signals stay ignored, and handlers that Python did not install (None) stay in place.
     before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
     for number in before:
         signal.signal(number, _record)
@@ -71,5 +71,5 @@ def signal_on_parent_death(number: int) -> None:
 
 
 def num_cores() -> int:
-    """Number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))

@@ -15,7 +15,7 @@ from srl.base.tree import Array
 def derive(seed: int, *path: str | int) -> int:
     """Return a 63-bit seed for the consumer named by `path`, e.g. `derive(seed, "actors", index, incarnation)`.
 
-    The result is the same on every machine and in every Python. Paths that differ in any part give independent seeds:
+    The result is the same on every machine and Python version. Paths that differ in any part give independent seeds:
     `("a", 1)`, `("a1",)` and `("a", "1")` are three different paths.
     """
     parts = (int(seed), *(part if isinstance(part, str) else int(part) for part in path))
@@ -36,7 +36,7 @@ def restore_generator(generator: np.random.Generator, state: Array) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Replace arrays in a bit generator's state by lists, which its setter also accepts."""
+    """Replace arrays in a bit generator's state with lists, which its setter also accepts."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

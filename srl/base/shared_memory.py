@@ -1,4 +1,4 @@
-"""Memory shared by processes of a host. It has no name and no file, and is freed when the last of them ends."""
+"""Anonymous memory shared by processes on a host, freed when the last of them ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from srl.base.tree import Array
 
 
 class Memory:
-    """A block of zeroed bytes in a memfd. Pages are allocated when first written, so a generous size costs nothing."""
+    """A block of zeroed bytes in a memfd. Pages are allocated on first write, so a generous size costs nothing."""
 
     def __init__(self, fd: int, nbytes: int) -> None:
         self.fd = fd
@@ -22,7 +22,7 @@ class Memory:
 
     @classmethod
     def create(cls, name: str, nbytes: int) -> Memory:
-        """Allocate memory; `name` is only visible in /proc. Raises MemoryError if the host has too little."""
+        """Allocate memory; `name` appears only in /proc. Raises MemoryError if the host has too little."""
         fd = os.memfd_create(f"srl-{name}", os.MFD_CLOEXEC)
         try:
             os.ftruncate(fd, nbytes)
@@ -43,7 +43,7 @@ class Memory:
         self.bytes = np.frombuffer(self._map, np.uint8)
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return a view, which keeps the mapping alive even after `close`."""
+        """Return an array view, which keeps the mapping alive even after `close`."""
         count = math.prod(shape) * np.dtype(dtype).itemsize
         return self.bytes[offset : offset + count].view(dtype).reshape(shape)
 

@@ -1,4 +1,4 @@
-"""Versioned states in shared memory: one process writes them, and readers on the host never see a partial one."""
+"""Versioned states in shared memory, written by one process. Readers on the host never see a partial state."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LAYOUT_OFFSET = 1 << 12
 FACTS_BYTES = 1 << 18  # maximum size of a state's metadata (`facts`); pages that are never written take no memory
 _MAGIC = 0x53524C534E4150
 _READY, _SLOT_BYTES, _LAYOUT_BYTES, _ACTIVE, _DURABLE = 0, 1, 2, 3, 4
-_SLOTS = 16  # for each slot: sequence number (odd during a write) and version
+_SLOTS = 16  # per slot: sequence number (odd during a write) and version
 
 
 class Snapshot:
     """States with the same arrays, each with a version and metadata (`facts`), in `num_slots` slots of shared memory.
 
-    A write goes to an inactive slot and becomes visible by a single store, so a writer that is killed in the middle
-    leaves the previous state intact.
+    A write goes to an inactive slot and becomes visible with a single store, so a writer killed midway leaves the
+    previous state intact.
     """
 
     def __init__(self, memory: Memory, num_slots: int = 3) -> None:
@@ -47,13 +47,12 @@ class Snapshot:
 
     @property
     def durable(self) -> int:
-        """Newest version that survives the loss of this host. Where no other host stores copies, that is the newest
-        version."""
+        """Newest version that survives the loss of this host, or simply the newest if no other host stores copies."""
         durable = int(self._header[_DURABLE])
         return durable - 2 if durable else self.version
 
     def set_durable(self, version: int | None) -> None:
-        """Set the newest version of which another host has a copy: -1 for none yet, None if no host stores copies."""
+        """Set the newest version that another host has a copy of: -1 for none yet, None if no host stores copies."""
         self._header[_DURABLE] = 0 if version is None else version + 2
 
     @property
@@ -65,7 +64,7 @@ class Snapshot:
     def write(
         self, version: int, arrays: Mapping[str, Array], facts: Mapping[str, Any], keep: frozenset[int] = frozenset()
     ) -> int:
-        """Add a state and make it the newest. Return its slot. `keep`: slots that must not be overwritten."""
+        """Write a state, make it the newest and return its slot. Slots in `keep` are not overwritten."""
         if not self._header[_READY]:
             self._lay_out(arrays)
         layout = self._known_layout()
@@ -76,10 +75,10 @@ class Snapshot:
         header = self._header
         active = int(header[_ACTIVE]) - 1
         free = [slot for slot in range(self.num_slots) if slot != active and slot not in keep]
-        # The oldest, because a slow reader may still read the others.
+        # Take the oldest slot, because a slow reader may still be reading the others.
         slot = min(free, key=lambda s: int(header[_SLOTS + 2 * s + 1]))
         sequence = _SLOTS + 2 * slot
-        writing = int(header[sequence]) | 1  # also odd if a writer was killed in the middle of this slot
+        writing = int(header[sequence]) | 1  # also odd if a writer was killed while writing this slot
         header[sequence] = writing
         body = self._slot(slot)
         body[:8].view("int64")[0] = len(text)

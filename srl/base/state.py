@@ -1,4 +1,4 @@
-"""States: named arrays from which an object resumes exactly. Nested parts have prefixes; plain data is JSON text."""
+"""States: named arrays from which an object resumes exactly. Nested parts have prefixes; plain data is JSON."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class NotResumable(RuntimeError):
 
 
 class NotResumableYet(NotResumable):
-    """An object cannot be saved at this moment, because a part of it is still being built or connected; try again."""
+    """An object cannot be saved yet, because part of it is still being built or connected; try again."""
 
 
 def under(prefix: str, state: State) -> dict[str, Array]:
-    """Add `prefix/` to all names of a part's state."""
+    """Add `prefix/` to all names in a part's state."""
     return {f"{prefix}/{key}": value for key, value in state.items()}
 
 
 def part(state: State, prefix: str) -> dict[str, Array]:
-    """Return the part of a state that :func:`under` named with `prefix`."""
+    """Return the part of a state under `prefix`: the inverse of :func:`under`."""
     return {key.removeprefix(f"{prefix}/"): value for key, value in state.items() if key.startswith(f"{prefix}/")}
 
 
 def pack(value: Any) -> Array:
-    """Encode plain data as text: dictionaries with string keys, lists, strings, numbers (any size, also not finite),
+    """Encode plain data as JSON: dictionaries with string keys, lists, strings, numbers (of any size, even non-finite),
     booleans and None."""
     return np.frombuffer(json.dumps(value).encode(), np.uint8).copy()
 

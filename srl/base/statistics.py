@@ -21,8 +21,8 @@ class Mean:
 
 
 def t_quantile(freedom: int) -> float:
-    """Return the two-sided 95 % quantile of Student's t distribution, which for few values is far above the 1.96 of the
-    normal distribution. It is exact for one and two degrees of freedom. For more, it is the Cornish-Fisher expansion
+    """Return the two-sided 95 % quantile of Student's t distribution, which for few values is far above the normal
+    distribution's 1.96. It is exact for one and two degrees of freedom. For more, it is the Cornish-Fisher expansion
     around the normal quantile (Abramowitz & Stegun 26.7.5), with an error of 0.003 at three degrees and less beyond.
     """
     if freedom < 1:
@@ -41,7 +41,7 @@ def t_quantile(freedom: int) -> float:
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """Return the mean of independent values with its interval by Student's t."""
+    """Return the mean of independent values with its Student's t confidence interval."""
     count = len(values)
     if count == 0:
         return Mean(math.nan, math.inf, 0)
@@ -50,7 +50,7 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 
 def spread(values: Sequence[float]) -> list[float]:
-    """Return median, 95th percentile (one of the values) and maximum; an empty list for no values."""
+    """Return the median, 95th percentile (one of the values) and maximum, or an empty list if there are no values."""
     if not values:
         return []
     return [float(np.median(values)), float(np.quantile(values, 0.95, method="closest_observation")), max(values)]

@@ -19,7 +19,7 @@ SEPARATOR = "/"
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """Shape and dtype of one array, without its leading (time, lane) axes."""
+    """Shape and dtype of an array, excluding its leading (time, lane) axes."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -33,12 +33,12 @@ class ArraySpec:
 
 
 def joined(path: str, key: str) -> str:
-    """Return the path of the part `key` of the tree at `path`."""
+    """Return the path of the child `key` of the tree at `path`."""
     return f"{path}{SEPARATOR}{key}" if path else key
 
 
 def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every leaf with its path (`camera/left`), in sorted order of the keys; a bare leaf has the path ``""``."""
+    """Yield each path (`camera/left`) and leaf, sorted by key; a bare leaf has the path ``""``."""
     if isinstance(tree, Mapping):
         for key in sorted(tree):
             yield from leaves(tree[key], joined(prefix, key))
@@ -61,14 +61,14 @@ def from_leaves(items: Mapping[str, Any]) -> Any:
 
 
 def map_tree(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """Apply `function` to each leaf, or to the leaves with the same path in several trees."""
+    """Apply `function` to each leaf, or to the leaves at the same path in several trees."""
     if isinstance(tree, Mapping):
         return {key: map_tree(function, value, *(other[key] for other in others)) for key, value in tree.items()}
     return function(tree, *others)
 
 
 def assign(target: Tree, source: Tree) -> None:
-    """Copy every leaf of `source` into the leaf of `target` with the same path."""
+    """Copy every leaf of `source` into the leaf of `target` at the same path."""
     if isinstance(target, Mapping):
         for key, value in target.items():
             assign(value, source[key])
@@ -77,7 +77,7 @@ def assign(target: Tree, source: Tree) -> None:
 
 
 def lane_of(batch: Any, lane: int) -> Any:
-    """Return the value of one lane from a batch: an array, or a dictionary or tuple of batches."""
+    """Return one lane's value from a batch, which is an array, or a dictionary or tuple of batches."""
     if isinstance(batch, Mapping):
         return {key: lane_of(part, lane) for key, part in batch.items()}
     return tuple(lane_of(part, lane) for part in batch) if isinstance(batch, tuple) else batch[lane]

@@ -21,7 +21,7 @@ MAX_ARRAYS = 1024
 MAX_DIMENSIONS = 8
 ALIGNMENT = 64
 MAX_CACHED_LAYOUTS = 128
-MAX_CACHED_HEADER_BYTES = 4096  # a layout with larger descriptors is not cached
+MAX_CACHED_HEADER_BYTES = 4096  # layouts with larger descriptors are not cached
 
 MAGIC = b"SR"
 VERSION = 1
@@ -34,7 +34,7 @@ _PADDING = [bytes(size) for size in range(ALIGNMENT)]
 
 
 class DecodeError(ValueError):
-    """A frame does not follow the format, so nothing in it can be trusted."""
+    """A frame violates the format, so nothing in it can be trusted."""
 
 
 class _Descriptor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -43,18 +43,18 @@ class _Descriptor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """Positions of a frame's arrays, which follow its header."""
+    """Positions of the arrays that follow a frame's header."""
 
     header: msgspec.Raw  # encoded descriptors of the arrays
     arrays: tuple[tuple[tuple[int, ...], np.dtype[Any], int], ...]  # shape, dtype and offset of each array
-    gaps: tuple[bytes, ...]  # padding before each array, so that it starts aligned
+    gaps: tuple[bytes, ...]  # padding before each array, for alignment
     num_bytes: int
 
 
 class Codec:
-    """Encoder and decoder of the messages of one kind of channel. `messages` is a Struct type or a union of tagged
-    ones; all other types are refused. Successive messages of a stream usually carry arrays of the same shapes, so the
-    codec caches each layout that it has computed and checked.
+    """Encoder and decoder for one kind of channel. `messages` is a Struct type or a union of tagged ones; all other
+    types are rejected. Successive messages on a stream usually carry arrays of the same shapes, so the codec caches
+    each layout that it has computed and checked.
     """
 
     def __init__(self, messages: Any, max_bytes: int = MAX_BYTES) -> None:
@@ -70,7 +70,7 @@ class Codec:
         self._received: dict[bytes, _Layout] = {}
 
     def encode(self, message: msgspec.Struct, arrays: Sequence[Array] = ()) -> list[Buffer]:
-        """Return the frame as buffers to be sent in order. Those of contiguous arrays are views, not copies."""
+        """Return the frame as buffers to send in order. Buffers of contiguous arrays are views, not copies."""
         if type(message) not in self.types:
             names = ", ".join(sorted(kind.__name__ for kind in self.types))
             raise TypeError(f"cannot send {type(message).__name__} on this channel, which carries {names}")
@@ -111,7 +111,7 @@ class Codec:
         PREFIX.pack_into(frame, 0, MAGIC, VERSION, 0, num_header_bytes, num_payload_bytes)
 
     def decode(self, frame: Buffer) -> tuple[Any, list[Array]]:
-        """Return the message and its arrays, which are views of `frame`. The only error is DecodeError."""
+        """Return the message and its arrays, which are views of `frame`. Raises only DecodeError."""
         size = len(frame)
         if size < PREFIX.size:
             raise DecodeError(f"a frame has at least {PREFIX.size} bytes, found {size}")
@@ -123,7 +123,7 @@ class Codec:
             raise DecodeError(f"unsupported frame: expected format version {VERSION}, found {found}")
         end = PREFIX.size + num_header_bytes
         if num_header_bytes > MAX_HEADER_BYTES or end > size:
-            raise DecodeError(f"the frame of {size} bytes announces a header of {num_header_bytes}")
+            raise DecodeError(f"a frame of {size} bytes declares a header of {num_header_bytes}")
         try:
             message, descriptors = self._decoder.decode(memoryview(frame)[PREFIX.size : end])
             header = bytes(descriptors)
@@ -134,7 +134,7 @@ class Codec:
             raise DecodeError(f"invalid header: {error}") from error
         if not layout.arrays:
             if num_payload_bytes or end != size:
-                raise DecodeError(f"found {size - end} bytes behind a message without arrays")
+                raise DecodeError(f"found {size - end} bytes after a message without arrays")
             return message, []
         start = end + -end % ALIGNMENT
         if layout.num_bytes != num_payload_bytes or start + num_payload_bytes != size:
@@ -150,7 +150,7 @@ class Codec:
     def _incoming_layout(self, header: bytes) -> _Layout:
         descriptors = self._descriptors.decode(header)
         for descriptor in descriptors:
-            # The limit also applies with zeros left out: numpy refuses such shapes although they take no bytes.
+            # The limit also applies with zeros left out: numpy rejects such shapes although they take no bytes.
             extent = DTYPES[descriptor.dtype].itemsize
             for length in descriptor.shape:
                 extent *= length or 1
@@ -176,7 +176,7 @@ _Key = TypeVar("_Key", bytes, tuple[Any, ...])
 
 
 def _cache(layouts: dict[_Key, _Layout], key: _Key, layout: _Layout) -> None:
-    """Cache a layout. The cache is bounded, so that shapes that change with every message do not fill the memory."""
+    """Cache a layout. The cache is bounded, so that shapes that change with every message do not exhaust memory."""
     if len(layout.header) <= MAX_CACHED_HEADER_BYTES:
         if len(layouts) >= MAX_CACHED_LAYOUTS:
             layouts.clear()
@@ -196,7 +196,7 @@ def _native(array: Array) -> Array:
 
 
 def _bytes_of(array: Array) -> memoryview:
-    """Return the bytes in row-major order."""
+    """Return the array's bytes in row-major order."""
     try:
         return array.data.cast("B")
     except TypeError:

@@ -1,1 +1,1 @@
-"""Benchmarks of `srl bench`: throughput, actor overhead, environment ring and controller."""
+"""Benchmarks for `srl bench`: throughput, actor overhead, environment ring and controller."""

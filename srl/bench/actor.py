@@ -1,4 +1,4 @@
-"""Overhead of an actor compared with its bare environment."""
+"""Benchmark of an actor's overhead over its bare environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from srl.workers.actor.worker import Actor, ActorConfig
 from srl.workers.role import Role
 
 HORIZON = 128
-POLLS = 2  # polls of the actor between two polls of the consumer; less than a block
+POLLS = 2  # actor polls between consumer polls; less than a block
 REPEATS = 25
 
 
@@ -46,7 +46,7 @@ class _ActorHarness:
         self._updates = 0
 
     def run(self, seconds: float) -> float:
-        """Return lane steps per second of the actor's time, without that of the consumer, over at least one block."""
+        """Return lane steps per second of actor time, excluding consumer time, over at least one block."""
         taken, spent = 0, 0.0
         while spent < seconds or not taken:
             began = time.perf_counter()
@@ -67,7 +67,7 @@ class _ActorHarness:
 
 
 def raw_actor(options: BenchOptions) -> dict[str, Any]:
-    """Compare an actor with its bare environment, alternating; medians over many short turns."""
+    """Compare an actor with its bare environment in many short alternating turns, and return the medians."""
     from srl.bench.throughput import WORKLOADS
 
     known = WORKLOADS.get(options.workload)
@@ -95,7 +95,7 @@ def raw_actor(options: BenchOptions) -> dict[str, Any]:
 
 
 def _bare_vector(name: str, copies: int) -> Any:
-    """Return a function that steps Gymnasium's vector environment (native if there is one) with prepared actions."""
+    """Return a function that steps Gymnasium's vector environment (native if available) with precomputed actions."""
     import gymnasium
 
     spec = gymnasium.spec(name)

@@ -1,7 +1,7 @@
-"""`srl bench control`: a real controller with many simulated workers, over the real protocol of host agents.
+"""`srl bench control`: a real controller with many simulated workers, over the real host agent protocol.
 
-One process simulates the agents of all hosts. Each agent joins over authenticated TCP, reports every worker that it
-has to start as ready, and sends all gauges in one message per heartbeat. Only the work of the workers is left out.
+One process simulates the agents of all hosts. Each agent joins over authenticated TCP, reports every worker that it is
+told to start as ready, and sends all gauges in one message per heartbeat. Only the workers' actual work is left out.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from srl.schedulers.local.run_memory import RunMemory
 from srl.transports.tcp import PREFIX, TcpTransport
 
 TIMEOUT_SECONDS = 300.0
-WORKERS_PER_SERVER = 100  # number of workers per one that registers an endpoint, whose address all workers receive
+WORKERS_PER_SERVER = 100  # one in this many workers registers an endpoint, whose address all workers receive
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SimulatedAgent:
         self._gauges = np.zeros((0, WORDS), np.int64)
 
     def poll(self, now: float) -> bool:
-        """Answer messages. Returns False once the controller has dismissed the agent."""
+        """Answer pending messages. Returns False once the controller has dismissed the agent."""
         while (received := self.channel.receive()) is not None:
             message = received[0]
             if isinstance(message, RunEnded):
@@ -114,7 +114,7 @@ class SimulatedAgent:
 
 
 class SimulatedHosts(Engine):
-    """Engine of the benchmark: simulates all agents in a separate process."""
+    """The benchmark's engine, which simulates all agents in a separate process."""
 
     def __init__(self, num_hosts: int, cpus: float) -> None:
         self._num_hosts = num_hosts
@@ -163,7 +163,7 @@ def simulate(address: str, secret: bytes, num_hosts: int, cpus: float) -> None:
 
 
 def control(options: BenchOptions) -> dict[str, Any]:
-    """Measure the time until all workers are registered, and the load of the controller afterwards."""
+    """Measure the time until all workers are registered, and the controller's load afterwards."""
     if options.workers < 1 or options.hosts < 1:
         raise ValueError(f"expected at least one worker and one host, found {options.workers} and {options.hosts}")
     with tempfile.TemporaryDirectory() as directory:
@@ -216,7 +216,7 @@ def _until_running(controller: Controller, began: float) -> None:
 
 
 def _steady(controller: Controller, seconds: float) -> tuple[float, float, float]:
-    """Return the share of a core, ticks per second, and the CPU time of the slowest tick."""
+    """Return the fraction of a core used, ticks per second, and the CPU time of the slowest tick."""
     began, cpu_before, ticks, slowest = time.monotonic(), time.process_time(), 0, 0.0
     while (elapsed := time.monotonic() - began) < seconds:
         before = time.process_time()

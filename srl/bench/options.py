@@ -14,15 +14,15 @@ class BenchOptions:
     """Workload: `cartpole`, `pong` or `halfcheetah`, with the networks, batches and epochs of the comparison with other
     libraries; or any environment, as for `srl train`."""
     seconds: float = 30.0
-    """Seconds of the measurement, after the warm-up."""
+    """Duration of the measurement after the warm-up, in seconds."""
     warmup: float = 5.0
-    """Seconds from the first update to the start of the measurement."""
+    """Time from the first update to the start of the measurement, in seconds."""
     inference: Literal["inline", "host", "remote"] = "inline"
     """Where inference runs, as for `srl train`."""
     actors: int | None = None
-    """Number of actors. Default: that of the workload."""
+    """Number of actors. Default: the workload's."""
     lanes: int | None = None
-    """Environment copies per lane group. Default: those of the workload."""
+    """Environment copies per lane group. Default: the workload's."""
     ring: int | None = None
     """Lane groups per actor."""
     trainers: int = 1

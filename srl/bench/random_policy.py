@@ -1,4 +1,4 @@
-"""A policy that takes no time or a fixed time, and a trainer that does not learn, for benchmarks of everything else."""
+"""A policy that takes no time or a fixed time, and a trainer that does not learn, to benchmark everything else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from srl.api.trainer import Trainer, TrainerGroup, TrainResult, Trajectory
 from srl.base.tree import Array, Tree, TreeSpec
 from srl.environments.random_actions import random_actions
 
-TABLE = 64  # number of batches of actions that are drawn in advance
+TABLE = 64  # number of action batches drawn in advance
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class RandomConfig(AlgorithmConfig):
     """Random actions, drawn in advance so that only the cost of the other components is measured."""
 
     seconds: float = 0.0
-    """Time that inference takes without using this machine's cores, like a busy or remote accelerator."""
+    """Inference time that does not use this machine's cores, like that of a busy or remote accelerator."""
 
     def check(self, observation: Space, action: Space) -> None:
         """Accept all spaces."""
@@ -72,7 +72,7 @@ class IdleTrainer(Trainer):
         return {"parameters": self.parameters()}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Nothing to restore."""
+        """Do nothing: there is no state to restore."""
 
     def join(self, group: TrainerGroup) -> None:
-        """Nothing to share."""
+        """Do nothing: there are no gradients to share."""

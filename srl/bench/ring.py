@@ -1,4 +1,4 @@
-"""Benchmark of the environment ring: stepping other lane groups hides the delay of inference."""
+"""Benchmark of the environment ring: stepping other lane groups hides inference latency."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TURNS = 3  # number of measurements per ring size, alternating, so that noise fr
 
 
 def ring(options: BenchOptions) -> dict[str, Any]:
-    """Measure decisions per second with 1, 2 and 4 lane groups; steps take 1 ms, inference takes 5 ms. Medians."""
+    """Return median decisions per second with 1, 2 and 4 lane groups; a step takes 1 ms, inference 5 ms."""
     turns = [[_rate(size, options.seconds / len(RINGS) / TURNS) for size in RINGS] for _ in range(TURNS)]
     rates = {size: statistics.median(turn[index] for turn in turns) for index, size in enumerate(RINGS)}
     gains = {f"gain_{size}": round(rates[size] / rates[1], 2) for size in RINGS[1:]}

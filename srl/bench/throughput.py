@@ -1,4 +1,4 @@
-"""Benchmark of training: throughput, and how workers spend their time."""
+"""Benchmark of training throughput, and of how workers spend their time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDLESS = 10**12
 
 @dataclass(frozen=True)
 class Workload:
-    """Settings of a comparison with other libraries: same networks, same batch, one epoch of four minibatches."""
+    """Settings for a comparison with other libraries: same networks, same batch, one epoch of four minibatches."""
 
     env: str
     lanes: int
@@ -54,7 +54,7 @@ def measure(what: str, options: BenchOptions) -> dict[str, Any]:
 
 
 def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
-    """Return environment and options of a workload, with the overrides of the command line."""
+    """Return a workload's environment and options, with command-line overrides applied."""
     known = WORKLOADS.get(settings.workload)
     shared: dict[str, Any] = {"steps": ENDLESS, "checkpoint_seconds": float(ENDLESS)}
     shared |= {name: getattr(settings, name) for name in ("inference", "ring", "trainers", "max_lag")}
@@ -62,7 +62,7 @@ def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
         options = make_options(actors=settings.actors, lanes=settings.lanes, algorithm=PPOConfig(epochs=1), **shared)
         return settings.workload, options
     actors = settings.actors or known.actors
-    # A request for twice the lanes has the same cost.
+    # An inference request for twice the lanes costs the same.
     lanes = settings.lanes or known.lanes * (1 if settings.inference == "inline" else 2)
     horizon = known.horizon
     while lanes * horizon * actors > known.batch and horizon > 1:  # each batch contains a part from every actor
@@ -74,7 +74,7 @@ def options_for(settings: BenchOptions) -> tuple[str, TrainOptions]:
 
 
 class ThroughputMeasurement:
-    """Measurement of a run after its warm-up, which then interrupts the run."""
+    """A status callback that measures a run after its warm-up and then interrupts it."""
 
     def __init__(self, warmup: float, seconds: float) -> None:
         self._warmup = warmup
@@ -114,7 +114,7 @@ class ThroughputMeasurement:
 
 
 def throughput(settings: BenchOptions) -> dict[str, Any]:
-    """Measure the decisions per second that trainers consume, without frame skip."""
+    """Measure how many decisions per second trainers consume, not counting skipped frames."""
     env, options = options_for(settings)
     window = ThroughputMeasurement(settings.warmup, settings.seconds)
     with tempfile.TemporaryDirectory(prefix="srl-bench-") as root:
@@ -130,7 +130,7 @@ def _settings(options: TrainOptions) -> dict[str, Any]:
 
 
 def _busy(status: RunStatus) -> dict[str, float]:
-    """Return the shares of time in environments, inference, updates and waiting, as means over all workers."""
+    """Return the fraction of time spent in each phase, averaged over all workers."""
     shares: dict[str, float] = {}
     for worker in status.workers:
         for phase, share in worker.busy.items():
@@ -148,11 +148,11 @@ def _tree_cpu_seconds() -> float:
 
 
 def _tree_memory_mb() -> tuple[float, float]:
-    """Return the resident memory of all processes; the second number counts shared pages once."""
+    """Return the resident memory of all processes, counting shared pages per process (RSS) and only once (PSS)."""
     memories = [process.memory_full_info() for process in _tree()]
     return sum(memory.rss for memory in memories) / 2**20, sum(memory.pss for memory in memories) / 2**20
 
 
 def describe(result: dict[str, Any]) -> str:
-    """Return a measurement as lines of text."""
+    """Format a measurement as lines of text."""
     return "\n".join(f"{name:16} {value}" for name, value in result.items())

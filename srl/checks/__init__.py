@@ -1,1 +1,1 @@
-"""Checks that train: an algorithm on probes, and a running job under injected faults."""
+"""Checks that involve training: algorithms on probe environments, and running jobs under injected faults."""

@@ -1,4 +1,4 @@
-"""`srl check-algo`: trains an algorithm on probes, small environments whose values and best returns are known."""
+"""`srl check-algo`: trains an algorithm on probes, small environments with known values and best returns."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ NUM_DRAWS = 512
 CONTRACT = "contract"
 MEMORY = "gru"
 NO_MEMORY = "none"
-CHANCE = 0.6  # return of a policy that guesses one of two actions, with a margin for luck
+CHANCE = 0.6  # return from guessing between two actions, with a margin for luck
 FORBIDDEN = "forbidden"
 STALE_MEMORY = "effect of the previous episode's memory"
 STATED = f"{MODULE}:stated"
 LANES, HORIZON = 8, 8
 AT_MOST = {"num_minibatches": 4, "auxiliary_every": 4}
-"""Upper bounds for options. The batch of a probe is small, so more minibatches take time without benefit. Its training
-is short, so a periodic phase such as PPG's must come a few times, with data not much older than the policy."""
+"""Upper bounds for options. A probe's batch is small, so more minibatches take time without benefit. Its training is
+short, so a periodic phase such as PPG's must run several times, on data not much older than the policy."""
 MIN_UPDATES = 50
-"""Minimum number of updates, however many gradient steps each makes: training needs new data in between."""
+"""Minimum number of updates, however many gradient steps each makes: training needs fresh data."""
 Bound: TypeAlias = Literal["equal", "at most"]
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Result of an algorithm on one probe."""
+    """An algorithm's result on one probe."""
 
     probe: str
-    finds: str  # error that the probe detects
+    finds: str  # mistake that the probe detects
     verdict: Literal["pass", "fail", "not supported"]
     expected: Mapping[str, float] = field(default_factory=dict)
-    """Name of a quantity -> its correct value. A probe passes within 2 % of it."""
+    """Correct value of each quantity by name. A probe passes within 2 % of it."""
     found: Mapping[str, float] = field(default_factory=dict)
     bound: Bound = "equal"
     note: str = ""  # unsupported feature, failure, or options of the probe
@@ -101,14 +101,14 @@ def check_algo(
 
 
 def has_failed(results: list[ProbeResult]) -> bool:
-    """Return whether a probe failed or none could be run."""
+    """Return whether any probe failed or none could run."""
     return any(result.verdict == "fail" for result in results) or all(
         result.verdict == "not supported" for result in results if result.probe != CONTRACT
     )
 
 
 class _Unsupported(Exception):
-    """The algorithm does not support this probe, for the reason in the message."""
+    """The algorithm does not support this probe; the message gives the reason."""
 
 
 class _ProbeRun:
@@ -130,7 +130,7 @@ class _ProbeRun:
             expected = self._expected(options.algorithm)
             yield self._examine(team, options, ProbeResult(case.name, case.finds, "fail", expected, {}, bound, note))
             if case.needs == "memory" and case.best is not None and "memory" in changes:
-                finds = "a probe that can be solved without a memory"  # it would detect nothing
+                finds = "a probe that can be solved without a memory"  # the probe would detect nothing
                 control = ProbeResult(
                     f"{case.name}, control", finds, "fail", {"return": CHANCE}, {}, "at most", "memory none"
                 )
@@ -139,7 +139,7 @@ class _ProbeRun:
             yield ProbeResult(case.name, case.finds, "not supported", note=str(error))
 
     def contract(self) -> ProbeResult | None:
-        """Check the algorithm's contract with the spaces of this probe. Returns None if it does not support them."""
+        """Check the algorithm's contract with this probe's spaces. Returns None if it does not support them."""
         began = time.perf_counter()
         try:
             team = self._team()
@@ -166,7 +166,7 @@ class _ProbeRun:
             lanes.close()
 
     def _environment(self) -> tuple[str, dict[str, Any]]:
-        """Return the probe's name and options; if the critic reads keys of its own, a probe that has them."""
+        """Return the probe's name and options. If the critic reads additional keys, the probe provides them."""
         case, options = self._case, dict(self._case.env_args)
         global_keys = self._options.algorithm.global_observation_keys()  # only the critic reads them
         if case.needs == "state" and not global_keys:
@@ -178,8 +178,7 @@ class _ProbeRun:
         return STATED, {**options, "probe": case.probe, "keys": [*global_keys], "hidden": case.needs == "state"}
 
     def _prepare(self, team: TeamSpec) -> tuple[dict[str, Any], str]:
-        """Return the changes of the algorithm's config for this probe, and a note about them. Options that the user set
-        are kept."""
+        """Return the config changes for this probe and a note about them. Options set by the user are kept."""
         config: Any = self._options.algorithm
         defaults, values = {each.name: each.default for each in fields(config) if each.init}, vars(config)
         changes: dict[str, Any] = {"learning_rate": self._case.learning_rate, "gamma": DISCOUNT}
@@ -209,7 +208,7 @@ class _ProbeRun:
         return changes, note
 
     def _examine(self, team: TeamSpec, options: TrainOptions, aim: ProbeResult) -> ProbeResult:
-        """Train with these options, and complete `aim` with the quantities found."""
+        """Train with these options and return `aim` completed with the measured quantities."""
         began, found, note = time.perf_counter(), dict[str, float](), aim.note
         try:
             found = self._found(start(self._environment()[0], options, None, self._root, None), team)
@@ -278,7 +277,7 @@ def _untrained(config: AlgorithmConfig, team: TeamSpec) -> Policy:
 
 
 def _forbidden_share(policy: Policy, team: TeamSpec) -> float:
-    """Return the share of sampled actions that the mask of :class:`Masked` forbids."""
+    """Return the fraction of sampled actions that :class:`Masked` forbids."""
     mask: Array = np.array([[1, 1, 0]] * NUM_DRAWS, np.int8)
     observation = _observation(team, np.ones((NUM_DRAWS, 1), np.float32), mask)
     action = np.asarray(policy.act(observation, None, np.ones(NUM_DRAWS, np.bool_))["action"])
@@ -286,7 +285,7 @@ def _forbidden_share(policy: Policy, team: TeamSpec) -> float:
 
 
 def _observation(team: TeamSpec, seen: Array, mask: Array | None = None, *, hidden: bool = False) -> Tree:
-    """Return the observation with the content `seen` [B, n] under the keys of the probe (see `probe_environments`)."""
+    """Return an observation with the content `seen` [B, n] under the probe's keys (see `probe_environments`)."""
     if not isinstance(team.observation, Dict):
         return seen
     own = {OBSERVATION: np.ones_like(seen) if hidden else seen} | ({} if mask is None else {MASK_KEY: mask})
@@ -294,7 +293,7 @@ def _observation(team: TeamSpec, seen: Array, mask: Array | None = None, *, hidd
 
 
 def _effect_of_memory(policy: Policy, team: TeamSpec) -> float:
-    """Return how much the memory of the previous episode changes the memory after an episode's first decision."""
+    """Return how much memory left over from the previous episode changes the memory after the first decision."""
     observation, first = _observation(team, np.zeros((1, 1), np.float32)), np.ones(1, np.bool_)
     fresh: Any = policy.act(observation, None, first, greedy=True)["state"]
     stale = map_tree(np.ones_like, fresh)

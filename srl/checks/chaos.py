@@ -18,7 +18,7 @@ from srl.storage.run_directory import RunDirectory
 
 POLL_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 1.0
-MAX_UNANSWERED = 5  # number of requests without a response after which the run counts as ended
+MAX_UNANSWERED = 5  # number of unanswered requests after which the run counts as ended
 FATAL = ("kill", "stop")  # faults that end the worker's process; the others are temporary
 Ask = Callable[[Message], Message | None]
 
@@ -28,13 +28,13 @@ class ChaosPlan:
     """Faults to inject, their times and their targets."""
 
     faults: tuple[str, ...]
-    every: float  # seconds between two faults
+    every: float  # seconds between faults
     count: int  # number of faults; 0: until the run ends
     seconds: float  # duration of temporary faults
-    groups: tuple[str, ...] = ()  # groups whose workers are affected (default: all)
+    groups: tuple[str, ...] = ()  # groups whose workers may be affected (default: all)
     seed: int = 0
-    patience: float = 60.0  # time limit for the recovery from a fault, in seconds
-    calm: float = 5.0  # seconds without faults before the first and after the last, to measure the undisturbed speed
+    patience: float = 60.0  # time limit for recovery from a fault, in seconds
+    calm: float = 5.0  # seconds without faults before the first and after the last, to measure undisturbed speed
 
     def __post_init__(self) -> None:
         for fault in self.faults:
@@ -55,9 +55,9 @@ class Fault:
     seconds: float
     lost_connections: int = 0  # number of connections that the worker had lost before
     recovery_seconds: float | None = None
-    """Time until the worker works again (in a new process if it lost its own) and a later update; None before."""
+    """Time until the worker works again (possibly in a new process) and an update follows; None until then."""
     no_effect: bool = False  # a partition of a worker without connections, as on one machine with inline inference
-    _progress: int | None = None  # progress when the fault had ended
+    _progress: int | None = None  # progress when the fault ended
     _version_at_recovery: int | None = None
 
     @property
@@ -92,7 +92,7 @@ class Fault:
 
 @dataclass
 class InvariantMonitor:
-    """Violations of invariants that the statuses of a run show."""
+    """Invariant violations visible in a run's statuses."""
 
     violations: list[str] = field(default_factory=list)
     _previous: RunStatus | None = None
@@ -104,7 +104,7 @@ class InvariantMonitor:
         for stream in status.streams:
             if stream.consumed + stream.dropped > stream.posted:
                 self._add(f"{stream.name} delivered {stream.consumed} blocks, but received {stream.posted}")
-        # Not with several hosts, which report their counts at different times.
+        # Not checked with several hosts, which report their counts at different times.
         if status.steps > status.decisions and not any(worker.host for worker in status.workers):
             self._add(f"{status.steps} decisions were trained on, but {status.decisions} were made")
         if previous is None:
@@ -128,13 +128,13 @@ class ChaosReport:
     """Result of fault injection."""
 
     faults: list[Fault]
-    violations: list[str]  # of invariants, as sentences
+    violations: list[str]  # violated invariants, as sentences
     journal_updates: int  # 0 without a journal
     calm_fps: float
     chaos_fps: float
     restarts: int
     state: str
-    return_mean: float | None = None  # of the last 100 episodes, at the end
+    return_mean: float | None = None  # over the last 100 episodes at the end
 
     @property
     def ok(self) -> bool:
@@ -145,7 +145,7 @@ class ChaosReport:
 
 @dataclass
 class Speed:
-    """Steps per second over the intervals that are added."""
+    """Steps per second over the added intervals."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -156,7 +156,7 @@ class Speed:
 
 
 class Chaos:
-    """An experiment that injects the faults of a plan into a run and observes the run."""
+    """Injects a plan's faults into a run and observes the run."""
 
     def __init__(self, ask: Ask, plan: ChaosPlan, notify: Callable[[str], None]) -> None:
         self._ask = ask
@@ -168,7 +168,7 @@ class Chaos:
         self._updates = 0
 
     def run(self) -> ChaosReport:
-        """Observe the run without faults, inject faults, and observe it without faults again."""
+        """Observe the run undisturbed, inject faults, observe it undisturbed again, and return a report."""
         plan = self._plan
         first = last = self._status()
         if first is None or last is None:
@@ -223,7 +223,7 @@ class Chaos:
         self._notify(f"{len(self._faults)}: {kind} {victim.name}")
 
     def _may_affect(self, worker: WorkerStatus) -> bool:
-        """Return whether the worker can be affected: it must be running and have recovered from earlier faults."""
+        """Return whether a fault may target the worker: it must be running and have recovered from earlier faults."""
         busy = any(fault.worker == worker.name and not fault.settled for fault in self._faults)
         works = worker.state == "running" and worker.progress > 0
         return works and not busy and worker.group in (self._plan.groups or (worker.group,))

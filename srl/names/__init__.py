@@ -1,1 +1,1 @@
-"""The name service: addresses of endpoints by name."""
+"""The name service, which maps names of endpoints to addresses."""

@@ -1,4 +1,4 @@
-"""Tables of endpoints: the controller's table, and the copy of it that each worker holds."""
+"""Endpoint tables: the controller's own, and the copy that each worker holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class NameTable:
         self._entries[name] = address, owner
 
     def revoke(self, owner: str) -> bool:
-        """Remove all entries of an owner. Return whether there were any."""
+        """Remove all of an owner's entries. Return whether there were any."""
         owned = [name for name, (_, other) in self._entries.items() if other == owner]
         for name in owned:
             del self._entries[name]

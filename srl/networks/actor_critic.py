@@ -1,4 +1,4 @@
-"""Actor-critics: from features to distribution parameters [B, n] and values [B]."""
+"""Actor-critics, which map features to distribution parameters [B, n] and values [B]."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ HIDDEN_GAIN = math.sqrt(2.0)
 
 
 class StackedActorCritic(Network):
-    """Separate actor and critic of the same hidden sizes, computed as one network of stacked matrices.
+    """Separate actor and critic with the same hidden sizes, computed as one network with stacked weights.
 
-    Each layer is one batched product over weights [2, in, out]; index 0 is the actor, index 1 the critic. This halves
-    the number of torch calls, which dominate the time of a small network. `backpropagation.StackedPass` trains it
+    Each layer is one batched product with weights [2, in, out]; index 0 is the actor, index 1 the critic. This halves
+    the number of torch calls, which dominate the run time of a small network. `backpropagation.StackedPass` trains it
     without autograd.
     """
 
@@ -51,7 +51,7 @@ class StackedActorCritic(Network):
         return self.heads(hidden)
 
     def heads(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Last hidden layer [2, B, size] -> parameters [B, n], a transposed view of [n, B], and values [B]."""
+        """Map the last hidden layer [2, B, size] to parameters [B, n], a transposed view of [n, B], and values [B]."""
         actor, critic = hidden.transpose(1, 2).unbind(0)  # [size, B] each
         parameters = torch.addmm(self.policy_bias, self.policy_weight, actor)
         value = torch.addmm(self.value_bias, self.value_weight, critic)
@@ -64,13 +64,13 @@ class StackedActorCritic(Network):
 
 
 def stacked_features(features: Tensor) -> Tensor:
-    """Expand shared features [B, F] to [2, B, F]. Features that are already separate for actor and critic have that
-    shape and are returned unchanged."""
+    """Expand shared features [B, F] to [2, B, F]. Features that are already separate for actor and critic are returned
+    unchanged."""
     return features if features.dim() == 3 else features.expand(2, *features.shape)
 
 
 class LinearHeads(Network):
-    """Linear layers for the distribution parameters and for the value."""
+    """Linear output layers for the distribution parameters and the value."""
 
     def __init__(self, num_features: int, num_outputs: int, num_free: int) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class LinearHeads(Network):
         orthogonal_layers(VALUE_GAIN, self.value)
 
     def outputs(self, actor: Tensor, critic: Tensor) -> tuple[Tensor, Tensor]:
-        """Parameters and values from the features [B, F] of the actor and of the critic."""
+        """Return parameters and values for the actor's and the critic's features, [B, F] each."""
         parameters = self.policy(actor)
         if self.free is not None:  # the same in every row
             parameters = torch.cat((parameters, self.free.expand(parameters.shape[0], -1)), dim=1)
@@ -92,7 +92,7 @@ class LinearHeads(Network):
 
 
 class SharedHeads(LinearHeads):
-    """Two heads on the same features, produced by a deep encoder."""
+    """Two heads that share the features of a deep encoder."""
 
     def __init__(self, num_features: int, num_outputs: int, num_free: int) -> None:
         super().__init__(num_features, num_outputs, num_free)
@@ -131,7 +131,7 @@ class NormedHeads(Wrapper):
 
 
 class EncodedActorCritic(Wrapper):
-    """An encoder and the actor-critic on top of it."""
+    """An encoder followed by an actor-critic."""
 
     def __init__(self, encoder: nn.Module, actor_critic: Network) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class EncodedActorCritic(Wrapper):
 
 
 def start_from(network: nn.Module, parameters: tuple[float, ...]) -> None:
-    """Set biases so that the policy starts near these distribution parameters [n]; its small weights add a little."""
+    """Set output biases to these distribution parameters [n]. Weights are small, so the policy starts near them."""
     for module in network.modules():
         if isinstance(module, (StackedActorCritic, LinearHeads)):
             bias = module.policy_bias if isinstance(module, StackedActorCritic) else module.policy.bias

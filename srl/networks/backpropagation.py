@@ -1,4 +1,4 @@
-"""Forward and backward passes: by autograd for any network, by hand for the stacked actor-critic.
+"""Forward and backward passes: autograd for any network, hand-written for the stacked actor-critic.
 
 A backward pass writes to the `grad` tensors of the parameters, which `FlatParameters` creates for trainers; policies
 have none and run forward passes only.
@@ -18,15 +18,15 @@ from srl.networks.wrappers import MaskedActorCritic, NormalizedActorCritic
 
 class Pass(Protocol):
     def forward(self, observation: Any) -> tuple[Tensor, Tensor]:
-        """Observation tree [B, ...] -> distribution parameters [B, n] and values [B], both detached. A network with
-        memory takes a `Sequence` instead, and returns the outputs of its wanted rows."""
+        """Map an observation tree [B, ...] to distribution parameters [B, n] and values [B], both detached. A network
+        with memory takes a `Sequence` instead and returns the outputs for the rows it selects."""
 
     def backward(self, parameters: Tensor, value: Tensor) -> None:
-        """Compute the gradients of the weights from the gradients of the last outputs, which have the same shapes."""
+        """Backpropagate the gradients of the last outputs, which have the outputs' shapes, to the weights."""
 
 
 def build_pass(network: nn.Module, gradients: Tensor) -> Pass:
-    """The fastest pass for a network; the `grad` tensors of its parameters are views of the flat vector `gradients`."""
+    """Return the fastest pass for a network whose `grad` tensors are views of the flat vector `gradients`."""
     if isinstance(network, NormalizedActorCritic):
         return NormalizedPass(network, build_pass(network.network, gradients))
     if isinstance(network, MaskedActorCritic):
@@ -51,8 +51,8 @@ class AutogradPass:
 
     def backward(self, parameters: Tensor, value: Tensor) -> None:
         self._gradients.zero_()
-        # A scalar with these derivatives: for outputs with explicit gradients, torch first imports a library of
-        # symbolic algebra, which takes half a second.
+        # Differentiate a scalar with these derivatives: given explicit gradients, torch would first import sympy,
+        # which takes half a second.
         number, other = map(torch.dot, _flat(self._outputs), _flat((parameters, value)))
         torch.autograd.backward(number + other)
         self._outputs = ()
@@ -63,8 +63,8 @@ def _flat(tensors: tuple[Tensor, ...]) -> list[Tensor]:
 
 
 class NormalizedPass:
-    """A pass with normalizers of observations and values around it. Here, values and their gradients are on the scale
-    of the rewards; in the inner pass, on the scale of the network."""
+    """A pass that normalizes observations and values around an inner pass. Its values and their gradients are on the
+    scale of the rewards; those of the inner pass are on the scale of the network."""
 
     def __init__(self, network: NormalizedActorCritic, inner: Pass) -> None:
         self._observation = network.observation_normalizer
@@ -84,7 +84,7 @@ class NormalizedPass:
 
 
 class MaskedPass:
-    """A pass with an action mask around it. Masked choices have no gradient, so the backward pass is unchanged."""
+    """A pass that masks actions. Masked choices have no gradient, so the backward pass is unchanged."""
 
     def __init__(self, network: MaskedActorCritic, inner: Pass) -> None:
         self._network = network
@@ -105,8 +105,8 @@ class MaskedPass:
 
 
 class StackedPass:
-    """A pass by hand, twice as fast as autograd for a small network: activations are kept in buffers that are reused
-    and stay in the cache, and the gradients of weights are written in place instead of being zeroed and added to."""
+    """A hand-written pass, twice as fast as autograd for a small network: activations are kept in reused buffers that
+    stay in the CPU cache, and weight gradients are overwritten instead of being zeroed and accumulated."""
 
     def __init__(self, encoder: nn.Module, network: StackedActorCritic) -> None:
         self._encoder = encoder
@@ -161,7 +161,7 @@ class StackedPass:
 
 
 class _Layer:
-    """The tensors of a layer, looked up once: a lookup in a torch module costs as much as a small kernel."""
+    """A layer's tensors, looked up once, because a lookup in a torch module costs as much as a small kernel."""
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter) -> None:
         self.weight, self.bias = weight.data, bias.data
@@ -170,7 +170,7 @@ class _Layer:
         self.output = self.gradient = self._buffers[0]  # [2, B, size] each
 
     def resize(self, num_rows: int) -> None:
-        """Make room for the outputs and gradients of `num_rows` rows."""
+        """Allocate buffers for the outputs and gradients of `num_rows` rows."""
         size = num_rows * self.bias.numel()
         if self._buffers.shape[1] < size:
             self._buffers = self.weight.new_empty(2, size)

@@ -36,7 +36,7 @@ from srl.networks.spaces.boxes import has_image, is_lone_image, space_leaves
 
 
 def distribution_for(action: Space, options: NetworkOptions | None = None) -> Distribution:
-    """The distribution over an action space. Raises ValueError if there is none."""
+    """Return the distribution for an action space. Raises ValueError if none supports it."""
     options = options or NetworkOptions()
     check_action_space(action, options)
     if isinstance(action, Dict):
@@ -53,7 +53,7 @@ def distribution_for(action: Space, options: NetworkOptions | None = None) -> Di
 
 def default_network(observation: Space, distribution: Distribution, options: NetworkOptions) -> Network:
     """Build a separate actor and critic with hand-written gradients if there are no images, entities or memory.
-    Otherwise build an encoder, dense layers and, if wanted, a memory, shared by actor and critic or one for each."""
+    Otherwise build an encoder, dense layers and an optional memory, either shared by actor and critic or separate."""
     outputs, free = distribution.num_parameters, distribution.num_free
     sizes, kind = options.hidden_sizes, options.memory
     deep = has_image(observation) or kind != "none"
@@ -69,7 +69,7 @@ def default_network(observation: Space, distribution: Distribution, options: Net
             return EntityEncoder(observation, options, critic=critic)
         seen = observation if critic else without(observation, options.global_keys)
         encoder = build_encoder(seen, options.body)
-        # The encoder of an image alone is deep already.
+        # The encoder for a single image is already deep.
         return encoder if is_lone_image(observation) else Trunk(encoder, sizes, options.activation)
 
     towers = [tower(critic=False), tower(critic=True)] if separate else [tower(critic=False)]
@@ -91,8 +91,8 @@ def _heads(num_features: int, num_outputs: int, num_free: int, separate: bool) -
 def build_network(
     observation: Space, action: Space, distribution: Distribution, options: NetworkOptions, seed: int
 ) -> Network:
-    """Build the default network, or the user's own and check it on a batch of zeros. `observation` excludes the action
-    mask. The same seed gives the same weights; torch's global generator stays unchanged."""
+    """Build the default network, or build the user's network and check it on a batch of zeros. `observation` excludes
+    the action mask. The same seed gives the same weights; torch's global generator is not affected."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if options.network:

@@ -8,26 +8,26 @@ from torch import Tensor, nn
 
 
 class Network(nn.Module):
-    """An actor-critic: observation tree [B, ...] -> (distribution parameters [B, n], value [B]).
+    """An actor-critic that maps an observation tree [B, ...] to (distribution parameters [B, n], value [B]).
 
-    A network with a memory sets `state_size`, and takes and returns a state: (observation, state [B, S]) ->
-    (parameters, value, state). Any other torch.nn.Module with these inputs and outputs serves as a network without
-    memory. Only some algorithms need the methods below.
+    A network with memory sets `state_size`, and maps (observation, state [B, S]) to (parameters, value, state). Any
+    other torch.nn.Module with these inputs and outputs serves as a network without memory. Only some algorithms need
+    the methods below.
     """
 
     state_size: int = 0
-    """Size S of each lane's memory; 0: none."""
+    """Size S of each lane's memory; 0 if there is none."""
 
     def value_head(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of the layer that outputs the value; PopArt rescales it. Default: raise ValueError."""
+        """Return weight and bias of the value's output layer, for PopArt to rescale. Default: raise ValueError."""
         raise ValueError(
             f"normalize_return 'popart' rescales the layer that outputs the value, and {self._title()} has no method "
             "`value_head` that returns its weight and bias (see docs/howto/policy.md); or use 'running' instead"
         )
 
     def detach_value(self, detached: bool) -> None:
-        """Keep the value's gradient out of the layers that the critic shares with the actor, or let it in again, as PPG
-        does between its phases. Default: raise ValueError."""
+        """Stop the value's gradient at the layers that the critic shares with the actor, or let it through again, as
+        PPG does between its phases. Default: raise ValueError."""
         raise ValueError(
             f"ppg keeps the value's gradient out of the actor's layers between its phases, and {self._title()} has no "
             "method `detach_value(detached)` (see docs/howto/policy.md)"
@@ -38,7 +38,7 @@ class Network(nn.Module):
 
 
 class Wrapper(Network):
-    """A network around another one, `network`, whose heads it keeps."""
+    """A network that wraps another one, `network`, and delegates to its heads."""
 
     network: Network
 
@@ -50,7 +50,7 @@ class Wrapper(Network):
 
 
 class PlainNetwork(Network):
-    """A torch module that is not a `Network`: it has no memory."""
+    """Adapter for a torch module that is not a `Network`. It has no memory."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

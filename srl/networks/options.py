@@ -1,5 +1,5 @@
-"""Options of networks, which all actor-critic algorithms share. Without torch, so that naming an algorithm on a command
-line or in a controller stays fast."""
+"""Network options, shared by all actor-critic algorithms. This module does not import torch, so that naming an
+algorithm on the command line or in a controller stays fast."""
 
 from __future__ import annotations
 
@@ -9,59 +9,58 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 STATE_LOG_STD = (-5.0, 2.0)
-"""Logarithms of the smallest and largest standard deviation that a network can output, in units of the bounds."""
+"""Smallest and largest log standard deviation that a network can output, in units of the bounds."""
 
 
 @dataclass(frozen=True)
 class NetworkOptions:
     hidden_sizes: tuple[int, ...] = (64, 64)
-    """Sizes of the dense layers on top of the observation, or of its encoded parts; a single image has none."""
+    """Sizes of the dense layers after the observation or its encoder; a single image has none."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Activation between these layers."""
     body: Literal["nature", "lean", "impala"] = "nature"
-    """Convolutions for images: `nature` (Mnih et al. 2015, three layers; others for small images), `lean` (Mnih et al.
-    2013, two narrow layers, a third of the work), or `impala` (the residual network of Espeholt et al. 2018, which
-    takes several times as long)."""
+    """Convolutions for images: `nature` (Mnih et al. 2015, three layers; 3x3 convolutions for small images), `lean`
+    (Mnih et al. 2013, two narrow layers, a third of the work), or `impala` (the residual network of Espeholt et al.
+    2018, which takes several times as long)."""
     towers: Literal["auto", "shared", "separate"] = "auto"
-    """Whether actor and critic share all but their last layers. `auto`: shared for images and with a memory, unless
-    there are entities, or parts that only the critic sees."""
+    """Whether actor and critic share all but their last layers. `auto`: shared with images or a memory, unless there
+    are entities or parts that only the critic sees."""
     memory: Literal["none", "gru", "lstm"] = "none"
     """Recurrent layer after the dense layers."""
     memory_size: int = 128
-    """Units of the memory."""
+    """Number of units in the memory."""
     chunk: int = 32
-    """With a memory: steps of backpropagation through time, starting from the memory stored at the first of them. A
-    block shorter than this is one chunk."""
+    """With a memory: length of backpropagation through time, in steps. Each chunk starts from the memory stored at its
+    first step. A shorter block is one chunk."""
     burn_in: int = 0
-    """With a memory: steps before each chunk, if its block has them, that only refresh the memory."""
+    """With a memory: steps before each chunk, if available in its block, that only refresh the memory."""
     entities: tuple[str, ...] = ()
-    """Parts of a Dict observation that hold entities of one kind each, a Box [number, features], with the names of
-    their masks: KEY[:ACTOR_MASK[:CRITIC_MASK]], e.g. `boxes:box_visible:box_exists`. The actor attends to entities
-    that it sees, the critic to entities that exist. All other parts describe the agent itself."""
+    """Parts of a Dict observation that each hold entities of one kind, a Box [number, features], and the names of their
+    masks: KEY[:ACTOR_MASK[:CRITIC_MASK]], e.g. `boxes:box_visible:box_exists`. The actor attends to entities that it
+    sees, the critic to entities that exist. All other parts describe the agent itself."""
     scans: tuple[str, ...] = ()
-    """Parts with measurements in directions around the agent (a lidar), for a circular convolution."""
+    """Parts with measurements in directions around the agent (such as a lidar), encoded by a circular convolution."""
     entity_size: int = 128
-    """Size of the embedding of each entity."""
+    """Size of each entity's embedding."""
     attention_heads: int = 4
-    """Number of heads of the attention between entities."""
+    """Number of attention heads between entities."""
     global_keys: tuple[str, ...] = ()
-    """Parts of a Dict observation that only the critic sees, so that they are not needed to act."""
+    """Parts of a Dict observation that only the critic sees. They are not needed to act."""
     box: Literal["clipped", "squashed"] = "clipped"
-    """Distribution of Box actions: Gaussian and clipped by the environment's adapter, or squashed by tanh into finite
-    bounds. Elements with two bounds are scaled: mean 0 is their middle, deviation 1 half their distance."""
+    """Distribution of Box actions: Gaussian, clipped by the environment adapter, or squashed by tanh into finite
+    bounds. Elements with two bounds are scaled: mean 0 is the midpoint, standard deviation 1 is half the range."""
     std: Literal["free", "state"] = "free"
     """Standard deviations of Box actions: the same for every observation, or output by the network (0.0067 to 7.4)."""
     initial_std: float = 1.0
-    """Standard deviation at the start of the run, in the same units."""
+    """Initial standard deviation of Box actions, in the same units."""
     mask_key: str = "action_mask"
     """Part of a Dict observation that is the action mask: one number for each choice of a Discrete, of all parts of a
-    MultiDiscrete, or of all such parts of a Dict in the order of their names; 0 forbids. The network
-    does not see it."""
+    MultiDiscrete, or of all such parts of a Dict in sorted order; 0 forbids the choice. The network does not see it."""
     network: str = ""
-    """Custom network: `package.module:function` or `path/file.py:function`. The function gets the observation and the
-    action space and returns a torch.nn.Module: observation tree [B, ...] -> (distribution parameters [B, n], value
-    [B]). The parameters are the logits of Discrete(n), of all choices of a MultiDiscrete, or means and then log-stds
-    for a Box. See docs/howto/policy.md."""
+    """Custom network: `package.module:function` or `path/file.py:function`. The function takes the observation and
+    action spaces and returns a torch.nn.Module: observation tree [B, ...] -> (distribution parameters [B, n], value
+    [B]). The parameters are the logits of a Discrete or of all choices of a MultiDiscrete, or means followed by
+    log-stds for a Box. See docs/howto/policy.md."""
 
     def __post_init__(self) -> None:
         if not self.hidden_sizes or min(self.hidden_sizes) < 1:
@@ -101,7 +100,7 @@ class NetworkOptions:
 
     @property
     def separate(self) -> bool:
-        """Whether actor and critic share no layers, in networks with images, entities or a memory."""
+        """Whether actor and critic share no layers in networks with images, entities or a memory."""
         apart = bool(self.entities or self.scans or self.global_keys)
         return self.towers == "separate" or (self.towers == "auto" and apart)
 

@@ -1,4 +1,4 @@
-"""Parameters of a network: their initialization, and all of them as views of one flat vector."""
+"""Network parameters: initialization, and storage as views of one flat vector."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from torch import Tensor, nn
 
 
 def orthogonal_layers(gain: float, *layers: Any) -> None:
-    """Initialize layers with orthogonal weights times `gain`, and biases of zero."""
+    """Initialize layers with orthogonal weights scaled by `gain` and zero biases."""
     for layer in layers:
         nn.init.orthogonal_(layer.weight, gain)
         nn.init.zeros_(layer.bias)
 
 
 class FlatParameters:
-    """All parameters of a network, and all gradients, as views of one flat buffer each: publishing is one copy, an
-    optimizer step one call, and the norm of the gradient one reduction.
+    """A network's parameters and gradients as views of one flat buffer each: publishing is one copy, an optimizer step
+    one call, and the gradient norm one reduction.
 
-    `values` are float32 [P]; from now on the network's own tensors are views of them. Parameters without a gradient
-    (the statistics of a normalizer) come last: `trainable` are the ones before them, and `gradients` belong to these.
+    `values` is float32 [P]; the network's own tensors become views of it. Parameters without a gradient (normalizer
+    statistics) come last; `trainable` holds the ones before them, which `gradients` corresponds to.
     """
 
     def __init__(self, network: nn.Module, *, gradients: bool) -> None:

@@ -1,8 +1,8 @@
-"""Wrappers of actor-critics: normalization of observations and values, and action masks.
+"""Actor-critic wrappers: normalization of observations and values, and action masks.
 
-The statistics of a normalizer are parameters without a gradient. They are part of the flat parameter vector, so
-that they are published, saved and exported with the policy, and a network never runs on a scale that it was not trained
-on. Only trainers change them (`srl.algorithms.training.normalizers`).
+A normalizer's statistics are parameters without a gradient. They are part of the flat parameter vector, so they are
+published, saved and exported with the policy, and a network never runs at a scale it was not trained on. Only trainers
+change them (`srl.algorithms.training.normalizers`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from srl.networks.spaces.boxes import is_normalized, space_leaves
 
 
 def normalized_leaves(space: Space, shared: Collection[str] = (), integers: bool = True) -> dict[str, int]:
-    """Path and size of each normalized part of an observation, in sorted order. The rows of a `shared` part have the
-    same statistics, so its size is the size of one row. `integers`: normalize integers, too."""
+    """Return the path and size of each normalized part of an observation, in sorted order. The rows of a `shared` part
+    share statistics, so its size is that of one row. `integers` also includes integer parts."""
     boxes = [(path, box) for path, box in space_leaves(space) if isinstance(box, Box) and is_normalized(box, integers)]
     return {path: math.prod(box.shape[1:] if path in shared else box.shape) for path, box in boxes}
 
 
 class ObservationNormalizer(nn.Module):
-    """(observation - mean) * scale, clipped, for every part in `normalized_leaves`; other parts are unchanged."""
+    """Maps each part in `normalized_leaves` to (observation - mean) * scale, clipped; other parts are unchanged."""
 
     def __init__(self, space: Space, clip: float = 10.0, shared: Collection[str] = (), integers: bool = True) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class ObservationNormalizer(nn.Module):
 
 
 class ValueNormalizer(nn.Module):
-    """mean + scale * v for a network's value v."""
+    """Maps a network's value v to the scale of the returns: mean + scale * v."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class ValueNormalizer(nn.Module):
 
 
 class NormalizedActorCritic(Wrapper):
-    """An actor-critic with an optional normalizer of observations and an optional normalizer of values."""
+    """An actor-critic with optional normalizers for observations and values."""
 
     def __init__(
         self, network: Network, observation: ObservationNormalizer | None, value: ValueNormalizer | None
@@ -86,7 +86,7 @@ class NormalizedActorCritic(Wrapper):
 
 
 class MaskedActorCritic(Wrapper):
-    """Any actor-critic with an action mask: choices that the environment forbids have probability 0. The network
+    """An actor-critic with an action mask: choices that the environment forbids get probability 0. The inner network
     does not see the mask."""
 
     def __init__(self, network: Network, key: str, distribution: Distribution) -> None:
@@ -101,7 +101,7 @@ class MaskedActorCritic(Wrapper):
         return self.distribution.mask(parameters, allowed), *others
 
     def split(self, observation: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor]:
-        """The network's observation, and which choices are allowed: [B, choices] bool."""
+        """Split off the mask. Return the inner network's observation and the allowed choices, [B, choices] bool."""
         rest = {name: part for name, part in observation.items() if name != self.key}
         parts = [leaf.reshape(leaf.shape[0], -1) != 0 for _, leaf in leaves(observation[self.key])]
         return rest, parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)

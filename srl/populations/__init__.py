@@ -1,1 +1,1 @@
-"""Populations of policies: pools of past versions, and self-play against them."""
+"""Populations of policies: pools of past versions and self-play against them."""

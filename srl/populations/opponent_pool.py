@@ -1,4 +1,4 @@
-"""Pool of past versions of a policy, kept under tags in the parameter service and drawn as opponents."""
+"""Pool of a policy's past versions, kept under tags in the parameter service and drawn as opponents."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from srl.base.tree import Array
 
 LATEST, PREFIX = "latest", "past-"
 HARDNESS = 2.0  # Vinyals et al. 2019: an opponent is drawn in proportion to (1 - our win rate) to this power.
-MIN_WEIGHT = 0.05  # smallest weight, so that opponents that always lose are drawn, too
-WIN_RATE_GAMES = 50.0  # approximate number of the last games against a version that determine its win rate
+MIN_WEIGHT = 0.05  # smallest weight, so that opponents that always lose are still drawn
+WIN_RATE_GAMES = 50.0  # approximate number of recent games against a version that determine its win rate
 
 
 @dataclass(frozen=True)
 class PoolConfig:
     draw: Literal["uniform", "prioritized"]
-    share: float = 0.5  # share of games against past versions; the others are against the newest
-    every: int = 20  # number of versions between two that are kept
+    share: float = 0.5  # fraction of games against past versions; the others are against the newest
+    every: int = 20  # interval, in versions, at which a version is kept
     size: int = 12  # maximum number of kept versions, spread over the whole run
 
 
@@ -36,16 +36,16 @@ def refill(store: ParameterStore, past: Iterable[tuple[int, Array]]) -> int:
 
 
 class OpponentPool:
-    """Opponents for one worker. All workers of a host share the tags of its parameter service, and each of them updates
-    the pool when it draws. Each worker counts its own win rates."""
+    """One worker's opponents. All workers on a host share the tags in its parameter service, and each updates the pool
+    when it draws. Each worker tracks its own win rates."""
 
     def __init__(self, config: PoolConfig, store: ParameterStore) -> None:
         self._config = config
         self._store = store
-        self._scores: dict[int, tuple[float, float]] = {}  # version -> games and points, older ones with less weight
+        self._scores: dict[int, tuple[float, float]] = {}  # version -> games and points, with less weight on older ones
 
     def refresh(self) -> dict[str, int]:
-        """Tag the newest version if it is due. Returns tag -> version of all kept versions."""
+        """Tag the newest version if it is due. Returns a map from tag to version for all kept versions."""
         versions = self._store.versions()
         past = {tag: version for tag, version in versions.items() if tag.startswith(PREFIX)}
         newest = versions.get(LATEST, -1)
@@ -56,7 +56,7 @@ class OpponentPool:
         return past
 
     def _tag_for_newest(self, past: dict[str, int]) -> str:
-        """Return a free tag, or that of the version whose two neighbors in time are nearest to each other."""
+        """Return a free tag, or else the tag of the version whose two neighbors are closest to each other."""
         if len(past) < self._config.size:
             return next(tag for number in range(self._config.size) if (tag := f"{PREFIX}{number}") not in past)
         ordered = sorted(past, key=past.__getitem__)
@@ -66,7 +66,7 @@ class OpponentPool:
         return ordered[1 + int(np.argmin(gaps))]
 
     def draw(self, generator: np.random.Generator) -> str:
-        """Return the tag of an opponent; `latest` is the current policy itself."""
+        """Draw an opponent at random and return its tag; `latest` is the current policy itself."""
         past = self.refresh()
         if not past or generator.random() >= self._config.share:
             return LATEST
@@ -80,7 +80,7 @@ class OpponentPool:
         return float(max(MIN_WEIGHT, (1.0 - self.win_rate(version)) ** HARDNESS))
 
     def win_rate(self, version: int) -> float:
-        """Return the mean points against a version, which starts with one drawn game."""
+        """Return the mean points per game against a version, starting from one imaginary drawn game."""
         games, points = self._scores.get(version, (0.0, 0.0))
         return (points + 0.5) / (games + 1.0)
 

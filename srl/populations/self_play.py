@@ -1,4 +1,4 @@
-"""Self-play: games of a policy against itself and its past versions."""
+"""Self-play: games between a policy and itself or its past versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from srl.populations.versus import VersusLanes
 
 @dataclass(frozen=True)
 class SelfPlayConfig(LanesConfig):
-    """An environment for one agent, made from a game for several: versions of `policy` play the other agents."""
+    """A single-agent environment made from a multi-agent game, in which versions of `policy` play the other agents."""
 
     inner: LanesConfig
     policy: str
@@ -32,7 +32,7 @@ class SelfPlayConfig(LanesConfig):
         return self.inner.environment_name()
 
     def bind(self, context: Context) -> BoundSelfPlay:
-        """Return the environment with access to the parameter service of the worker's host."""
+        """Return the environment with access to the parameter service on the worker's host."""
         return BoundSelfPlay(self, context.parameters(self.policy), context.seed)
 
     def build(self, num_copies: int) -> VersusLanes:
@@ -40,7 +40,7 @@ class SelfPlayConfig(LanesConfig):
 
 
 class BoundSelfPlay(LanesConfig):
-    """Self-play with a parameter service that provides the opponents."""
+    """Self-play bound to a parameter service that provides the opponents."""
 
     def __init__(self, config: SelfPlayConfig, store: ParameterStore, seed: int) -> None:
         self._config = config
@@ -58,7 +58,7 @@ class BoundSelfPlay(LanesConfig):
 
 
 class PastVersions:
-    """Opponents from the pool, with one policy per tag. Parameters are loaded again when a tag has moved."""
+    """Opponents from the pool, with one policy per tag. Parameters are reloaded when a tag has moved."""
 
     def __init__(self, config: SelfPlayConfig, store: ParameterStore, seed: int) -> None:
         self._config = config

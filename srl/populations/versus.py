@@ -1,4 +1,4 @@
-"""Lanes in which the learner plays one agent of each copy, and opponents play the others."""
+"""Lanes in which the learner plays one agent in each copy, and opponents play the others."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Opponents(Protocol):
     """Source of opponents for :class:`VersusLanes`."""
 
     def draw(self) -> str:
-        """Return the name of the opponent of the next game."""
+        """Draw an opponent for the next game and return its name."""
 
     def policy(self, name: str) -> Policy: ...
 
     def add_result(self, name: str, points: float) -> None:
-        """Count a game: 1 point if the learner won, 0.5 if drawn, 0 if lost."""
+        """Record a game against an opponent: 1 point if the learner won, 0.5 if drawn, 0 if lost."""
 
 
 def versus_spec(spec: LaneSpec) -> LaneSpec:
-    """Return the spec of one agent that can play on every seat. Raises ValueError if the seats' spaces differ."""
+    """Return the spec for one agent that can play in any seat. Raises ValueError if the seats' spaces differ."""
     first = spec.teams[0]
     for team in spec.teams[1:]:
         if (team.observation, team.action) != (first.observation, first.action):
@@ -45,13 +45,11 @@ def versus_spec(spec: LaneSpec) -> LaneSpec:
 
 
 class VersusLanes(Lanes):
-    """Lanes with one agent: the learner on one seat of each copy, against opponents on the others.
-
-    Before each game a seat and an opponent are drawn for its copy; with `seats_in_turn` successive games use successive
-    seats. Opponents act here, by sampling unless `greedy`, and are not recorded.
-
-    The points of a game compare the learner's return with the mean of the others. All seats have the same spaces, so
-    the lanes of all teams are concatenated into one row, and the lane of a seat is an index into it.
+    """Single-agent lanes: the learner plays in one seat of each copy, against opponents in the others. Before each
+    game, a seat and an opponent are drawn for its copy; with `seats_in_turn`, successive games use successive seats.
+    Opponents act here, by sampling unless `greedy`, and are not recorded. A game's points compare the learner's return
+    with the mean of the others. All seats have the same spaces, so the lanes of all teams are concatenated into one
+    row, and a seat's lane is an index into it.
     """
 
     def __init__(
@@ -62,18 +60,18 @@ class VersusLanes(Lanes):
         self.spec = versus_spec(inner.spec)
         self._num = inner.spec.num_copies
         sizes = [len(team.agents) * self._num for team in inner.spec.teams]
-        self._ends = np.cumsum(sizes).tolist()  # of the teams' lanes
+        self._ends = np.cumsum(sizes).tolist()  # end of each team's lanes
         self._num_seats = int(self._ends[-1]) // self._num
         self._lanes = np.arange(self._ends[-1]).reshape(self._num_seats, self._num).T  # [copies, seats]
         self._generator = np.random.default_rng(0)
         self._seats_in_turn, self._greedy = seats_in_turn, greedy
         self._num_begun = 0
-        self._seat = np.zeros(self._num, np.int64)  # [copies]: the learner's
+        self._seat = np.zeros(self._num, np.int64)  # [copies]: the learner's seat
         self._opponent = [""] * self._num
         self._alive = np.zeros((self._num, self._num_seats), bool)
         self._earned = np.zeros((self._num, self._num_seats))
         self._memories: dict[str, Array] = {}  # opponent -> [lanes, ...], cleared by the policy as an episode begins
-        self._seen: Tree = {}  # [lanes, ...], as the next two
+        self._seen: Tree = {}  # [lanes, ...], like the next two
         self._first, self._acting = np.zeros((2, self._ends[-1]), bool)
 
     def reset(self, seed: int) -> tuple[TimeStep, ...]:
@@ -91,7 +89,7 @@ class VersusLanes(Lanes):
 
     @property
     def _learner_lanes(self) -> Array:
-        """Lane [copies] of the learner in each copy."""
+        """The learner's lane in each copy, [copies]."""
         lanes: Array = self._lanes[np.arange(self._num), self._seat]
         return lanes
 
@@ -160,7 +158,7 @@ class VersusLanes(Lanes):
         return int(self._generator.integers(self._num_seats))
 
     def _count_points(self, over: Array) -> dict[str, Array]:
-        """Report the points of the games that ended to the opponents and return them: [copies], NaN for none."""
+        """Report the points of finished games to the opponents and return them, [copies]; NaN elsewhere."""
         against_self, against_others = np.full((2, self._num), np.nan, np.float32)
         for copy in over.tolist():
             opponent = self._opponent[copy]
@@ -174,7 +172,7 @@ class VersusLanes(Lanes):
 
 
 def game_points(returns: Array, seat: int) -> float:
-    """Return 1 if the return of `seat` is above the mean of the others, 0.5 if equal, 0 if below."""
+    """Return 1 if the seat's return is above the mean of the others, 0.5 if equal, 0 if below."""
     others = (returns.sum() - returns[seat]) / (len(returns) - 1)
     return float(np.sign(returns[seat] - others)) / 2.0 + 0.5
 

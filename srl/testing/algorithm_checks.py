@@ -1,4 +1,4 @@
-"""The contract of algorithms, policies and trainers as a check that users can run on their own algorithm."""
+"""The contract of algorithms, policies and trainers, as a check that users can run on their own algorithm."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ READ = "read srl/api/algorithm.py, srl/api/policy.py and srl/api/trainer.py, and
 
 def check_algorithm(config: AlgorithmConfig, observation: Space, action: Space, seed: int = 0) -> list[Finding]:
     """Build the algorithm's policy and trainer for these spaces, let them act and learn from random data on the CPU,
-    and compare their behavior with the contract. After a group of checks with an error, the following groups are
-    skipped."""
+    and compare their behavior with the contract. Once a group of checks finds an error, later groups are skipped."""
     findings = Findings()
     if not isinstance(config, AlgorithmConfig) or not dataclasses.is_dataclass(config):
         found = type(config).__name__
@@ -47,9 +46,9 @@ def check_algorithm(config: AlgorithmConfig, observation: Space, action: Space, 
 def record_trajectory(
     policy: Policy, observation: Tree, rng: np.random.Generator, state: ArraySpec | None = None
 ) -> Trajectory:
-    """Return a batch as an actor with this policy and these observations [T+1, B, ...] would record it. Rewards and
-    ends of episodes are random. The last observation of an episode has its own row, without a decision; the next
-    episode starts in the row after it. If the policy has recurrent memory, the initial memory is random.
+    """Return the batch that an actor with this policy would record for observations [T+1, B, ...]. Rewards and episode
+    ends are random. The last observation of an episode has its own row, without a decision; the next episode starts in
+    the following row. The initial state of a recurrent policy is random.
     """
     rows, lanes = next(leaf.shape[:2] for _, leaf in leaves(observation))
     terminated, truncated = rng.random((2, rows, lanes)) < 0.05
@@ -78,7 +77,7 @@ def record_trajectory(
 
 @dataclass(frozen=True)
 class _Subject:
-    """The algorithm under test, with data for it."""
+    """The algorithm under test and the data to test it with."""
 
     config: AlgorithmConfig
     observation: Space
@@ -174,7 +173,7 @@ def _check_decision(subject: _Subject, findings: Findings, decision: Decision) -
 
 
 def _check_memory(findings: Findings, policy: Policy, observation: Tree, first: Array) -> None:
-    """Check that memory has no effect on the first decision of an episode."""
+    """Check that leftover memory does not affect the first decision of an episode."""
     start = policy.act(observation, None, first, greedy=True)
     if "state" not in start:
         return
@@ -260,7 +259,7 @@ def _check_restore(subject: _Subject, findings: Findings, trainer: Trainer) -> N
 
 
 def _check_data(subject: _Subject, findings: Findings) -> None:
-    """Check which data an update depends on."""
+    """Check that updates depend only on the seed and on rows with a decision, and that NaN rewards skip an update."""
     batches = [subject.batch(1), subject.batch(2)]
     expected = _after(subject, batches)
     if not np.array_equal(_after(subject, batches), expected):
@@ -289,7 +288,7 @@ def _check_data(subject: _Subject, findings: Findings) -> None:
 
 
 def _after(subject: _Subject, batches: list[Trajectory], overwrite: bool = False) -> Array:
-    """Return the parameters of a new trainer after these batches. With `overwrite`, each batch's arrays are overwritten
+    """Return a new trainer's parameters after these batches. With `overwrite`, each batch's arrays are overwritten
     after its step."""
     trainer = subject.trainer()
     for batch in copy.deepcopy(batches):

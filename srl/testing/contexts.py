@@ -31,8 +31,8 @@ class SharedNames:
 
 
 class World:
-    """The shared services of the workers of one run. With a `directory` they connect over Unix sockets there, like
-    processes; without one they connect in memory. Streams with `remote=True` use TCP in both cases."""
+    """Services shared by the workers of a run. With a `directory`, workers connect over Unix sockets there, like
+    processes; without one, they connect in memory. Streams with `remote=True` use TCP in both cases."""
 
     def __init__(self, directory: Path | None = None, policies: Iterable[str] = ("policy",)) -> None:
         self.names: dict[str, str] = {}
@@ -69,7 +69,7 @@ class World:
         return context
 
     def reported(self, kind: type[Any]) -> list[Any]:
-        """Return all messages of a kind that workers sent to the controller."""
+        """Return all messages of one type that workers have sent to the controller."""
         return [message for _, message in self.reports if isinstance(message, kind)]
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class World:
             store.memory.close()
         for snapshot in self.commits.values():
             snapshot.memory.close()
-        # Mappings hold descriptors, too: release them here, not with the last reference to this object.
+        # Mappings also hold descriptors: release them here, not with the last reference to this object.
         self._contexts.clear()
         self.stores.clear()
         self.commits.clear()

@@ -11,12 +11,12 @@ import numpy as np
 
 from srl.base.tree import Array
 
-SEED_MODULUS = 1_000_000  # observations are float32, which counts exactly up to 2**24
+SEED_MODULUS = 1_000_000  # observations are float32, which is exact for integers up to 2**24
 
 
 class Tracer(gymnasium.Env[Array, int]):  # type: ignore[misc]
-    """The observation is (seed % 1,000,000, episode, t), where episodes and steps count from zero. The step that leads
-    to `t` has reward `t`.
+    """Environment that observes (seed % 1,000,000, episode, t), where episodes and steps count from zero. The step that
+    leads to `t` has reward `t`.
 
     Every episode has `length` steps, so its return is ``length * (length + 1) / 2``. A reset with a seed restarts the
     episode count. A reset without one keeps the last seed (-1 before the first).
@@ -79,6 +79,6 @@ class SlowSteps(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
 
 
 def slow_cartpole(seconds: float = 0.001) -> SlowSteps:
-    """CartPole whose steps also sleep: a task that can be learned but leaves the cores idle, for measurements on a busy
+    """Create a CartPole whose steps also sleep: a learnable task that leaves cores idle, for measurements on a busy
     machine."""
     return SlowSteps(gymnasium.make("CartPole-v1"), seconds)

@@ -1,4 +1,4 @@
-"""Findings of a checker, and their report as text."""
+"""Findings of a checker, and the text report on them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class CheckStopped(Exception):
 @dataclass(frozen=True)
 class Finding:
     severity: Literal["error", "warning"]
-    """An error breaks training or stops it; a warning may be intended."""
+    """An error breaks or stops training; a warning may be intended behavior."""
     expected: str
     found: str
     fix: str
-    """Advice to the author of the code."""
+    """Advice for the author of the code."""
 
 
 class Findings:
@@ -56,13 +56,13 @@ def has_errors(findings: Sequence[Finding]) -> bool:
 
 
 def raised(error: BaseException) -> str:
-    """Return an exception with the line that raised it, as text for a finding."""
+    """Describe an exception and the line that raised it, for use in a finding."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{error!r} at {last.filename}:{last.lineno}"
 
 
 def check_sendable(findings: Findings, config: Any) -> None:
-    """Check that a config is the same after it was sent to another process."""
+    """Check that a config stays the same when sent to another process."""
     try:
         received = from_data(json.loads(json.dumps(to_data(config))))
     except (TypeError, ValueError, LookupError, ImportError) as error:

@@ -1,4 +1,4 @@
-"""Probes of an algorithm: environments with known values and returns, each of which detects one mistake."""
+"""Probes for algorithms: environments with known values and returns, each of which detects one mistake."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DISCOUNT = 0.9
 
 @dataclass(frozen=True)
 class KnownValue:
-    """An observation and its value. It is the first of an episode, or contains the full state."""
+    """An observation with a known value. It is the first of an episode or contains the full state."""
 
     title: str
     observation: tuple[float, ...]
     rewards: tuple[float, ...]
-    """Rewards of this step and the following ones under the best actions."""
+    """Rewards from this step on, under the best actions."""
     forever: bool = False
     """Whether the last reward repeats forever."""
 
@@ -34,7 +34,7 @@ class KnownValue:
 class ProbeCase:
     name: str
     finds: str
-    """Mistake of an algorithm that fails this probe."""
+    """Mistake that makes an algorithm fail this probe."""
     probe: str
     """Class or function in :mod:`srl.testing.probe_environments`."""
     values: tuple[KnownValue, ...] = ()
@@ -43,7 +43,7 @@ class ProbeCase:
     at_most: float | None = None
     """Upper bound on the return of a correct algorithm, with a margin for chance."""
     needs: Literal["nothing", "memory", "mask", "state", "game"] = "nothing"
-    """Required feature of the algorithm. `state`: a critic that sees more than the actor; only the critic gets the
+    """Feature that the algorithm must have. `state`: a critic that sees more than the actor; only the critic gets the
     observation."""
     discounted: bool = False
     """Whether the known values depend on the discount."""
@@ -138,7 +138,7 @@ CASES = (
 
 
 def choose_cases(names: tuple[str, ...]) -> tuple[ProbeCase, ...]:
-    """Return the probes with these names, or all if there are none. Raises ValueError for an unknown name."""
+    """Return the probes with these names, or all if no names are given. Raises ValueError for an unknown name."""
     known = {case.name: case for case in CASES}
     for name in names:
         if name not in known:

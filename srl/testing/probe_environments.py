@@ -1,4 +1,4 @@
-"""Environments with known values and best actions, small enough for an algorithm to learn in seconds."""
+"""Environments with known values and best actions, small enough to be learned in seconds."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ class Remembered(_Probe):
 
 
 class Leaking(_Probe):
-    """The action must match an observation of the previous episode. Only a memory that leaks between episodes can do
-    that."""
+    """The action must match an observation from the previous episode, which takes a memory that leaks between
+    episodes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,8 +172,8 @@ class Masked(gymnasium.Env[Any, int]):  # type: ignore[misc]
 
 
 class Stated(gymnasium.ObservationWrapper[Any, int, Any]):  # type: ignore[misc]
-    """A probe for critics that see more than their actors. The additional `keys`, for the critic only, repeat the
-    observation. With `hidden`, the actor sees ones instead of the observation."""
+    """A probe for critics that see more than their actors. The additional `keys`, which only the critic reads, repeat
+    the observation. With `hidden`, the actor sees ones instead of the observation."""
 
     def __init__(self, probe: gymnasium.Env[Any, int], keys: Sequence[str], hidden: bool) -> None:
         super().__init__(probe)
@@ -190,12 +190,12 @@ class Stated(gymnasium.ObservationWrapper[Any, int, Any]):  # type: ignore[misc]
 
 
 def stated(probe: str, keys: Sequence[str], hidden: bool = False, **kwargs: Any) -> Stated:
-    """Return the probe of this module with the class name `probe`, with additional keys for the critic."""
+    """Build the probe class named `probe` and add observation keys that only the critic reads."""
     return Stated(globals()[probe](**kwargs), keys, hidden)
 
 
 def turn_bonus(**kwargs: Any) -> TurnBonus:
-    """Return the game for two agents. It needs the extra `pettingzoo`."""
+    """Build the two-agent game. It needs the extra `pettingzoo`."""
     from srl.testing.probe_games import TurnBonus
 
     return TurnBonus(**kwargs)

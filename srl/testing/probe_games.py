@@ -11,10 +11,10 @@ from pettingzoo import AECEnv
 
 
 class TurnBased(AECEnv[str, Any, int]):  # type: ignore[misc]
-    """A game in which the agents move one after the other."""
+    """A game in which the agents take turns."""
 
     def _begin(self) -> None:
-        """Reset all agents; the first one moves next."""
+        """Reset all agents and give the first one the turn."""
         self.agents = list(self.possible_agents)
         self.moves = dict.fromkeys(self.agents, 0)
         self.rewards = dict.fromkeys(self.agents, 0.0)

@@ -1,4 +1,4 @@
-"""The contract of workers (:mod:`srl.api.worker`) as a check that users can run on their own worker."""
+"""The contract of workers (:mod:`srl.api.worker`), as a check that users can run on their own worker."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _check_life(findings: Findings, build: Callable[[], Worker], polls: int, sec
 
 
 def _call(findings: Findings, name: str, call: Callable[[], Result], seconds: float) -> Result | None:
-    """Return what the call returns, or None after an error, which becomes a finding."""
+    """Return the result of the call, or None after an error, which becomes a finding."""
     try:
         with deadline(seconds):
             return call()

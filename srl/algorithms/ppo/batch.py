@@ -1,4 +1,4 @@
-"""The samples of one PPO update, divided into minibatches, and their gradients and metrics."""
+"""Samples of one PPO update, divided into minibatches, and their gradients and metrics."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from srl.networks.distributions.distribution import Distribution
 
 
 class PPOBatch:
-    """The samples of a batch: the rows in which a lane acted. Every rank divides its samples into `num_minibatches`
-    nearly equal parts, so that all ranks make the same number of steps, whatever the number of their samples.
+    """The samples of a batch: the rows in which a lane acted. Each rank divides its samples into `num_minibatches`
+    nearly equal parts, so all ranks make the same number of steps, however many samples they have.
 
-    Everything is copied to the device once, and gathered there."""
+    All arrays are copied to the device once, and minibatches are gathered there."""
 
     def __init__(
         self, batch: Trajectory, estimates: Estimates, config: PPOConfig, ranks: Ranks, device: torch.device
@@ -61,8 +61,8 @@ class PPOBatch:
         self._columns = move(np.stack(columns), device)  # [3 or 4, N]
 
     def _exchange(self, ranks: Ranks, advantage: Array, target: Array, residual: Array) -> tuple[float, float]:
-        """Sum the sizes of the minibatches and the moments of the whole batch over all ranks, in one exchange. Returns
-        mean and deviation of the advantages."""
+        """Sum the minibatch sizes and the moments of the whole batch over all ranks in one exchange. Returns the mean
+        and standard deviation of the advantages."""
         columns = (column.astype(np.float64) for column in (advantage, target, residual))
         moments = [moment for column in columns for moment in (column.sum(), column @ column)]
         sums = torch.tensor([*np.diff(self._bounds), *moments], dtype=torch.float64)
@@ -77,8 +77,8 @@ class PPOBatch:
         return first / count, _variance(first, second, count) ** 0.5
 
     def minibatches(self, shuffle: np.random.Generator) -> Iterator[tuple[Any, Minibatch, float]]:
-        """The minibatches of one epoch, in random order: observations (a tree of tensors), the rest, and the weight of
-        a sample in the mean over all ranks. For a network with memory the observations are a `Sequence`."""
+        """Yield the minibatches of one epoch in random order: observations (a tree of tensors, or a `Sequence` for a
+        network with memory), everything else, and the weight of a sample in the mean over all ranks."""
         if self._chunks is not None:
             yield from self._sequences(self._chunks, shuffle)
             return
@@ -96,8 +96,8 @@ class PPOBatch:
             yield observation, self._minibatch(action, columns, part, permutation[part]), 1.0 / total_size
 
     def _sequences(self, chunks: Chunks, shuffle: np.random.Generator) -> Iterator[tuple[Any, Minibatch, float]]:
-        """Minibatches of whole chunks. Their numbers of samples depend on the shuffle, so the weight of a sample is one
-        over the mean number."""
+        """Yield minibatches of whole chunks. Their sizes depend on the shuffle, so a sample's weight is one over the
+        mean size."""
         order = shuffle.permutation(len(chunks))
         parts = [part for part in np.array_split(order, len(self._total_sizes)) if len(part)]
         for chosen in parts:
@@ -108,14 +108,14 @@ class PPOBatch:
             yield sequence, self._minibatch(action, columns, slice(None), samples), weight
 
     def _minibatch(self, action: Tensor, columns: Tensor, part: slice, chosen: Array) -> Minibatch:
-        """`chosen` are the indices of its samples."""
+        """Build the minibatch at `part` of the shuffled samples, whose original indices are `chosen`."""
         minibatch = Minibatch(action[part, 0] if self._is_scalar else action[part], *columns[:, part])
         if self._unscaled is None:
             return minibatch
         return minibatch._replace(advantage=move(self._scaled(self._unscaled[chosen], chosen), self._device))
 
     def _scaled(self, advantage: Array, chosen: Array) -> Array:
-        """Advantages with mean 0 and deviation 1 in a minibatch, over all ranks."""
+        """Normalize a minibatch's advantages to mean 0 and standard deviation 1 over all ranks."""
         sums = torch.tensor([len(advantage), advantage.sum(), advantage @ advantage], dtype=torch.float64)
         self._ranks.add(sums)
         count, first, second = sums.tolist()
@@ -125,12 +125,12 @@ class PPOBatch:
 
 
 def _variance(first: float, second: float, count: float) -> float:
-    """Variance from the sums of numbers and of their squares."""
+    """Return the variance, given the sum of `count` numbers and the sum of their squares."""
     return max(second / count - (first / count) ** 2, 0.0)
 
 
 def _normalized(numbers: Array, mean: float, deviation: float) -> Array:
-    """float32, computed in float64."""
+    """Return normalized numbers as float32, computed in float64."""
     scaled: Array = (numbers.astype(np.float64) - mean) / (deviation + 1e-8)
     return scaled.astype(np.float32)
 
@@ -143,7 +143,7 @@ def learn_minibatch(
     minibatch: Minibatch,
     weight: float,
 ) -> Samples:
-    """Write the gradient of one minibatch into the flat gradient of the learner."""
+    """Write the gradient of one minibatch into the learner's flat gradient."""
     if len(minibatch.advantage) == 0:
         # Fewer rows than minibatches: other ranks have rows, and wait for this rank's gradient.
         learner.flat.gradients.zero_()
@@ -157,7 +157,7 @@ def learn_minibatch(
 
 
 def mean_metrics(seen: list[Samples], coefficients: Coefficients, ranks: Ranks, count: float) -> dict[str, float]:
-    """Sums of METRICS over the samples of all ranks, divided by `count`."""
+    """Return METRICS summed over the samples of all ranks and divided by `count`."""
     sums = torch.zeros(len(METRICS), dtype=torch.float64)
     if seen:  # on the CPU, because not every device has float64
         sums = ppo_metrics(Samples(*(fetch(torch.cat(column)) for column in zip(*seen, strict=True))), coefficients)

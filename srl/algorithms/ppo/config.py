@@ -1,4 +1,4 @@
-"""Options of PPO (Schulman et al. 2017). A2C, IMPALA, IPPO and MAPPO are presets of them, PPG extends them."""
+"""Options of PPO (Schulman et al. 2017). A2C, IMPALA, IPPO and MAPPO are presets of these; PPG extends them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class PPOConfig(ActorCriticConfig):
     gamma: float = 0.99
     """Discount factor per step."""
     gae_lambda: float = 0.95
-    """Lambda of the advantage estimate: 0 trusts the critic (TD), 1 trusts the rewards (Monte Carlo). V-trace's c is
-    multiplied by it."""
+    """Lambda of the advantage estimate: 0 trusts the critic (TD), 1 trusts the rewards (Monte Carlo). It also
+    multiplies V-trace's c."""
     epochs: int = 4
     """Passes over each batch."""
     num_minibatches: int = 16
     """Gradient steps per pass, each on its own part of the batch."""
     normalize_advantage: Literal["batch", "minibatch", "none"] = "batch"
-    """Scale the advantages to mean 0 and deviation 1: of a whole batch, or of each minibatch; over all trainers."""
+    """Normalize advantages to mean 0 and standard deviation 1 over each batch or minibatch, across all trainers."""
     surrogate: Literal["clip", "plain"] = "clip"
-    """Objective of the policy: PPO's clipped probability ratio times advantage, or the plain policy gradient."""
+    """Policy objective: PPO's clipped probability ratio times advantage, or the plain policy gradient."""
     clip: float = 0.2
     """Clip range of the probability ratio around 1, at the start of the run."""
     clip_schedule: Schedule = "constant"
@@ -35,10 +35,9 @@ class PPOConfig(ActorCriticConfig):
     clip_final: float = 0.0
     """Clip range at the end of the run, unless the schedule is constant."""
     dual_clip: float | None = None
-    """Upper clip of the ratio for actions of negative advantage, above 1 (Ye et al. 2020; 3 is usual): for old data."""
+    """Upper bound, above 1, on the ratio where the advantage is negative (Ye et al. 2020; usually 3), for old data."""
     value_clip: float | None = None
-    """Clip range of a value around its value before the update, in deviations of the returns if these are
-    normalized."""
+    """Clip range of values around those before the update, in standard deviations if returns are normalized."""
     value_coefficient: float = 0.5
     """Weight of the critic's loss, half the squared error."""
     entropy_coefficient: float = 0.01
@@ -48,22 +47,21 @@ class PPOConfig(ActorCriticConfig):
     entropy_final: float = 0.0
     """Weight of the entropy bonus at the end of the run, unless the schedule is constant."""
     kl_coefficient: float = 0.0
-    """Weight of a penalty on the divergence from the policy that acted."""
+    """Weight of a penalty on the KL divergence from the policy that acted."""
     adapt_kl: float | None = None
-    """Target divergence of the KL penalty. Its weight doubles after an update that ends with more than 1.5 times this
-    divergence, and halves after one with less than two thirds of it."""
+    """Target divergence of the KL penalty. The penalty's weight doubles after an update that ends above 1.5 times this
+    divergence, and halves after one that ends below two thirds of it."""
     target_kl: float | None = None
-    """Divergence of a minibatch, times 1.5, above which the rest of the update is skipped."""
+    """Target KL divergence: the rest of an update is skipped once a minibatch exceeds 1.5 times this value."""
     correction: Literal["none", "clip", "vtrace"] = "none"
-    """Correction for data of an older policy (`--max-lag`). `none`: probability ratios are relative to that policy.
-    `clip`: they are relative to the policy before the update, which also recomputes the values, and samples are
-    weighted by the ratio between the two policies, at most `rho_clip`. `vtrace` also corrects the returns (Espeholt et
-    al. 2018)."""
+    """Correction for data from an older policy (`--max-lag`). `none`: probability ratios are relative to that policy.
+    `clip`: they are relative to the policy before the update, values are recomputed, and samples are weighted by the
+    ratio between the two policies, at most `rho_clip`. `vtrace` also corrects the returns (Espeholt et al. 2018)."""
     rho_clip: float = 1.0
-    """Largest weight of a corrected sample. With V-trace it determines the policy whose values are learned."""
+    """Maximum weight of a corrected sample. With V-trace it determines which policy's values are learned."""
     c_clip: float = 1.0
-    """Largest factor with which V-trace passes a temporal difference on to the step before. It determines how fast
-    values propagate."""
+    """Maximum factor by which V-trace propagates a temporal difference to the previous step. It determines how fast
+    values converge."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""Advantages, value targets and weights of the samples of a batch, corrected for data of an older policy."""
+"""Advantages, value targets and sample weights for a batch, corrected for data from an older policy."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from srl.networks.distributions.distribution import Distribution
 
 
 class Reevaluation(NamedTuple):
-    """Decisions of an older policy, as the policy before the update evaluates them."""
+    """An older policy's decisions, evaluated by the policy before the update."""
 
     log_prob: Array  # [T+1, B]
     value: Array  # [T+1, B]
 
 
 class Estimates(NamedTuple):
-    log_prob: Array  # [T, B], of the policy in the denominator of ratios
+    log_prob: Array  # [T, B], under the policy in the denominator of ratios
     value: Array  # [T, B]
     advantage: Array  # [T, B], 0 in rows without a decision
-    target: Array  # [T, B], of the value
-    weight: Array | None = None  # [T, B], of a sample in the policy's loss; None: all equal
+    target: Array  # [T, B], value target
+    weight: Array | None = None  # [T, B], weight of each sample in the policy loss; None: all equal
 
 
 def evaluate_current(
     network_pass: Pass, distribution: Distribution, batch: Trajectory, device: torch.device, num_parts: int
 ) -> Reevaluation:
-    """Log-probabilities and values by the current network, including the bootstrap row. To bound memory use, the batch
-    is processed in `num_parts` parts: some rows at a time, or some lanes if the network is recurrent."""
+    """Compute log-probabilities and values with the current network, including the bootstrap row. To bound memory use,
+    the batch is processed in `num_parts` parts: some rows at a time, or some lanes if the network is recurrent."""
     num_rows, num_lanes = batch.acting.shape
     action = action_rows(batch.decision["action"])
     results: list[torch.Tensor] = []
@@ -65,7 +65,7 @@ def _slices(length: int, num_parts: int) -> list[slice]:
 
 
 def estimate(batch: Trajectory, config: PPOConfig, current: Reevaluation | None) -> Estimates:
-    """Estimates of a batch. A correction needs `current`, and only a correction does."""
+    """Compute the estimates for a batch. `current` is given if and only if the config corrects for older data."""
     decided_log_prob = np.asarray(batch.decision["log_prob"])
     ends = (batch.terminated, batch.truncated, batch.acting)
     if current is None:

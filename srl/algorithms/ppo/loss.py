@@ -1,6 +1,6 @@
 """The PPO loss and its variants: gradients in closed form, and metrics.
 
-All functions take tensors with one number for each sample, [B]; the order of samples does not matter.
+All functions take tensors [B] with one number per sample, in any order.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from srl.networks.distributions.distribution import Distribution
 
 class Minibatch(NamedTuple):
     action: Tensor  # [B, ...]
-    log_prob: Tensor  # [B], of the policy in the ratio's denominator: the one that acted, unless corrected
+    log_prob: Tensor  # [B], under the policy in the ratio's denominator: the one that acted, unless corrected
     advantage: Tensor  # [B]
-    target: Tensor  # [B], of the value
-    value: Tensor | None = None  # [B], before the update; only the value clip needs it
+    target: Tensor  # [B], value target
+    value: Tensor | None = None  # [B], value before the update; only needed for value clipping
 
 
 class Coefficients(NamedTuple):
-    """Coefficients of the loss in one update."""
+    """Loss coefficients for one update."""
 
     clip: float | None  # None: the plain policy gradient
     value: float
@@ -37,7 +37,7 @@ class Samples(NamedTuple):
 
     log_ratio: Tensor  # [B]
     entropy: Tensor  # [B]
-    error: Tensor  # [B], value - target; of the clipped value where that error is larger
+    error: Tensor  # [B], value - target, or that of the clipped value where it is larger
     advantage: Tensor  # [B]
 
 
@@ -49,7 +49,7 @@ def ppo_gradient(
     coefficients: Coefficients,
     weight: float,
 ) -> tuple[Tensor, Tensor, Samples]:
-    """Gradient of the loss below with respect to `parameters` [B, n] and `value` [B].
+    """Return the gradients of the loss below with respect to `parameters` [B, n] and `value` [B], and its terms.
 
     Schulman et al. 2017, eq. 8 and 9, with ratio = exp(log_prob(action) - minibatch.log_prob):
 
@@ -58,8 +58,8 @@ def ppo_gradient(
 
     `policy_objective` and `value_error` define objective and error. The mean of ratio - 1 - log ratio is an unbiased
     estimate of KL(old, new), and so is its gradient. `weight` is 1 / number of samples, over all ranks. The gradient is
-    written by hand because autograd makes four torch calls of one. The loss itself is not needed to learn, and is
-    computed once per batch, from the samples (`ppo_metrics`).
+    written by hand because autograd turns each torch call into four. Learning does not need the loss itself, which is
+    computed once per batch from the samples (`ppo_metrics`).
     """
     evaluation = distribution.evaluate(parameters, minibatch.action)
     log_ratio = evaluation.log_prob - minibatch.log_prob
@@ -69,14 +69,14 @@ def ppo_gradient(
     value_gradient = error * (coefficients.value * weight)
     if coefficients.value_clip is not None and minibatch.value is not None:
         clipped = value_error(value, minibatch, coefficients.value_clip)
-        # Where the clipped error is larger, the value is out of bounds and the error is constant.
+        # Where the clipped error is larger, the value is outside the clip range, so the error is constant.
         value_gradient.mul_(clipped == error)
         error = clipped
     return parameters_gradient, value_gradient, Samples(log_ratio, evaluation.entropy, error, minibatch.advantage)
 
 
 def _log_prob_gradient(log_ratio: Tensor, advantage: Tensor, coefficients: Coefficients) -> Tensor:
-    """d (policy_objective - kl * (ratio - 1 - log ratio)) / d log_prob, [B]."""
+    """Return d (policy_objective - kl * (ratio - 1 - log ratio)) / d log_prob, [B]."""
     if coefficients.clip is None:
         gradient = advantage.clone()
     else:
@@ -94,12 +94,12 @@ def _log_prob_gradient(log_ratio: Tensor, advantage: Tensor, coefficients: Coeff
 
 
 def policy_objective(log_ratio: Tensor, advantage: Tensor, coefficients: Coefficients) -> Tensor:
-    """The objective that the policy maximizes, [B]. With a clip (Schulman et al. 2017, eq. 7)
+    """Return the objective [B] that the policy maximizes. With a clip (Schulman et al. 2017, eq. 7), it is
 
         min(ratio * A, clamp(ratio, 1 - clip, 1 + clip) * A), and where A < 0 at least dual_clip * A
 
-    (Ye et al. 2020, eq. 5). Without a clip, A * (1 + log ratio) of the plain policy gradient, where A includes the
-    weight of the sample.
+    (Ye et al. 2020, eq. 5). Without a clip, it is A * (1 + log ratio), whose gradient is the plain policy gradient; A
+    includes the sample's weight.
     """
     if coefficients.clip is None:
         return advantage * log_ratio + advantage
@@ -113,7 +113,7 @@ def policy_objective(log_ratio: Tensor, advantage: Tensor, coefficients: Coeffic
 
 
 def value_error(value: Tensor, minibatch: Minibatch, value_clip: float) -> Tensor:
-    """value - target, or (value clipped to within `value_clip` of the old one) - target, whichever is larger, [B]."""
+    """Return value - target [B], clipping the value to within `value_clip` of the old one if that error is larger."""
     error = value - minibatch.target
     before = minibatch.value
     assert before is not None
@@ -125,7 +125,7 @@ METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 
 
 def ppo_metrics(samples: Samples, coefficients: Coefficients) -> Tensor:
-    """Sums over samples [B] of each of METRICS, float64 [5].
+    """Return each of METRICS summed over the samples, float64 [5].
 
     `approx_kl` is Schulman's unbiased, low-variance estimate: the mean of ratio - 1 - log ratio.
     """

@@ -19,16 +19,16 @@ from srl.networks.network import Network
 
 
 def auxiliary_coefficients(config: PPGConfig, deviation: float) -> Coefficients:
-    """Coefficients of the loss in a phase, in which advantages are 0; `deviation` is the deviation of the returns."""
+    """Return the loss coefficients for a phase, given the standard deviation of the returns. Advantages are 0."""
     return Coefficients(
         clip=None, value=config.value_coefficient / deviation**2, entropy=0.0, kl=config.clone_coefficient
     )
 
 
 class AuxiliaryPhase:
-    """The phase, and copies of the batches for the next one with their value targets. The copies are not committed,
-    because they would dominate the size of a commit: after a trainer's death, or with another number of ranks, the next
-    phase has fewer batches. Exact resume, in runs of one thread, saves them."""
+    """The auxiliary phase, with copies of the batches and value targets for the next one. The copies are not committed,
+    because they would dominate the size of a commit: after a trainer dies or the number of ranks changes, the next
+    phase has fewer batches. Exact resume of single-threaded runs does save them."""
 
     def __init__(self, config: PPGConfig, network: Network, distribution: Distribution) -> None:
         self._config = replace(config, normalize_advantage="none", value_clip=None)
@@ -38,7 +38,7 @@ class AuxiliaryPhase:
         network.detach_value(True)
 
     def keep(self, batch: Trajectory, target: Array) -> None:
-        """Keep copies, because the arrays of a batch are reused."""
+        """Keep a copy of a batch, whose arrays are reused."""
         parts = {name: map_tree(np.copy, value) for name, value in vars(batch).items() if value is not None}
         self._kept.append((Trajectory(**parts), target))
 
@@ -46,7 +46,7 @@ class AuxiliaryPhase:
         self._kept.clear()
 
     def state(self) -> State:
-        """The batches since the last phase."""
+        """Return the batches since the last phase."""
         found: dict[str, Array] = {}
         for number, (batch, target) in enumerate(self._kept):
             parts = {name: value for name, value in vars(batch).items() if value is not None}
@@ -59,7 +59,7 @@ class AuxiliaryPhase:
         self._kept = [(Trajectory(**from_leaves(part(one, "batch"))), one["target"]) for one in saved]
 
     def is_due(self, update: int) -> bool:
-        """Whether a phase follows this update; `update` counts from 0."""
+        """Return whether a phase follows this update; `update` counts from 0."""
         return (update + 1) % self._config.auxiliary_every == 0 and bool(self._kept)
 
     def run(
@@ -72,12 +72,12 @@ class AuxiliaryPhase:
         coefficients = auxiliary_coefficients(self._config, deviation)
         batches = [self._samples(batch, target, learner) for batch, target in self._kept]
         self.clear()
-        order = np.random.default_rng(update)  # of batches, the same on all ranks
+        order = np.random.default_rng(update)  # order of the batches, the same on all ranks
         seen: list[Samples] = []
         self._network.detach_value(False)
         try:
             for _ in range(self._config.auxiliary_epochs):
-                seen = []  # the metrics are of the last pass
+                seen = []  # metrics cover the last pass only
                 for i in order.permutation(len(batches)):
                     for part in batches[i].minibatches(shuffle):
                         seen.append(learn_minibatch(learner, self._distribution, coefficients, *part))
@@ -89,7 +89,7 @@ class AuxiliaryPhase:
         return {"auxiliary_kl": means["approx_kl"], "auxiliary_value_loss": means["value_loss"] / deviation**2}
 
     def _samples(self, batch: Trajectory, target: Array, learner: Learner) -> PPOBatch:
-        """A kept batch with the log-probabilities of the current policy, and advantages of 0."""
+        """Return a kept batch with the current policy's log-probabilities and zero advantages."""
         fresh = evaluate_current(
             learner.network_pass, self._distribution, batch, learner.device, self._config.num_minibatches
         )

@@ -1,4 +1,4 @@
-"""Sequences for networks with a memory: chunks of a batch's rows, each starting from the memory stored there."""
+"""Sequences for networks with memory: chunks of a batch's rows, each starting from the memory stored there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Chunks:
         self._end = self._start + length
         self._begin = np.repeat(begins, num_lanes)
         self._first = batch.first
-        self._sample = np.full(batch.acting[:-1].shape, -1)  # [T, B]: the index of the row's sample, or -1
+        self._sample = np.full(batch.acting[:-1].shape, -1)  # [T, B]: index of the row's sample, or -1
         self._sample[batch.acting[:-1]] = np.arange(np.count_nonzero(batch.acting[:-1]))
         self._observation = map_tree(lambda array: move(merge(array[:-1]), device), batch.observation)
         self._state = move(state_of(batch)[begins].reshape(-1, state_of(batch).shape[2]), device)  # [K * B, S]
@@ -44,7 +44,7 @@ class Chunks:
         return len(self._lane)
 
     def take(self, chosen: Array) -> tuple[Sequence, Array]:
-        """Some chunks as one sequence, and the indices of the samples among its rows, in their order."""
+        """Return the chosen chunks as one sequence, and the sample indices of its selected rows, in order."""
         rows = self._begin[chosen] + np.arange(self._window)[:, None]  # [W, M]
         lanes = self._lane[chosen]
         samples = self._sample[rows, lanes]
@@ -60,7 +60,7 @@ class Chunks:
 
 
 def whole_lanes(batch: Trajectory, lanes: slice, device: torch.device) -> Sequence:
-    """All rows of some lanes, including the bootstrap row, as one sequence whose outputs are all wanted."""
+    """Return all rows of some lanes, including the bootstrap row, as one sequence with every row selected."""
     first = np.ascontiguousarray(batch.first[:, lanes])
     return Sequence(
         map_tree(lambda array: move(merge(np.ascontiguousarray(array[:, lanes])), device), batch.observation),
@@ -71,7 +71,7 @@ def whole_lanes(batch: Trajectory, lanes: slice, device: torch.device) -> Sequen
 
 
 def state_of(batch: Trajectory) -> Array:
-    """The policy's memory before each row, [T+1, B, S]."""
+    """Return the policy's memory before each row, [T+1, B, S]."""
     state: Any = batch.state
     if state is None or isinstance(state, Mapping):
         raise ValueError("a network with a memory needs batches whose state is one array")
@@ -80,13 +80,13 @@ def state_of(batch: Trajectory) -> Array:
 
 
 def merge(array: Array) -> Array:
-    """[T, B, ...] -> [T*B, ...]; a view if the array is contiguous."""
+    """Reshape [T, B, ...] to [T*B, ...]; the result is a view if the array is contiguous."""
     return array.reshape(-1, *array.shape[2:])
 
 
 def action_rows(action: Tree) -> Array:
-    """Actions as one array [T, B, ...]. Composite actions are concatenated as real numbers [T, B, actions], as
-    `srl.networks.distributions.composite.Composite` takes them."""
+    """Return actions as one array [T, B, ...]. Composite actions are concatenated as real numbers [T, B, actions], the
+    form that `srl.networks.distributions.composite.Composite` takes."""
     if not isinstance(action, Mapping):
         return np.asarray(action)
     parts = [np.asarray(leaf, np.float32) for _, leaf in leaves(action)]

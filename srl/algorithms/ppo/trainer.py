@@ -24,11 +24,11 @@ from srl.base.tree import Array
 from srl.networks.distributions.distribution import Distribution
 from srl.networks.network import Network
 
-KL_MARGIN = 1.5  # tolerated ratio of a divergence to its target
+KL_MARGIN = 1.5  # tolerated ratio of the KL divergence to its target
 
 
 class PPOTrainer(Trainer):
-    """The trainer of PPO and its presets; with a `phase`, of PPG."""
+    """Trainer for PPO and its presets or, with a `phase`, for PPG."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class PPOTrainer(Trainer):
         self._config = config
         self._phase = phase
         self._distribution = distribution
-        self._counters = np.array([seed, 0], np.int64)  # seed of the shuffles, updates done
+        self._counters = np.array([seed, 0], np.int64)  # shuffle seed, number of updates
         self._kl_coefficient = np.array([config.kl_coefficient])
         kept = {"counters": self._counters}
         if config.adapt_kl is not None:
@@ -57,7 +57,7 @@ class PPOTrainer(Trainer):
         except NotFiniteError:
             self._learner.roll_back()
         except BaseException:
-            # For example a lost rank: do not keep half an update.
+            # For example, a rank was lost: do not keep a partial update.
             self._learner.roll_back()
             raise
         self._counters[1] += 1
@@ -66,7 +66,7 @@ class PPOTrainer(Trainer):
     def _update(self, batch: Trajectory, progress: float) -> dict[str, float]:
         config, learner = self._config, self._learner
         normalizers = learner.normalizers
-        # Numbers that are not finite are detected below, without warnings here.
+        # Non-finite numbers are detected below, so suppress warnings here.
         with np.errstate(all="ignore"):
             samples = self._samples(batch)
             self._num_samples = samples.num_samples
@@ -106,7 +106,7 @@ class PPOTrainer(Trainer):
         clip = scheduled(config.clip_schedule, config.clip, config.clip_final, progress)
         return Coefficients(
             clip=clip if config.surrogate == "clip" else None,
-            # Values and their errors are on the scale of the rewards, the loss is on the scale of the network.
+            # Values and their errors are on the scale of the rewards, but the loss is on the scale of the network.
             value=config.value_coefficient / deviation**2,
             entropy=scheduled(config.entropy_schedule, config.entropy_coefficient, config.entropy_final, progress),
             kl=float(self._kl_coefficient[0]),
@@ -143,14 +143,14 @@ class PPOTrainer(Trainer):
         return [int(self._counters[0]), self._learner.ranks.rank]
 
     def _divergence(self, samples: Samples, weight: float) -> float:
-        """Estimate of KL(old, new) of a minibatch, over all ranks."""
+        """Estimate KL(old, new) on a minibatch, over all ranks."""
         log_ratio = fetch(samples.log_ratio).double()
         mean = (log_ratio.expm1() - log_ratio).sum(0, keepdim=True).mul_(weight)
         self._learner.ranks.add(mean)
         return float(mean)
 
     def _divergence_after(self, samples: PPOBatch, shuffle: np.random.Generator) -> float:
-        """KL(old, new) of the whole batch, after all gradient steps. It takes one more pass."""
+        """Estimate KL(old, new) on the whole batch after all gradient steps, with one more pass."""
         total = torch.zeros(1, dtype=torch.float64)
         for observation, minibatch, _ in samples.minibatches(shuffle):
             if len(minibatch.advantage) == 0:
@@ -167,7 +167,7 @@ class PPOTrainer(Trainer):
         return divergence
 
     def _adapt(self, relative_kl: float) -> None:
-        """Keep the divergence at the end of an update near its target (Schulman et al. 2017, section 4)."""
+        """Adapt the KL penalty to keep the final divergence near its target (Schulman et al. 2017, section 4)."""
         if relative_kl > KL_MARGIN:
             self._kl_coefficient *= 2.0
         elif relative_kl < 1.0 / KL_MARGIN:

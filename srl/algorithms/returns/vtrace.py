@@ -1,4 +1,4 @@
-"""V-trace (Espeholt et al. 2018): value targets and advantages from data of an older policy."""
+"""V-trace (Espeholt et al. 2018): value targets and advantages from an older policy's data."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from srl.base.tree import Array
 
 
 class VTrace(NamedTuple):
-    target: Array  # [T, B], v_s: the target of the value
+    target: Array  # [T, B], v_s: the value target
     advantage: Array  # [T, B], not yet weighted
-    weight: Array  # [T, B], rho_s: the weight of the sample in the policy gradient
+    weight: Array  # [T, B], rho_s: each sample's weight in the policy gradient
 
 
 def vtrace(
@@ -29,7 +29,7 @@ def vtrace(
     rho_clip: float = 1.0,
     c_clip: float = 1.0,
 ) -> VTrace:
-    """Targets, advantages and weights by eq. 1 and section 4.2 of the paper.
+    """Compute targets, advantages and weights as in eq. 1 and section 4.2 of the paper.
 
     The values are those of the current policy, and log_ratio = log(probability of the action under the current policy
     / its probability under the policy that acted).
@@ -38,8 +38,8 @@ def vtrace(
         v_t   = V_t + rho_t * delta_t + gamma * c_t * (v_{t+1} - V_{t+1})
         A_t   = delta_t + gamma * lambda * (v_{t+1} - V_{t+1})
 
-    delta_t is as in GAE; v_{t+1} - V_{t+1} counts within an episode only. The policy gradient of the paper is the
-    gradient of rho_t * A_t * log_prob, with lambda = 1. If both policies are the same, A_t is GAE and v_t its return.
+    delta_t is as in GAE; v_{t+1} - V_{t+1} counts only within an episode. The paper's policy gradient is the gradient
+    of rho_t * A_t * log_prob with lambda = 1. If both policies are the same, A_t is GAE's and v_t = V_t + A_t.
     """
     ends = Ends(terminated, truncated, acting)
     ratio = np.exp(np.where(acting[:-1], log_ratio[:-1], 0.0).astype(np.float64))

@@ -1,4 +1,4 @@
-"""The part of a trainer that makes gradient steps: network, device, optimizer, normalizers and the other ranks."""
+"""The part of a trainer that makes gradient steps: network, device, optimizer, normalizers and ranks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from srl.networks.parameters import FlatParameters
 
 
 class FlatAdam:
-    """Adam (Kingma & Ba 2015) on one flat vector. It calls torch's fused kernel directly: `torch.optim.Adam` around it
-    costs 30 us a step, as much as a layer of a small network, and keeps its state in a dictionary."""
+    """Adam (Kingma & Ba 2015) on one flat vector. It calls torch's fused kernel directly: `torch.optim.Adam` adds 30 us
+    per step, as much as a layer of a small network, and keeps its state in a dictionary."""
 
     def __init__(self, values: Tensor, eps: float, weight_decay: float = 0.0) -> None:
         self.values = values  # [P], updated in place
@@ -38,14 +38,14 @@ class FlatAdam:
         torch._fused_adam_([self.values], [gradients], *self._state, lr=learning_rate, **self._constants)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors that a step changes, including the `parameters`."""
+        """Return all tensors that a step changes, including the `parameters`."""
         state = {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq, "num_steps": self.num_steps}
         return {"parameters": self.values, **state}
 
 
 class Learner:
-    """Everything that an update changes, so that it can be rolled back. `kept` are further arrays of the state, which
-    the caller changes in place and which are not rolled back."""
+    """Everything that an update changes, so that the update can be rolled back. `kept` holds further arrays of the
+    state, which the caller changes in place and which are not rolled back."""
 
     def __init__(self, network: nn.Module, config: ActorCriticConfig, kept: Mapping[str, Array]) -> None:
         self._config = config
@@ -55,13 +55,13 @@ class Learner:
         self._move_to(resolve_device(config.device))
 
     def _move_to(self, device: torch.device) -> None:
-        """Build everything that holds tensors on a device; optimizer and normalizers start from zero."""
+        """Rebuild everything that holds tensors on a device; optimizer and normalizers start from scratch."""
         self.device = device
         self.flat = FlatParameters(place(self._network, device), gradients=True)
         self.network_pass = build_pass(self._network, self.flat.gradients)
         self._adam = FlatAdam(self.flat.trainable, self._config.adam_eps, self._config.weight_decay)
         self.normalizers = Normalizers(self._network, self._config.normalize_return)
-        # The parameters include the statistics of normalizers, which Adam does not change.
+        # The parameters include normalizer statistics, which Adam does not change.
         self._tensors = {**self._adam.tensors(), "parameters": self.flat.values}
         self._statistics = self.normalizers.state()
         self._changing = [*self._tensors.values(), *map(torch.from_numpy, self._statistics.values())]
@@ -76,12 +76,12 @@ class Learner:
             tensor.copy_(backup)
 
     def descend(self, learning_rate: float) -> float:
-        """Make one step of Adam on the clipped gradient of all ranks. Returns the norm before clipping."""
+        """Make one Adam step with the clipped gradient summed over all ranks. Returns the norm before clipping."""
         gradients = self.flat.gradients
         self.ranks.add(gradients)
         norm = float(fetch(torch.linalg.vector_norm(gradients)))
         if not math.isfinite(norm):
-            raise NotFiniteError  # on all ranks: they have the same gradient
+            raise NotFiniteError  # raised on all ranks, which have the same gradient
         if norm > self._config.max_grad_norm:
             gradients.mul_(self._config.max_grad_norm / norm)
         self._adam.step(gradients, learning_rate)
@@ -100,7 +100,7 @@ class Learner:
         expected |= {name: array.shape for name, array in arrays.items()}
         found = {name: np.shape(array) for name, array in state.items()}
         if expected != found:
-            raise ValueError(f"the state is of another network or algorithm: expected {expected}, found {found}")
+            raise ValueError(f"the state belongs to another network or algorithm: expected {expected}, found {found}")
         for name, tensor in self._tensors.items():
             tensor.copy_(move(np.asarray(state[name]), self.device, wait=True))
         for name, array in arrays.items():
@@ -109,7 +109,7 @@ class Learner:
     def join(self, group: TrainerGroup) -> None:
         devices = [resolve_device(self._config.device, rank) for rank in range(group.size)]
         if devices[group.rank] != self.device:
-            # The rank was not known before, and determines the GPU.
+            # The rank, which determines the GPU, is known only now.
             state = {name: array.copy() for name, array in self.state().items()}
             self._move_to(devices[group.rank])
             self.restore(state)

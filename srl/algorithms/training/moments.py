@@ -1,4 +1,4 @@
-"""Running mean and variance, independent of how samples are divided into trainers and batches."""
+"""Running mean and variance, independent of how samples are split across trainers and batches."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from srl.algorithms.training.ranks import NotFiniteError, Ranks
 from srl.base.tree import Array
 
 CHUNK = 8192  # rows converted to float64 at a time, so that they stay in the cache
-EPSILON = 1e-8  # constant added to the variance: a number that never changes has the deviation 1e-4
+EPSILON = 1e-8  # added to the variance: a number that never changes has standard deviation 1e-4
 
 
 class Moments:
-    """Count, mean and sum of squared deviations of samples [N, size] (Chan et al. 1979), in float64.
-
-    Sums are of distances to the mean so far, not of the numbers themselves, so that nothing cancels however far the
-    samples are from zero. With a `window`, only about that number of samples counts: older ones fade exponentially.
+    """Count, mean and sum of squared deviations of samples [N, size] (Chan et al. 1979), in float64. Sums are taken
+    relative to the mean so far, which avoids cancellation for samples far from zero. With a `window`, only about that
+    many samples count: older ones fade exponentially.
     """
 
     def __init__(self, size: int, window: float = math.inf) -> None:
@@ -38,7 +37,7 @@ class Moments:
         return deviation
 
     def fold(self, samples: Array, ranks: Ranks) -> None:
-        """Add samples [N, size] of all ranks. Raises NotFiniteError, on all ranks, if a sample is not finite."""
+        """Add the samples [N, size] of all ranks. Raises NotFiniteError on all ranks if any sample is not finite."""
         count, mean, squares = self.state
         shift = mean if count.any() else self._first_shift(samples, ranks)
         sums = torch.zeros(2 * len(mean) + 1, dtype=torch.float64)
@@ -63,7 +62,7 @@ class Moments:
         count[...] = kept
 
     def _first_shift(self, samples: Array, ranks: Ranks) -> Array:
-        """A number near the samples, the same on all ranks, as a mean before the first sample."""
+        """Return numbers near the samples, the same on all ranks, to use as the mean before the first sample."""
         shift = torch.zeros(self.state.shape[1], dtype=torch.float64)
         if len(samples):
             shift.copy_(torch.from_numpy(samples[:CHUNK].mean(0, dtype=np.float64)))

@@ -1,4 +1,4 @@
-"""Statistics of observations and returns: computed in float64, and written into the parameters of the normalizers."""
+"""Statistics of observations and returns, computed in float64 and written into the normalizers' parameters."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from srl.base.tree import Array, leaves
 from srl.networks.wrappers import MaskedActorCritic, NormalizedActorCritic, ObservationNormalizer, ValueNormalizer
 
 POPART_WINDOW = 1e6
-"""Number of returns, about, that determine the scale of values under PopArt; older ones belong to older policies."""
+"""Approximate number of recent returns that determine PopArt's scale; earlier ones belong to older policies."""
 
 
 class ObservationStatistics:
-    """Statistics of the observations in which a lane acted. They change *after* an update: its actions were chosen with
-    the old ones, and its probability ratios must start at 1."""
+    """Statistics of the observations in which a lane acted. They change *after* an update, because its actions were
+    chosen with the old ones and its probability ratios must start at 1."""
 
     def __init__(self, module: ObservationNormalizer) -> None:
         self._module = module
-        # One for each part, because the number of rows of entities is not the number of rows of the batch.
+        # One per part, because parts with entities have a different number of rows than the batch.
         self.moments = {path: Moments(size) for path, size in module.sizes.items()}
 
     def fold(self, batch: Trajectory, ranks: Ranks) -> None:
@@ -45,8 +45,8 @@ class ObservationStatistics:
 class ReturnStatistics:
     """Statistics of the value targets. They change *before* an update, which then learns on their scale.
 
-    If the `head` of the network is given, it is rescaled so that every value stays the same (PopArt, van Hasselt et al.
-    2016, eq. 8 and 9).
+    If the network's `head` is given, it is rescaled so that its values are preserved (PopArt, van Hasselt et al. 2016,
+    eq. 8 and 9).
     """
 
     def __init__(self, module: ValueNormalizer, head: tuple[Tensor, Tensor] | None, window: float) -> None:
@@ -59,7 +59,7 @@ class ReturnStatistics:
         return float(self.moments.deviation[0])
 
     def fold(self, target: Array, ranks: Ranks) -> None:
-        """Add the targets [N] of this rank."""
+        """Add this rank's targets [N]."""
         before_mean, before_deviation = float(self.moments.mean[0]), self.deviation
         self.moments.fold(target[:, None], ranks)
         mean, deviation = float(self.moments.mean[0]), self.deviation
@@ -72,7 +72,7 @@ class ReturnStatistics:
 
 
 class Normalizers:
-    """The statistics for the normalizers of a network."""
+    """Running statistics behind a network's normalizers."""
 
     def __init__(self, network: nn.Module, normalize_return: str) -> None:
         self.observations: ObservationStatistics | None = None
@@ -89,11 +89,11 @@ class Normalizers:
 
     @property
     def deviation(self) -> float:
-        """Deviation of the returns, which scales the values."""
+        """Standard deviation of the returns, which scales the values."""
         return 1.0 if self.returns is None else self.returns.deviation
 
     def state(self) -> dict[str, Array]:
-        """float64 arrays, changed in place, which a restart needs in addition to the parameters."""
+        """Return the float64 arrays that a restart needs in addition to the parameters. They are changed in place."""
         state = {} if self.observations is None else self.observations.state()
         return state if self.returns is None else {**state, "return_moments": self.returns.moments.state}
 

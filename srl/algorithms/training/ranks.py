@@ -1,4 +1,4 @@
-"""Communication of data-parallel trainers, which does nothing for a single trainer."""
+"""Communication between data-parallel trainers; a no-op for a single trainer."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from srl.api.trainer import Rendezvous, TrainerGroup
 
 
 def backend_for(devices: Sequence[torch.device]) -> str:
-    """The torch.distributed backend for ranks on these devices, in order. NCCL needs one GPU per rank; gloo works for
-    tensors on the CPU, and on GPUs that ranks share."""
+    """Return the torch.distributed backend, where `devices[i]` is the device of rank i. NCCL needs one GPU per rank;
+    gloo works on the CPU and on shared GPUs."""
     kinds = {device.type for device in devices}
     if len(devices) > 1 and not (kinds == {"cpu"} or kinds == {"cuda"}):
         raise ValueError(f"data-parallel trainers must be on cpu or cuda; found {', '.join(map(str, devices))}")
@@ -24,7 +24,7 @@ def backend_for(devices: Sequence[torch.device]) -> str:
 
 
 class NotFiniteError(ArithmeticError):
-    """A loss, a gradient or a statistic is not finite. Either all ranks raise it, or none."""
+    """A loss, gradient or statistic is not finite. Either all ranks raise this error or none does."""
 
 
 class _RendezvousStore(torch.distributed.Store):  # type: ignore[name-defined, misc]
@@ -46,15 +46,15 @@ class _RendezvousStore(torch.distributed.Store):  # type: ignore[name-defined, m
 
 
 class Ranks:
-    """The group of data-parallel trainers. Calls block until every rank has made the same call, or raise RuntimeError
-    after the group's timeout (NCCL ends the process instead)."""
+    """A group of data-parallel trainers. Calls block until every rank has made the same call, or raise RuntimeError
+    after the group's timeout (NCCL terminates the process instead)."""
 
     def __init__(self) -> None:
         self.rank = 0
         self.size = 1
 
     def join(self, group: TrainerGroup, backend: str = "gloo") -> None:
-        """Join a group, leaving the one joined before: torch has one group per process."""
+        """Join a group, leaving the previous one: torch has one group per process."""
         if self.size > 1:
             torch.distributed.destroy_process_group()
             self.rank, self.size = 0, 1
@@ -76,7 +76,7 @@ class Ranks:
             torch.distributed.all_reduce(tensor)
 
     def copy_first(self, tensors: Iterable[Tensor]) -> None:
-        """Replace tensors with those of rank 0."""
+        """Replace tensors with those from rank 0."""
         if self.size > 1:
             for tensor in tensors:
                 torch.distributed.broadcast(tensor, src=0)

@@ -1,4 +1,4 @@
-"""Scaling of Box actions: networks use units in which the bounds are -1 and 1, environments their own numbers."""
+"""Scaling of Box actions between the network's units, where the bounds are -1 and 1, and the environment's."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from srl.networks.spaces.boxes import WIDEST
 
 @dataclass(frozen=True)
 class ActionScaling:
-    """native = center + half * unit for each element, in C order."""
+    """Elementwise map between unit and native actions, native = center + half * unit, with elements in C order."""
 
     center: tuple[float, ...]
     half: tuple[float, ...]
 
     @cached_property
     def log_volume(self) -> float:
-        """Log-density in units minus log-density in native numbers."""
+        """Log-density in unit space minus log-density in native space."""
         return sum(map(math.log, self.half))
 
     def to_native(self, unit: Tensor) -> Tensor:
-        """[B, d] -> [B, d]"""
+        """Convert unit actions [B, d] to native ones."""
         center, half = self._tensors(unit)
         return torch.addcmul(center, half, unit)
 
     def to_unit(self, native: Tensor) -> Tensor:
-        """[B, d] -> [B, d]"""
+        """Convert native actions [B, d] to unit ones."""
         center, half = self._tensors(native)
         return (native - center).div_(half)
 
@@ -49,18 +49,18 @@ def _make_tensors(scaling: ActionScaling, dtype: torch.dtype, device: torch.devi
 
 @lru_cache(maxsize=64)
 def _cached_tensors(scaling: ActionScaling, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cached, because creating tensors from Python numbers takes as long as sampling, and stalls an accelerator."""
-    with torch.inference_mode(False):  # a policy may be the first caller, and a trainer uses the same tensors
+    """Cache the tensors: creating them from Python numbers takes as long as sampling, and stalls an accelerator."""
+    with torch.inference_mode(False):  # a policy may create tensors that a trainer needs
         return _make_tensors(scaling, dtype, device)
 
 
 def finite_scaling(box: Box) -> ActionScaling:
-    """The scaling of a Box whose bounds are all finite."""
+    """Return the scaling for a Box whose bounds are all finite."""
     return _between(*bounds_of(box))
 
 
 def scaling_of(box: Box) -> ActionScaling | None:
-    """The scaling of any Box. Elements without two practical bounds are not scaled. None if no element is scaled."""
+    """Return the scaling for any Box: elements without two practical bounds are not scaled. None if no element is."""
     low, high = bounds_of(box)
     bounded = (low < high) & (low > -WIDEST) & (high < WIDEST)
     scaling = _between(np.where(bounded, low, -1.0), np.where(bounded, high, 1.0))

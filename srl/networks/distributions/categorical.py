@@ -10,21 +10,20 @@ from torch import Tensor
 from srl.networks.distributions.distribution import Evaluation, empty_like
 
 FORBIDDEN = -1e9
-"""Logit of a masked choice. Its probability is exactly 0 in float32, and nothing becomes NaN, not even where all
-choices are forbidden, as in rows where no lane acts."""
+"""Logit of a masked choice. It makes the probability exactly 0 in float32 and never produces NaN, even if all choices
+are forbidden, as in rows where no lane acts."""
 SMALLEST = 1e-38
-"""Lower bound of the uniform numbers behind a draw: log(0) would make a forbidden choice as likely as an allowed
-one."""
+"""Lower bound of the uniform noise for sampling: log(0) would make a forbidden choice as likely as an allowed one."""
 
 
 def gumbel_argmax(logits: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw from softmax(logits) along axis 0, [n, B] -> [B]: argmax of logits + Gumbel noise."""
+    """Sample indices [B] from softmax(logits) over axis 0 of logits [n, B], as the argmax of logits + Gumbel noise."""
     uniform = empty_like(logits).uniform_(SMALLEST, 1.0, generator=generator)
     return argmax(logits - uniform.log_().neg_().log_())
 
 
 def argmax(logits: Tensor) -> Tensor:
-    """[n, B] -> [B]. `max` is vectorized along B, `argmax` is not and takes seven times as long."""
+    """Return the argmax [B] over axis 0. `max` is vectorized along B, which makes it 7x faster than `argmax`."""
     return logits.max(0).indices
 
 

@@ -1,4 +1,4 @@
-"""Composite actions: Dict and Tuple spaces, also nested, with one distribution for each part."""
+"""Composite actions: Dict and Tuple spaces, possibly nested, with one distribution per part."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from srl.networks.distributions.distribution import Distribution, Evaluation
 
 @dataclass(frozen=True)
 class Composite:
-    """Independent parts, in the order of their paths. Their parameters are concatenated; the free ones, which may be
-    the same for every observation, come last. Actions are trees, or in training rows [B, actions] of real numbers with
-    all parts concatenated."""
+    """Independent distributions, ordered by path. Their parameters are concatenated; the free ones, which may be the
+    same for every observation, come last. Actions are trees or, in training, rows [B, actions] of real numbers that
+    concatenate all parts."""
 
     parts: tuple[tuple[str, Distribution], ...]  # path in the action's tree
 
@@ -54,7 +54,7 @@ class Composite:
             offset, free = offset + own, free + shared
 
     def _join(self, pieces: list[Tensor]) -> Tensor:
-        """The inverse of `_split`."""
+        """Concatenate the parts' parameters: the inverse of `_split`."""
         cuts = [part.num_parameters - part.num_free for _, part in self.parts]
         own = [piece[:, :cut] for piece, cut in zip(pieces, cuts, strict=True)]
         return torch.cat([*own, *(piece[:, cut:] for piece, cut in zip(pieces, cuts, strict=True))], dim=1)
@@ -94,7 +94,7 @@ class Composite:
 
 
 def _native(part: Distribution, columns: Tensor) -> Tensor:
-    """Columns [B, d] of real numbers as actions of the part's own dtype."""
+    """Convert columns [B, d] of real numbers to actions with the part's own dtype."""
     if isinstance(part, Categorical):
         return columns[:, 0].long()
     return columns.long() if isinstance(part, MultiCategorical) else columns

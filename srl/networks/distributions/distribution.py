@@ -1,9 +1,9 @@
 """The contract of action distributions: sampling, log-probabilities, and their gradients in closed form.
 
-A network outputs the parameters of one distribution for each row of a batch, [B, n]. The arithmetic runs on the
-transpose [n, B], because a reduction over few parameters is fast only if the batch is the contiguous axis; networks can
-return a transposed view. Gradients are written by hand: the number of torch calls bounds the speed of updates of a
-small network, and autograd makes four calls out of each.
+A network outputs the parameters [B, n] of one distribution per row of a batch. The arithmetic uses the transpose
+[n, B], because a reduction over few parameters is fast only if the batch is the contiguous axis; networks can return a
+transposed view. Gradients are written by hand: the number of torch calls limits the update speed of a small network,
+and autograd turns each call into four.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ class Evaluation(NamedTuple):
 class Distribution(Protocol):
     @property
     def num_parameters(self) -> int:
-        """Number n of outputs of a network for each row."""
+        """Number n of network outputs per row."""
 
     @property
     def num_free(self) -> int:
-        """Number of parameters, the last ones, that may be the same for every observation (a free log-std)."""
+        """Number of trailing parameters that may be the same for every observation (a free log-std)."""
 
     @property
     def num_choices(self) -> int:
-        """Length of a mask; 0 if there are no choices to forbid."""
+        """Length of the action mask; 0 if there are no choices to forbid."""
 
     @property
     def action_size(self) -> int:
-        """Number of elements of an action."""
+        """Number of elements in an action."""
 
     @property
     def start(self) -> tuple[float, ...]:
-        """Parameters [n] of an untrained network, used as biases."""
+        """Parameters [n] that an untrained network outputs, used as initial biases."""
 
     def mask(self, parameters: Tensor, allowed: Tensor) -> Tensor:
-        """The parameters, with probability 0 for choices that are not `allowed` [B, num_choices]."""
+        """Return parameters that give probability 0 to choices that are not `allowed` [B, num_choices]."""
 
     def sample(self, parameters: Tensor, generator: torch.Generator) -> Any:
-        """[B, n] -> actions [B, ...] as the space stores them. The generator is on the device of the parameters."""
+        """Sample actions [B, ...] from distribution parameters [B, n]. `generator` must be on the same device."""
 
     def mode(self, parameters: Tensor) -> Any:
-        """[B, n] -> the most likely actions [B, ...]."""
+        """Return the most likely actions [B, ...] for distribution parameters [B, n]."""
 
     def log_prob(self, parameters: Tensor, action: Any) -> Tensor:
-        """Log-probability of each action: parameters [B, n], actions [B, ...] -> [B]."""
+        """Return the log-probabilities [B] of actions [B, ...] under parameters [B, n]."""
 
     def evaluate(self, parameters: Tensor, action: Any) -> Evaluation: ...
 
     def gradient(self, evaluation: Evaluation, log_prob: Tensor, entropy: float) -> Tensor:
-        """Gradient [B, n] of the parameters, given the gradient of each row's log-probability [B] and the gradient of
-        each row's entropy (the same for all rows)."""
+        """Return the gradient [B, n] with respect to the parameters, given the gradients with respect to each row's
+        log-probability [B] and to its entropy (one number for all rows)."""
 
 
 def empty_like(tensor: Tensor) -> Tensor:
-    """An uninitialized tensor that random numbers fill in the same order whatever the strides of `tensor`."""
+    """Return an uninitialized contiguous tensor, which random numbers fill in the same order for any strides."""
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""Gaussian actions: real numbers, scaled by the bounds of their space."""
+"""Gaussian actions: real numbers, scaled by the bounds of the action space."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 @dataclass(frozen=True)
 class DiagonalGaussian:
-    """Independent normal distributions. The parameters are all means, then all log standard deviations, in the units of
-    `scaling`.
+    """Independent normal distributions. The parameters are all means followed by all log standard deviations, in the
+    units of `scaling`.
 
-    Actions are drawn, stored and learned from *unclipped*, in the units of the environment: the log-probability is that
-    of the value that was drawn. Only the environment adapter clips them to the bounds of the space.
+    Actions are sampled, stored and learned from *unclipped*, in the environment's units, so log-probabilities are those
+    of the sampled values. Only the environment adapter clips them to the bounds of the space.
     """
 
     shape: tuple[int, ...]
     free_std: bool = True
-    """The standard deviations are the same for every observation. Otherwise the network outputs them, within
-    `STATE_LOG_STD`: without limits they drift away where the returns are flat, and never come back."""
+    """Whether the standard deviations are the same for every observation. Otherwise the network outputs them, limited
+    to `STATE_LOG_STD`: without limits they drift off where returns are flat and never recover."""
     initial_std: float = 1.0
     scaling: ActionScaling | None = None
     num_choices: int = 0
@@ -52,7 +52,7 @@ class DiagonalGaussian:
         return 2 * math.prod(self.shape)
 
     def split(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and log standard deviations, [d, B] each."""
+        """Split parameters [B, 2d] into means and log standard deviations, [d, B] each."""
         mean, log_std = parameters.t().chunk(2)
         return mean, log_std if self.free_std else log_std.clamp(*STATE_LOG_STD)
 

@@ -1,4 +1,4 @@
-"""A Gaussian squashed by tanh into the bounds of a Box, with the density of the squashed action."""
+"""A Gaussian squashed by tanh into the bounds of a Box, with the exact density of the squashed action."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from srl.networks.distributions.distribution import Evaluation
 from srl.networks.distributions.gaussian import DiagonalGaussian
 
 LIMIT = 1.0 - 1e-6
-"""Largest distance of a unit action from 0: closer to the bounds, float32 cannot resolve the distance to them."""
+"""Largest magnitude of a unit action: closer to the bounds, float32 cannot resolve the distance to them."""
 NODES, WEIGHTS = (array.tolist() for array in np.polynomial.hermite_e.hermegauss(20))
 WEIGHTS = [weight / math.sqrt(2.0 * math.pi) for weight in WEIGHTS]
 
@@ -23,7 +23,7 @@ WEIGHTS = [weight / math.sqrt(2.0 * math.pi) for weight in WEIGHTS]
 @dataclass(frozen=True)
 class SquashedGaussian(DiagonalGaussian):
     """tanh(u) with u Gaussian, in the units of `scaling`; the parameters are those of u, and `initial_std` is its
-    standard deviation before training. Actions are stored as the environment gets them.
+    standard deviation before training. Actions are stored as the environment receives them.
 
         log p(a) = log p(u) - sum log(1 - tanh(u)^2) - sum log half
 
@@ -40,7 +40,7 @@ class SquashedGaussian(DiagonalGaussian):
         return self.scaling.to_native(raw.tanh()).reshape(-1, *self.shape)
 
     def _raw(self, action: Tensor) -> Tensor:
-        """The Gaussian number u [B, d] of an action."""
+        """Return the Gaussian sample u [B, d] behind each action."""
         return torch.atanh(self.scaling.to_unit(action.reshape(-1, self.action_size)).clamp_(-LIMIT, LIMIT))
 
     def _correction(self, raw: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class SquashedGaussian(DiagonalGaussian):
         return self._squash(self._base.sample(parameters, generator))
 
     def mode(self, parameters: Tensor) -> Tensor:
-        """The action at the maximum of the Gaussian."""
+        """Return the action at the mean of the Gaussian."""
         return self._squash(self._base.mode(parameters))
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
@@ -83,5 +83,5 @@ class SquashedGaussian(DiagonalGaussian):
 
 
 def log_slope(raw: Tensor) -> Tensor:
-    """log(1 - tanh(u)^2), also where 1 - tanh(u)^2 underflows."""
+    """Return log(1 - tanh(u)^2), accurate even where 1 - tanh(u)^2 underflows."""
     return (math.log(2.0) - raw - functional.softplus(-2.0 * raw)).mul_(2.0)

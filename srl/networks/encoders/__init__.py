@@ -1,1 +1,1 @@
-"""Encoders: from observations to features."""
+"""Encoders, which map observations to features."""

@@ -1,4 +1,4 @@
-"""Encoders for an actor and a critic with different observations, or with separate layers."""
+"""Encoders for an actor and a critic that have different observations or separate layers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from srl.networks.options import NetworkOptions
 
 
 def without(observation: Space, keys: tuple[str, ...]) -> Space:
-    """The observation without these parts of a Dict."""
+    """Return the observation space without these keys of a Dict."""
     if not keys or not isinstance(observation, Dict):
         return observation
     return Dict({name: item for name, item in observation.items.items() if name not in keys})
 
 
 class PairedEncoder(nn.Module):
-    """One encoder for the actor and one for the critic; their features are concatenated."""
+    """Separate encoders for actor and critic, with concatenated features."""
 
     def __init__(self, actor: Encoder | EntityEncoder, critic: Encoder | EntityEncoder) -> None:
         super().__init__()
@@ -33,8 +33,8 @@ class PairedEncoder(nn.Module):
 
 
 class AsymmetricEncoder(nn.Module):
-    """Encoder of a stacked actor-critic: features [2, B, F], the actor's first. Features that only the critic sees are
-    zero for the actor."""
+    """Encoder for a stacked actor-critic, with features [2, B, F], the actor's first. Features that only the critic
+    sees are zero for the actor."""
 
     def __init__(self, observation: Space, options: NetworkOptions) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Self-attention among a few entities: many small problems at once, with gradients written by hand.
+"""Self-attention among a few entities, batched over many small problems, with hand-written gradients.
 
 torch's own attention and softmax take several times as long for 7 to 17 entities, because they vectorize along an axis
-that is shorter than a vector register. Here heads are slices, and the softmax consists of calls over all elements.
-Results are concatenated afterwards: products that are written into slices take twice as long.
+that is shorter than a vector register. Here heads are slices, and the softmax is made of elementwise calls over the
+whole tensor. Results are concatenated afterwards, because writing products into slices takes twice as long.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FORBIDDEN = -1e10
 
 
 class ResidualAttention(nn.Module):
-    """The block of Baker et al. 2019: layer norm, attention of all entities to the unmasked ones, a dense layer, a
+    """The block from Baker et al. 2019: layer norm, attention of all entities to the unmasked ones, a dense layer, a
     residual connection, layer norm."""
 
     def __init__(self, size: int, num_heads: int) -> None:
@@ -33,7 +33,7 @@ class ResidualAttention(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, entities: Tensor, mask: Tensor) -> Tensor:
-        """Entities [B, E, D] and their mask [B, E], 1 or 0, at least one 1 in each row -> [B, E, D]."""
+        """Update entities [B, E, D] by attending to those whose `mask` [B, E] is 1. Each row needs at least one."""
         projected = self.project(self.before(entities))
         bias = (mask - 1.0).mul_(-FORBIDDEN)[:, None]  # [B, 1, E]
         if torch.is_grad_enabled():
@@ -44,8 +44,8 @@ class ResidualAttention(nn.Module):
 
 
 def attend(projected: Tensor, bias: Tensor, num_heads: int) -> tuple[Tensor, Tensor]:
-    """Queries, keys and values [B, E, 3D], and a bias of each key's logits [B, 1, E] -> outputs [B, E, D], and the
-    weights [H, B, E, E]."""
+    """Return the outputs [B, E, D] and weights [H, B, E, E] of attention, where `projected` [B, E, 3D] holds queries,
+    keys and values, and `bias` [B, 1, E] is added to the logits of each key."""
     heads = _heads(projected, num_heads)
     bias = bias.expand(-1, projected.shape[1], -1)
     scale = heads[0][0].shape[2] ** -0.5
@@ -56,13 +56,13 @@ def attend(projected: Tensor, bias: Tensor, num_heads: int) -> tuple[Tensor, Ten
 
 
 def _heads(projected: Tensor, num_heads: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Slices of queries, keys and values for each head, [B, E, D / H] each."""
+    """Return each head's slices of queries, keys and values, [B, E, D / H] each."""
     queries, keys, values = (part.chunk(num_heads, dim=2) for part in projected.chunk(3, dim=2))
     return list(zip(queries, keys, values, strict=True))
 
 
 class AttentionPass(torch.autograd.Function):
-    """softmax(q k^T / sqrt(d) + bias) v, for every head."""
+    """Differentiable multi-head attention: softmax(q k^T / sqrt(d) + bias) v for each head."""
 
     @staticmethod
     def forward(ctx: Any, projected: Tensor, bias: Tensor, num_heads: int) -> Tensor:
@@ -89,6 +89,6 @@ attention_pass: Callable[[Tensor, Tensor, int], Tensor] = AttentionPass.apply
 
 
 def pool(entities: Tensor, mask: Tensor) -> Tensor:
-    """The mean [B, D] of the unmasked entities [B, E, D]."""
+    """Return the mean [B, D] of the unmasked entities [B, E, D]."""
     total = torch.bmm(mask[:, None], entities)[:, 0]
     return total / mask.sum(1, keepdim=True).add_(1e-5)

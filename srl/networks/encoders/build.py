@@ -1,4 +1,4 @@
-"""Construction of encoders: from a tree of observations [B, ...] to features [B, F]."""
+"""Construction of encoders, which map a tree of observations [B, ...] to features [B, F]."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from srl.networks.spaces.boxes import is_image
 
 
 class DictEncoder(nn.Module):
-    """One encoder for each part of a Dict; the features are concatenated in the order of the names."""
+    """One encoder per part of a Dict, with features concatenated in order of the keys."""
 
     def __init__(self, space: Dict, body: str) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class DictEncoder(nn.Module):
 
 
 class Trunk(nn.Module):
-    """An encoder and dense layers on top of it."""
+    """An encoder followed by dense layers."""
 
     def __init__(self, encoder: Encoder, hidden_sizes: tuple[int, ...], activation: str) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ Encoder: TypeAlias = FlattenEncoder | OneHotEncoder | ImageEncoder | DictEncoder
 
 
 def build_encoder(space: Space, body: str = "nature") -> Encoder:
-    """The encoder of a space; `body` chooses the convolutions of images. Raises ValueError if there is none."""
+    """Build the encoder for a space; `body` selects the image convolutions. Raises ValueError if none supports it."""
     if isinstance(space, Dict) and space.items:
         return DictEncoder(space, body)
     if isinstance(space, Discrete) and space.n >= 1:

@@ -1,8 +1,8 @@
-"""Encoder for observations of entities: any number of objects of several kinds, some of which are masked.
+"""Encoder for entity observations: any number of objects of several kinds, some of them masked.
 
-Baker et al. 2019, appendix B: every entity is embedded together with the agent's own observation; the unmasked entities
-attend to each other; their mean is concatenated with the agent's own embedding. The order of entities does not matter,
-and masked entities have no effect.
+As in appendix B of Baker et al. 2019, every entity is embedded together with the agent's own observation, the unmasked
+entities attend to each other, and their mean is concatenated with the agent's own embedding. The order of entities does
+not matter, and masked entities have no effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCAN_FILTERS, SCAN_WIDTH = 9, 3
 
 
 class ScanEncoder(nn.Module):
-    """Measurements in directions around the agent, [B, directions, numbers]: a circular convolution."""
+    """Circular convolution over measurements in directions around the agent, [B, directions, numbers]."""
 
     def __init__(self, num_directions: int, num_numbers: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class ScanEncoder(nn.Module):
 
 
 class EntityEncoder(nn.Module):
-    """Features of entities, scans and the agent itself. Actor and critic each have their own masks of entities."""
+    """Encoder for entities, scans and the agent itself. Actor and critic use different entity masks."""
 
     def __init__(self, space: Space, options: NetworkOptions, *, critic: bool) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class EntityEncoder(nn.Module):
         self.names = [kind.key for kind in parts.kinds]
         self.masks = [(kind.critic_mask if critic else kind.actor_mask, kind.num) for kind in parts.kinds]
         # An entity's layer is one matrix over [own, entity]. The product with `own` is the same for all entities of a
-        # kind, so it is computed once for each row, together with the agent's own layer.
+        # kind, so it is computed once per row, together with the agent's own layer.
         self.embed_own = nn.Linear(known, size * (1 + len(parts.kinds)))
         self.embed = nn.ParameterList([nn.Parameter(torch.zeros(size, kind.width)) for kind in parts.kinds])
         self._initialize(known, size)
@@ -72,7 +72,7 @@ class EntityEncoder(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def _initialize(self, known: int, size: int) -> None:
-        """Xavier, as if each kind's two parts were one matrix."""
+        """Apply Xavier initialization as if each kind's two parts were one matrix."""
         nn.init.zeros_(self.embed_own.bias)
         with torch.no_grad():
             widths = [0, *(weight.shape[1] for weight in self.embed)]
@@ -100,7 +100,7 @@ class EntityEncoder(nn.Module):
         return hidden
 
     def _mask(self, observation: dict[str, Tensor], like: Tensor) -> Tensor:
-        """1 for unmasked entities, 0 for masked ones, the agent itself first: [B, E]."""
+        """Return a mask [B, E] that is 1 for visible entities and 0 for others. The agent itself comes first."""
         parts = [like.new_ones(like.shape[0], 1)]
         for name, num in self.masks:
             ones = like.new_ones(like.shape[0], num)

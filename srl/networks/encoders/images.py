@@ -17,10 +17,10 @@ HIDDEN_GAIN = math.sqrt(2.0)
 
 
 def planes(layout: Layout, observation: Tensor) -> Tensor:
-    """[B, ...] -> real numbers [B, C, H, W], stored in the order [B, H, W, C]: on a CPU, convolutions are 1.45x faster
-    than with the order [B, C, H, W]."""
+    """Convert images [B, ...] to floats [B, C, H, W] in channels-last memory order, in which CPU convolutions are 1.45x
+    faster."""
     if layout.order == "CHW":
-        # Stacking planes of bytes is the fastest conversion, twice as fast as torch's own.
+        # Stacking byte planes is the fastest conversion, twice as fast as torch's own.
         observation = torch.stack(observation.unbind(1), dim=-1)
     elif layout.order == "SHWC":
         observation = observation.permute(0, 2, 3, 1, 4).flatten(3)
@@ -30,8 +30,9 @@ def planes(layout: Layout, observation: Tensor) -> Tensor:
 
 
 class WideLinear(nn.Module):
-    """A dense layer with many inputs and weights [inputs, outputs]. A few rows take half the time of torch.nn.Linear,
-    whose weights are [outputs, inputs] (8 rows, 3136 inputs: 0.4 instead of 0.8 ms); many rows take the same."""
+    """A dense layer for many inputs, with weights [inputs, outputs]. For a few rows it is twice as fast as
+    torch.nn.Linear, whose weights are [outputs, inputs] (8 rows, 3136 inputs: 0.4, not 0.8 ms); for many rows, no
+    slower."""
 
     def __init__(self, num_inputs: int, num_outputs: int) -> None:
         super().__init__()
@@ -43,8 +44,8 @@ class WideLinear(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """Convolutions and a dense layer. Their output is flattened in memory order, pixel by pixel, which saves reordering
-    64 x 7 x 7 activations."""
+    """Convolutions followed by a dense layer. The activations are flattened in memory order, pixel by pixel, which
+    avoids reordering 64 x 7 x 7 of them."""
 
     linear: WideLinear
 
@@ -54,7 +55,7 @@ class ImageEncoder(nn.Module):
         self.num_features = num_features
 
     def convolve(self, image: Tensor) -> Tensor:
-        """Pixels [B, C, H, W], not divided yet -> activations [B, c, h, w]."""
+        """Map unscaled pixels [B, C, H, W] to activations [B, c, h, w]."""
         raise NotImplementedError
 
     def forward(self, observation: Tensor) -> Tensor:
@@ -63,12 +64,12 @@ class ImageEncoder(nn.Module):
         return features
 
     def _divided_first(self, first: nn.Conv2d, image: Tensor) -> Tensor:
-        # Divide the weights, which are far fewer than the pixels.
+        # Divide the weights instead of the pixels: there are far fewer of them.
         return functional.conv2d(image, first.weight / self.layout.divisor, first.bias, stride=first.stride).relu_()
 
 
 class NatureEncoder(ImageEncoder):
-    """The convolutions of Mnih et al. 2015 (32x8s4, 64x4s2, 64x3s1, 512 features)."""
+    """The convolutions from Mnih et al. 2015 (32x8s4, 64x4s2, 64x3s1, 512 features)."""
 
     def __init__(self, space: Box) -> None:
         super().__init__(space, num_features=512)
@@ -85,7 +86,7 @@ class NatureEncoder(ImageEncoder):
 
 
 class LeanEncoder(ImageEncoder):
-    """The convolutions of Mnih et al. 2013 and of A3C (16x8s4, 32x4s2, 256 features): a third of the work of Nature."""
+    """The convolutions from Mnih et al. 2013 and A3C (16x8s4, 32x4s2, 256 features): a third of Nature's work."""
 
     def __init__(self, space: Box) -> None:
         super().__init__(space)
@@ -101,8 +102,8 @@ class LeanEncoder(ImageEncoder):
 
 
 class SmallEncoder(ImageEncoder):
-    """For images too small for Nature: three 3x3 convolutions (32, 64, 64), 256 features. They keep the size of images
-    of up to 16 pixels and halve that of larger ones twice."""
+    """Three 3x3 convolutions (32, 64, 64) with 256 features, for images too small for Nature. They preserve the size
+    of images up to 16 pixels and halve larger ones twice."""
 
     def __init__(self, space: Box) -> None:
         super().__init__(space)
@@ -121,7 +122,7 @@ class SmallEncoder(ImageEncoder):
 
 
 class ImpalaEncoder(ImageEncoder):
-    """The deep residual network of Espeholt et al. 2018: stages of 16, 32 and 32 channels, 256 features."""
+    """The deep residual network from Espeholt et al. 2018: stages of 16, 32 and 32 channels, 256 features."""
 
     def __init__(self, space: Box) -> None:
         super().__init__(space)
@@ -139,7 +140,7 @@ class ImpalaEncoder(ImageEncoder):
 
 
 class _Stage(nn.Module):
-    """A convolution, a pooling that halves the sides, and two residual blocks."""
+    """A convolution, a pooling layer that halves the sides, and two residual blocks."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Encoders for vectors: numbers and choices."""
+"""Encoders for vectors of numbers or choices."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from srl.networks.spaces.boxes import divisors_of
 
 
 class FlattenEncoder(nn.Module):
-    """Flat features: real numbers unchanged, also those that a normalizer made from integers; integers divided by their
-    bounds."""
+    """Flattened features. Integers are divided by their bounds; real numbers, including integers that a normalizer has
+    converted, are unchanged."""
 
     divisor: Tensor | float
 
@@ -35,7 +35,7 @@ class FlattenEncoder(nn.Module):
 
 
 class OneHotEncoder(nn.Module):
-    """One-hot vectors of one or several choices, concatenated."""
+    """Concatenated one-hot vectors of one or more choices."""
 
     def __init__(self, nvec: tuple[int, ...]) -> None:
         super().__init__()
@@ -45,6 +45,6 @@ class OneHotEncoder(nn.Module):
     def forward(self, observation: Tensor) -> Tensor:
         rows = observation.shape[0]
         columns = torch.split(observation.reshape(rows, len(self.nvec)).long(), 1, dim=1)
-        # Not `one_hot`, which reads the extremes back and so stalls an accelerator.
+        # Not `one_hot`, which reads back the minimum and maximum and so stalls an accelerator.
         zeros = [torch.zeros(rows, n, device=observation.device) for n in self.nvec]
         return torch.cat([zero.scatter_(1, column, 1.0) for zero, column in zip(zeros, columns, strict=True)], dim=1)

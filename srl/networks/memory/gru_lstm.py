@@ -1,7 +1,7 @@
-"""GRU and LSTM with resets: one row at a time to act, whole sequences to learn; see `recurrent.Memory`.
+"""GRU and LSTM with resets, stepped row by row to act and unrolled over sequences to learn; see `recurrent.Memory`.
 
-A memory is one vector [B, S] for each lane. Over a sequence, the gradients are written by hand: autograd through a loop
-of cells adds up the gradient of the recurrent weights once per row, which costs more than everything else; here it is
+The memory [B, S] is one vector per lane. Gradients through a sequence are written by hand: autograd through a loop of
+cells accumulates the gradient of the recurrent weights row by row, which costs more than everything else; here it is
 one product over all rows.
 """
 
@@ -72,7 +72,7 @@ class Lstm(nn.Module):
 
 
 class PairedMemory(nn.Module):
-    """Two memories, of the actor and of the critic; each sees its half of the features."""
+    """Separate memories for actor and critic, each of which sees its half of the features."""
 
     def __init__(self, actor: Gru | Lstm, critic: Gru | Lstm) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ def _weight(num_gates: int, num_inputs: int, size: int) -> nn.Parameter:
 
 
 def _keep(first: Tensor) -> Tensor:
-    """first [T, B] -> 1 where the memory is kept, 0 where an episode starts with an empty one, [T, B, 1]."""
+    """Return [T, B, 1]: 0 where an episode starts (`first` [T, B]) with an empty memory, 1 where the memory is kept."""
     return first.logical_not().float()[..., None]
 
 
@@ -118,7 +118,7 @@ class GruPass(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, state: Tensor, keep: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Input projections [T, B, 3H], state [B, H], keep [T, B, 1], weight [3H, H], bias [3H] -> [T, B, H]."""
+        """Return [T, B, H] for projected inputs [T, B, 3H], state [B, H], keep [T, B, 1], weight [3H, H], bias [3H]."""
         num_rows, num_lanes, size = inputs.shape[0], *state.shape
         before, candidate, content, outputs = inputs.new_empty(4, num_rows, num_lanes, size).unbind(0)
         gates = inputs.new_empty(num_rows, num_lanes, 2 * size)
@@ -143,7 +143,7 @@ class GruPass(torch.autograd.Function):
         before, gates, candidate, content, keep, weight = ctx.saved_tensors
         size = before.shape[2]
         reset, update = gates.chunk(2, 2)
-        # Factors of each row's output gradient, for all rows at once.
+        # Factors that multiply each row's output gradient, for all rows at once.
         to_content = (1.0 - update) * (1.0 - content.square())
         to_update = (before - content) * update * (1.0 - update)
         to_reset = candidate * reset * (1.0 - reset)
@@ -176,8 +176,8 @@ class LstmPass(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, state: Tensor, keep: Tensor, weight: Tensor) -> Tensor:
-        """Input projections [T, B, 4H], state [B, 2H] (h, c), keep [T, B, 1], weight [4H, H] -> outputs [T, B, H].
-        Unlike in torch, the content comes last, so that the three sigmoids are one call."""
+        """Return [T, B, H] for projected inputs [T, B, 4H], state [B, 2H] (h, c), keep [T, B, 1], weight [4H,
+        H]. Unlike in torch, the content comes last, so that the three sigmoids are one call."""
         num_rows, num_lanes, size = inputs.shape[0], state.shape[0], state.shape[1] // 2
         before, cells, squashed, outputs = inputs.new_empty(4, num_rows, num_lanes, size).unbind(0)
         gates = inputs.new_empty(num_rows, num_lanes, 4 * size)  # input, forget, output, content
@@ -204,7 +204,7 @@ class LstmPass(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, Tensor]:
         before, cells, gates, squashed, keep, weight = ctx.saved_tensors
         entry, forget, output, content = gates.chunk(4, 2)
-        # Factors of the gradients of c' and h', for all rows at once.
+        # Factors that multiply the gradients of c' and h', for all rows at once.
         to_cell = output * (1.0 - squashed.square())
         to_entry = content * entry * (1.0 - entry)
         to_forget = cells * forget * (1.0 - forget)

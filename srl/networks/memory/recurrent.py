@@ -1,4 +1,4 @@
-"""Actor-critics with a memory, and sequences of rows to train them on."""
+"""Actor-critics with memory, and the sequences of rows that train them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from srl.networks.network import Network, Wrapper
 
 
 class Sequence(NamedTuple):
-    """T rows of B lanes, time-major, with the memory that each lane had before the first row."""
+    """T rows of B lanes, time-major, with each lane's memory before the first row."""
 
     observation: Any  # tree of [T*B, ...]
     first: Tensor  # [T, B] bool: the memory is empty before this row
     state: Tensor  # [B, S]
-    rows: Tensor  # [N]: the rows, of T*B, for which outputs are wanted
+    rows: Tensor  # [N]: indices into T*B of the rows whose outputs are needed
 
 
 class Memory(Protocol):
@@ -27,15 +27,15 @@ class Memory(Protocol):
     state_size: int
 
     def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """One row: features [B, F], state [B, S] -> output [B, H], state [B, S]."""
+        """Return the output [B, H] and the new state [B, S] for one row: features [B, F] and state [B, S]."""
 
     def unroll(self, features: Tensor, state: Tensor, first: Tensor) -> Tensor:
-        """Many rows: features [T, B, F], state [B, S], first [T, B] -> outputs [T, B, H]."""
+        """Return outputs [T, B, H] for features [T, B, F], initial state [B, S] and episode starts `first` [T, B]."""
 
 
 class RecurrentActorCritic(Wrapper):
-    """An encoder, a memory, and heads on the output of the memory. Encoder and heads process all rows of a sequence at
-    once; only the memory goes through them one by one."""
+    """An encoder, a memory, and heads on the memory's output. Encoder and heads process all rows of a sequence at once;
+    only the memory processes them one by one."""
 
     def __init__(self, encoder: nn.Module, memory: Memory, heads: Network) -> None:
         super().__init__()
@@ -58,12 +58,12 @@ class RecurrentActorCritic(Wrapper):
 
 
 def reset_state(state: Tensor, first: Tensor) -> Tensor:
-    """The memory [B, S] before a row, emptied where an episode starts (`first` [B])."""
+    """Return the memory [B, S], cleared where an episode starts (`first` [B])."""
     return state.masked_fill(first[:, None], 0.0)
 
 
 def unroll(network: nn.Module, sequence: Sequence) -> tuple[Tensor, Tensor]:
-    """Parameters [N, n] and values [N] of the wanted rows. Networks of users are called row by row."""
+    """Return parameters [N, n] and values [N] for `sequence.rows`. A custom network is called row by row."""
     if isinstance(network, RecurrentActorCritic):
         return network.unroll(sequence)
     num_rows, num_lanes = sequence.first.shape

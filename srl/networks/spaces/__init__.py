@@ -1,1 +1,1 @@
-"""Spaces that the networks support. Without torch, so that a controller and the command line can ask quickly."""
+"""Spaces that the networks support, without importing torch, so checks in the controller and command line are fast."""

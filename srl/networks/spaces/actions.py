@@ -12,7 +12,7 @@ from srl.networks.options import NetworkOptions
 
 
 def check_action_space(action: Space, options: NetworkOptions | None = None) -> None:
-    """Raise ValueError for a space that no distribution covers."""
+    """Raise ValueError if no distribution supports the space."""
     if isinstance(action, Dict) and action.items:
         for item in action.items.values():
             check_action_space(item, options)
@@ -32,8 +32,8 @@ def check_action_space(action: Space, options: NetworkOptions | None = None) -> 
 
 
 def split_mask(observation: Space, action: Space, key: str) -> tuple[Space, bool]:
-    """The observation without its action mask, and whether it has one: a part called `key` with one number for each
-    choice of the actions. Raises ValueError if the part has another size."""
+    """Return the observation space without its action mask, and whether it has one: a part named `key` with one number
+    per choice of the action space. Raises ValueError if that part has a different size."""
     choices = sum(choice_sizes(action))
     if not (key and isinstance(observation, Dict) and key in observation.items and choices):
         return observation, False

@@ -1,6 +1,5 @@
-"""Box observations: which are images and how their axes are laid out, and how other numbers are scaled.
-
-Without torch, so that a controller and the command line can ask quickly.
+"""Box observations: which ones are images, how their axes are laid out, and how other numbers are scaled. This module
+does not import torch, so checks in the controller and command line are fast.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from srl.api.spaces import Box, Dict, Space, bounds_of
 from srl.base.tree import Array, joined
 
 NATURE_SIDE = 36  # smallest side of an image whose three convolutions leave one pixel
-SMALL_SIDE = 5  # smallest side of an image; smaller arrays of bytes are tables
+SMALL_SIDE = 5  # smallest side of an image; smaller byte arrays are treated as tables
 CHANNELS = (1, 3, 4)
 MOST_CHANNELS = 64
-WIDEST = 1e9  # bounds beyond this are the limits of a number's type, not a meaningful range
+WIDEST = 1e9  # larger bounds are limits of the dtype, not a meaningful range
 
 
 def is_image(space: Space) -> bool:
-    """Whether a space holds images: bytes [C, H, W] or [H, W, C]. Large images may also have no channels [H, W], be
-    stacked frames [S, H, W, C], or be real numbers with bounds."""
+    """Return whether a space holds images: bytes [C, H, W] or [H, W, C]. Large images may also have no channels [H, W],
+    be stacked frames [S, H, W, C], or be bounded real numbers."""
     if not isinstance(space, Box) or space.dtype not in ("uint8", "float32"):
         return False
     if len(space.shape) not in ((2, 3, 4) if space.dtype == "uint8" else (3, 4)):
@@ -38,7 +37,7 @@ def is_image(space: Space) -> bool:
 
 
 def space_leaves(space: Space, path: str = "") -> Iterator[tuple[str, Space]]:
-    """Path and space of each part of nested Dicts, in sorted order; the space itself if it is no Dict."""
+    """Yield the path and space of each leaf of nested Dicts in sorted order. Any other space is its own leaf."""
     if isinstance(space, Dict):
         for name in sorted(space.items):
             yield from space_leaves(space.items[name], joined(path, name))
@@ -51,7 +50,7 @@ def has_image(space: Space) -> bool:
 
 
 def is_lone_image(space: Space) -> bool:
-    """Whether a space is an image, or a Dict with one image and nothing else."""
+    """Return whether a space is an image, or a Dict that contains only one image."""
     if isinstance(space, Dict):
         return len(space.items) == 1 and all(is_lone_image(item) for item in space.items.values())
     return is_image(space)
@@ -59,7 +58,7 @@ def is_lone_image(space: Space) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """Order of an image's axes, and the divisor of its numbers."""
+    """Order of an image's axes, and the divisor that scales its pixels."""
 
     order: str  # HW | CHW | HWC | SHWC
     channels: int
@@ -68,8 +67,8 @@ class Layout:
 
 
 def layout_of(space: Box) -> Layout:
-    """Find the axes of an image. Of three axes, the first or the last one is the channels: the one with 1, 3 or 4
-    entries, or else the smaller one, if the other two are large."""
+    """Determine the axes of an image. Of three axes, the first or last holds the channels: the one with 1, 3 or 4
+    entries, or else the smaller one if the other two are large."""
     shape = space.shape
     divisor = divisor_of(space)
     if len(shape) == 2:
@@ -83,15 +82,15 @@ def layout_of(space: Box) -> Layout:
 
 
 def divisor_of(space: Box) -> float:
-    """Divisor that brings bytes, and images of real numbers, to at most 1: their upper bound."""
+    """Return the divisor that scales bytes and real-valued images to at most 1: their upper bound."""
     if isinstance(space.high, float) and 1.0 <= space.high <= 255.0:
         return space.high
     return 255.0 if space.dtype == "uint8" else 1.0
 
 
 def is_normalized(space: Box, integers: bool = True) -> bool:
-    """Whether `normalize_observation` applies: not to images, which have a known scale, and not to flags and masks,
-    integers between -1 and 1. To other integers only if `integers`."""
+    """Return whether `normalize_observation` applies to a space. It does not apply to images, whose scale is known, or
+    to integers between -1 and 1 (flags and masks), and applies to other integers only if `integers` is set."""
     if is_image(space):
         return False
     if space.dtype.startswith("float"):
@@ -100,8 +99,8 @@ def is_normalized(space: Box, integers: bool = True) -> bool:
 
 
 def divisors_of(space: Box) -> Array:
-    """Divisor of each element of a Box [n] that brings integers to [-1, 1]: the larger of its bounds. 1 for real
-    numbers, and where the bounds are the limits of a type other than bytes."""
+    """Return divisors [n] that scale the integers of a Box to [-1, 1]: for each element, the larger magnitude of its
+    bounds. They are 1 for real numbers, and where the bounds are just the limits of a dtype wider than a byte."""
     if space.dtype.startswith("float"):
         return np.ones(space.shape).ravel()
     limits = np.iinfo(space.dtype)

@@ -1,4 +1,4 @@
-"""Parts of a Dict observation that are entities, scans, or for the critic only."""
+"""Parts of a Dict observation that hold entities or scans, or that only the critic sees."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Kind(NamedTuple):
     """Entities of one kind: a part with `num` rows of `width` numbers, and the parts that mask its rows."""
 
     key: str
-    actor_mask: str  # key of the rows that the actor sees; empty: all
-    critic_mask: str  # key of the rows that the critic sees; empty: all
+    actor_mask: str  # key of the mask of rows that the actor sees; empty: all
+    critic_mask: str  # key of the mask of rows that the critic sees; empty: all
     num: int
     width: int
 
@@ -24,13 +24,13 @@ class Kind(NamedTuple):
 class Parts(NamedTuple):
     """Parts that the actor or the critic sees."""
 
-    own: Dict | None  # everything except entities, scans and masks of entities
-    scans: dict[str, tuple[int, int]]  # key -> number of directions, and numbers per direction
+    own: Dict | None  # everything except entities, scans and entity masks
+    scans: dict[str, tuple[int, int]]  # key -> number of directions, numbers per direction
     kinds: tuple[Kind, ...]
 
 
 def parts_of(observation: Space, options: NetworkOptions, critic: bool) -> Parts:
-    """The parts for the actor or the critic. Raises ValueError for options that do not fit the observation."""
+    """Return the parts for the actor or the critic. Raises ValueError if the options do not fit the observation."""
     items = _items(observation, options)
     kinds = tuple(_kind(items, text) for text in options.entities)
     scans = {key: _scan(items, key) for key in options.scans}
@@ -45,7 +45,7 @@ def parts_of(observation: Space, options: NetworkOptions, critic: bool) -> Parts
 
 
 def check_parts(observation: Space, options: NetworkOptions) -> None:
-    """Raise ValueError for options that do not fit the observation, or each other."""
+    """Raise ValueError if the options do not fit the observation or each other."""
     if not (options.entities or options.scans or options.global_keys):
         return
     items = _items(observation, options)
@@ -65,7 +65,7 @@ def check_parts(observation: Space, options: NetworkOptions) -> None:
 
 
 def shared_rows(options: NetworkOptions) -> frozenset[str]:
-    """Parts whose rows are alike, so that each of their columns is normalized as one feature."""
+    """Return the keys of entities and scans. Their rows are alike, so each column is normalized as one feature."""
     return frozenset((*options.scans, *(text.partition(":")[0] for text in options.entities)))
 
 

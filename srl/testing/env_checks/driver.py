@@ -1,4 +1,4 @@
-"""A common interface to every kind of environment for checks, with a time limit for each call."""
+"""A common interface for checking every kind of environment, with a time limit for each call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from srl.testing.findings import Findings, raised
 
 
 class DeadlineExceeded(BaseException):
-    """A call took too long; the message gives the line it had reached. Not an Exception, because environments may catch
+    """A call took too long; the message names the line it had reached. Not an Exception, because environments may catch
     those."""
 
 
@@ -25,8 +25,8 @@ class DeadlineExceeded(BaseException):
 def deadline(seconds: float) -> Iterator[None]:
     """Interrupt the body after `seconds`.
 
-    Only Python code in the main thread can be interrupted; elsewhere the body runs without a limit. A timer of the
-    caller (such as that of pytest-timeout) continues afterwards.
+    Only Python code in the main thread can be interrupted; elsewhere the body runs without a limit. The caller's own
+    timer (such as pytest-timeout's) continues afterwards.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -50,7 +50,7 @@ def deadline(seconds: float) -> Iterator[None]:
 
 @dataclass
 class AgentResult:
-    """The values that one agent received; rewards and ends are None after a reset."""
+    """Values that one agent received; reward, `terminated` and `truncated` are None after a reset."""
 
     observation: Any
     reward: Any = None
@@ -64,26 +64,25 @@ class AgentResult:
 
 @dataclass
 class StepResult:
-    """The values that all agents received. The name of a single agent is empty."""
+    """Values that all agents received, by agent name. A single agent's name is empty."""
 
     agents: Mapping[str, AgentResult] = field(default_factory=dict)
     ended: bool = False
-    """Whether the environment must be reset now."""
+    """Whether the environment must now be reset."""
 
 
 class Probe(Protocol):
-    """An environment that is stepped with random actions. Problems are added to `findings`; fatal ones raise
-    CheckStopped."""
+    """An environment stepped with random actions. Problems are added to `findings`; fatal ones raise CheckStopped."""
 
     limit: int | None
-    """Number of steps after which every episode ends, if it is known."""
+    """Number of steps after which every episode ends, if known."""
     keeps_observations: bool
-    """Whether an observation must never change after it was returned."""
+    """Whether an observation must not change after it has been returned."""
 
     def check_spaces(self) -> None: ...
 
     def spaces_of(self, agent: str) -> tuple[Any, Any]:
-        """Return the observation space and the action space."""
+        """Return the agent's observation space and action space."""
 
     def seed_actions(self, seed: int) -> None: ...
 
@@ -101,7 +100,7 @@ class Caller:
     def __init__(self, findings: Findings, timeout: float) -> None:
         self.findings = findings
         self.seconds = 0.0
-        """Time spent in `step`."""
+        """Total time spent in `step`, in seconds."""
         self._timeout = timeout
 
     def __call__(self, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

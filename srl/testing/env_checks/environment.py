@@ -35,12 +35,12 @@ def check_environment(
     timeout: float = 10.0,
     seconds: float = 20.0,
 ) -> list[Finding]:
-    """Check an environment by itself and then, if it has no errors, as lanes. Return the problems found.
+    """Check an environment on its own and then, if it has no errors, as lanes. Return the problems found.
 
     `environment` is a name as for :func:`srl.environments.registry.lanes_config`, or a function that returns a
-    Gymnasium, vector (it takes `num_envs`) or PettingZoo environment, or lanes (it takes `num_copies`). A call of the
-    environment that takes longer than `timeout` seconds counts as stuck; no new steps start after `seconds`. Call it in
-    the main thread: in other threads an environment that is stuck cannot be interrupted.
+    Gymnasium, vector (it takes `num_envs`) or PettingZoo environment, or lanes (it takes `num_copies`). A call to the
+    environment that takes longer than `timeout` seconds counts as stuck; no new steps start after `seconds`. Call this
+    in the main thread: a stuck environment cannot be interrupted in other threads.
     """
     findings = Findings()
     extent = Extent(steps, seconds, timeout, seed)
@@ -55,13 +55,13 @@ def check_environment(
 
 
 Subject = tuple[Callable[[], Any] | None, Callable[[], Lanes] | None]
-"""Two functions: one makes a bare environment, the other lanes of it."""
+"""Two functions, each optional: one creates a bare environment, the other creates lanes of it."""
 
 
 def _subjects(
     environment: str | Callable[..., Any], kwargs: dict[str, Any], findings: Findings, timeout: float
 ) -> list[Subject]:
-    call = Caller(findings, timeout=max(timeout, 60.0))  # imports and downloads take long
+    call = Caller(findings, timeout=max(timeout, 60.0))  # imports and downloads take a while
     try:
         if not isinstance(environment, str):
             return _of_function(environment, getattr(environment, "__name__", "environment"), kwargs, call)

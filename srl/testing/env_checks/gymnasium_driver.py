@@ -1,4 +1,4 @@
-"""Drivers of Gymnasium environments, single and vector."""
+"""Drivers for single and vector Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -55,8 +55,7 @@ class GymnasiumProbe:
 
 
 class VectorProbe(GymnasiumProbe):
-    """A vector environment, in which each copy counts as an agent. It resets its copies itself, and may reuse its
-    arrays."""
+    """A vector environment, in which each copy counts as an agent. It resets its copies itself and may reuse arrays."""
 
     keeps_observations = False
 

@@ -1,4 +1,4 @@
-"""The contract of lanes (:mod:`srl.api.lanes`) as a check that users can run on their own lanes."""
+"""The contract of lanes (:mod:`srl.api.lanes`), as a check that users can run on their own lanes."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def check_lanes(lanes: Lanes, steps: int = 200, seed: int = 0, seconds: float = 
 def _check_time_steps(
     findings: Findings, lanes: Lanes, teams: list[_TeamChecker], time_steps: tuple[TimeStep, ...], ended: Array | None
 ) -> Array:
-    """Check the time steps of all teams. Return which copies [copies] start an episode in the next step. `ended` is the
-    result of the previous call; None at a reset.
+    """Check the time steps of all teams. Return a mask [copies] of the copies that start an episode in the next step.
+    `ended` is the result of the previous call, or None at a reset.
     """
     num_copies = lanes.spec.num_copies
     if len(time_steps) != len(teams):
@@ -82,7 +82,7 @@ class _TeamChecker:
         self._running = np.zeros(num_lanes, np.bool_)
 
     def fits(self, time_step: TimeStep) -> bool:
-        """Return whether shapes and dtypes are those of the spec."""
+        """Return whether shapes and dtypes match the spec."""
         spec: dict[str, Any] = dict(leaves(array_spec(self._team.observation)))
         found = dict(leaves(time_step.observation))
         expected = f"observations with the keys {sorted(spec)}"
@@ -101,7 +101,7 @@ class _TeamChecker:
         return good
 
     def follow(self, time_step: TimeStep, opening: bool) -> None:
-        """Check that `acting`, `first` and the ends follow the next-step rule."""
+        """Check that `acting`, `first`, `terminated` and `truncated` follow the next-step rule."""
         acting, first, reward = time_step.acting, time_step.first, time_step.reward
         ended = time_step.terminated | time_step.truncated
         failed = time_step.failed if time_step.failed is not None else np.zeros(self._num_lanes, np.bool_)
@@ -158,7 +158,7 @@ def _close(findings: Findings, lanes: Lanes) -> None:
 
 
 def _acting(time_steps: tuple[TimeStep, ...]) -> list[Tree]:
-    """Return copies of the observations of lanes that act; the observations of other lanes are undefined."""
+    """Return copies of the acting lanes' observations; those of other lanes are undefined."""
     return [map_tree(lambda array: array[time_step.acting], time_step.observation) for time_step in time_steps]  # noqa: B023
 
 

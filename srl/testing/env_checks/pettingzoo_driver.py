@@ -1,4 +1,4 @@
-"""Drivers of PettingZoo environments, parallel and turn-based."""
+"""Drivers for parallel and turn-based PettingZoo environments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from srl.testing.env_checks.values import check_spaces
 
 
 class _AgentsProbe:
-    """Base class: the agents of an environment with their spaces. Random actions respect action masks."""
+    """Base class that keeps each agent's spaces and draws random actions that action masks allow."""
 
     keeps_observations = True
     limit: int | None = None
@@ -124,7 +124,7 @@ class ParallelProbe(_AgentsProbe):
 
 
 class TurnProbe(_AgentsProbe):
-    """A turn-based environment. Each result holds the agent whose turn is next, also after step(None)."""
+    """A turn-based environment. Each result holds the agent whose turn is next, even after step(None)."""
 
     def __init__(self, environment: Any, call: Caller) -> None:
         super().__init__(environment, call)

@@ -1,4 +1,4 @@
-"""Checks that apply to every kind of environment: values, buffers, episodes, seeds, speed."""
+"""Checks for every kind of environment: values, buffers, episodes, seeds, speed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Extent:
     seconds: float = 20.0
     """Time after which no new step starts."""
     timeout: float = 10.0
-    """Time limit of a single call of the environment, in seconds."""
+    """Time limit for a single call to the environment, in seconds."""
     seed: int = 0
 
 
 def check_rollout(make: Callable[[Caller], Probe], findings: Findings, extent: Extent) -> None:
-    """Check environments that `make` creates, a new one at every call."""
+    """Check environments created by `make`, which returns a new one at every call."""
     call = Caller(findings, extent.timeout)
     try:
         probe = make(call)
@@ -62,7 +62,7 @@ def _check_episodes(probe: Probe, call: Caller, extent: Extent) -> None:
         any_ended |= any(result.ended for result in row.agents.values())
         if row.ended:
             lengths.append(length)
-            length = -1  # the reset is no step
+            length = -1  # the reset is not a step
     _check_lengths(call.findings, lengths, any_ended, probe.limit, done)
     _check_speed(call, done)
 
@@ -79,7 +79,7 @@ def check_row(findings: Findings, probe: Probe, row: StepResult) -> None:
             check_flag(findings, result.truncated, "truncated", owner)
 
 
-Parts = list[tuple[str, Any]]  # agent, array of its observation
+Parts = list[tuple[str, Any]]  # agent, array in its observation
 
 
 def _parts(row: StepResult) -> Parts:
@@ -152,5 +152,5 @@ def _plain(row: StepResult) -> dict[str, Any]:
 
 
 def _same_rows(some: list[Any], others: list[Any]) -> bool:
-    """Compare the steps that both recordings contain: that of a slow environment may be shorter."""
+    """Compare the steps that both recordings contain; a recording of a slow environment may be shorter."""
     return all(same(one, other) for one, other in zip(some, others, strict=False))

@@ -1,4 +1,4 @@
-"""Checks of the values of an environment: spaces, observations, rewards, ends of episodes."""
+"""Checks of an environment's values: spaces, observations, rewards, episode ends."""
 
 from __future__ import annotations
 
