@@ -1,4 +1,4 @@
-"""Conversion between native values of an environment (observations, actions, frames) and our arrays."""
+"""Conversion between an environment's native values (observations, actions, frames) and our arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Key: TypeAlias = str | int
 
 @dataclass(frozen=True)
 class ObservationLeaf:
-    """One array of an observation, with its location, shape and dtype in the native value and in our tree."""
+    """One array of an observation, with its location and shape both in the native value and in our tree."""
 
     path: str  # in our tree
     keys: tuple[Key, ...]  # in the native value
@@ -24,17 +24,17 @@ class ObservationLeaf:
     shape: tuple[int, ...]
     dtype: str
     start: Array | None
-    """Smallest values of the native choices, unless all are zero."""
+    """Smallest native value of each choice; None if all are zero."""
 
     def find(self, value: Any) -> Array:
-        """Return the native array of this leaf, without a copy if the value is an array already."""
+        """Return this leaf's native array, without copying if it is already an array."""
         for key in self.keys:
             value = value[key]
         return np.asarray(value)
 
     def encode(self, native: Array, *leading: int) -> Array:
-        """Return our array with the first axes `leading`, or the native array itself if it fits. Raise ValueError for a
-        wrong shape or dtype."""
+        """Convert a native array whose leading axes are `leading` to ours, without copying if possible. Raise
+        ValueError if its shape or dtype is wrong."""
         if native.shape != (*leading, *self.native_shape):
             found, expected = native.shape[len(leading) :], self.native_shape
             raise ValueError(f"observation{self._where()} has shape {found}, its space says {expected}")
@@ -49,7 +49,7 @@ class ObservationLeaf:
 
 
 def observation_leaves(space: Space) -> tuple[ObservationLeaf, ...]:
-    """Return the arrays of an observation, in the order of :func:`srl.base.tree.leaves`."""
+    """Return one leaf per array of an observation, in the order of :func:`srl.base.tree.leaves`."""
     return tuple(sorted(_leaves(space, "", ()), key=lambda leaf: leaf.path.split(SEPARATOR)))
 
 
@@ -71,20 +71,20 @@ def _native_shape(space: Box | Discrete | MultiDiscrete) -> tuple[int, ...]:
 
 
 def _start(space: Space) -> Array | None:
-    """Return the smallest values of choices in the native shape, or None if all are zero."""
+    """Return the smallest value of each choice, in the native shape, or None if all are zero."""
     if not isinstance(space, (Discrete, MultiDiscrete)) or not space.start:
         return None
     return np.array(space.start, np.int64).reshape(_native_shape(space))
 
 
 def observation_buffers(space: Space, *leading: int) -> Tree:
-    """Return zeroed arrays for observations, one for each leaf."""
+    """Return a tree of zeroed observation arrays with leading axes `leading`."""
     buffers: Tree = map_tree(lambda spec: spec.empty(*leading), array_spec(space))
     return buffers
 
 
 def observation_encoder(space: Space) -> Callable[..., Tree]:
-    """Return a function ``(native, *leading) -> tree`` from a native observation, or a batch of them, to our arrays."""
+    """Return a function ``(native, *leading) -> tree`` that converts a native observation or a batch to our arrays."""
     parts = observation_leaves(space)
     if len(parts) == 1 and not parts[0].path:
         return _bare_encoder(parts[0])
@@ -102,15 +102,15 @@ def _bare_encoder(leaf: ObservationLeaf) -> Callable[..., Array]:
 
     def encode(native: Any, *leading: int) -> Array:
         if fits and type(native) is np.ndarray and native.dtype is dtype and native.shape == leading + shape:
-            return native  # The hot path of native vector environments.
+            return native  # The hot path for native vector environments.
         return leaf.encode(leaf.find(native), *leading)
 
     return encode
 
 
 def batch_axes(space: Space, native: Any) -> tuple[int, ...]:
-    """Return the leading axes of a native observation: none for a single one, one for a batch. Raise ValueError for
-    other shapes."""
+    """Return a native observation's leading axes: () for a single observation, (L,) for a batch. Raise ValueError for
+    any other shape."""
     leaf = observation_leaves(space)[0]
     array = leaf.find(native)
     axes = array.shape[: max(0, array.ndim - len(leaf.native_shape))]
@@ -123,10 +123,10 @@ def batch_axes(space: Space, native: Any) -> tuple[int, ...]:
 
 
 def action_decoder(space: Space) -> Callable[[Any], Any]:
-    """Return a function from our actions [L, ...] to native ones [L, ...], or to a dictionary or tuple of them.
+    """Return a function that converts our actions [L, ...] to native ones: one array, or a dictionary or tuple of them.
 
-    Box actions are clipped to their bounds here and nowhere else: the environment gets the clipped action, and the
-    log-probability is that of the unclipped one.
+    Box actions are clipped to their bounds here and nowhere else: the environment receives the clipped action, while
+    the log-probability is that of the unclipped one.
     """
     if isinstance(space, Dict):
         return _composite_decoder(space)
@@ -145,7 +145,7 @@ def action_decoder(space: Space) -> Callable[[Any], Any]:
 
 
 def lane_decoder(space: Space) -> Callable[[Any], Any]:
-    """Like `action_decoder`, but return a sequence of native actions, for copies that are stepped one by one."""
+    """Return a function that converts our actions [L, ...] to L native ones, for copies that are stepped one by one."""
     decode = action_decoder(space)
     if not isinstance(space, Dict):
         return decode
@@ -168,7 +168,7 @@ def _composite_decoder(space: Dict) -> Callable[[Any], Any]:
 def _box_decoder(space: Box) -> Callable[[Array], Array]:
     dtype, shape = np.dtype(space.native_dtype or space.dtype), space.shape
     is_integer = dtype.kind in "iub"
-    # Bounds of integers stay floats: they are compared with rounded floats.
+    # Integer bounds stay floats because they are compared with rounded floats.
     low, high = (bound if is_integer else bound.astype(dtype) for bound in bounds_of(space))
     bounded = bool(np.isfinite(low).any() or np.isfinite(high).any())
 
@@ -184,7 +184,7 @@ def _box_decoder(space: Box) -> Callable[[Array], Array]:
 
 
 def rendered_frame(name: str, render: Callable[[], Any]) -> Array:
-    """Return the frame that an environment renders, uint8 [height, width, 3]. Raise ValueError if there is none."""
+    """Render and return a frame [height, width, 3] uint8. Raise ValueError if the environment cannot render."""
     try:
         frame = render()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Functions and classes that make environments: lookup by name, check of their options, and seeds of the copies."""
+"""Environment factories: looking them up by name, checking their options, and seeding their copies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Factory = Callable[..., Any]
 
 @dataclass(frozen=True)
 class NamedConfig(LanesConfig):
-    """Base class of configs that consist of the name of an environment and its options."""
+    """Base class for configs that consist of an environment's name and options."""
 
     name: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -36,7 +36,7 @@ def locate(name: str) -> Factory:
 
 
 def parameters_of(factory: Factory) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a factory by name, or an empty mapping if it has no signature."""
+    """Return a factory's parameters by name, or an empty mapping if it has no signature."""
     try:
         return inspect.signature(factory).parameters
     except (TypeError, ValueError):
@@ -55,7 +55,7 @@ def check_options(environment: str, factory: Factory, options: Mapping[str, Any]
 
 
 class CopySeeds(Iterator[int]):
-    """Seeds that never repeat. They are consecutive integers, so that a saved run continues with the next one."""
+    """Seeds that never repeat: consecutive integers, so that a saved run can continue with the next one."""
 
     def __init__(self, start: int) -> None:
         self.following = start
@@ -66,5 +66,5 @@ class CopySeeds(Iterator[int]):
 
 
 def copy_seeds(seed: int) -> CopySeeds:
-    """Return the seeds of copies. They start at a number derived from `seed` that fits into an int32."""
+    """Return seeds for copies, starting at a number derived from `seed` that fits in an int32."""
     return CopySeeds(derive(seed, "environments") >> 33)

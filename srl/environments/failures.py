@@ -1,4 +1,4 @@
-"""Failures of environments: numbers that are not finite, and the limit on replacements of a copy that fails."""
+"""Environment failures: non-finite numbers, and a limit on how often a failing copy is replaced."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class EnvironmentBroken(RuntimeError):
 
 
 def count_failure(in_a_row: int, at_first_step: bool, report: str) -> int:
-    """Return the number of failures in a row, including this one. Raise EnvironmentBroken if no replacement gets beyond
-    its first step.
+    """Return the number of consecutive failures, including this one. Raise EnvironmentBroken after too many that
+    occurred at the first step.
 
-    Lanes that are stepped without an actor would otherwise replace an environment forever. An actor stops earlier: it
-    counts all failures within a minute (`--max-env-failures`).
+    Otherwise, lanes stepped without an actor could replace an environment forever. An actor stops earlier: it limits
+    all failures within a minute (`--max-env-failures`).
     """
     in_a_row = in_a_row + 1 if at_first_step else 1
     if in_a_row >= MAX_FAILURES_IN_A_ROW:
@@ -31,21 +31,21 @@ def count_failure(in_a_row: int, at_first_step: bool, report: str) -> int:
 
 
 def all_finite(tree: Tree) -> bool:
-    """Return whether every float in the tree is finite, in one pass over the batch. Integers cost nothing."""
+    """Return whether every float in the tree is finite. Integer arrays are skipped."""
     if isinstance(tree, np.ndarray):
         return tree.dtype.kind != "f" or int(np.count_nonzero(np.isfinite(tree))) == tree.size
     return all(all_finite(item) for item in tree.values())
 
 
 def finite_check(example: Tree) -> Callable[[Any, Array], bool]:
-    """Return a function ``(observation, reward) -> all finite`` for batches like `example`. It makes as few calls as
-    possible, because some environments step hundreds of lanes in 50 microseconds."""
+    """Return a function ``(observation, reward) -> bool`` that checks whether a batch like `example` is all finite. It
+    makes as few calls as possible because some environments step hundreds of lanes in 50 microseconds."""
     isfinite = math.isfinite
     if not isinstance(example, np.ndarray) or example.dtype.kind != "f":
         return lambda observation, reward: all_finite(reward) and all_finite(observation)
 
     def check(observation: Array, reward: Array) -> bool:
-        # A sum of squares is finite only if all its terms are; one that overflowed needs a closer look.
+        # If the sum of squares is finite, so is every term; if not, it may have overflowed, so look closer.
         numbers = observation.ravel(order="K")
         if isfinite(numbers.dot(numbers)) and isfinite(reward.dot(reward)):
             return True
@@ -55,7 +55,7 @@ def finite_check(example: Tree) -> Callable[[Any, Array], bool]:
 
 
 def broken_lanes(observation: Tree, reward: Array) -> dict[int, str]:
-    """Return a message for each lane with a number that is not finite."""
+    """Map each lane that has a non-finite observation or reward to an error message."""
     found: dict[int, str] = {}
     for path, leaf in (*leaves(observation), ("reward", reward)):
         if leaf.dtype.kind == "f":
@@ -67,7 +67,7 @@ def broken_lanes(observation: Tree, reward: Array) -> dict[int, str]:
 
 
 def failed_lanes(failures: Collection[int], num_lanes: int) -> Array | None:
-    """Return which lanes failed, [L] bool, or None if all are well."""
+    """Return a mask [L] of the lanes that failed, or None if none did."""
     if not failures:
         return None
     failed = np.zeros(num_lanes, bool)

@@ -1,4 +1,4 @@
-"""Random actions, to step environments without a policy."""
+"""Random actions, for stepping environments without a policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from srl.environments.adapters.masks import allowed_choices
 
 
 def some_actions(spec: LaneSpec, generator: np.random.Generator, time_steps: tuple[TimeStep, ...]) -> tuple[Tree, ...]:
-    """Return one random action for each lane of each team, among those that the masks allow."""
+    """Draw a random action, among those that the masks allow, for each lane of each team."""
     return tuple(
         random_actions(team.action, spec.num_lanes(index), generator, _allowed(team, time_steps[index]))
         for index, team in enumerate(spec.teams)
@@ -29,7 +29,7 @@ def _allowed(team: TeamSpec, time_step: TimeStep) -> Array | None:
 
 
 def random_actions(space: Space, num_lanes: int, generator: np.random.Generator, allowed: Array | None = None) -> Tree:
-    """Return uniformly distributed actions [L, ...] among those that are `allowed` [L, choices]."""
+    """Draw actions [L, ...] uniformly from the choices that are `allowed` [L, choices]."""
     sizes = choice_sizes(space)
     if allowed is None or allowed.shape[1] != sum(sizes):
         allowed = np.ones((num_lanes, sum(sizes)), bool)

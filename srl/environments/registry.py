@@ -1,4 +1,4 @@
-"""Selection of an adapter by the name of an environment."""
+"""Adapter selection by environment name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from srl.environments.adapters.gymnasium import GymnasiumConfig
 from srl.environments.adapters.vector import VectorConfig
 from srl.environments.factories import NamedConfig, check_options, locate, parameters_of
 
-# Package that a family of environments needs, by a part of its entry point, and the command that installs it.
+# For each family, keyed by part of its entry point: the package it needs and the command that installs it.
 EXTRAS = {
     "ale_py": ("ale_py", 'pip install "srl[atari]"'),
     "envs.mujoco": ("mujoco", 'pip install "srl[mujoco]"'),
@@ -31,12 +31,12 @@ EXTRAS = {
 }
 HIDE_AND_SEEK = "hide-and-seek/"
 MAKE_OPTIONS = ("max_episode_steps", "render_mode")
-"""Options of `gymnasium.make` itself, which do not reach the environment."""
+"""Options of `gymnasium.make` itself, which every environment accepts."""
 
 
 @dataclass(frozen=True)
 class LanesFunctionConfig(NamedConfig):
-    """A function, by name, that takes `num_copies` and returns lanes."""
+    """The name of a function that takes `num_copies` and returns lanes."""
 
     def build(self, num_copies: int) -> Lanes:
         lanes = locate(self.name)(num_copies=num_copies, **self.kwargs)
@@ -49,19 +49,19 @@ class LanesFunctionConfig(NamedConfig):
 
 
 def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesConfig:
-    """Return the config that builds the lanes of an environment; `kwargs` are options of the environment.
+    """Return the config that builds an environment's lanes; `kwargs` are options of the environment.
 
     `environment` is one of
 
-    - a Gymnasium id, with the module that registers it where needed: ``CartPole-v1``, ``ale_py:ALE/Pong-v5``;
-    - a function, class or its name, ``package.module:function`` or ``path/to/file.py:function``. It returns a
+    - a Gymnasium id, with the module that registers it if needed: ``CartPole-v1``, ``ale_py:ALE/Pong-v5``;
+    - a function or class, or its name, ``package.module:function`` or ``path/to/file.py:function``. It returns a
       `gymnasium.Env`; or takes `num_envs` and returns a `gymnasium.vector.VectorEnv`; or takes `num_copies` and
       returns :class:`srl.api.lanes.Lanes`;
     - ``envpool:Pong-v5`` or ``pettingzoo:pettingzoo.butterfly.pistonball_v6``;
     - ``hide-and-seek/quadrant``, ``hide-and-seek/full`` and the other games of
       :mod:`srl.environments.hide_and_seek.variants`.
 
-    Raise ValueError, with the nearest valid name, if there is no such environment or option.
+    Raise ValueError, suggesting the nearest valid name, if there is no such environment or option.
     """
     if not isinstance(environment, str):
         return _of_function(name_of(environment), kwargs)
@@ -89,7 +89,7 @@ def lanes_config(environment: str | Callable[..., Any], **kwargs: Any) -> LanesC
 
 
 def _names_function(name: str) -> bool:
-    """Return whether the name is that of a function, `module:make`, and not an id, `module:MyEnv-v0`."""
+    """Return whether the name is that of a function (`module:make`) rather than an id (`module:MyEnv-v0`)."""
     place, _, last = name.rpartition(":")
     if not place or not re.fullmatch(r"[A-Za-z_][\w.]*", last):
         return False
@@ -128,7 +128,7 @@ def _of_id(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
         return native
     if str(spec.entry_point).startswith(minigrid.ENTRY_POINTS):
         return GymnasiumConfig(minigrid.FACTORY, {"id": spec.id, **kwargs}, located=True)
-    is_atari = spec.entry_point == atari.ENTRY_POINT  # with RAM observations: the vector environment has images only
+    is_atari = spec.entry_point == atari.ENTRY_POINT  # with RAM observations: the vector environment only has images
     vector = spec.vector_entry_point is not None and not spec.additional_wrappers and not is_atari
     entry_point = spec.vector_entry_point if vector else spec.entry_point
     if kwargs:
@@ -142,7 +142,7 @@ def _of_id(name: str, kwargs: Mapping[str, Any]) -> LanesConfig:
 
 
 def _of_registered(spec: Any, entry_point: Any, vector: bool, kwargs: Mapping[str, Any]) -> LanesConfig:
-    """Return a config with the entry point of an environment that is registered in this process, but not in workers."""
+    """Return a config that names the entry point: the id is registered in this process but not in workers."""
     if spec.additional_wrappers:
         raise ValueError(
             f"{spec.id} is registered with additional wrappers; name the module that registers it: module:{spec.id}"
@@ -156,7 +156,7 @@ def _of_registered(spec: Any, entry_point: Any, vector: bool, kwargs: Mapping[st
 
 
 def _latest(name: str) -> str:
-    """Return the newest version of an id without a version."""
+    """Return the newest versioned id for a name without a version, or the name itself if there is none."""
     versions = [spec for spec in gymnasium.registry.values() if spec.id == f"{name}-v{spec.version}"]
     return max(versions, key=lambda spec: spec.version).id if versions else name
 

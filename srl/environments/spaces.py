@@ -1,4 +1,4 @@
-"""Conversion of Gymnasium's spaces to those of `srl.api.spaces`."""
+"""Conversion of Gymnasium spaces to those of `srl.api.spaces`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from srl.api.spaces import Bound, Box, Dict, Discrete, MultiDiscrete, Space
 from srl.base.tree import SEPARATOR, Array
 
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple"
-# Dtypes that stay as they are; the rest become the nearest one that every network and the wire format support.
+# Dtypes in KEPT stay as they are; those in NARROWED become one that every network and the wire format support.
 NARROWED = {"float64": "float32", "float16": "float32", "bool": "uint8", "uint16": "int32", "uint32": "int64"}
 KEPT = {"float32", "uint8", "int8", "int16", "int32", "int64"}
 
 
 def from_gymnasium(space: Any, role: str) -> Space:
-    """Return our space for a native one. Raise ValueError if it is not supported. `role` ("observation" or "action")
-    appears in the message."""
+    """Return our equivalent of a Gymnasium space. Raise ValueError if there is none. `role` is "observation" or
+    "action"."""
     if isinstance(space, gym_spaces.Box):
         return _box(space, role)
     if isinstance(space, gym_spaces.Discrete):
@@ -57,7 +57,7 @@ def _native_dtype(space: Any) -> str:
 
 
 def _bound(values: Array) -> Bound:
-    """Return one number if all elements are equal: the bounds of an image would be longer than the image."""
+    """Return one number if all elements are equal: an image's bounds would otherwise be larger than the image."""
     flat = values.ravel()
     if flat.size and (flat == flat[0]).all():
         return float(flat[0])

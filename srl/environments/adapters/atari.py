@@ -23,32 +23,32 @@ NOOP, FIRE = 0, 1
 
 @dataclass(frozen=True)
 class AtariConfig(LanesConfig):
-    """One game with the standard preprocessing, which is the same for every id of the game.
+    """An Atari game with the standard preprocessing, which is the same for all of the game's ids.
 
     The id determines only two options, as registered by ALE: `repeat_action_probability` (0.25 for ``ALE/Pong-v5`` and
-    ``Pong-v0``, 0 for ``PongNoFrameskip-v4`` and the other v4) and `full_action_space`. Observations are
+    ``Pong-v0``, 0 for ``PongNoFrameskip-v4`` and the other v4 ids) and `full_action_space`. Observations are
     [stack_num, img_height, img_width] uint8, the newest frame last.
     """
 
     name: str
     game: str
-    """Name of its ROM, such as ms_pacman."""
+    """ROM name, such as ms_pacman."""
     repeat_action_probability: float = 0.0
-    """Sticky actions: probability that the previous action is repeated instead."""
+    """Probability that the previous action is repeated instead (sticky actions)."""
     full_action_space: bool = False
     frameskip: int = 4
     maxpool: bool = True
-    """Whether each image is the maximum of the last two frames, against flicker."""
+    """Whether each image is the maximum of the last two frames, which removes flicker."""
     img_height: int = 84
     img_width: int = 84
     grayscale: bool = True
     stack_num: int = 4
     noop_max: int = 30
-    """Largest number of frames without an action at the start of an episode."""
+    """Maximum number of no-op frames at the start of an episode."""
     use_fire_reset: bool = True
-    """Whether fire is pressed at the start of games that wait for it."""
+    """Whether to press fire at the start of games that wait for it."""
     episodic_life: bool = False
-    """Whether a lost life ends the episode; the game continues in the next one. Returns are those of whole games."""
+    """Whether losing a life ends the episode; the game continues in the next one. Returns are those of whole games."""
     reward_clipping: bool = True
     """Whether rewards are clipped to -1, 0 or 1; the reported return is the true score."""
     max_num_frames_per_episode: int = 108_000
@@ -61,8 +61,8 @@ class AtariConfig(LanesConfig):
         return VectorLanes(self.name, lambda: AtariVector(self, num_copies))
 
     def build_rendered(self) -> Lanes:
-        """Make one copy that renders in color. ALE's vector environment does not render, so Gymnasium's wrappers
-        preprocess the observations, in the same way."""
+        """Make one copy that renders in color. ALE's vector environment cannot render, so Gymnasium's wrappers do the
+        same preprocessing."""
         from srl.environments.adapters.gymnasium import GymnasiumLanes
 
         return GymnasiumLanes(self.name, self._make_rendered, 1)
@@ -92,13 +92,13 @@ class AtariConfig(LanesConfig):
 
 
 def config_of(name: str, kwargs: Mapping[str, Any]) -> AtariConfig | None:
-    """Return the config of a Gymnasium id, or None if it is not an Atari game with image observations."""
+    """Return the config for a Gymnasium id, or None if it is not an Atari game with image observations."""
     if name not in gymnasium.registry:
         if importlib.util.find_spec("ale_py") is None:
             if name.startswith("ALE/") or "NoFrameskip" in name:
                 raise ValueError(f'environment {name} needs the package ale_py; pip install "srl[atari]"')
             return None
-        importlib.import_module("ale_py")  # The import registers its games.
+        importlib.import_module("ale_py")  # Importing it registers its games.
     spec = gymnasium.registry.get(name) or gymnasium.registry.get(f"ALE/{name}")
     if spec is None or spec.entry_point != ENTRY_POINT or kwargs.get("obs_type") == "ram":
         return None
@@ -111,7 +111,7 @@ def config_of(name: str, kwargs: Mapping[str, Any]) -> AtariConfig | None:
 
 
 class FireFirst(gymnasium.Wrapper):  # type: ignore[misc]
-    """Presses fire at the start of a game that waits for it and, with `every_life`, after each lost life."""
+    """A wrapper that presses fire at the start of a game and, with `every_life`, after each lost life."""
 
     def __init__(self, environment: Any, every_life: bool = False) -> None:
         super().__init__(environment)
@@ -133,9 +133,9 @@ class FireFirst(gymnasium.Wrapper):  # type: ignore[misc]
 
 
 class AtariVector:
-    """ALE's vector environment with true scores beside clipped rewards, and with lives as episodes.
+    """ALE's vector environment, plus true scores when rewards are clipped, and optionally one episode per life.
 
-    ALE's own `episodic_life` restarts the whole game after a lost life, so that a policy never sees a second life.
+    ALE's own `episodic_life` restarts the whole game after a lost life, so a policy never sees a second life.
     Here the game continues: the step after the loss ignores the policy's action (and presses fire if the game waits
     for it).
     """

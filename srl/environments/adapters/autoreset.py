@@ -1,14 +1,14 @@
 """Conversion of Gymnasium's autoreset modes to the next-step rule, in which the last observation has its own step.
 
-Gymnasium has three modes. `NEXT_STEP` is our rule. In the other two all copies are stepped together although some have
-ended, so a copy that ended takes one step that the policy does not decide:
+Gymnasium has three modes. `NEXT_STEP` is our rule. In the other two, copies are stepped together even if some have
+ended, so a copy that has ended takes one step that the policy does not control:
 
-- `DISABLED`: the copy takes that step in an episode that one more masked reset discards. It costs only time.
-- `SAME_STEP`: that step is the first one of the new episode. It is taken with the neutral action (choice 0, or the real
-  number nearest to 0; the first one that a mask allows). The learner sees the episode from its second observation on;
-  `return` and `length` count the unseen step. An environment whose episodes last one step is refused.
+- `DISABLED`: that step belongs to an episode that a second masked reset discards. It only costs time.
+- `SAME_STEP`: that step is the first of the new episode. It is taken with a neutral action: choice 0 (or the first one
+  that a mask allows), or the real number closest to 0. The learner sees the episode from its second observation on;
+  `return` and `length` include the unseen step. An environment whose episodes last only one step is rejected.
 
-Environments with an option `autoreset_mode` are built with `NEXT_STEP`, where none of this happens.
+Environments that have an option `autoreset_mode` are built with `NEXT_STEP`, which avoids all this.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from srl.environments.failures import EnvironmentBroken
 from srl.environments.spaces import from_gymnasium
 
 WAITING = "srl/waiting"
-"""Key in a step's info: lanes [L] that neither act nor begin an episode, because their episode ended unseen."""
+"""Key in a step's info: mask [L] of lanes that neither act nor begin an episode, because theirs ended unseen."""
 FACTS = "srl/facts"
 """Key in a step's info: statistics of the episodes that ended (`facts` of :class:`srl.api.lanes.TimeStep`)."""
 
@@ -37,18 +37,18 @@ BOOL = np.dtype(bool)
 
 
 def flags(array: Any) -> Array:
-    """Return ends of episodes as bool: some environments return 0 and 1, which `~` and indexing treat differently."""
+    """Return end-of-episode flags as bool: some environments use 0 and 1, which `~` and indexing treat differently."""
     return array if getattr(array, "dtype", None) is BOOL else np.asarray(array, bool)
 
 
 def zeroed(lanes: Array, *arrays: Array) -> Iterator[Array]:
-    """Return the arrays [L, ...] with 0 in some `lanes` [L]."""
+    """Return copies of the arrays [L] that are 0 where `lanes` [L] is true."""
     return (np.where(lanes, np.zeros_like(array), array) for array in arrays)
 
 
 def next_step(environment: Any, mask_key: str = MASK_KEY) -> Any:
-    """Return the environment, or a wrapper around it, whose episodes end by the next-step rule. The infos of a wrapper
-    contain only the action mask, under `mask_key`."""
+    """Return the environment, wrapped if necessary so that its episodes end by the next-step rule. Of the native infos,
+    a wrapper keeps only the action mask, under `mask_key`."""
     mode = environment.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
     mode = mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
     if mode is AutoresetMode.SAME_STEP:
@@ -57,7 +57,7 @@ def next_step(environment: Any, mask_key: str = MASK_KEY) -> Any:
 
 
 class _NextStep:
-    """Base class of the wrappers, with the attributes of a vector environment that lanes use."""
+    """Base class for the wrappers, with the vector-environment attributes that lanes use."""
 
     def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:
         self.environment = environment
@@ -68,7 +68,7 @@ class _NextStep:
         self._clear()
 
     def _clear(self) -> None:
-        """Start with new episodes in all copies."""
+        """Forget the current episodes of all copies."""
         self._ended = np.zeros(self.num_envs, bool)  # in the last step
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
@@ -104,7 +104,7 @@ class NextStepFromDisabled(_NextStep):
 
 
 class NextStepFromSameStep(_NextStep):
-    """A wrapper for mode SAME_STEP: shows the last observation of copies that are already in their next episode."""
+    """A wrapper for mode SAME_STEP: returns an episode's last observation although the next episode has begun."""
 
     def __init__(self, environment: Any, mask_key: str = MASK_KEY) -> None:
         super().__init__(environment, mask_key)
@@ -155,7 +155,7 @@ class NextStepFromSameStep(_NextStep):
             )
 
     def _with_last(self, native: Any, ended: Array, info: dict[str, Any]) -> Any:
-        """Return the observations, with the last ones of their episodes for the copies that ended."""
+        """Return the observations; for copies that ended, replace them with the last ones of their episodes."""
         finals = info.get("final_obs")
         if finals is None:
             raise EnvironmentBroken(
@@ -167,7 +167,7 @@ class NextStepFromSameStep(_NextStep):
 
 
 def _replaced(native: Any, finals: Any, ended: Array) -> Any:
-    """Replace rows; `finals` is a batch like `native`, or a list with one observation for each lane that ended."""
+    """Return `native` with ended lanes' rows from `finals`, a batch like it or a list with one item per ended lane."""
     if isinstance(native, dict):
         return {key: _replaced(item, _part(finals, key), ended) for key, item in native.items()}
     if isinstance(native, tuple):
@@ -191,21 +191,20 @@ class ActionMasks:
         self._sizes = choice_sizes(from_gymnasium(self._space, "action"))
 
     def in_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the mask [L, choices] of an info, under its key; nothing if there is none."""
+        """Return a dictionary with the mask [L, choices] in an info, under its key; empty if there is none."""
         if self._key not in info or not self._sizes:
             return {}
         return {self._key: from_info(info, sum(self._sizes), self._num_lanes, key=self._key)}
 
     def joined(self, info: Mapping[str, Any], fresh: Mapping[str, Any], starting: Array) -> dict[str, Any]:
-        """Return the mask of a step, with that of a reset for lanes that are `starting` [L]."""
+        """Combine the masks in a step's `info` and, for lanes that are `starting` [L], in a reset's info, `fresh`."""
         fresh_mask, mask = self.in_info(fresh).get(self._key), self.in_info(info).get(self._key)
         if fresh_mask is None or mask is None:
             return {} if fresh_mask is None else {self._key: fresh_mask}
         return {self._key: np.where(starting[:, None], fresh_mask, mask)}
 
     def allowed(self, actions: Any, starting: Array, native: Any, info: Mapping[str, Any]) -> Any:
-        """Return the native actions, with the first allowed one for lanes that are `starting`. A Dict or Tuple of
-        actions is not changed."""
+        """Return the native actions. In lanes that are `starting`, discrete ones become the first allowed choice."""
         mask = self.in_info(info).get(self._key, allowed_choices(native, self._num_lanes, self._key))
         discrete = isinstance(self._space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
         if mask is None or not discrete or mask.shape[1] != sum(self._sizes):

@@ -1,7 +1,7 @@
-"""The state of one environment in the middle of an episode, for exact resume.
+"""The state of an environment in the middle of an episode, for exact resumption.
 
-Gymnasium has no method for it. Its classic-control and toy-text environments are listed here with the attributes that
-change from step to step. Other environments implement the two methods of :class:`srl.api.lanes.ResumableEnvironment`.
+Gymnasium has no method for this, so its classic-control and toy-text environments are listed here with the attributes
+that change from step to step. Other environments can implement :class:`srl.api.lanes.ResumableEnvironment`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ WRAPPERS: Mapping[type, tuple[str, ...]] = {
     PassiveEnvChecker: (),
     RepeatAction: (),
 }
-"""Attributes of wrappers that change from step to step. An environment inside any other wrapper cannot be saved."""
+"""Wrapper attributes that change from step to step. An environment inside any other wrapper cannot be saved."""
 GENERATOR = "np_random"
 JSON = ".json"
 
 
 def environment_state(environment: Any) -> State:
-    """Return the state of a Gymnasium or PettingZoo environment. Raise NotResumable if that is not possible."""
+    """Return the state of a Gymnasium or PettingZoo environment. Raise NotResumable if it cannot be saved."""
     *wrappers, inner = _layers(environment)
     names = _attributes(inner)
     try:
@@ -60,7 +60,7 @@ def environment_state(environment: Any) -> State:
 
 
 def restore_environment(environment: Any, state: State) -> None:
-    """Restore a saved state in an environment that was just made and reset."""
+    """Restore a saved state into an environment that was just made and reset."""
     *wrappers, inner = _layers(environment)
     own = part(state, "own")
     if _attributes(inner) is None:
@@ -87,7 +87,7 @@ def _attributes(environment: Any) -> tuple[str, ...] | None:
 
 
 def _layers(environment: Any) -> list[Any]:
-    """Return the known wrappers around an environment, then the environment."""
+    """Return the known wrappers around an environment, outermost first, then the environment."""
     layers = [environment]
     while type(layers[-1]) in WRAPPERS:
         layers.append(layers[-1].env)
@@ -95,14 +95,14 @@ def _layers(environment: Any) -> list[Any]:
 
 
 def _generator(environment: Any) -> np.random.Generator | None:
-    """Return the random generator of a Gymnasium environment. PettingZoo environments are seeded for each episode."""
+    """Return a Gymnasium environment's random generator. PettingZoo environments need none: each episode is seeded."""
     if not isinstance(environment, (gymnasium.Env, gymnasium.vector.VectorEnv)):
         return None
     return environment.np_random if isinstance(environment.np_random, np.random.Generator) else None
 
 
 def _encoded(owner: Any, names: tuple[str, ...]) -> dict[str, Array]:
-    """Return arrays and NumPy numbers as they are, and other attributes as JSON under names that end in `.json`."""
+    """Return attributes: arrays and NumPy numbers as arrays, others as JSON under names that end in `.json`."""
     state: dict[str, Array] = {}
     for name in names:
         value = vars(owner).get(name)

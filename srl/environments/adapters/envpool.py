@@ -21,8 +21,8 @@ class EnvPoolConfig(NamedConfig):
     """An EnvPool task, such as ``Pong-v5``, with EnvPool's options; one thread unless `num_threads` says otherwise.
 
     EnvPool preprocesses Atari games like :mod:`srl.environments.adapters.atari`, without sticky actions
-    (`repeat_action_probability`). Rewards are clipped to their sign unless `reward_clip=False`. The reported return is
-    the true score of whole games, also with clipped rewards or with lives as episodes (`episodic_life`).
+    (`repeat_action_probability`). Rewards are replaced with their sign unless `reward_clip=False`. The reported return
+    is the true score of whole games, even with clipped rewards or one episode per life (`episodic_life`).
     """
 
     def environment_name(self) -> str:
@@ -39,8 +39,7 @@ class EnvPoolConfig(NamedConfig):
 
 
 def prepared(config: Any) -> dict[str, Any]:
-    """Return the options that EnvPool leaves to the user and :mod:`srl.environments.adapters.atari` sets; `config` is
-    EnvPool's config of the task."""
+    """Return defaults that match :mod:`srl.environments.adapters.atari`; `config` is EnvPool's config of the task."""
     return {"reward_clip": True} if hasattr(config, "reward_clip") else {}
 
 

@@ -1,4 +1,4 @@
-"""Plain Gymnasium environments as lanes: copies are stepped one by one, everything else works on arrays."""
+"""Plain Gymnasium environments as lanes: copies are stepped one by one; everything else works on arrays."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class GymnasiumConfig(MaskableConfig):
     """A Gymnasium id, or the name of a function that returns an environment (see :mod:`srl.environments.factories`)."""
 
     max_episode_steps: int | None = None
-    """Time limit in steps, in addition to limits of the environment."""
+    """Time limit in steps, in addition to the environment's own."""
     action_repeat: int = 1
-    """Number of steps per decision."""
+    """Number of environment steps per action."""
 
     def can_repeat_actions(self) -> bool:
         return True
@@ -55,10 +55,10 @@ class GymnasiumConfig(MaskableConfig):
         return GymnasiumLanes(self.name, self.make, num_copies, self._limit, self.info_mask, self.mask_key)
 
     def _multi_agent(self) -> LanesConfig | None:
-        """Call the function, and return the config of a PettingZoo environment if that is what it returns."""
+        """Call the function; if it returns a PettingZoo environment, return the config for it, otherwise None."""
         factory = locate(self.name)
         if "pettingzoo" not in sys.modules:
-            return None  # The module of the function has not imported it.
+            return None  # The function's module has not imported it.
         from srl.environments.pettingzoo.config import PettingZooConfig, is_pettingzoo
 
         try:
@@ -85,7 +85,7 @@ class GymnasiumConfig(MaskableConfig):
         environment = self._make()
         if self.action_repeat == 1:
             return environment
-        limit = self.max_episode_steps  # counts steps, not decisions
+        limit = self.max_episode_steps  # counts environment steps, not actions
         return RepeatAction(environment if limit is None else TimeLimit(environment, limit), self.action_repeat)
 
     @property
@@ -105,7 +105,7 @@ class GymnasiumConfig(MaskableConfig):
         return environment
 
     def _log_mujoco_warnings(self) -> None:
-        """Keep MuJoCo's warnings out of the terminal in Gymnasium's own tasks."""
+        """Keep MuJoCo warnings from Gymnasium's own tasks off the terminal."""
         spec = gymnasium.registry.get(self.name)
         if spec is not None and str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
             from srl.environments.mujoco.callbacks import log_warnings
@@ -231,7 +231,7 @@ class GymnasiumLanes(Lanes):
 
     def close(self) -> None:
         for environment in self._environments:
-            with suppress(Exception):  # An environment that is closed may fail.
+            with suppress(Exception):  # Closing an environment may fail.
                 environment.close()
         self._environments.clear()
         self._bare.clear()
@@ -267,7 +267,7 @@ class GymnasiumLanes(Lanes):
             self._limit = limit if self._limit is None else min(limit, self._limit)
 
     def _replace(self, copy: int, report: str) -> str:
-        """Replace an environment that failed by a new one, reset it, and return a report."""
+        """Replace a failed environment with a new one, reset it, and return a report."""
         where = (
             f"environment {self._name}, copy {copy}, seed {self._seed[copy]}, episode {self._episodes[copy]} of that "
             f"seed, step {self._elapsed[copy]}"
@@ -297,7 +297,7 @@ class GymnasiumLanes(Lanes):
 
 
 def unwrapped(environment: Any) -> tuple[Any, int | None]:
-    """Return the environment without the outermost wrappers that the lanes replace by arrays, and their time limit."""
+    """Strip the outer wrappers whose work the lanes do on arrays. Return the environment and its time limit, if any."""
     limit: int | None = None
     while type(environment) in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
         if type(environment) is TimeLimit:
@@ -308,8 +308,7 @@ def unwrapped(environment: Any) -> tuple[Any, int | None]:
 
 
 def _writer(space: Space, buffers: Tree) -> Callable[[int, Any], None]:
-    """Return a function that writes a native observation into the row of a lane, or raises ValueError for a wrong
-    shape or dtype."""
+    """Return a function that writes a native observation into a lane's row, or raises ValueError if it does not fit."""
     pairs = [(leaf, dict(leaves(buffers))[leaf.path]) for leaf in observation_leaves(space)]
     if len(pairs) > 1 or pairs[0][0].path:
 

@@ -16,22 +16,22 @@ from srl.environments.factories import NamedConfig
 
 T = TypeVar("T")
 MASK_KEY = "action_mask"
-"""Key in a Dict observation or in `info`: one number for each choice, 0 if it is forbidden. An algorithm's `mask_key`
-replaces it."""
+"""Default key of the mask in a Dict observation or in `info`: one number per choice, 0 if forbidden. An algorithm's
+`mask_key` overrides it."""
 OBSERVATION = "observation"
-"""Key of the observation beside a mask from `info`, unless the observation is a Dict already."""
+"""Key of the observation when a mask from `info` is added, unless the observation is already a Dict."""
 
 MaskCheck: TypeAlias = Callable[[Tree, Array], dict[int, str]]
 
 
 @dataclass(frozen=True)
 class MaskableConfig(NamedConfig):
-    """An environment, by its id or by the name of a function that makes it, whose infos may contain an action mask."""
+    """An environment, given by id or by the name of a function, whose infos may contain an action mask."""
 
     located: bool = False
-    """Whether `name` is the name of a function instead of an id."""
+    """Whether `name` is the name of a function rather than an id."""
     info_mask: bool | None = None
-    """Whether the infos contain an action mask. None: the lanes make one more copy to find out."""
+    """Whether the infos contain an action mask. None: the lanes make an extra copy to find out."""
     mask_key: str = MASK_KEY
 
     def with_mask_key(self, key: str) -> Self:
@@ -45,9 +45,9 @@ class MaskableConfig(NamedConfig):
 def masked_team(
     agent: str, observation: Space, action: Space, key: str, find_mask: Callable[[], bool], aligned: bool = True
 ) -> tuple[TeamSpec, int]:
-    """Return the team of one agent, and the number of choices in the masks of its infos (0: no masks).
+    """Return one agent's team, and the number of choices in the masks in its infos (0: no masks).
 
-    A mask of the infos becomes one more key of the observation, unless the observation has one already. `find_mask`
+    A mask in the infos is added to the observation under `key`, unless the observation already has one. `find_mask`
     returns whether the infos contain a mask.
     """
     num_choices = sum(choice_sizes(action))
@@ -64,12 +64,12 @@ def _in_observation(observation: Space, key: str) -> bool:
 
 
 def gives_mask(make: Callable[[], Any], key: str = MASK_KEY) -> bool:
-    """Make and reset one more copy, and return whether its info contains a mask."""
+    """Make and reset an extra copy; return whether its info contains a mask."""
     return inspect(make, lambda environment: key in environment.reset(seed=0)[1], otherwise=False)
 
 
 def inspect(make: Callable[[], Any], question: Callable[[Any], T], otherwise: T) -> T:
-    """Make an environment, return the result of `question` about it, or `otherwise` if it fails, and close it."""
+    """Make an environment, return `question(environment)`, or `otherwise` if anything fails, and close it."""
     environment = None
     try:
         environment = make()
@@ -83,7 +83,7 @@ def inspect(make: Callable[[], Any], question: Callable[[Any], T], otherwise: T)
 
 
 def from_info(info: Mapping[str, Any], num_choices: int, *leading: int, key: str = MASK_KEY) -> Array:
-    """Return the mask in an info, [*leading, choices]. Masks of several choices may be a tuple or a dictionary."""
+    """Return the mask [*leading, choices] in an info, where it may also be a tuple or dictionary of arrays."""
     if key not in info:
         raise ValueError(f"info has no key {key!r}, although it had one at the first reset")
     mask = info[key]
@@ -98,8 +98,8 @@ def from_info(info: Mapping[str, Any], num_choices: int, *leading: int, key: str
 
 
 def mask_check(observation: Space, action: Space, key: str = MASK_KEY) -> MaskCheck | None:
-    """Return a function (observation [L, ...], acting [L]) -> message for each lane that must act but has no allowed
-    choice; None if there are no masks."""
+    """Return a function ``(observation, acting) -> messages by lane`` that finds lanes that are `acting` [L] but have
+    no allowed choice; None if there are no masks."""
     sizes = choice_sizes(action)
     if not sizes or not _in_observation(observation, key):
         return None
@@ -108,7 +108,7 @@ def mask_check(observation: Space, action: Space, key: str = MASK_KEY) -> MaskCh
     def check(tree: Tree, acting: Array) -> dict[int, str]:
         allowed = allowed_choices(tree, len(acting), key)
         if allowed is None or allowed.shape[1] != sum(sizes):
-            return {}  # not a mask of these actions, despite its name
+            return {}  # not a mask for these actions, despite its name
         blocked = acting & (np.add.reduceat(allowed, starts, axis=1, dtype=np.int64) == 0).any(axis=1)
         return {int(lane): f"{key!r} forbids every choice" for lane in np.flatnonzero(blocked)}
 
@@ -116,7 +116,7 @@ def mask_check(observation: Space, action: Space, key: str = MASK_KEY) -> MaskCh
 
 
 def allowed_choices(observation: Tree, num_lanes: int, key: str = MASK_KEY) -> Array | None:
-    """Return the mask of an observation [L, ...] as one array [L, choices] bool; None if it has none."""
+    """Return the mask in an observation [L, ...] as a bool array [L, choices], or None if there is none."""
     if not (isinstance(observation, Mapping) and key in observation):
         return None
     parts = [np.asarray(leaf).reshape(num_lanes, -1) != 0 for _, leaf in leaves(observation[key])]

@@ -1,4 +1,4 @@
-"""MiniGrid environments with vectors as observations. Native ones contain text, and codes of objects as colors."""
+"""MiniGrid environments with vector observations. Native ones contain text, and object codes in place of colors."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ FACTORY = "minigrid"
 FAMILIES = ("MiniGrid-", "BabyAI-")
 """Prefixes of MiniGrid's ids."""
 CODES = (11, 6, 4)
-"""Numbers of object kinds, colors and states (open, closed, locked; or a direction) in each cell of the view."""
+"""Number of object kinds, colors and states (open, closed, locked, or a direction) that a cell of the view can have."""
 DIRECTIONS = 4
 BABY_WORDS = (
     *("a", "after", "and", "ball", "behind", "blue", "box", "door", "front", "go", "green", "gray", "in", "key"),
     *("left", "next", "object", "of", "on", "open", "pick", "purple", "put", "red", "right", "the", "then", "to"),
     *("up", "yellow", "you", "your"),
 )
-"""Words of BabyAI's language; its mission space does not list them."""
+"""BabyAI's vocabulary, which its mission space does not list."""
 BABY_LENGTH = 72
-"""Length of the longest mission: two of `put the red ball in front of you next to the blue box in front of you`."""
+"""Words in the longest mission: four times `put the red ball in front of you next to the blue box in front of you`,
+plus `and`, `and`, `after you`."""
 
 
 class VectorObservation(gymnasium.ObservationWrapper[Any, Any, Any]):  # type: ignore[misc]
-    """A wrapper with the view, the direction and the variable words of the mission as one vector of zeros and ones."""
+    """A wrapper that encodes view, direction and the mission's variable words as one vector of zeros and ones."""
 
     def __init__(self, environment: Any) -> None:
         super().__init__(environment)
@@ -57,7 +58,7 @@ class VectorObservation(gymnasium.ObservationWrapper[Any, Any, Any]):  # type: i
 
 
 def words_of(missions: Any) -> dict[tuple[int, str], int]:
-    """Return an index for each (position, word) in which the missions of a space differ."""
+    """Return an index for each (position, word) pair that varies among the missions of a space."""
     if type(missions).__name__ == "BabyAIMissionSpace":  # which contains the missions of all levels
         pairs = list(itertools.product(range(BABY_LENGTH), BABY_WORDS))
     else:
@@ -74,7 +75,7 @@ def _split(mission: str) -> list[str]:
 
 
 def register(name: str) -> None:
-    """Register MiniGrid's ids if the name looks like one. Raise ValueError if MiniGrid is not installed."""
+    """Register MiniGrid's ids if `name` looks like one of them. Raise ValueError if MiniGrid is not installed."""
     if name in gymnasium.registry or not name.startswith(FAMILIES):
         return
     if importlib.util.find_spec("minigrid") is None:

@@ -13,11 +13,11 @@ from srl.base.tree import Array, Tree
 
 @dataclass(frozen=True)
 class TeamRewardConfig(LanesConfig):
-    """An environment in which every agent of a group of teams gets the mean reward of the group at each step."""
+    """An environment in which all agents in a group of teams receive the group's mean reward at each step."""
 
     inner: LanesConfig
     groups: tuple[tuple[int, ...], ...]
-    """Indices of the teams that share a reward."""
+    """Each group: the indices of the teams that share a reward."""
 
     def environment_name(self) -> str:
         return self.inner.environment_name()

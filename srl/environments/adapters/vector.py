@@ -1,4 +1,4 @@
-"""Gymnasium's native vector environments as lanes; their arrays are passed on without a copy."""
+"""Gymnasium's native vector environments as lanes; their arrays are passed on without copying."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class VectorConfig(MaskableConfig):
 
 
 def registered(name: str) -> Any:
-    """Return Gymnasium's spec of an id, after importing the module that registers it, if the id names one."""
+    """Return Gymnasium's spec for an id, after importing the module that registers it, if the id names one."""
     module, _, last = name.rpartition(":")
     if module:
         importlib.import_module(module)
@@ -90,16 +90,16 @@ def registered(name: str) -> Any:
 
 
 def _next_step(factory: Factory, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options, with autoreset mode NEXT_STEP if the environment has that option."""
+    """Return the options, with autoreset mode NEXT_STEP as the default if the environment has that option."""
     chosen = {"autoreset_mode": AutoresetMode.NEXT_STEP} if "autoreset_mode" in parameters_of(factory) else {}
     return {**chosen, **kwargs}
 
 
 def without_action_check(environment: Any) -> Any:
-    """Disable the check of actions in the step of Gymnasium's native vector environments.
+    """Disable the action check in `step` of Gymnasium's native vector environments.
 
-    The check takes a fifth of the time of CartPole. Our actions come from a network head made for that space, and the
-    decoder clips boxes.
+    The check takes a fifth of CartPole's time and is unnecessary: our actions come from a network head made for the
+    space, and the decoder clips boxes.
     """
     inner = environment.unwrapped
     kind = type(inner.action_space)
@@ -113,8 +113,7 @@ def without_action_check(environment: Any) -> Any:
 class VectorLanes(Lanes):
     """A vector environment whose episodes end by the next-step rule (see :mod:`srl.environments.adapters.autoreset`).
 
-    Its copies cannot be replaced one by one: when one of them fails, all are replaced, and every lane is reported as
-    failed.
+    Its copies cannot be replaced individually: when one fails, all are replaced, and every lane is reported as failed.
     """
 
     def __init__(
@@ -183,7 +182,7 @@ class VectorLanes(Lanes):
         return {**parts, self._mask_key: mask}
 
     def _apply(self, info: Mapping[str, Any], time_step: TimeStep) -> None:
-        """Apply the infos of our own wrappers; other infos are ignored."""
+        """Apply the infos that our own wrappers add; ignore all others."""
         if FACTS in info:
             time_step.facts = info[FACTS]
         if WAITING in info:
@@ -207,7 +206,7 @@ class VectorLanes(Lanes):
 
     def close(self) -> None:
         if self._environment is not None:
-            with suppress(Exception):  # An environment that is closed may fail.
+            with suppress(Exception):  # Closing an environment may fail.
                 self._environment.close()
             self._environment = None
 

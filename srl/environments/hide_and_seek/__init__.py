@@ -1,8 +1,8 @@
-"""Hide-and-seek (Baker et al. 2019) on current MuJoCo: the game, its harder maps, and its transfer tasks.
+"""Hide-and-seek (Baker et al. 2019) on a current MuJoCo: the game, its harder maps, and its transfer tasks.
 
-SRL trains on its ids, ``hide-and-seek/quadrant`` and so on. Other libraries can use :func:`parallel_env`, a PettingZoo
-parallel environment, :func:`env`, the turn-based version, and :class:`TransferTask`, a Gymnasium environment for the
-tasks with one agent.
+In SRL, use ids such as ``hide-and-seek/quadrant``. Other libraries can use :func:`parallel_env` (a PettingZoo parallel
+environment), :func:`env` (its turn-based version) and :class:`TransferTask` (a Gymnasium environment for the
+single-agent tasks).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = [
 
 
 def parallel_env(variant: str = "quadrant", render_mode: str | None = None, **options: Any) -> HideAndSeek:
-    """Return a game by its name as a PettingZoo parallel environment."""
+    """Return the named game as a PettingZoo parallel environment."""
     from srl.environments.hide_and_seek.pettingzoo_env import HideAndSeek
 
     return HideAndSeek(variant, render_mode, **options)
 
 
 def env(variant: str = "quadrant", render_mode: str | None = None, **options: Any) -> Any:
-    """Return the same game as a PettingZoo AEC environment."""
+    """Return the named game as a PettingZoo AEC environment."""
     game = parallel_env(variant, render_mode, **options)  # raises if PettingZoo is missing
     from pettingzoo.utils.conversions import parallel_to_aec
 

@@ -1,4 +1,4 @@
-"""The transfer tasks, which have one agent, as Gymnasium environments."""
+"""The single-agent transfer tasks as Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TASKS = tuple(name for name, options in VARIANTS.items() if options.most_agents 
 
 
 class TransferTask(gymnasium.Env):  # type: ignore[misc]
-    """One of the `TASKS` with a single agent, with the options of :class:`.options.GameOptions`."""
+    """One of the single-agent `TASKS`, with the options of :class:`.options.GameOptions`."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 13}
 

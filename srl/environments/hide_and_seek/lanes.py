@@ -1,4 +1,4 @@
-"""Hide-and-seek as lanes: each agent of each world is a lane, and every agent can have its own policy."""
+"""Hide-and-seek as lanes: each agent in each world is a lane, and every agent can have its own policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from srl.environments.hide_and_seek.variants import check_installed, game_option
 
 @dataclass(frozen=True)
 class HideAndSeekConfig(LanesConfig):
-    """A game by its name, ``quadrant`` or another of :data:`.variants.VARIANTS`, with changed options."""
+    """A named game, ``quadrant`` or another of :data:`.variants.VARIANTS`, and options that override its own."""
 
     variant: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class HideAndSeekConfig(LanesConfig):
 class HideAndSeekLanes(Lanes):
     """`num_copies` worlds in this process. An unstable world gets a new layout; only its own lanes lose their episodes.
 
-    Each copy has its own random generator, so that its episodes do not depend on the number of copies.
+    Each copy has its own random generator, so its episodes do not depend on the number of copies.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class HideAndSeekLanes(Lanes):
         return self._time_steps(reward, terminated, truncated, starting, statistics, failures)
 
     def render(self) -> Array:
-        """Return the frame of the first copy, [size, size, 3] uint8."""
+        """Return a frame of the first copy, [size, size, 3] uint8."""
         return self._renderer.render(self.game, 0)
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class HideAndSeekLanes(Lanes):
         self.game.close()
 
     def _replace(self, failures: dict[int, str], starting: Array) -> Array:
-        """Count the failures and return the worlds [N] that start a new episode."""
+        """Count the failures, expand messages into reports, and return a mask [N] of the worlds to restart."""
         broken = np.zeros(self._num, bool)
         broken[list(failures)] = True
         self._failures_in_a_row[~broken] = 0

@@ -1,4 +1,4 @@
-"""Options of a game, checked at construction."""
+"""Game options, checked at construction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from srl.base.errors import nearest
 
 Count: TypeAlias = int | tuple[int, int]
-"""A number, or the bounds (both inclusive) of a number that is drawn for each episode."""
+"""A number, or the inclusive bounds of a number that is drawn for each episode."""
 
 CELL = 0.2  # m; size of a cell of the layout grid
 SCENARIOS = ("quadrant", "var_quadrant", "randomwalls", "empty", "half", "var_tri")
@@ -22,7 +22,7 @@ STARTS = ("uniform", "quadrant", "outside", "together")
 
 @dataclass(frozen=True)
 class GameOptions:
-    """Options of a game. The defaults are the full game of Baker et al. (2019); see :mod:`.variants` for the others."""
+    """Options of a game. The defaults give the full game of Baker et al. (2019); for others, see :mod:`.variants`."""
 
     scenario: str = "randomwalls"
     """Placement of walls: quadrant, var_quadrant, randomwalls, empty, half or var_tri."""
@@ -38,10 +38,10 @@ class GameOptions:
     lock_ramps: bool = True
     horizon: int = 240
     preparation: float = 0.4
-    """Share of an episode in which seekers cannot move and all rewards are 0."""
+    """Fraction of an episode during which seekers cannot move and all rewards are 0."""
     reward: str = "joint_zero_sum"
     scale: float = 1.0
-    """Side of the floor in units of 6 m, with cells of the same size: 1.5 and 2 are the harder maps."""
+    """Side length of the floor in units of 6 m; cells keep their size. 1.5 and 2 are the harder maps."""
     bounds: tuple[float, float, float, float] | None = (-6.0, -6.0, 12.0, 12.0)
     """x0, y0, x1, y1, times `scale`; an agent outside gets reward -10. None: no bounds."""
     penalize_objects_out: bool = False
@@ -54,10 +54,10 @@ class GameOptions:
     door_dropout: float = 0.5
     """Probability that only one of the two walls has a door, in the quadrant scenarios."""
     outside_walls: float = 0.5
-    """Probability of outer walls, in scenario randomwalls."""
+    """Probability of outer walls, in the randomwalls scenario."""
     hiders_start: str = "together"
     seekers_start: str = "together"
-    """Start: uniform, quadrant, outside (the quadrant) or together (within `together_radius` of the first agent)."""
+    """Starting area: uniform, quadrant, outside (the quadrant) or together (within `together_radius` of the first)."""
     together_radius: float = 0.5  # m, times `scale`
     max_others: int | None = None
     """Number of rows for other agents in an observation; None: the largest possible number."""
@@ -68,19 +68,19 @@ class GameOptions:
     food_respawn: int = 5
     food_together_radius: float = 0.25
     food_centered: bool = True
-    """Whether clusters start in the middle quarter of each side instead of anywhere; unused in the quadrants."""
+    """Whether clusters start in the middle quarter along each axis, not just anywhere; unused in quadrant scenarios."""
     food_reward: float = 1.0
     eat_when_caught: bool = False
     num_sites: Count = (1, 4)
     """Number of construction sites in the blueprint task."""
     timestep: float = 0.005
     substeps: int = 15
-    """Physics steps per step. 15 x 0.005 s is the original; 10 x 0.0075 s is 1.5 times as fast but changes the game."""
+    """Physics steps per action. Originally 15 x 0.005 s; 10 x 0.0075 s is 1.5 times as fast but changes the game."""
     sleep: bool = True
     """Whether the physics skips objects at rest."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # The command line and JSON have lists only.
+        for field in dataclasses.fields(self):  # The command line and JSON only have lists.
             if isinstance(value := getattr(self, field.name), list):
                 object.__setattr__(self, field.name, tuple(value))
         for name, choices in _CHOICES.items():
@@ -110,12 +110,12 @@ class GameOptions:
 
     @property
     def grid(self) -> int:
-        """Number of cells along a side."""
+        """Number of cells along a side of the floor."""
         return round(30 * self.scale)
 
     @property
     def floor(self) -> float:
-        """Length of a side in meters."""
+        """Side length of the floor in meters."""
         return self.grid * CELL
 
     @property
@@ -128,12 +128,12 @@ class GameOptions:
 
     @property
     def num_preparation(self) -> int:
-        """Number of steps of the preparation phase."""
+        """Number of steps in the preparation phase."""
         return math.ceil(self.preparation * self.horizon - 1e-9)
 
     @property
     def num_walls(self) -> int:
-        """Largest number of wall segments of a layout."""
+        """Maximum number of wall segments in a layout."""
         if self.scenario == "randomwalls":
             return 4 + 2 * (self.num_rooms - 1)
         return {"empty": 4, "half": 6, "var_tri": 8}.get(self.scenario, 8)
@@ -202,4 +202,4 @@ _RULES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ),
     ("x0, y0, x1, y1 with x0 < x1 and y0 < y1, or None", _are_bounds, ("bounds",)),
 )
-"""Allowed values, as text and as a function, and the options they apply to. A test finds options without a rule."""
+"""Allowed values, as text and as a function, and the options they apply to. A test requires a rule for every option."""

@@ -7,12 +7,12 @@ import numpy as np
 from srl.base.tree import Array
 from srl.environments.hide_and_seek.rules.game import ACTIONS, Game
 
-STILL = 5  # the middle one of eleven forces
+STILL = 5  # the middle of eleven forces
 HELD_STEPS = 8
 
 
 class RandomPlayers:
-    """Uniformly random actions, each repeated for some steps so that agents move."""
+    """Players with uniformly random actions, each held for several steps so that agents get somewhere."""
 
     def __init__(self, game: Game, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -28,7 +28,7 @@ class RandomPlayers:
 
 
 class BusyPlayers:
-    """Agents with plans for about twenty steps: fetch an object and drag it somewhere, or chase an opponent.
+    """Players with random plans of about twenty steps: drag an object, or chase an agent (hiders: flee from it).
 
     They know all positions: their purpose is to exercise the physics, not to play by the rules.
     """
@@ -41,7 +41,7 @@ class BusyPlayers:
         self._fetches = np.zeros((num, agents), bool)
         self._goal = np.zeros((num, agents, 2))
         self._locks = np.zeros((num, agents), bool)
-        self._left = np.zeros((num, agents), np.int64)  # steps of the plan
+        self._left = np.zeros((num, agents), np.int64)  # steps left in the plan
 
     def act(self) -> Array:
         """Return actions [N, A, 5]."""
@@ -58,7 +58,7 @@ class BusyPlayers:
         aim = np.where(away[:, :, None], -aim, aim)
         distance = np.maximum(np.sqrt((aim * aim).sum(axis=2, keepdims=True)), 1e-6)
         force = np.clip(aim / distance * np.minimum(1.0, distance * 2) * 5, -5, 5)
-        # Turn to the target: the front is at -y.
+        # Turn toward the target: an agent faces along its own -y axis.
         look = np.arctan2(target[..., 1] - mine[..., 1], target[..., 0] - mine[..., 0]) + np.pi / 2
         turn = np.remainder(look - worlds.q[:, :agents, 3] + np.pi, 2 * np.pi) - np.pi
         action = np.zeros((worlds.num, agents, 5), np.int64)

@@ -1,4 +1,4 @@
-"""A single world that the caller steps and resets, wrapped by the PettingZoo and Gymnasium environments."""
+"""A single world, stepped and reset by its caller; the PettingZoo and Gymnasium environments wrap it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL_MOVE = np.ones(1, bool)
 
 class SingleWorld:
     def __init__(self, variant: str, render_mode: str | None, options: Mapping[str, Any]) -> None:
-        """`options` are those of the game and of rendering."""
+        """`options` are game and rendering options."""
         check_installed(variant)
         from srl.environments.hide_and_seek.rendering.renderer import Renderer
         from srl.environments.hide_and_seek.rules.game import ACTIONS, Game
@@ -50,7 +50,7 @@ class SingleWorld:
         return [name for name, here in zip(self.names, self.game.worlds.present[0], strict=False) if here]
 
     def reset(self, seed: int | None) -> None:
-        """Start an episode. Without a seed, it is the next one of the same random sequence."""
+        """Start an episode. Without a seed, continue the current random sequence."""
         if seed is not None or self._generator is None:
             self._generator = np.random.default_rng(seed)
             self._draws = [RandomDraws(self._generator)]
@@ -59,7 +59,7 @@ class SingleWorld:
         self.game.describe()
 
     def step(self, actions: Array) -> tuple[Array, bool, bool, dict[str, float]]:
-        """Step with `actions` [A, 5]; return reward [A], terminated, truncated, and statistics at the end."""
+        """Step with `actions` [A, 5]; return reward [A], terminated, truncated, and, at the end, the statistics."""
         if not self._draws:
             raise RuntimeError("call reset before the first step")
         if ((actions < 0) | (actions >= self._actions)).any():
@@ -80,7 +80,7 @@ class SingleWorld:
         return {name: array[index, 0].copy() for name, array in self.game.observation.arrays.items()}
 
     def render(self) -> Array | None:
-        """Return the frame [size, size, 3] uint8, or None without a render mode."""
+        """Return a frame [size, size, 3] uint8, or None without a render mode."""
         return None if self._renderer is None else self._renderer.render(self.game, 0)
 
     def close(self) -> None:

@@ -53,7 +53,7 @@ VARIANTS: Mapping[str, GameOptions] = {
 
 
 IMAGE_OPTIONS = ("view", "image_size")
-"""Options of rendering, given together with those of the game: `map` or `camera`, and pixels along a side."""
+"""Rendering options, passed along with the game's: `map` or `camera`, and the side length in pixels."""
 
 
 def image_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def image_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def game_options(variant: str, options: Mapping[str, Any]) -> GameOptions:
-    """Return the options of a named game with changes. Raise ValueError, with the nearest name, for unknown ones."""
+    """Return a named game's options with changes. Raise ValueError, suggesting the nearest name, for unknown names."""
     if variant not in VARIANTS:
         raise ValueError(f"no game hide-and-seek/{variant}{nearest(variant, VARIANTS)}")
     fields = [field.name for field in dataclasses.fields(GameOptions)]
@@ -73,7 +73,7 @@ def game_options(variant: str, options: Mapping[str, Any]) -> GameOptions:
 
 
 def check_installed(variant: str) -> None:
-    """Raise ImportError, with the command that installs them, if packages are missing."""
+    """Raise ImportError, with the command to install them, if packages are missing."""
     missing = [package for package in PACKAGES if importlib.util.find_spec(package) is None]
     if missing:
         raise ImportError(

@@ -15,7 +15,7 @@ HUMANOID_FIELDS = ("cinert", "cvel", "qfrc_actuator", "cfrc_ext")
 
 @dataclass(frozen=True)
 class _HumanBody(NoisyStart):
-    """Base class of both humanoid tasks, with their observations."""
+    """Base class for both humanoid tasks, with their observations."""
 
     reset_noise_scale: float = 1e-2
     exclude_current_positions_from_observation: bool = True
@@ -64,7 +64,7 @@ class HumanoidStandup(_HumanBody):
     xml_file: str = "humanoidstandup.xml"
     frame_skip: int = 5
     uph_cost_weight: float = 1
-    """Accepted and unused, as in Gymnasium."""
+    """Accepted but unused, as in Gymnasium."""
     ctrl_cost_weight: float = 0.1
     impact_cost_weight: float = 0.5e-6
     impact_cost_range: Range = (-float("inf"), 10.0)
@@ -121,7 +121,7 @@ class Pusher:
         qpos = np.tile(scene.qpos, (num, 1))
         qvel = scene.qvel + random.uniform(-0.005, 0.005, (num, len(scene.qvel)))
         cylinder = np.zeros((num, 2))
-        while (near := np.linalg.norm(cylinder, axis=1) <= 0.17).any():  # of the goal, at (0, 0)
+        while (near := np.linalg.norm(cylinder, axis=1) <= 0.17).any():  # too near the goal, at (0, 0)
             cylinder[near] = random.uniform((-0.3, -0.2), (0.0, 0.2), (int(near.sum()), 2))
         qpos[:, -4:-2], qpos[:, -2:] = cylinder, 0
         qvel[:, -4:] = 0

@@ -1,4 +1,4 @@
-"""MuJoCo's callbacks for warnings and for the time."""
+"""MuJoCo's warning and clock callbacks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ logger = logging.getLogger(__name__)
 
 
 def log_warnings() -> None:
-    """Send MuJoCo's warnings to the log, at level debug.
+    """Send MuJoCo's warnings to the log, at debug level.
 
-    By default they go to the terminal, and to a file MUJOCO_LOG.TXT in the working directory. A handler that was set
+    By default, they go to the terminal and to a file MUJOCO_LOG.TXT in the working directory. A handler that was set
     earlier is kept.
     """
     import mujoco
@@ -21,7 +21,7 @@ def log_warnings() -> None:
 
 
 def stop_clock() -> None:
-    """Keep MuJoCo from reading the clock a dozen times in each step, a tenth of the cost of small simulations.
+    """Keep MuJoCo from reading the clock a dozen times per step, which is a tenth of the cost of small simulations.
 
     The Python bindings give MuJoCo a clock that cannot be removed, only replaced. A Python function would cost more, so
     the replacement is the C library's only function without arguments that returns a double. The numbers in

@@ -1,4 +1,4 @@
-"""Gymnasium's MuJoCo tasks as lanes: one model, one simulation per lane, observations and rewards on arrays."""
+"""Gymnasium's MuJoCo tasks as lanes: one model, one simulation per lane, array-based observations and rewards."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class MujocoConfig(NamedConfig):
 
 
 def config_of(name: str, kwargs: Mapping[str, Any]) -> MujocoConfig | None:
-    """Return the config of a Gymnasium id, or None for other environments and for options that our tasks lack."""
+    """Return the config for a Gymnasium id, or None if we have no such task or the task lacks one of the options."""
     if name not in TASKS:
         return None
     options = dict(kwargs)
@@ -76,7 +76,7 @@ class MujocoLanes(Lanes):
         log_warnings()
         stop_clock()
         self._mujoco, self._task, self._limit = mujoco, task, max_episode_steps
-        self._saved = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # determines the next steps, including the warm start
+        self._saved = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # determines all next steps, including the warm start
         model = mujoco.MjModel.from_xml_path(expand_model_path(task.xml_file))
         self._datas = [mujoco.MjData(model) for _ in range(num_copies)]
         example = self._datas[0]
@@ -164,7 +164,7 @@ class MujocoLanes(Lanes):
         return np.zeros((len(self._datas), *example.shape))
 
     def _simulate(self, action: Array, starting: list[bool]) -> dict[int, str]:
-        """Step the lanes that do not start an episode, and return the failures by lane."""
+        """Step the lanes that are not starting an episode; return error messages by lane."""
         model, step, post, frames = self._scene.model, self._mujoco.mj_step, self._post, self._task.frame_skip
         failures: dict[int, str] = {}
         expected = self._elapsed * self._scene.dt + self._scene.dt - model.opt.timestep / 2

@@ -1,6 +1,6 @@
 """Rewards, observations and terminations of Gymnasium's MuJoCo tasks (v5), as functions of arrays over lanes.
 
-A task's fields are the options of Gymnasium's constructor of the same name, with the same defaults.
+A task's fields are the options of Gymnasium's constructor, with the same names and defaults.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Scene:
     qpos: Array  # [nq] at the start of episodes, before noise
     qvel: Array  # [nv]
     dt: float
-    """Seconds between two decisions."""
+    """Simulated seconds per environment step."""
 
 
 class Task(Protocol):
     needs: ClassVar[tuple[str, ...]]
-    """Fields of MjData besides `qpos` and `qvel`."""
+    """MjData fields that the task reads in addition to `qpos` and `qvel`."""
 
     @property
     def xml_file(self) -> str: ...
@@ -40,13 +40,13 @@ class Task(Protocol):
     def frame_skip(self) -> int: ...
 
     def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
-        """Return `qpos` [num, nq] and `qvel` [num, nv] of new episodes."""
+        """Draw the initial `qpos` [num, nq] and `qvel` [num, nv] of `num` episodes."""
 
     def observe(self, scene: Scene, now: State) -> Array:
         """Return the observations [L, n]."""
 
     def score(self, scene: Scene, before: State, now: State, action: Array) -> tuple[Array, Array]:
-        """Return reward [L] and termination [L] of the step from `before` to `now`."""
+        """Return reward [L] and terminated [L] for the step from `before` to `now`."""
 
 
 def between(values: Array, limits: Range) -> Array:
@@ -54,7 +54,7 @@ def between(values: Array, limits: Range) -> Array:
 
 
 def squares(values: Array) -> Array:
-    """Return the sum of squares of each lane."""
+    """Return the sum of squares in each lane, [L]."""
     flat = values.reshape(len(values), -1)
     total: Array = np.einsum("ij,ij->i", flat, flat)
     return total
@@ -66,11 +66,11 @@ def velocity(scene: Scene, before: Array, now: Array) -> Array:
 
 @dataclass(frozen=True)
 class NoisyStart:
-    """Base class of tasks whose episodes start near the model's initial state."""
+    """Base class for tasks whose episodes start near the model's initial state."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     normal_velocity: ClassVar[bool] = False
-    """Whether the noise of initial velocities is normally distributed instead of uniformly."""
+    """Whether the noise on initial velocities is normal rather than uniform."""
     reset_noise_scale: float = 0.1
 
     def begin(self, scene: Scene, random: np.random.Generator, num: int) -> tuple[Array, Array]:
@@ -82,7 +82,7 @@ class NoisyStart:
 
 @dataclass(frozen=True)
 class _Racer(NoisyStart):
-    """A task that rewards forward speed and small actions, without termination."""
+    """A task that rewards forward speed and small actions and never terminates."""
 
     num_excluded: ClassVar[int]
     """Number of positions that `exclude_current_positions_from_observation` excludes."""

@@ -10,11 +10,11 @@ from srl.environments.pettingzoo.rows import AgentFault, Rows, action_of
 
 
 class TurnGame:
-    """One copy, advanced by one turn with each step: exactly one of its lanes acts, until all have ended.
+    """One copy, advanced by one turn per step: exactly one of its lanes acts at a time, until all have ended.
 
-    The episode of a lane starts at its first turn, so `first` only appears together with `acting`. Rewards from before
-    that turn are delivered with the second row, because no action of the agent led to them. An agent that the game ends
-    before its first turn has no episode: its lane stays idle.
+    A lane's episode starts at its first turn, so `first` is only set together with `acting`. Rewards from before that
+    turn, which precede all actions of the agent, are delivered with its second row. If the game ends for an agent
+    before its first turn, the agent has no episode and its lane stays idle.
     """
 
     def __init__(self, copy: int, rows: Sequence[Rows]) -> None:

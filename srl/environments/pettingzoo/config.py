@@ -1,4 +1,4 @@
-"""Configs of PettingZoo environments: lookup by name, and the choice between parallel and turn-based versions."""
+"""PettingZoo configs: lookup by name, and the choice between parallel and turn-based versions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ MOVED = {"mpe": ("mpe2", "mpe2"), "magent": ("magent2.environments", "magent2")}
 
 @dataclass(frozen=True)
 class PettingZooConfig(NamedConfig):
-    """An environment of PettingZoo, `classic.tictactoe_v3`, or a function that returns one, `package.module:function`.
+    """A PettingZoo environment, `classic.tictactoe_v3`, or a function that returns one, `package.module:function`.
 
-    Both names may have the prefix `pettingzoo:`, which :func:`srl.environments.registry.lanes_config` requires.
-    `kwargs` are the options of the environment, and two of ours: ``turns=True`` uses the turn-based version (AEC) if
-    there are both; ``state=True`` adds the state of the whole game to every observation, as `state`, for a central
-    critic.
+    Either name may have the prefix `pettingzoo:`, which :func:`srl.environments.registry.lanes_config` requires.
+    `kwargs` are the environment's options and two of ours: ``turns=True`` uses the turn-based version (AEC) if both
+    exist; ``state=True`` adds the state of the whole game to every observation, under the key `state`, for a
+    centralized critic.
     """
 
     mask_key: str = MASK_KEY
@@ -75,12 +75,12 @@ class PettingZooConfig(NamedConfig):
         return replace(self, mask_key=key)
 
     def with_global_state(self) -> PettingZooConfig:
-        """Return the same config with ``state=True``, unless its options set `state` already."""
+        """Return the same config with ``state=True``, unless its options already set `state`."""
         return self if STATE in self.kwargs else replace(self, kwargs={**self.kwargs, STATE: True})
 
 
 def lanes_of(name: str, make: Callable[[], Any], num_copies: int, mask_key: str = MASK_KEY) -> PettingZooLanes:
-    """Return lanes of the environments that `make` creates; `name` appears in messages."""
+    """Return lanes whose copies `make` creates; `name` appears in messages."""
     environment = make()
     parallel = is_parallel(environment)
     game = ParallelGame if parallel else TurnGame
@@ -115,7 +115,7 @@ def _maker(name: str, turns: bool) -> Callable[..., Any]:
 
 
 def _import_module(path: str) -> ModuleType:
-    """Import the module from `pettingzoo`, or from the package that its family has moved to, or by its full name."""
+    """Import a module from `pettingzoo`, from the package that its family has moved to, or by its full name."""
     family, _, rest = path.partition(".")
     package, install = f"pettingzoo.{family}", f"'pettingzoo[{family}]'"
     if family in MOVED and not _importable(package):
@@ -149,7 +149,7 @@ def _import_quietly(module: str) -> ModuleType:
 
 
 def _nearest(path: str, package: str) -> str:
-    """Return the nearest names, as the end of a message about a module that does not exist."""
+    """Return a suggestion of the nearest names, to end a message about a module that does not exist."""
     family, _, rest = path.partition(".")
     if not rest or not _importable(package):
         return nearest(family, FAMILIES)

@@ -1,4 +1,4 @@
-"""PettingZoo wrappers that add the state of the whole game to the observation of each agent, for a central critic."""
+"""PettingZoo wrappers that add the state of the whole game to each agent's observation, for a centralized critic."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _State:
         return {**parts, STATE: state}
 
     def of(self, observe: Callable[[Any], Any]) -> Array:
-        """Return the state; `observe` returns the observation of an agent, or None if the agent is absent."""
+        """Return the state; `observe` returns an agent's observation, or None if the agent is absent."""
         if self._own:
             return np.asarray(self._environment.state(), self._space.dtype)
         parts = [

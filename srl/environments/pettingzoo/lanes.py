@@ -1,4 +1,4 @@
-"""Lanes of a PettingZoo environment: seeds, steps, and replacement of copies that fail."""
+"""Lanes of a PettingZoo environment: seeds, steps, and replacement of failed copies."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from srl.environments.pettingzoo.rows import Rows, make_rows
 
 
 class Game(Protocol):
-    """The episode of one copy, which writes the rows of its agents. Any exception is a failure of the environment."""
+    """One copy's current episode, which writes its agents' rows. Any exception is a failure of the environment."""
 
     def start(self, environment: Any, seed: int) -> None:
         """Start an episode."""
 
     def advance(self, environment: Any, actions: Sequence[Array]) -> None:
-        """Take one step; `actions` are native ones, [copies, ...] for each team."""
+        """Take one step; `actions` holds each team's native actions, [copies, ...]."""
 
     def state(self) -> Any:
-        """Return the state of the episode outside of the environment, as plain data."""
+        """Return, as plain data, the part of the episode's state that is not in the environment."""
 
     def restore(self, state: Any) -> None: ...
 
@@ -42,10 +42,10 @@ class Game(Protocol):
 
 
 class PettingZooLanes(Lanes):
-    """A lane for each agent of each copy, and a team for each agent.
+    """Lanes with one team per agent and, in each team, one lane per copy.
 
-    Every episode has its own seed, derived from that of `reset`: runs are repeatable even if an environment draws a new
-    seed in a reset without one, and a failure report names the seed that reproduces the failure.
+    Every episode has its own seed, derived from the one given to `reset`: runs are reproducible even if an environment
+    draws a new seed when reset without one, and a failure report names the seed that reproduces the failure.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class PettingZooLanes(Lanes):
         )
 
     def _start(self, copy: int) -> str:
-        """Start a new episode and return the report of a failure, or an empty string."""
+        """Start a new episode; return a failure report, or an empty string."""
         try:
             self._open(copy)
         except Exception as error:
@@ -166,5 +166,5 @@ class PettingZooLanes(Lanes):
 
 
 def _generators(seed: int, num_copies: int) -> list[np.random.Generator]:
-    """Return the generators of the seeds of the episodes, one for each copy."""
+    """Return one generator of episode seeds per copy."""
     return [np.random.default_rng(one) for one in islice(copy_seeds(seed), num_copies)]

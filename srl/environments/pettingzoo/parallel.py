@@ -10,7 +10,7 @@ from srl.environments.pettingzoo.rows import AgentFault, Rows, action_of
 
 
 class ParallelGame:
-    """One copy. The lane of a dead agent is idle until all agents of the copy have ended; agents may join late."""
+    """One copy. A dead agent's lane is idle until the copy's other agents have ended; agents may join late."""
 
     def __init__(self, copy: int, rows: Sequence[Rows]) -> None:
         self._copy = copy
@@ -40,7 +40,7 @@ class ParallelGame:
             agent = rows.agent
             terminated, truncated = bool(terminations.get(agent)), bool(truncations.get(agent))
             if terminated or truncated or agent not in present:
-                # An agent that left without an end counts as truncated: its future value need not be zero.
+                # An agent that left without terminating counts as truncated: its future value need not be zero.
                 truncated = truncated or not terminated
                 rows.end(self._copy, observations.get(agent), rewards.get(agent, 0.0), terminated, truncated)
                 self._ended.add(team)

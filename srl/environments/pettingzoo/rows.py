@@ -1,4 +1,4 @@
-"""Arrays of the lanes of a PettingZoo environment: a team for each agent, a row for each copy."""
+"""The arrays behind a PettingZoo environment's lanes: one team per agent, one row per copy."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class AgentFault(Exception):
 class Rows:
     """The values that one agent receives in every copy, written row by row and read as one time step.
 
-    A lane starts an episode with `open`, continues with `turn`, and ends with `end`. A row that none of them wrote in a
-    step keeps its observation, does not act and has reward 0.
+    A lane starts an episode with `open`, continues with `turn`, and ends with `end`. A row that none of them writes in
+    a step keeps its observation, does not act and has reward 0.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Rows:
         mask_key: str,
         find_masked: Callable[[], set[Any]],
     ) -> None:
-        """`find_masked` returns the agents whose infos contain an action mask. It becomes a key of the observation."""
+        """`find_masked` returns the agents whose infos contain an action mask, which is added to the observation."""
         observation_space, action_space = environment.observation_space(agent), environment.action_space(agent)
         self.agent = agent
         seen, action = from_gymnasium(observation_space, "observation"), from_gymnasium(action_space, "action")
@@ -51,7 +51,7 @@ class Rows:
         self._check_masks = mask_check(self.team.observation, self.team.action, mask_key)
         self._observation = observation_buffers(self.team.observation, num_copies)  # [copies, ...]
         self._leaves = dict(leaves(self._observation))
-        # The mask of a single choice, which is quick to check.
+        # The mask, if an action is a single choice: then it is quick to check.
         self._one_choice = self._leaves.get(mask_key) if self._check_masks and len(choice_sizes(action)) == 1 else None
         self._reward = np.zeros(num_copies, np.float32)
         # One array for all flags that `clear` resets: terminated, truncated, acting, first, failed.
@@ -86,7 +86,7 @@ class Rows:
                 raise AgentFault(f"agent {self.agent!r}: {what}")
 
     def end(self, copy: int, observation: Any, reward: Any, terminated: bool, truncated: bool) -> None:
-        if observation is not None:  # Some environments return none for dead agents; the last one stays.
+        if observation is not None:  # Some environments return None for dead agents; the last one stays.
             self._write(copy, observation)
         self._reward[copy] = self.number(reward)
         self._terminated[copy], self._truncated[copy] = terminated, truncated
@@ -161,8 +161,8 @@ def make_rows(
 
 
 def _agents_with_mask(make: Callable[[], Any], mask_key: str) -> set[Any]:
-    """Return the agents whose infos contain a mask: one more copy is made and reset to find out. In a turn-based game
-    only the first agent may have an info yet; then all agents count."""
+    """Make and reset an extra copy; return the agents whose infos contain a mask. In a turn-based game, perhaps only
+    the first agent has an info so far, so one mask counts for all agents."""
 
     def with_mask_in_info(environment: Any) -> set[Any]:
         answer = environment.reset(seed=0)

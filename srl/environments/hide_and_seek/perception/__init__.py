@@ -1,1 +1,1 @@
-"""Perception of agents: lines of sight, lidar and observations."""
+"""What agents perceive: lines of sight, lidar and observations."""

@@ -1,6 +1,6 @@
 """Observations of all agents in all worlds, as arrays [A, N, ...].
 
-Observations contain all entities, whether an agent sees them or not. Masks mark the entities that the agent sees
+Observations contain all entities, whether or not the agent sees them. Masks mark the entities that the agent sees
 (`mask_*_obs`, for the policy) and those that exist (`mask_*_obs_spoof`, for a critic that sees everything).
 """
 
@@ -25,7 +25,7 @@ LOCKS = 3  # by the agent, by its team, by any agent
 
 
 class Observation:
-    """The arrays of observations. Each kind of entity has at least one row, so that networks have the same inputs."""
+    """The observation arrays. Each kind of entity has at least one row, so networks always have the same inputs."""
 
     def __init__(self, options: GameOptions, worlds: Worlds) -> None:
         self._worlds, self._options = worlds, options
@@ -56,7 +56,7 @@ class Observation:
             self.arrays[f"mask_{kind}_obs"] = np.zeros((agents, num, size), np.int8)
             self.arrays[f"mask_{kind}_obs_spoof"] = np.zeros((agents, num, size), np.int8)
         self.space = Dict({name: _space(name, array) for name, array in sorted(self.arrays.items())})
-        # Order of the other agents in the rows of each agent: backwards from it. [N, A, others], -1: none.
+        # [N, A, others]: which other agent each row describes, counting backwards from the observer; -1: none.
         self._order = np.full((num, agents, self._others), -1)
 
     @property
@@ -64,7 +64,7 @@ class Observation:
         return self.arrays["lidar"]
 
     def begin(self, world: int, sites: Array) -> None:
-        """Write the parts that do not change in an episode."""
+        """Write the parts that do not change during an episode."""
         arrays, worlds = self.arrays, self._worlds
         agents, ramps = worlds.num_agents, worlds.num_ramps
         here = np.flatnonzero(worlds.present[world, :agents])
@@ -86,7 +86,7 @@ class Observation:
             arrays["mask_acs_obs_spoof"][:, world] = arrays["mask_acs_obs"][:, world]
 
     def update(self, sees: Array, manipulation: Manipulation, preparation: Array) -> None:
-        """Write the parts that change, except food; the kernel that casts the rays writes `lidar`."""
+        """Write the parts that change, except for food; `lidar` is written by the ray-casting kernel."""
         worlds, arrays = self._worlds, self.arrays
         agents, ramps = worlds.num_agents, worlds.num_ramps
         describe_agents(
@@ -120,10 +120,10 @@ def describe_agents(
     num_hiders: int, q: Array, v: Array, present: Array, sees: Array, order: Array, preparation: Array,
     oneself: Array, others: Array, mask: Array,
 ) -> None:  # fmt: skip
-    """Write the rows of agents, zeros for absent ones.
+    """Write the rows that describe agents, with zeros for absent ones.
 
-    q and v [N, E, 4], present [N, E], sees [N, A, E], order [N, A, K] of the agents in the rows (-1: none),
-    preparation [N] -> oneself [A, N, 10], others [A, N, K, 10], mask [A, N, K].
+    Inputs: positions q and velocities v [N, E, 4], present [N, E], sees [N, A, E], order [N, A, K] (the agent in each
+    row, -1: none), preparation [N]. Outputs: oneself [A, N, 10], others [A, N, K, 10], mask [A, N, K].
     """
     for n in range(len(q)):
         for a in range(len(oneself)):
@@ -146,10 +146,10 @@ def describe_objects(
     first: int, number: int, num_hiders: int, sized: bool, locks: int, q: Array, v: Array, half: Array, present: Array,
     sees: Array, locked: Array, owner: Array, rows: Array, mask: Array,
 ) -> None:  # fmt: skip
-    """Write the rows of the `number` entities from `first` on, zeros for absent ones.
+    """Write the rows that describe the `number` entities from `first` on, with zeros for absent ones.
 
-    Arrays as above; half [N, E, 3]; locked and owner [N, O] of all objects -> rows [A, N, K, width], mask [A, N, K].
-    Rows contain sizes if `sized`; `locks` is the column of the locks, 0 if there are none.
+    Inputs: as in `describe_agents`, half-sizes half [N, E, 3], locked and owner [N, O]. Outputs: rows [A, N, K, width],
+    mask [A, N, K]. Rows contain sizes if `sized`; `locks` is the first lock column, 0 if there are none.
     """
     num_agents = len(rows)
     for n in range(len(q)):

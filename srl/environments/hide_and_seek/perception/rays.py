@@ -1,4 +1,4 @@
-"""Perception of agents: lines of sight, lidar and distances to objects, in compiled loops over all worlds.
+"""What agents perceive: lines of sight, lidar and distances to objects, in compiled loops over all worlds.
 
 MuJoCo's own rays give the same answers (tests compare 10^5 of them) at seven to ten times the cost.
 """
@@ -23,7 +23,7 @@ from srl.environments.hide_and_seek.physics.worlds import Worlds
 
 NUM_RAYS = 30
 LIDAR_RANGE = 6.0
-"""Lidar value of a ray that hits nothing. Hits beyond it keep their distance."""
+"""Lidar value of a ray that hits nothing. Hits farther away still report their distance."""
 CONE = 3 / 8 * math.pi
 CONE_COSINE = math.cos(CONE)
 
@@ -40,9 +40,9 @@ def _hit(
     entity: int, num_agents: int, num_ramps: int, center: Array, turn: Array, half: Array,
     ox: float, oy: float, oz: float, dx: float, dy: float, dz: float,
 ) -> float:  # fmt: skip
-    """Return where a ray hits an entity: an agent (a ball with two arms), a ramp or a box, rotated about z."""
+    """Return the distance at which a ray first hits an entity, in multiples of its direction (dx, dy, dz), or MISS."""
     px, py, pz = ox - center[entity, 0], oy - center[entity, 1], oz - center[entity, 2]
-    # No point of it is farther from its center than the corner of its bounding box.
+    # No point of the entity is farther from its center than a corner of its bounding box.
     reach = half[entity, 0] * half[entity, 0] + half[entity, 1] * half[entity, 1] + half[entity, 2] * half[entity, 2]
     along = px * dx + py * dy + pz * dz
     length = dx * dx + dy * dy + dz * dz
@@ -80,7 +80,7 @@ def _blocked(
     present: Array, walls: Array, num_walls: int, pillar: Array,
     ox: float, oy: float, oz: float, dx: float, dy: float, dz: float,
 ) -> bool:  # fmt: skip
-    """Return whether the ray hits anything except two entities before `limit`."""
+    """Return whether a ray hits anything but the entities `without` and `target` at a distance below `limit`."""
     for w in range(num_walls):
         if _wall_hit(walls, w, ox, oy, oz, dx, dy, dz) < limit:
             return True
@@ -94,13 +94,13 @@ def _blocked(
 
 @compiled
 def _in_cone(yaw_cosine: float, yaw_sine: float, dx: float, dy: float) -> bool:
-    """Return whether a direction is in the field of view of an agent, which looks along its own -y axis."""
+    """Return whether direction (dx, dy) is in an agent's field of view. An agent looks along its own -y axis."""
     return yaw_sine * dx - yaw_cosine * dy >= CONE_COSINE * math.sqrt(dx * dx + dy * dy)
 
 
 @compiled
 def _scan_circle(best: Array, px: float, py: float, radius: float) -> None:
-    """Shorten the rays from the origin that hit a circle."""
+    """Lower `best[k]` to the distance at which lidar ray k, cast from (0, 0), hits a circle around (px, py)."""
     far = px * px + py * py
     c = far - radius * radius
     first, last = 0, NUM_RAYS - 1
@@ -122,7 +122,8 @@ def _scan_circle(best: Array, px: float, py: float, radius: float) -> None:
 def _scan_rectangle(
     best: Array, px: float, py: float, c: float, s: float, low_x: float, high_x: float, low_y: float, high_y: float
 ) -> None:
-    """Shorten the rays from the origin that hit a rotated rectangle around (px, py)."""
+    """Lower `best[k]` to the distance at which lidar ray k, cast from (0, 0), hits a rectangle: [low_x, high_x] x
+    [low_y, high_y], rotated by the angle with cosine c and sine s, then shifted by (px, py)."""
     mx, my = (low_x + high_x) / 2, (low_y + high_y) / 2
     qx, qy = px + c * mx - s * my, py + s * mx + c * my  # its center
     hx, hy = high_x - mx, high_y - my
@@ -142,7 +143,8 @@ def _scan_rectangle(
 
 @compiled
 def _scan_face(best: Array, ahead: float, aside: float, half: float, across: Array, along: Array) -> None:
-    """Shorten the rays that hit the face of a wall in front of an agent: a ray that misses the face misses the wall."""
+    """Lower `best[k]` to the distance at which lidar ray k hits a wall's near face, of half-length `half`, at signed
+    distance `ahead` and sideways offset `aside` from the agent. A ray that misses this face misses the wall."""
     for k in range(NUM_RAYS):
         if across[k] * ahead > 0.0:
             hit = ahead / across[k]
@@ -169,7 +171,7 @@ def _scan(
     agent: int, num_agents: int, num_ramps: int, center: Array, turn: Array, half: Array, present: Array,
     walls: Array, num_walls: int, pillar: Array, best: Array,
 ) -> None:  # fmt: skip
-    """Write the lidar of one agent. All rays are horizontal, so only sections at the agent's height matter."""
+    """Write one agent's lidar distances to `best`. Rays are horizontal, so only cross sections at its height matter."""
     ox, oy, oz = center[agent, 0], center[agent, 1], center[agent, 2]
     best[:] = MISS
     _scan_walls(best, walls, num_walls, ox, oy, oz)
@@ -199,7 +201,7 @@ def _scan(
 
 @compiled
 def _distance(agent: int, entity: int, is_ramp: bool, center: Array, turn: Array, half: Array) -> float:
-    """Return the distance from the center of an agent to the cuboid of an object."""
+    """Return the distance from an agent's center to an object's cuboid."""
     px, py = center[agent, 0] - center[entity, 0], center[agent, 1] - center[entity, 1]
     c, s = turn[entity, 0], turn[entity, 1]
     hx, hy, hz = half[entity, 0], half[entity, 1], half[entity, 2]
@@ -216,16 +218,17 @@ def perceive(
     num_agents: int, num_ramps: int, q: Array, half: Array, present: Array, walls: Array, num_walls: Array,
     pillar: Array, food: Array, lidar: Array, sees: Array, sees_food: Array, reach: Array,
 ) -> None:  # fmt: skip
-    """Write what each agent of each world sees, its lidar, and its distances to objects.
+    """Write what each agent in each world sees, its lidar, and its distances to objects.
 
-    q [N, E, 4], half [N, E, 3], present [N, E], walls [N, W, 5], num_walls [N], pillar [N, 3], food [N, F, 3] ->
-    lidar [A, N, 30, 1], sees [N, A, E], sees_food [N, A, F], reach [N, A, E - A].
+    Inputs: q [N, E, 4], half [N, E, 3], present [N, E], walls [N, W, 5], num_walls [N], pillar [N, 3], food [N, F, 3].
+    Outputs: lidar [A, N, 30, 1]; whether each agent sees each entity, sees [N, A, E], and food, sees_food [N, A, F];
+    distance to each object, reach [N, A, E - A].
     """
     num_entities = q.shape[1]
     center, turn = np.empty((num_entities, 3)), np.empty((num_entities, 2))
     best = np.empty(NUM_RAYS)
     for n in range(len(q)):
-        # A view costs as much as a ray: one of each per world.
+        # Making a view costs as much as a ray, so make each only once per world.
         half_n, present_n, walls_n, pillar_n = half[n], present[n], walls[n], pillar[n]
         for e in range(num_entities):
             for axis in range(3):
@@ -249,7 +252,7 @@ def perceive(
                 sees[n, a, e] = False
                 if e == a or not present_n[e]:
                     continue
-                # The cone is measured between lower corners, as in the original.
+                # As in the original, the direction is between lower corners, not centers.
                 if not _in_cone(turn[a, 0], turn[a, 1], q[n, e, 0] - q[n, a, 0], q[n, e, 1] - q[n, a, 1]):
                     continue
                 tx, ty, tz = center[e, 0], center[e, 1], center[e, 2]
@@ -278,7 +281,7 @@ def count_exposed(
     num_agents: int, num_ramps: int, q: Array, half: Array, present: Array, walls: Array, num_walls: Array,
     pillar: Array, origins: Array, exposed: Array,
 ) -> None:  # fmt: skip
-    """Set `exposed` [N] to the number of `origins` [K, 3] with an unobstructed line to the center of the cylinder."""
+    """Set `exposed[n]` to how many of the `origins` [K, 3] have an unobstructed line to the cylinder's center."""
     num_entities = q.shape[1]
     center, turn = np.empty((num_entities, 3)), np.empty((num_entities, 2))
     for n in range(len(q)):
@@ -301,7 +304,7 @@ def count_exposed(
 
 
 class Perception:
-    """Perceptions of all agents, in arrays that `update` overwrites."""
+    """What all agents perceive, in arrays that `update` overwrites."""
 
     def __init__(self, worlds: Worlds, num_food: int, lidar: Array) -> None:
         num, agents, objects = worlds.num, worlds.num_agents, worlds.num_objects
@@ -312,12 +315,12 @@ class Perception:
 
     @property
     def agents(self) -> Array:
-        """[N, A, A]: which agent sees which."""
+        """[N, A, A]: element [n, i, j] is whether agent i sees agent j in world n."""
         return self.sees[:, :, : self._worlds.num_agents]
 
     @property
     def objects(self) -> Array:
-        """[N, A, O]: which agent sees which object."""
+        """[N, A, O]: element [n, i, j] is whether agent i sees object j in world n."""
         return self.sees[:, :, self._worlds.num_agents :]
 
     def update(self, food: Array) -> None:

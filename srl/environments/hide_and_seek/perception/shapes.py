@@ -1,7 +1,8 @@
-"""Compiled intersections of a ray with the shapes of the game: sphere, box, ramp, cylinder.
+"""Compiled intersections of a ray with the game's shapes: sphere, box, ramp, cylinder.
 
-A ray is an origin o and a direction d of any length. A hit is a multiple s >= 0 of d, `MISS` if there is none. As in
-MuJoCo, a ray that starts inside a shape hits it where it leaves.
+A ray has an origin o and a direction d of any length. Distances along it are multiples of d: a function returns the
+smallest s >= 0 such that o + s * d is on the shape's surface, or `MISS`. As in MuJoCo, a ray that starts inside a shape
+hits it where it leaves.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import math
 from numba import njit
 
 MISS = 1e30
-RAMP = 0.25  # half of its bounding box
+RAMP = 0.25  # half-size of its bounding box
 
 compiled = njit(cache=True, fastmath=True, nogil=True, error_model="numpy")
 
 
 @compiled
 def _entry(enter: float, leave: float) -> float:
-    """Return the first point of an interval of a ray that is not behind the origin."""
+    """Return the distance of the first hit on a shape that a ray enters and leaves at the given distances, or MISS."""
     if enter > leave or leave < 0.0:
         return MISS
     return enter if enter >= 0.0 else leave
@@ -26,7 +27,7 @@ def _entry(enter: float, leave: float) -> float:
 
 @compiled
 def sphere(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, radius: float) -> float:
-    """Intersect with a sphere around the origin of coordinates."""
+    """Return the distance at which a ray hits a sphere centered at (0, 0, 0), or MISS."""
     a = dx * dx + dy * dy + dz * dz
     b = ox * dx + oy * dy + oz * dz
     root = b * b - a * (ox * ox + oy * oy + oz * oz - radius * radius)
@@ -38,7 +39,7 @@ def sphere(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, rad
 
 @compiled
 def _slab(o: float, d: float, low: float, high: float, enter: float, leave: float) -> tuple[float, float]:
-    """Return the part of an interval between two planes."""
+    """Clip the interval (enter, leave) of a ray to where its coordinate o + s * d is between `low` and `high`."""
     if abs(d) < 1e-14:
         return (enter, leave) if low <= o <= high else (MISS, -MISS)
     one, other = (low - o) / d, (high - o) / d
@@ -49,7 +50,7 @@ def _slab(o: float, d: float, low: float, high: float, enter: float, leave: floa
 
 @compiled
 def box(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, hx: float, hy: float, hz: float) -> float:
-    """Intersect with an axis-aligned box around the origin of coordinates."""
+    """Return the distance at which a ray hits an axis-aligned box centered at (0, 0, 0), or MISS."""
     enter, leave = _slab(ox, dx, -hx, hx, -MISS, MISS)
     enter, leave = _slab(oy, dy, -hy, hy, enter, leave)
     enter, leave = _slab(oz, dz, -hz, hz, enter, leave)
@@ -58,7 +59,8 @@ def box(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, hx: fl
 
 @compiled
 def ramp(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float) -> float:
-    """Intersect with a ramp whose bounding box is centered at the origin: tall at -y, its slope the plane y + z = 0."""
+    """Return the distance at which a ray hits a ramp, or MISS. The ramp's bounding box is centered at (0, 0, 0); it is
+    tall at -y, and its slope is the plane y + z = 0."""
     enter, leave = _slab(ox, dx, -RAMP, RAMP, -MISS, MISS)
     enter, leave = _slab(oy, dy, -RAMP, RAMP, enter, leave)
     enter, leave = _slab(oz, dz, -RAMP, RAMP, enter, leave)
@@ -68,7 +70,7 @@ def ramp(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float) -> fl
 
 @compiled
 def cylinder(ox: float, oy: float, oz: float, dx: float, dy: float, dz: float, radius: float, hz: float) -> float:
-    """Intersect with an upright cylinder around the origin of coordinates."""
+    """Return the distance at which a ray hits an upright cylinder centered at (0, 0, 0), or MISS."""
     a = dx * dx + dy * dy
     enter, leave = _slab(oz, dz, -hz, hz, -MISS, MISS)
     c = ox * ox + oy * oy - radius * radius

@@ -39,8 +39,8 @@ class Layout:
     boxes: Array  # [boxes, 2]
     ramps: Array  # [ramps, 2]
     food: Array = field(default_factory=lambda: np.zeros((0, 2)))
-    sites: Array = field(default_factory=lambda: np.zeros((0, 2)))  # centers, of the blueprint task
-    cylinder: tuple[float, float, float] | None = None  # center x, y and radius, of the shelter task
+    sites: Array = field(default_factory=lambda: np.zeros((0, 2)))  # centers, in the blueprint task
+    cylinder: tuple[float, float, float] | None = None  # center x, y and radius, in the shelter task
 
 
 def draw_layout(options: GameOptions, draws: RandomDraws) -> Layout:
@@ -119,7 +119,7 @@ class _Builder:
         return places
 
     def _food(self, in_quadrant: bool) -> list[tuple[float, float]]:
-        """Draw clusters of equal size, up to one piece: the first piece in the middle or anywhere, the rest near it."""
+        """Draw equal clusters (the last may be smaller): the first piece in the middle or anywhere, others near it."""
         options = self._options
         places, first = [], (0, 0)
         size = -(-options.num_food // options.num_food_clusters)
@@ -140,7 +140,8 @@ class _Builder:
         return x + diameter / 2, y + diameter / 2, diameter / 2
 
     def _place(self, size: tuple[float, float] | Array, chooser: Chooser, name: str) -> tuple[float, float]:
-        """Return the lower corner of an object on free cells, which become occupied; random within the cells."""
+        """Place an object at random on free cells, mark them as taken, and return its lower corner. Raise LayoutFailed
+        if no free cells are found."""
         cells = (math.ceil(size[0] / CELL - 1e-9), math.ceil(size[1] / CELL - 1e-9))
         for _ in range(TRIES):
             x, y = chooser(cells)
@@ -184,7 +185,7 @@ class _Builder:
         return lambda cells: (self._range(x0, x1 - cells[0] + 2), self._range(y0, y1 - cells[1] + 2))
 
     def _range(self, low: int, end: int) -> int:
-        """Return an integer from `low` to `end` - 1."""
+        """Draw a random integer in [low, end). Raise LayoutFailed if the range is empty."""
         if end <= low:
             raise LayoutFailed("the floor is too small for an object")
         return low + self._draws.below(end - low)

@@ -1,4 +1,4 @@
-"""Random numbers one at a time at low cost: a layout takes about fifty of them."""
+"""Cheap random numbers, one at a time: a layout takes about fifty of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ AT_ONCE = 256
 
 
 class RandomDraws:
-    """Random numbers from a buffer that is filled from a generator; the same seed gives the same numbers."""
+    """Random numbers from a buffer that a generator refills; the same seed gives the same numbers."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
@@ -25,11 +25,11 @@ class RandomDraws:
         return low + (high - low) * self.random()
 
     def below(self, number: int) -> int:
-        """Return an integer from 0 to `number` - 1."""
+        """Draw an integer from 0 to `number` - 1."""
         return int(self.random() * number)
 
     def between(self, low: int, high: int) -> int:
-        """Return an integer from `low` to `high`, both inclusive."""
+        """Draw an integer from `low` to `high`, both inclusive."""
         return low + self.below(high - low + 1)
 
     def count(self, count: Count) -> int:

@@ -1,4 +1,4 @@
-"""The MuJoCo model of a world. A layout is written into a model that is already compiled."""
+"""The MuJoCo model of a world. Layouts are written into a model that is already compiled."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ RAMP_HALF = 0.25
 RAMP_VERTICES = tuple((x, y, z) for x in (-0.25, 0.25) for y, z in ((-0.25, -0.25), (-0.25, 0.25), (0.25, -0.25)))
 RAMP_CENTROID = (0.0, -1 / 12, -1 / 12)
 RAMP_GRAB_HALF = (0.2357, 0.25, 0.3536)
-"""Half-sizes of the cuboid for distances to a ramp: the original uses those of the mesh in its own frame."""
+"""Half-sizes of the cuboid used for distances to a ramp: as in the original, those of the mesh in its own frame."""
 CYLINDER_HALF_HEIGHT = 0.25
 AWAY = -50.0  # m: height of walls that a layout does not use
 ARENA = "1M"
-"""Memory for contacts of one world; about four times the largest amount that was used."""
+"""Memory for one world's contacts, about four times the largest amount ever seen in use."""
 BOX_FIELDS = (
     *("geom_size", "geom_rbound", "geom_aabb", "body_pos", "body_inertia", "body_invweight0"),
     *("dof_M0", "dof_invweight0", "dof_length", "bvh_aabb"),
 )
-"""Fields that the compiler derives from the shape of a box."""
+"""Model fields that the compiler derives from a box's shape."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def scene_kind(options: GameOptions, num_agents: int, num_boxes: int) -> SceneKi
 def to_xml(kind: SceneKind, layout: Layout | None = None) -> str:
     """Return the model as XML. Without a layout, walls are far away and boxes are cubes.
 
-    Bodies come in the order agents, ramps, boxes, so that their joints come in that order, too: four for each, three
-    slides that count from the lower corner of the bounding box, and a hinge.
+    Bodies are ordered agents, ramps, boxes. Each has four joints: three slides, measured from the lower corner of its
+    bounding box, and a hinge.
     """
     kinds = [CUBE] * kind.num_boxes if layout is None else layout.box_kinds.tolist()
     agents = "".join(_agent(index) for index in range(kind.num_agents))
@@ -73,7 +73,7 @@ def to_xml(kind: SceneKind, layout: Layout | None = None) -> str:
         for i, half in enumerate(BOX_HALF_SIZES[kinds])
     )
     objects = [f"ramp{i}" for i in range(kind.num_ramps)] + [f"box{i}" for i in range(kind.num_boxes)]
-    # One weld for each agent; its other end is set when the agent grabs an object.
+    # One weld per agent; its other end is set when the agent grabs an object.
     holders = range(kind.num_agents if objects else 0)
     welds = "".join(f'<weld body1="agent{i}" body2="{objects[0]}" active="false"/>' for i in holders)
     locks = "".join(f'<joint joint1="{name}{axis}" active="false"/>' for name in objects for axis in "xyzr")
@@ -166,7 +166,7 @@ def compile_scene(kind: SceneKind, layout: Layout | None = None) -> Any:
 
 @functools.cache
 def _box_constants() -> dict[str, Array]:
-    """Return the fields of each kind of box, [kinds, ...]."""
+    """Return the values [kinds, ...] of BOX_FIELDS for each kind of box."""
     kind = SceneKind(0, 0, len(BOX_HALF_SIZES), 0, 1.0, 6.0, False, 0.005, False)
     nowhere = np.zeros((0, 2))
     layout = Layout(np.zeros((0, 5)), 0, 0, nowhere, np.arange(len(BOX_HALF_SIZES)), nowhere, nowhere)
@@ -181,7 +181,7 @@ def _field(model: Any, name: str) -> Array:
 
 
 def _rows_of(model: Any, name: str, bodies: Array) -> Array:
-    """Return the rows of a field of bodies with one geom: [bodies], or [bodies, 4] for fields of joints."""
+    """Return the rows of `bodies` with one geom each in a model field: [bodies], or [bodies, 4] for joint fields."""
     if name.startswith("dof_"):
         return np.asarray(model.body_dofadr[bodies])[:, None] + np.arange(4)
     if name.startswith("geom_"):
@@ -192,19 +192,19 @@ def _rows_of(model: Any, name: str, bodies: Array) -> Array:
 
 
 class Scene:
-    """A model and its simulation, reused for one world after another."""
+    """A model and its simulation, reused for successive layouts."""
 
     def __init__(self, kind: SceneKind) -> None:
         import mujoco
 
         self.kind = kind
         self.model = model = compile_scene(kind)
-        # Agents may sleep, too; a change of their controls wakes them.
+        # Agents may also sleep; `Worlds` wakes them when their controls change.
         model.tree_sleep_policy[: kind.num_agents] = int(mujoco.mjtSleepPolicy.mjSLEEP_ALLOWED)
         self.data = mujoco.MjData(model)
         self._reset = mujoco.mj_resetData
         self.qpos, self.qvel = self.data.qpos, self.data.qvel
-        self.controls = self.data.ctrl.reshape(-1, 3)  # of each agent: along x, along y, about z
+        self.controls = self.data.ctrl.reshape(-1, 3)  # per agent: along x, along y, about z
         self.eq_active, self.eq_data, self.eq_obj2id = self.data.eq_active, model.eq_data, model.eq_obj2id
         first_box = 1 + kind.num_agents + kind.num_ramps
         boxes = np.arange(first_box, first_box + kind.num_boxes)
@@ -215,7 +215,7 @@ class Scene:
         self._first_box = self._first_ramp + 4 * kind.num_ramps
 
     def arrange(self, layout: Layout) -> None:
-        """Write a layout into the model and restart its simulation. It is then bit-equal to a newly compiled model."""
+        """Write a layout into the model and restart its simulation. It is then bit-identical to a new model."""
         model, constants = self.model, _box_constants()
         for array, rows, name in self._targets:
             array[rows] = constants[name][layout.box_kinds]

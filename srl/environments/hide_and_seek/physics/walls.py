@@ -1,4 +1,4 @@
-"""Walls on the grid: sequences of cells, their doors, and their boxes in the physics."""
+"""Walls on the grid: their cells, their doors, and their boxes in the simulation."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from srl.environments.hide_and_seek.physics.random_draws import RandomDraws
 
 HALF_WIDTH = CELL / 4  # m
 OUTER_HEIGHT = 4.0  # m
-INNER_HEIGHT = 0.5  # m, as boxes and ramps
+INNER_HEIGHT = 0.5  # m, like boxes and ramps
 TRIES = 10
 
 Room: TypeAlias = tuple[int, int, int, int]
-"""Cells x0, y0 to x1, y1, both inclusive."""
+"""Cells from (x0, y0) to (x1, y1), both inclusive."""
 
 
 class LayoutFailed(Exception):
-    """A layout does not fit; the builder draws another one."""
+    """A layout does not fit; another one is drawn."""
 
 
 @dataclass
 class Wall:
-    """The cells from `low` to `high`, both inclusive, of the column (or row) `line`."""
+    """The cells from `low` to `high`, both inclusive, in column (if `vertical`) or row `line`."""
 
     vertical: bool
     line: int
@@ -63,7 +63,7 @@ class Wall:
 
 @dataclass
 class Walls:
-    """The walls of one world: outer ones, if any, and inner ones without their doors."""
+    """The walls of one world: the outer ones, if any, and the inner ones, split at their doors."""
 
     outer: list[Wall]
     inner: list[Wall]
@@ -71,7 +71,7 @@ class Walls:
     quadrant: int = 0  # cells along a side of the closed corner, if there is one
 
     def occupy(self, grid: int) -> Array:
-        """Return the cells that walls cover: [grid, grid] bool, by x and y."""
+        """Return a mask [grid, grid] of the cells that walls cover, indexed by x and y."""
         taken = np.zeros((grid, grid), bool)
         for wall in (*self.outer, *self.inner):
             cells = slice(wall.low, wall.high + 1)
@@ -79,7 +79,7 @@ class Walls:
         return taken
 
     def boxes(self) -> Array:
-        """Return [walls, 5]: center x, y and half-sizes x, y, z in meters. Walls that meet touch with their faces."""
+        """Return boxes [walls, 5]: center x, y and half-sizes x, y, z in meters. Walls that meet touch face to face."""
         rows = []
         for wall, height in [(w, OUTER_HEIGHT) for w in self.outer] + [(w, INNER_HEIGHT) for w in self.inner]:
             across = (wall.line + 0.5) * CELL
@@ -117,7 +117,7 @@ def outer_walls(grid: int) -> list[Wall]:
 
 
 def _quadrant(options: GameOptions, draws: RandomDraws, size: int) -> list[Wall]:
-    """Return two walls that close the lower right corner, `size` cells wide."""
+    """Draw two walls with doors that close off the lower right corner, `size` cells wide."""
     line, last = options.grid - size, options.grid - 1
     walls = [Wall(True, line, 0, size), Wall(False, size, line, last)]
     doors = [True, True]
@@ -130,7 +130,7 @@ def _quadrant(options: GameOptions, draws: RandomDraws, size: int) -> list[Wall]
 
 
 def _three_rooms(options: GameOptions, draws: RandomDraws) -> tuple[list[Wall], list[Room]]:
-    """Return one wall across the floor, and a second one from it to one side."""
+    """Draw a wall across the floor and a second one from it to one side; return their parts and the three rooms."""
     last, vertical, after = options.grid - 1, draws.chance(0.5), draws.chance(0.5)
     line, split = (int(draws.uniform(0.4, 0.6) * options.grid) for _ in range(2))
     across = Wall(vertical, line, 0, last)
@@ -180,7 +180,7 @@ def _next_wall(walls: list[Wall], min_room_size: int, draws: RandomDraws) -> Wal
 
 
 def _with_door(wall: Wall, size: int, draws: RandomDraws) -> list[Wall]:
-    """Return the parts of a wall with a door between two of its junctions, or the wall if there is no space."""
+    """Draw a door between two junctions of a wall; return the wall's parts, or the whole wall if no door fits."""
     if size == 0:
         return [wall]
     junctions = sorted({*wall.above, *wall.below})

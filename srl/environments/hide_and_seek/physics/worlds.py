@@ -15,16 +15,16 @@ from srl.environments.hide_and_seek.physics.scene import AGENT_RADIUS, RAMP_HALF
 from srl.environments.mujoco.callbacks import log_warnings, stop_clock
 
 MAX_SPEED = 50.0
-"""Speed in m/s that only an unstable simulation reaches, which MuJoCo does not always report."""
+"""Speed in m/s that is reached only if a simulation is unstable, which MuJoCo does not always report."""
 NUDGE = 1e-9
-"""Speed in m/s that wakes a sleeping body. Contacts wake it, too; changed controls, locks and holds do not."""
+"""Speed in m/s that wakes a sleeping body. Contacts also wake it; changed controls, locks and holds do not."""
 
 
 class Worlds:
     """`num` worlds. Entities are ordered hiders, seekers, ramps, boxes; absent ones are rows of zeros.
 
-    All bodies have the same four joints, so that positions and velocities are the complete state, and nothing else is
-    read from the physics.
+    All bodies have the same four joints, so positions and velocities are the complete state; nothing else is read from
+    the simulation.
     """
 
     def __init__(self, options: GameOptions, num: int) -> None:
@@ -50,7 +50,7 @@ class Worlds:
         self.layouts: list[Layout | None] = [None] * num
         self._scenes: list[Scene | None] = [None] * num
         self._spare: dict[SceneKind, list[Scene]] = defaultdict(list)
-        # Positions and velocities in the simulation of each world, and the agents that have controls there.
+        # For each world: positions and velocities in its simulation, and the agents that are present.
         self._qpos: list[Array] = [np.zeros(0)] * num
         self._qvel: list[Array] = [np.zeros(0)] * num
         self._rows: list[Array] = [np.zeros(0, np.int64)] * num
@@ -58,7 +58,7 @@ class Worlds:
         self._bodies = np.full((num, entities), -1)  # [N, E]: index of each entity in its simulation
 
     def arrange(self, world: int, layout: Layout) -> None:
-        """Start a new episode of a world."""
+        """Start a new episode in a world."""
         scene = self._scene_for(world, layout)
         scene.arrange(layout)
         self._scenes[world], self.layouts[world] = scene, layout
@@ -83,7 +83,7 @@ class Worlds:
         self._gather(world)
 
     def _scene_for(self, world: int, layout: Layout) -> Scene:
-        """Return a simulation of the required sizes; simulations of other sizes are kept for later."""
+        """Return a simulation with the required sizes; keep the current one for later if its sizes differ."""
         kind = scene_kind(self.options, len(layout.agents), len(layout.boxes))
         current = self._scenes[world]
         if current is not None:
@@ -93,7 +93,7 @@ class Worlds:
         return self._spare[kind].pop() if self._spare[kind] else Scene(kind)
 
     def grab(self, world: int, agent: int, target: int) -> None:
-        """Attach an object to an agent in their current relative position; -1 releases it."""
+        """Attach object `target` to an agent at its current relative position; -1 releases the object it holds."""
         scene, body = self._scene(world), int(self._bodies[world, agent])
         self._nudge(world, agent)
         if scene.eq_active[body]:
@@ -113,7 +113,7 @@ class Worlds:
         scene.eq_active[body] = 1
 
     def lock(self, world: int, target: int, locked: bool) -> None:
-        """Fix the four joints of an object at their positions, or release them."""
+        """Fix the four joints of an object at their current positions, or release them."""
         scene, entity = self._scene(world), self.num_agents + target
         body = int(self._bodies[world, entity])
         agents = len(self._rows[world])
@@ -124,7 +124,7 @@ class Worlds:
         scene.eq_active[rows] = locked
 
     def step(self, controls: Array, moving: Array) -> dict[int, str]:
-        """Advance the worlds that are `moving` [N] with constant `controls` [N, A, 3]; return failures by world."""
+        """Advance worlds that are `moving` [N] with constant `controls` [N, A, 3]; return error messages by world."""
         self._wake(controls, moving)
         self._controls[moving] = controls[moving]
         failures: dict[int, str] = {}
@@ -171,7 +171,7 @@ class Worlds:
         return scene
 
     def simulation(self, world: int) -> tuple[Any, Any]:
-        """Return the MuJoCo model and data of a world, for reading."""
+        """Return a world's MuJoCo model and data, for reading."""
         scene = self._scene(world)
         return scene.model, scene.data
 

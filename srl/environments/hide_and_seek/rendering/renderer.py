@@ -22,8 +22,8 @@ class NoCamera(RuntimeError):
 
 
 class Camera:
-    """A camera that looks down at an angle, on machines that can render off screen. Data of a model stays on the
-    graphics card until the model changes."""
+    """A camera that looks down at an angle, for machines that can render off screen. Model data stays on the graphics
+    card until the model changes."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -68,7 +68,7 @@ class Camera:
 
 
 def _open_display(size: int) -> Any:
-    """Return an off-screen context. MuJoCo chooses one when it is imported, and that one may need a display."""
+    """Return an off-screen OpenGL context. The one that MuJoCo chooses when it is imported may need a display."""
     try:
         if os.environ.get("MUJOCO_GL", "egl") != "egl" or platform.system() != "Linux":
             from mujoco import GLContext
@@ -119,7 +119,7 @@ def _color_bodies(game: Game, world: int, model: Any) -> None:
 
 
 class Renderer:
-    """Renders a map from above, which works everywhere, or the view of MuJoCo's camera."""
+    """A renderer of maps from above, which work everywhere, or of MuJoCo camera views."""
 
     def __init__(self, view: str = "map", image_size: int = SIZE) -> None:
         if view not in VIEWS:

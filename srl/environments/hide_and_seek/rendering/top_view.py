@@ -22,7 +22,7 @@ FOOD, SITE, PILLAR, INK = (70, 160, 70), (90, 160, 150), (206, 156, 60), (50, 50
 
 
 def draw_map(game: Game, world: int, size: int) -> Array:
-    """Return the map [size, size, 3] uint8."""
+    """Return a map of a world as an image [size, size, 3] uint8."""
     return _Map(game, world, size).draw()
 
 
@@ -99,7 +99,7 @@ class _Map:
             self._circle(eye_x, eye_y, 0.035, (255, 255, 255), None)
 
     def _cone(self, agent: int) -> None:
-        """Draw the field of view of an agent: its cone, limited by the lidar."""
+        """Draw an agent's field of view: its cone, cut off where the lidar hits something."""
         worlds, world, game = self._game.worlds, self._world, self._game
         x, y = worlds.q[world, agent, :2] + AGENT_RADIUS
         heading = worlds.q[world, agent, 3] - math.pi / 2

@@ -1,4 +1,4 @@
-"""Hide-and-seek in many worlds at once: the sequence of one step."""
+"""Hide-and-seek in many worlds at once, and the order of events in a step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from srl.environments.hide_and_seek.rules.tasks import make_task, site_points
 NUM_FORCES = 11
 FORCES = np.linspace(-0.9, 0.9, NUM_FORCES)
 ACTIONS = (NUM_FORCES, NUM_FORCES, NUM_FORCES, 2, 2)
-"""Force along x, along y, torque, pull, lock. Forces are along the axes of the world, not of the agent."""
+"""Numbers of choices: force along x, force along y, torque, pull, lock. Axes are the world's, not the agent's."""
 
 
 class Game:
@@ -41,7 +41,7 @@ class Game:
         self.steps = np.zeros(num, np.int64)  # done in each world
 
     def begin(self, which: Iterable[int], draws: Sequence[RandomDraws]) -> None:
-        """Start episodes with new layouts in the worlds `which`; `draws` has the random numbers of all worlds."""
+        """Start episodes with random layouts in the worlds `which`; `draws` has one random source per world."""
         for world in which:
             self.arrange(world, draw_layout(self.options, draws[world]))
 
@@ -57,7 +57,7 @@ class Game:
             self._task.begin(world, layout)
 
     def step(self, actions: Array, moving: Array, draws: Sequence[RandomDraws]) -> dict[int, str]:
-        """Advance the worlds that are `moving` [N] with `actions` [N, A, 5]; return failures by world."""
+        """Advance the worlds that are `moving` [N] with `actions` [N, A, 5]; return error messages by world."""
         controls = FORCES[actions[:, :, :3]]
         pull, press = actions[:, :, 3] > 0, actions[:, :, 4] > 0
         idle = self._seekers & (self.steps < self.options.num_preparation)[:, None]  # [N, A]
@@ -71,9 +71,9 @@ class Game:
         return failures
 
     def score(self, moved: Array) -> tuple[Array, Array]:
-        """Update the perception, then return reward [N, A] and terminated [N] of the step of worlds that `moved` [N].
+        """Update perception and statistics; return reward [N, A] and terminated [N] for worlds that `moved` [N].
 
-        Worlds with a new episode are updated, too, with reward 0.
+        Worlds that start an episode are also updated; their reward is 0.
         """
         edible = self._edible()
         self.perception.update(self.food.places)
@@ -94,11 +94,11 @@ class Game:
         punish_leaving(reward, options, worlds)
         reward[preparing] = 0.0
         if options.num_food:
-            reward += self.food.eat(edible, moved & ~preparing)  # Food adds to a penalty, too.
+            reward += self.food.eat(edible, moved & ~preparing)  # Food counts even on top of a penalty.
         return reward
 
     def _edible(self) -> Array:
-        """Return the food that each agent saw last, [N, A, F]; none in worlds where a hider was seen."""
+        """Return which food each agent last saw, [N, A, F]; none where a hider was seen, unless `eat_when_caught`."""
         saw, hiders = self.perception.sees_food, self.worlds.num_hiders
         if not self.options.num_food or self.options.eat_when_caught:
             return saw.copy()
@@ -106,7 +106,7 @@ class Game:
         return saw & ~caught[:, None, None]
 
     def look(self) -> None:
-        """Update the perception without a step, after new layouts."""
+        """Update perception after new layouts, without a step."""
         self.perception.update(self.food.places)
 
     def describe(self) -> None:

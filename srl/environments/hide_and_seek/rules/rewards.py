@@ -1,4 +1,4 @@
-"""Rewards of hide-and-seek: for hiding, seeking, leaving the bounds, and food."""
+"""Hide-and-seek rewards: for hiding, seeking, leaving the bounds, and food."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ FOOD_HEIGHT = 0.05  # m
 
 
 def hide_and_seek(kind: str, sight: Array, present: Array, num_hiders: int) -> Array:
-    """Return rewards [N, A] of +1 and -1 from `sight` [N, A, A], which agent sees which."""
+    """Return rewards [N, A]: +1 for unseen hiders and for seekers that see one, else -1; `kind` says whether this
+    applies to agents, team means or whole teams. `sight[n, i, j]` is whether agent i sees agent j in world n."""
     caught = sight[:, num_hiders:, :num_hiders]  # [N, seekers, hiders]
     hiders, seekers = present[:, :num_hiders], present[:, num_hiders:]
     if kind == "joint_zero_sum":
@@ -36,7 +37,8 @@ def _team_mean(values: Array, present: Array) -> Array:
 
 
 def punish_leaving(reward: Array, options: GameOptions, worlds: Worlds) -> None:
-    """Replace the reward [N, A] of agents out of bounds, or of all agents if an object is out of bounds."""
+    """Set the reward [N, A] of agents out of bounds to OUT_OF_BOUNDS; with `penalize_objects_out`, also that of all
+    agents in a world where an object is out of bounds."""
     if options.bounds is None:
         return
     out = np.zeros(worlds.present.shape, bool)  # [N, E]
@@ -50,7 +52,7 @@ def punish_leaving(reward: Array, options: GameOptions, worlds: Worlds) -> None:
 
 @compiled
 def _find_outside(q: Array, half: Array, present: Array, bounds: Array, out: Array) -> bool:
-    """Mark the entities whose center is `out` [N, E] of bounds (x0, y0, x1, y1); return whether there is one."""
+    """Mark in `out` [N, E] the entities centered outside `bounds` (x0, y0, x1, y1); return whether there are any."""
     some = False
     for n in range(len(q)):
         for e in range(q.shape[1]):
@@ -61,7 +63,7 @@ def _find_outside(q: Array, half: Array, present: Array, bounds: Array, out: Arr
 
 
 class Food:
-    """Food that hiders eat when they are near it and not seen; eaten food respawns after some steps."""
+    """Food that hiders eat when they are near it and not seen; once eaten up, it respawns after some steps."""
 
     def __init__(self, options: GameOptions, worlds: Worlds) -> None:
         self._options, self._worlds = options, worlds
@@ -75,7 +77,7 @@ class Food:
         self.health[world], self.eaten[world], self._empty_for[world] = self._options.food_health, 0, 0
 
     def eat(self, saw: Array, allowed: Array) -> Array:
-        """Return rewards [N, A]; agents eat the food that they `saw` [N, A, F], in worlds that are `allowed` [N]."""
+        """Let hiders eat nearby food that they `saw` [N, A, F], in `allowed` [N] worlds; return rewards [N, A]."""
         hiders = self._worlds.num_hiders
         offset = self._worlds.q[:, :hiders, None, :3] - self.places[:, None]
         near = (offset * offset).sum(axis=3) < self._options.food_radius**2

@@ -1,8 +1,8 @@
-"""The six stages of Baker et al. (2019), detected from the statistics of an episode.
+"""The six stages of Baker et al. (2019), detected from an episode's statistics.
 
-An episode shows a stage or does not; the share of such episodes is `episodes/stage_NAME` in the metrics of a run. The
-thresholds are ours. With them random players, which bump into boxes and see each other by chance, show a stage in few
-episodes (numbers are in the documentation). Stages may overlap, appear and disappear.
+The metric `episodes/stage_NAME` is the fraction of episodes that show a stage. The thresholds are ours; with them,
+random players, which bump into boxes and see each other by chance, rarely show a stage (for numbers, see the
+documentation). Stages may overlap, appear and disappear.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from srl.base.tree import Array
 from srl.environments.hide_and_seek.options import GameOptions
 
 EpisodeStatistics: TypeAlias = Mapping[str, Array]
-"""Statistics of episodes, [N] each."""
+"""Episode statistics by name, each [N]."""
 
 CHASE_SPEED = 2.0  # m/s; the largest possible speed is 8
 CARRIED = 2.0  # m
@@ -31,7 +31,7 @@ def _ramp_defense(found: EpisodeStatistics, options: GameOptions) -> Array:
 STAGES: Mapping[str, Callable[[EpisodeStatistics, GameOptions], Array]] = {
     # A seeker runs after the hiders that it sees, or keeps one in sight.
     "chasing": lambda found, _: (found["approach_speed"] > CHASE_SPEED) | (found["longest_sight_share"] > 0.5),
-    # A box was locked in preparation, and no hider was ever seen.
+    # A box was locked during preparation, and no hider was ever seen.
     "forts": lambda found, _: (found["num_box_lock_prep"] >= 1) & (found["never_seen"] > 0),
     # A seeker is on top of an object for more than a moment.
     "ramp_use": lambda found, _: found["seeker_high_share"] > 0.05,
@@ -42,7 +42,7 @@ STAGES: Mapping[str, Callable[[EpisodeStatistics, GameOptions], Array]] = {
     # Almost all boxes are locked and cannot be surfed on.
     "surf_defense": lambda found, _: found["box_lock_share_prep"] > 0.7,
 }
-"""The stages in the order in which the agents of the paper reached them."""
+"""The stages, in the order in which the agents in the paper reached them."""
 
 
 def stages(found: EpisodeStatistics, options: GameOptions) -> dict[str, Array]:

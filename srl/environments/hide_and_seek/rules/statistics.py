@@ -1,4 +1,4 @@
-"""Statistics of an episode: those of the original, and some that identify the six stages."""
+"""Episode statistics: those of the original, and others that identify the six stages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNDERFOOT = 0.2  # m: an object nearer than this is under the agent
 
 
 class Statistics:
-    """Statistics of the current episodes of all worlds."""
+    """Statistics of the current episode in every world."""
 
     def __init__(self, worlds: Worlds, manipulation: Manipulation) -> None:
         self._worlds, self._manipulation = worlds, manipulation
@@ -44,7 +44,7 @@ class Statistics:
             array[world] = 0
 
     def add(self, reward: Array, steps: Array, sight: Array, reach: Array, moved: Array) -> None:
-        """Add a step of the worlds that `moved` [N]; `steps` [N] is the number of steps in each."""
+        """Add a step of the worlds that `moved` [N]; `steps` [N] is the number of steps so far in each."""
         worlds, hiders, agents = self._worlds, self._worlds.num_hiders, self._worlds.num_agents
         self.returns += reward * moved[:, None]
         self._steps += moved
@@ -67,7 +67,7 @@ class Statistics:
             self._take_snapshot(prepared)
 
     def _follow(self, seen: Array) -> None:
-        """Update how long seekers have `seen` [N, S, H] hiders, and how fast they approach them."""
+        """Update how long seekers keep hiders in sight, `seen` [N, S, H], and how fast they approach them."""
         np.maximum(self._longest, self._in_sight.max(axis=(1, 2)), out=self._longest)
         worlds, hiders, agents = self._worlds, self._worlds.num_hiders, self._worlds.num_agents
         way = worlds.q[:, None, :hiders, :2] - worlds.q[:, hiders:agents, None, :2]
@@ -77,7 +77,7 @@ class Statistics:
         self._towards += (speed * seen).sum(axis=(1, 2))
 
     def _object_statistics(self) -> dict[str, Array]:
-        """Return the largest distances of boxes and ramps from their start, and the numbers of locked ones."""
+        """Return the greatest distance of any box and any ramp from its starting position, and how many are locked."""
         worlds, ramps = self._worlds, self._worlds.num_ramps
         offset = worlds.q[:, worlds.num_agents :, :3] - self._start
         far = np.sqrt((offset * offset).sum(axis=2))
@@ -102,7 +102,7 @@ class Statistics:
             self._snapshot["ramp_distance"][prepared] = np.sqrt((center**2).sum(axis=2)).mean(axis=1)[prepared]
 
     def of_episodes(self, eaten: Array) -> dict[str, Array]:
-        """Return the statistics [N] of episodes that end now."""
+        """Return the statistics, [N] each, of the episodes that end now."""
         objects = self._object_statistics()
         if self._options.task != "hide-and-seek":
             return {name: objects[name] for name in ("max_box_move", "num_box_lock")}

@@ -23,17 +23,17 @@ CORNERS = np.array([(x, y) for x in (-1, 1) for y in (-1, 1)]) * SITE_SIZE / 2  
 
 
 class Task(Protocol):
-    """A task: the reward of the agent in each world after a step, and the end of the episode."""
+    """A task: the agent's reward in each world after a step, and the end of the episode."""
 
     def begin(self, world: int, layout: Layout) -> None:
-        """Start a new episode of one world."""
+        """Start a new episode in one world."""
 
     def score(self) -> tuple[Array, Array]:
         """Return reward [N] and terminated [N]."""
 
 
 class Locking:
-    """Lock all boxes in their order; then, with `home`, return to the start."""
+    """Lock all boxes in order; then, with `home`, return to the start."""
 
     def __init__(self, worlds: Worlds, manipulation: Manipulation, home: bool) -> None:
         self._worlds, self._manipulation, self._home = worlds, manipulation, home
@@ -50,7 +50,7 @@ class Locking:
         locked = self._manipulation.locked[:, self._worlds.num_ramps :].sum(axis=1)
         gained = locked - self._locked
         distance = self._distances()
-        # Approaching a box is rewarded until it is locked; an unlocked box takes the reward back.
+        # Approaching a box is rewarded until it is locked; unlocking it takes the reward back.
         approached = self._distance * (gained >= 0) - distance * (gained <= 0)
         reward = LOCK_REWARD * gained + APPROACH * approached
         done = locked == self._worlds.present[:, self._worlds.num_agents + self._worlds.num_ramps :].sum(axis=1)
@@ -63,7 +63,7 @@ class Locking:
         return _length(self._worlds.q[:, 0, :2] - self._start)
 
     def _distances(self) -> Array:
-        """Return distances [N] to the first box that is not locked, or else to the start, or zero."""
+        """Return the distance [N] to the first unlocked box or, if all are locked, to the start (0 without `home`)."""
         worlds, ramps = self._worlds, self._worlds.num_ramps
         free = ~self._manipulation.locked[:, ramps:] & worlds.present[:, worlds.num_agents + ramps :]
         first = worlds.num_agents + ramps + free.argmax(axis=1)
@@ -130,7 +130,7 @@ class Shelter:
 
 
 def make_task(name: str, worlds: Worlds, manipulation: Manipulation) -> Task | None:
-    """Return the task of that name; None for hide-and-seek itself."""
+    """Return the named task, or None for hide-and-seek itself."""
     if name == "blueprint":
         return Blueprint(worlds)
     if name == "shelter":
