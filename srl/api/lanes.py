@@ -125,7 +125,7 @@ class LanesConfig(ABC):
         return self
 
     def with_global_state(self) -> LanesConfig:
-        """Return the config with the state of the whole game in observations, for a central critic."""
+        """Return the config with the state of the whole game in observations, for a centralized critic."""
         return self
 
     def can_repeat_actions(self) -> bool:
