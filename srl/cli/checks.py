@@ -22,11 +22,11 @@ class CheckEnv:
     env: str = positional("ENV")
     """Environment, as for `srl train`."""
     env_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
-    """Option of the environment; can be given several times."""
+    """Option of the environment; can be repeated."""
     steps: int = 1000
     """Number of steps to take."""
     seed: int = 0
-    """Seed of the environment and of the random actions."""
+    """Seed for the environment and the random actions."""
 
     def run(self) -> int:
         from srl.testing.env_checks.environment import check_environment, has_errors, report
@@ -38,10 +38,10 @@ class CheckEnv:
 
 @dataclass(frozen=True)
 class CheckAlgo(AlgorithmCommand):
-    """Train an algorithm on probes, tiny environments with known solutions, and compare its results with these.
+    """Train an algorithm on probes, tiny environments with known solutions, and check its results.
 
     Finds mistakes that raise no error: rewards off by one step, truncation treated as termination, memories that are
-    not reset. Takes the options of the algorithm as `srl train` does. Exits with code 1 if a probe fails.
+    not reset. Takes algorithm options as `srl train` does. Exits with code 1 if a probe fails.
 
     Examples:
       srl check-algo ppo
@@ -53,11 +53,11 @@ class CheckAlgo(AlgorithmCommand):
     """Algorithm: `ppo`, `a2c`, `impala`, `ppg`, `ippo`, `mappo`, or your own config class as `package.module:Config` or
     `path/file.py:Config`."""
     probe: tuple[str, ...] = flag("NAME", (), repeated=True)
-    """Probe to run, instead of all; can be given several times."""
+    """Probe to run instead of all; can be repeated."""
     effort: float = 1.0
-    """Factor for the length of training, for an algorithm that learns slowly."""
+    """Multiplier for the length of training, for an algorithm that learns slowly."""
     seed: int = 0
-    """Seed of environments, networks and exploration."""
+    """Seed for environments, networks and exploration."""
     json: bool = False
     """Print one line of JSON per probe."""
 
@@ -78,7 +78,7 @@ class CheckAlgo(AlgorithmCommand):
 
 @dataclass(frozen=True)
 class Bench(BenchOptions):
-    """Measure this machine: `throughput` of training, the environment `ring`, a bare `actor`, or the `control` of many
+    """Measure this machine: training `throughput`, the environment `ring`, a bare `actor`, or the `control` of many
     workers."""
 
     what: Literal["throughput", "ring", "actor", "control"] = positional("BENCHMARK", "throughput")
@@ -94,7 +94,7 @@ class Bench(BenchOptions):
 
 @dataclass(frozen=True)
 class Doctor:
-    """Show the hardware and software of this machine, what is missing, and which options to set because of it."""
+    """Show this machine's hardware and software, what is missing, and which options to set."""
 
     def run(self) -> int:
         from rich.console import Console
@@ -108,7 +108,7 @@ class Doctor:
 
 @contextmanager
 def _result_view(as_json: bool) -> Iterator[Callable[[Any], None]]:
-    """Provide a function that shows the result of a probe: as a line of JSON, or in a table that grows."""
+    """Yield a function that shows the result of a probe, as a line of JSON or in a growing table."""
     if as_json:
         yield lambda result: print(json.dumps(asdict(result)), flush=True)
         return

@@ -14,7 +14,7 @@ class Agent:
     address: str = positional("HOST:PORT")
     """Address at which the run's controller listens."""
     secret_file: str = flag("FILE", "~/.srl/secret")
-    """Copy of the secret file of `srl train`."""
+    """Copy of the secret file used by `srl train`."""
     cpus: float | None = None
     """Number of CPUs to offer. Default: all."""
     gpus: float | None = None
@@ -22,7 +22,7 @@ class Agent:
     host: str = flag("NAME", "")
     """Name of this machine in the run. Default: its host name."""
     label: tuple[str, ...] = flag("NAME ...", ())
-    """Labels that groups of workers may request as their `node`, besides the host name."""
+    """Labels that worker groups may request as their `node`, besides the host name."""
     patience: float = 60.0
     """Seconds to try to join, and to rejoin when the connection is lost."""
 
@@ -53,11 +53,11 @@ class Chaos(RunCommand):
     seconds: float = 3.0
     """Duration of `slow` and `partition`, in seconds."""
     calm: float = 5.0
-    """Seconds without faults before the first and after the last one, to measure the normal speed."""
+    """Seconds before the first and after the last fault, to measure the normal speed."""
     groups: str = flag("NAMES", "")
-    """Groups of workers that receive faults, e.g. actors,trainers. Default: all."""
+    """Worker groups that receive faults, e.g. actors,trainers. Default: all."""
     seed: int = 0
-    """Seed of the choice of faults and workers."""
+    """Seed for choosing faults and workers."""
     patience: float = 60.0
     """Seconds within which the run must recover from a fault."""
 

@@ -22,14 +22,14 @@ FOLLOW_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Ps:
-    """List your active runs and their workers; with --all also those that ended."""
+    """List your active runs and their workers; with --all, also runs that ended."""
 
     all: bool = False
-    """List every run in the directory, the newest last: name, state, steps, last return, last activity, and path."""
+    """List every run in the directory, newest last: name, state, steps, last return, last activity, and path."""
     json: bool = False
     """Print one line of JSON per run."""
     root: Path = flag("DIR", ROOT)
-    """Directory of all runs, where runs of a cluster are found too."""
+    """Directory of all runs, including those on a cluster."""
 
     def run(self) -> int:
         import msgspec
@@ -151,7 +151,7 @@ class Stop(RunCommand):
         return 0
 
     def _has_ended(self, waiting: Container[str]) -> bool:
-        """Return whether this is a run that is over already, and say so."""
+        """Return whether the run has already ended, and print a message if so."""
         from srl.storage.run_directory import RunDirectoryError, find
 
         with contextlib.suppress(RunDirectoryError):
@@ -164,10 +164,10 @@ class Stop(RunCommand):
 
 @dataclass(frozen=True)
 class Scale(RunCommand):
-    """Change the number of workers of a running run: `srl scale RUN actors=4`, or `actors=+2`."""
+    """Change the number of workers in an active run: `srl scale RUN actors=4`, or `actors=+2`."""
 
     groups: tuple[str, ...] = positional("GROUP=NUMBER")
-    """New number of workers of a group, absolute (actors=4) or relative (actors=+2, actors=-1)."""
+    """New number of workers in a group, absolute (actors=4) or relative (actors=+2, actors=-1)."""
 
     def run(self) -> int:
         from srl.controller.control_socket import ScaleRequest, ask, pick, running

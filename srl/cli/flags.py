@@ -1,4 +1,4 @@
-"""Flags of the commands that train: options of the run, of its algorithm, and names from other libraries."""
+"""Flags of training commands: options of the run and its algorithm, and names from other libraries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ METAVARS = {
 
 
 def parse_command(kind: type[Any], name: str, words: Sequence[str]) -> Any:
-    """Return the command of this class with the values that the words give."""
+    """Parse the words into a command of this class."""
     options = options_of(kind)
     own = {option.name for option in options}
     if not issubclass(kind, AlgorithmCommand):
@@ -46,8 +46,7 @@ def parse_command(kind: type[Any], name: str, words: Sequence[str]) -> Any:
 
 
 def with_pairs(keywords: Mapping[str, Any], env_arg: tuple[str, ...], algo_arg: tuple[str, ...]) -> dict[str, Any]:
-    """Return the keywords of :func:`srl.train` for flags, and for options of the environment and the algorithm that are
-    written NAME=VALUE."""
+    """Return `keywords` for :func:`srl.train`, extended by NAME=VALUE options of the environment and the algorithm."""
     complete = dict(keywords)
     if env_arg:
         complete["env_args"] = parse_pairs(env_arg)
@@ -60,7 +59,7 @@ def with_pairs(keywords: Mapping[str, Any], env_arg: tuple[str, ...], algo_arg: 
 
 
 def run_options(options: TrainOptions, algo: str, only_algorithm: bool = False) -> list[Option]:
-    """Return the options of a run and of its algorithm; defaults are the values of `options`."""
+    """Return the options of a run and its algorithm, with the values of `options` as defaults."""
     own = algorithm_options(algo, options)
     if only_algorithm:
         return own
@@ -82,7 +81,7 @@ def _with_metavars(options: Sequence[Option]) -> list[Option]:
 
 
 def chosen_algorithm(command: str, words: Sequence[str]) -> str:
-    """Return the algorithm that `--algo` names, or the file of `--config`, or the run that is resumed."""
+    """Return the algorithm set by `--algo`, by the `--config` file, or by the run to resume."""
     if command == CHECK:
         names = (word for word in words if word in ALGORITHMS or (":" in word and "=" not in word))
         return next(names, ALGORITHMS[0])
@@ -94,8 +93,8 @@ def chosen_algorithm(command: str, words: Sequence[str]) -> str:
 
 
 def options_before(command: str, words: Sequence[str]) -> TrainOptions:
-    """Return the defaults of a command's options. For `srl resume` they are the options of the run, with the sizes that
-    it chose; if there is no such run, the command itself reports it."""
+    """Return the defaults of a command's options. For `srl resume`, they are the run's options with the sizes that it
+    chose; if there is no such run, the command itself reports that."""
     if command != RESUME:
         return TrainOptions()
     from srl.experiments.graph.sizes import with_sizes
@@ -110,7 +109,7 @@ def options_before(command: str, words: Sequence[str]) -> TrainOptions:
 
 
 def _value_of(flag: str, words: Sequence[str]) -> str:
-    """Return the last value of a flag among the words."""
+    """Return the last value of a flag in the words, or an empty string."""
     found = ""
     for word, after in zip(words, [*words[1:], ""], strict=False):
         found = after if word == flag else word.partition("=")[2] if word.startswith(f"{flag}=") else found

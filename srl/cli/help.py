@@ -1,4 +1,4 @@
-"""Help of the command line, made from the docstrings of commands and the texts below their fields."""
+"""Command-line help, generated from the docstrings of commands and their fields."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ALSO = {"self-play": "agents", "roles": "agents", "eval": "evaluation", "sizes":
 
 @dataclass(frozen=True)
 class Help:
-    """Explain a command or a topic of options.
+    """Explain a command or a group of options.
 
     Examples:
       srl help train
@@ -71,12 +71,12 @@ class HelpText:
 
 
 def width() -> int:
-    """Return the columns to fill: those of the terminal, within limits that stay readable."""
+    """Return the width of the terminal, limited to a readable range."""
     return min(WIDEST, max(60, shutil.get_terminal_size((100, 24)).columns))
 
 
 def command_help(kind: type[Any], name: str, words: Sequence[str], everything: bool) -> str:
-    """Return the help of a command. The options of `srl train` and its relatives are all shown with `everything`."""
+    """Return the help for a command. With `everything`, training commands show all their options."""
     about, examples = _split(kind)
     own = options_of(kind)
     words_first = [option for option in own if option.positional]
@@ -110,7 +110,7 @@ def _more(name: str) -> list[str]:
 
 
 def overview() -> str:
-    """Return the help of `srl` itself: commands by group, each with the first sentence of its docstring."""
+    """Return the help for `srl` itself: commands by group, each with the first sentence of its docstring."""
     from srl.cli.main import GROUPS, command_class
 
     lines = ["usage: srl COMMAND ...", "", *_wrapped("ReaLly Scalable RL: train policies on one machine or on many.")]
@@ -123,7 +123,7 @@ def overview() -> str:
 
 
 def topic_help(topic: str) -> str:
-    """Return the help of one topic; without a name, the list of topics."""
+    """Return the help for a topic, or the list of topics if the name is empty."""
     from srl.cli.main import COMMANDS, command_class
     from srl.experiments.recipes.single_agent import RECIPES
 
@@ -168,7 +168,7 @@ def _section(name: str, options: Sequence[Option]) -> list[str]:
 
 
 def _block(heading: str, options: Sequence[Option], *, brief: bool = False) -> list[str]:
-    """Return a heading and its options; with `brief`, the first sentence of each text."""
+    """Return a heading and its options; with `brief`, only the first sentence of each text."""
     if not options:
         return []
     lines = ["", heading] if heading else []
@@ -207,7 +207,7 @@ def _shown(value: Any) -> str:
 
 
 def _row(left: str, right: str, column: int = COLUMN) -> list[str]:
-    """Return two columns; the right one is wrapped, and begins below a left one that is too long."""
+    """Return lines with two columns. The right one is wrapped, and starts on a new line if the left one is too long."""
     lines = textwrap.wrap(right, width() - column, break_on_hyphens=False, break_long_words=False) or [""]
     first = " " * INDENT + left
     if len(first) > column - 2:
@@ -216,7 +216,7 @@ def _row(left: str, right: str, column: int = COLUMN) -> list[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    """Return paragraphs that fill the width of the terminal."""
+    """Wrap paragraphs to the width of the terminal."""
     lines: list[str] = []
     for paragraph in text.strip().split("\n\n"):
         lines += ["", *textwrap.wrap(" ".join(paragraph.split()), width(), break_on_hyphens=False)]

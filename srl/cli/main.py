@@ -36,7 +36,7 @@ COMMANDS = {
     for kind in kinds
 }
 REPORTED = (ValueError, LookupError, ImportError, OSError, RuntimeError, MemoryError)
-"""Errors of SRL that are messages to the user. Any other error of ours is a bug."""
+"""Errors whose messages are for the user. Any other error raised by SRL is a bug."""
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
 
 
@@ -46,7 +46,7 @@ def command_class(name: str) -> type[Any]:
 
 
 def parse(arguments: Sequence[str]) -> Any:
-    """Return the command that the words mean, ready to `run`. Raises ValueError for words that cannot be understood."""
+    """Parse the arguments into a command that is ready to `run`. Raises ValueError for invalid arguments."""
     from srl.cli.flags import parse_command
     from srl.cli.help import HelpText, command_help, overview
 
@@ -67,15 +67,15 @@ def parse(arguments: Sequence[str]) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run `srl`. Errors that a user can fix are one message; those in the user's code come with their part of the
-    traceback, and bugs of SRL with the full traceback."""
+    """Run `srl` and return its exit code. Errors that a user can fix are printed as a message, those in the user's code
+    with its part of the traceback; bugs in SRL raise."""
     try:
         with recorded_stop_requests():
             return int(parse(sys.argv[1:] if arguments is None else arguments).run())
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of our output is gone (`srl ps --all | head`)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at exit
         return 0
     except Exception as error:
         return _explain(error)

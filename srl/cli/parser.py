@@ -1,4 +1,4 @@
-"""Dataclasses as command lines: fields are options, and the texts below them the help."""
+"""Command lines from dataclasses: fields are options, and their docstrings are the help."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from srl.storage import ROOT, run_directory
 from srl.storage.run_directory import RunDirectory
 
 LAST = ("sample", "checkpoint", "json", "root")
-"""Options that many commands have; the help of a command shows them after its own."""
+"""Options that many commands share; the help shows them after a command's own options."""
 CONSTANTS = {"none": None, "true": True, "false": False}
 METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a command: a flag, or a word without one."""
+    """One option of a command: a flag or a positional argument."""
 
-    name: str  # name of the field, with `algo.` before it for a field of the algorithm's config
+    name: str  # field name, with the prefix `algo.` for a field of the algorithm's config
     type: Any
     default: Any = MISSING
     text: str = ""
@@ -77,16 +77,16 @@ def positional(metavar: str, default: Any = MISSING) -> Any:
 
 
 def flag(metavar: str, default: Any, *, repeated: bool = False) -> Any:
-    """Return a field with its own placeholder; with `repeated` each use of the flag adds one value."""
+    """Return a field with its own placeholder. With `repeated`, each use of the flag adds one value."""
     return field(default=default, metadata={"metavar": metavar, "repeated": repeated})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunCommand:
-    """Fields of the commands that concern one run."""
+    """Fields shared by commands for one run."""
 
     run_name: str = positional("RUN")
-    """Run by its path, its name, a unique beginning of its name, or `latest`."""
+    """Run: path, name, unique prefix of a name, or `latest`."""
     root: Path = flag("DIR", ROOT)
     """Directory of all runs."""
 
@@ -94,24 +94,24 @@ class RunCommand:
         return run_directory.find(self.run_name, self.root)
 
     def name(self) -> str:
-        """Return the name of a run that may be active. `latest` is the newest one in the directory: the newest active
-        run may belong to another project."""
+        """Return the name of the run. `latest` is the newest run in the directory, because the newest active run may
+        belong to another project."""
         latest = self.run_name == run_directory.LATEST
         return run_directory.find(self.run_name, self.root, include_empty=True).name if latest else self.run_name
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmCommand:
-    """Fields of the commands that take the options of an algorithm; those of `srl train` also take options of a run."""
+    """Fields shared by commands that take algorithm options. Training commands also take run options."""
 
     algo_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
-    """Option of your own algorithm, the same as --algo.NAME VALUE."""
+    """Option of your own algorithm, same as --algo.NAME VALUE."""
     keywords: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
     """Options of the run and of the algorithm that were given as flags."""
 
 
 def options_of(kind: type[Any], values: object | None = None, prefix: str = "") -> list[Option]:
-    """Return the fields of a dataclass as options. Defaults are those of `values`, an instance, or of the class."""
+    """Return the fields of a dataclass as options, with defaults from the instance `values` or else from the class."""
     try:
         hints = typing.get_type_hints(kind)
     except (NameError, TypeError, AttributeError):  # a user's class, with names for type checkers only
@@ -128,14 +128,14 @@ def options_of(kind: type[Any], values: object | None = None, prefix: str = "") 
 
 
 def field_texts(kind: type[Any]) -> Mapping[str, str]:
-    """Return the docstring below each field of a dataclass and of its bases."""
+    """Return the docstring below each field of a dataclass and its bases."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if not dataclasses.is_dataclass(base):
             continue
         try:
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        except (OSError, TypeError, SyntaxError):  # typed into a prompt
+        except (OSError, TypeError, SyntaxError):  # defined in an interactive session
             continue
         body = tree.body if isinstance(tree, ast.ClassDef) else []
         for statement, after in itertools.pairwise(body):
@@ -147,8 +147,7 @@ def field_texts(kind: type[Any]) -> Mapping[str, str]:
 
 
 def parse_words(options: Sequence[Option], words: Sequence[str], algo: str = "") -> dict[str, Any]:
-    """Return the values that the words give, by the names of options; the last value of a flag wins. Raises ValueError
-    with all words that cannot be understood."""
+    """Parse the words into values by option name. The last value of a flag wins. Raises ValueError with all errors."""
     by_name = {option.name: option for option in options}
     positionals = [option for option in options if option.positional]
     values: dict[str, Any] = {}
@@ -185,7 +184,7 @@ def parse_words(options: Sequence[Option], words: Sequence[str], algo: str = "")
 
 
 def _named(written: str, options: Mapping[str, Option], algo: str) -> tuple[str, bool]:
-    """Return the option that a flag means, and whether the flag negates it."""
+    """Return the option that a flag refers to, and whether the flag negates it."""
     if name := _meaning(written, options, algo):
         return name, False
     owner, dot, last = written.rpartition(".")
@@ -203,8 +202,8 @@ def _named(written: str, options: Mapping[str, Option], algo: str) -> tuple[str,
 
 
 def _meaning(written: str, known: Collection[str], algo: str) -> str:
-    """Return the option that a flag means, which may have a name from another library if the command has an algorithm;
-    empty for an unknown one."""
+    """Return the option that a flag refers to, or an empty string. If the command has an algorithm, the flag may be a
+    name from another library."""
     owner, dot, last = written.rpartition(".")
     if dot and owner + dot not in (ALGO, f"{algo}."):
         return ""
@@ -246,7 +245,7 @@ def _read(option: Option, text: str | None, left: list[str], before: Sequence[An
 
 
 def convert(option: Option, text: str) -> Any:
-    """Return a word in the type of its option."""
+    """Convert a word to the type of its option."""
     hint = typing.get_args(option.type)[0] if typing.get_origin(option.type) is tuple else option.type
     if hint is Any:
         return json_or_text(text)

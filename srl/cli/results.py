@@ -15,14 +15,14 @@ from srl.storage import ROOT
 
 @dataclass(frozen=True, kw_only=True)
 class PlayCommand(RunCommand):
-    """Fields of the commands that play episodes with a trained policy."""
+    """Fields shared by commands that play episodes with a trained policy."""
 
     sample: bool = False
     """Sample actions as in training, instead of taking the most likely ones."""
     checkpoint: str = "latest"
     """Checkpoint: `latest`, `best`, its number of steps, or its path."""
     seed: int = 0
-    """Seed of environments and of sampled actions."""
+    """Seed for environments and sampled actions."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Eval(PlayCommand):
         if result.truncated:
             print(
                 f"{result.truncated} of the episodes did not end within {self.max_steps:,} steps and were truncated "
-                "(--max-steps); their returns count until then"
+                "(--max-steps); their returns so far count"
             )
         if len(means) > 1:
             print("\n".join(f"  {name}: {mean.value:.1f} ± {mean.interval:.1f}" for name, mean in means.items()))
@@ -84,8 +84,8 @@ class Eval(PlayCommand):
 class Plot:
     """Draw learning curves: mean and 95 % interval over seeds, for several groups of runs.
 
-    Runs that differ only in their seed are one curve; with several policies there is one per policy. Draws in the
-    terminal; with --out also into a file.
+    Runs that differ only in their seed form one curve, or one per policy if there are several. Draws in the terminal
+    and, with --out, also to a file.
 
     Examples:
       srl plot latest
@@ -160,14 +160,14 @@ class Record(PlayCommand):
 
 @dataclass(frozen=True)
 class Export(RunCommand):
-    """Write a trained policy as ONNX, which runs without srl and without torch.
+    """Export a trained policy to ONNX, which runs without srl and torch.
 
     Its input is an observation; its outputs are the most likely action, the parameters of the distribution and the
     value. Normalization, action masks and action bounds are included.
     """
 
     run_name: str = positional("RUN")
-    """Run by its path, its name, a unique beginning of its name, or `latest`; or the directory of a checkpoint."""
+    """Run: path, name, unique prefix of a name, or `latest`; or a checkpoint directory."""
     out: Path | None = flag("FILE", None)
     """File to write. Default: policy.onnx in the run's directory."""
     policy: str = flag("NAME", "")
@@ -205,13 +205,13 @@ class League(RunCommand):
     """Other player: `random`, or a function as `path/file.py:function` that takes an observation and a numpy generator
     and returns an action. Can be given several times. Default: random."""
     games: int = 100
-    """Number of games per pair; the players take turns on all sides."""
+    """Number of games per pair; the players alternate sides."""
     greedy: bool = False
     """Take the most likely actions instead of sampling them, for both players."""
     max_steps: int = LONGEST_EPISODE
     """Moves after which a game is truncated and counts as a draw."""
     seed: int = 0
-    """Seed of the games."""
+    """Seed for the games."""
     json: bool = False
     """Print one line of JSON."""
 
@@ -233,7 +233,7 @@ class League(RunCommand):
             print(json.dumps({"run": found.name, **asdict(result), "points": points}))
             return 0
         width = max(len(name) for name in result.players)
-        print(f"{found.name}: points per game of the row against the column, {result.games} games of each pair\n")
+        print(f"{found.name}: points per game of the row against the column, {result.games} games per pair\n")
         print(" " * width + "".join(f" {name:>{max(6, len(name))}}" for name in result.players) + "  rating")
         for name, row in zip(result.players, result.points, strict=True):
             cells = [

@@ -42,13 +42,13 @@ class Train(AlgorithmCommand):
     root: Path = flag("DIR", ROOT)
     """Directory of all runs."""
     env_arg: tuple[str, ...] = flag("NAME=VALUE", (), repeated=True)
-    """Option of the environment; can be given several times. Values that are valid JSON are parsed."""
+    """Option of the environment; can be repeated. Values that are valid JSON are parsed."""
     seeds: str | None = flag("SEEDS", None)
-    """Seeds of several runs, which share one directory: their number (5 means 0 to 4), or a list such as 3,5,8."""
+    """Seeds for several runs in one directory: their number (5 means 0 to 4) or a list such as 3,5,8."""
     config: Path | None = flag("FILE", None)
     """TOML or JSON file with options, which flags override."""
     print_config: bool = False
-    """Print the options that would be used, and the source of each, as a file for --config; train nothing."""
+    """Print the options that would be used, with their sources, as a --config file; do not train."""
 
     def run(self) -> int:
         from srl.experiments.session.launch import launch, watched
@@ -81,7 +81,7 @@ class Train(AlgorithmCommand):
         if not env:
             raise ValueError("ENV is missing: srl train CartPole-v1; `srl train --help` shows more examples")
         prepared = prepare(env, gathered.options, gathered.sources)
-        raise_stop_request()  # much was imported
+        raise_stop_request()  # the imports took a while
         return prepared
 
     def _described(self, gathered: CollectedOptions, prepared: PreparedRun) -> str:
@@ -102,7 +102,7 @@ class Submit(Train):
     """Submit a run to Slurm and return: `srl train ENV --scheduler slurm` without watching it."""
 
     dry_run: bool = False
-    """Print the batch script and submit nothing."""
+    """Print the batch script without submitting it."""
 
     def run(self) -> int:
         from srl.experiments.session.launch import submit
@@ -111,7 +111,7 @@ class Submit(Train):
         if gathered.argument("seeds", self.seeds) is not None:
             raise ValueError("`srl submit` submits one run; use --seeds with `srl train`, or submit each --seed")
         prepared = self._prepare(gathered)
-        print(prepared.summary, file=sys.stderr)  # the output may be a script for a file
+        print(prepared.summary, file=sys.stderr)  # standard output may be redirected to a script file
         root = Path(gathered.argument("root", self.root, ROOT))
         print(submit(prepared, gathered.argument("name", self.name), root, self.dry_run))
         return 0
@@ -121,7 +121,7 @@ class Submit(Train):
 class Resume(AlgorithmCommand, RunCommand):
     """Continue a run from its last checkpoint, in the same directory.
 
-    Takes the options of `srl train`; those that are not given stay as they were in the run.
+    Takes the options of `srl train`; options that are not given keep their values.
 
     Examples:
       srl resume latest --steps 2000000
@@ -129,7 +129,7 @@ class Resume(AlgorithmCommand, RunCommand):
     """
 
     run_name: str = positional("RUN")
-    """Run by its path, its name, a unique beginning of its name, or `latest`; or the directory of a sweep."""
+    """Run: path, name, unique prefix of a name, or `latest`; or the directory of a sweep."""
 
     def run(self) -> int:
         from srl.experiments.session.launch import resume, watched
@@ -171,7 +171,7 @@ def _conduct_sweep(go: Any) -> int:
     Console().print(sweep_table(done.statuses, done.returns_by_policy))
     print(f"\nlearning curves: srl plot {done.path}")
     if not done.complete:
-        print(f"seeds that are missing: srl resume {done.path}")
+        print(f"missing seeds: srl resume {done.path}")
     return 0 if done.complete else 130
 
 

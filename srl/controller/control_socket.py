@@ -38,11 +38,11 @@ class StatusRequest(Message, frozen=True):
 
 
 class StopRequest(Message, frozen=True):
-    """Asks for the end of the run, after a last checkpoint."""
+    """Asks the run to end after a last checkpoint."""
 
 
 class ScaleRequest(Message, frozen=True):
-    """Asks for another number of workers."""
+    """Asks for a different number of workers in a group."""
 
     group: str
     count: int
@@ -70,7 +70,7 @@ Messages: Any = Union[StatusRequest, StopRequest, ScaleRequest, FaultRequest, St
 
 
 class ControlServer:
-    """The controller's control socket. `poll` never waits; `remote` accepts commands from other machines."""
+    """The controller's control socket. `poll` never blocks; `remote` accepts commands from other machines."""
 
     def __init__(self, runtime: Path, run: Controller, remote: Listener | None = None) -> None:
         local: Listener = HostTransport(runtime).listen(CONTROL, Messages)
@@ -115,16 +115,16 @@ class ControlServer:
 
 
 def remote_listener(directory: Path, secret: bytes, host: str) -> Listener:
-    """Return an endpoint for commands on other machines, which find its address in a shared directory."""
+    """Return a listener for commands from other machines, which find its address in a shared directory."""
     listener = TcpTransport(secret, CONTROL, host, encrypt=True).listen("the control socket", Messages)
     write_whole(directory / ADDRESS, listener.address.encode())
     return listener
 
 
 def live(root: Path | None = None) -> dict[str, tuple[Path, RunStatus]]:
-    """Return the live runs of this user: name -> the directory with their address, and their status. With `root`, the
-    runs below it whose controllers are on other machines are included. All are asked at the same time, so one that
-    does not answer does not delay the others."""
+    """Return this user's live runs: name -> directory with the run's address, and its status. With `root`, runs below
+    it whose controllers are on other machines are included. All are asked concurrently, so an unresponsive one does not
+    delay the others."""
     found = sorted(root.glob(f"*/{CLUSTER}/{ADDRESS}")) if root is not None else []
     directories = [path.parent for path in found]
     if (local := runtime_root()).is_dir():
@@ -143,7 +143,7 @@ def live(root: Path | None = None) -> dict[str, tuple[Path, RunStatus]]:
 
 
 def running(root: Path | None = None) -> dict[str, Path]:
-    """Return the live runs without their status: name -> the directory with their address."""
+    """Return this user's live runs: name -> directory with the run's address."""
     return {name: directory for name, (directory, _) in live(root).items()}
 
 
@@ -174,7 +174,7 @@ def ask(runtime: Path, message: Message) -> Message | None:
 
 
 def pick(wanted: str, runs: dict[str, Path]) -> tuple[str, Path]:
-    """Return the live run with this name or unique prefix of a name."""
+    """Return the name and directory of the live run with this name or unique prefix of a name."""
     names = [name for name in runs if name == Path(wanted).name] or [n for n in runs if n.startswith(wanted)]
     if len(names) != 1:
         raise ValueError(f"no run in progress, or more than one, matches {wanted!r}{nearest(wanted, runs)}")

@@ -53,8 +53,7 @@ POLL_SECONDS = 0.05
 
 
 class Controller:
-    """Decides when to start, restart and end workers, which its scheduler does. A run ends `finished`, `stopped` or
-    `failed`."""
+    """Decides when its scheduler starts, restarts and ends workers. A run ends `finished`, `stopped` or `failed`."""
 
     def __init__(
         self,
@@ -107,7 +106,7 @@ class Controller:
                 self._launch(group, index, 0)
 
     def take_over(self, state: ControllerState, patience: float) -> None:
-        """Take over the run of a controller that died: its workers continue, and those that are gone are restarted."""
+        """Take over the run from a controller that died. Its workers continue, and missing ones are restarted."""
         self._restarts = state.restarts
         self._complete.update(state.complete)
         self.gauges.take_over(state.gauges)
@@ -133,7 +132,7 @@ class Controller:
         self.add_message(f"takeover: {len(kept)} workers continue, {len(lost)} are restarted")
 
     def takeover_state(self) -> ControllerState | None:
-        """Return the state that a successor needs; None if no worker would outlive this controller."""
+        """Return the state that a successor needs, or None if no worker would outlive this controller."""
         cluster = self._scheduler.takeover_record()
         if cluster is None:
             return None
@@ -147,7 +146,7 @@ class Controller:
         self._scheduler.start(worker_id, group.config, group.resources, seed)
 
     def tick(self) -> bool:
-        """Do one round of supervision; return False when the run has ended."""
+        """Do one round of supervision. Returns False once the run has ended."""
         for event in self._scheduler.poll(POLL_SECONDS):
             self._handle(event)
         now = self._clock.now()
@@ -188,7 +187,7 @@ class Controller:
             while waiting and self._clock.now() < deadline:
                 for event in self._scheduler.poll(POLL_SECONDS):
                     self._handle(event)
-                # A worker without a process is not waited for.
+                # Do not wait for a worker without a process.
                 waiting = any(slot.state == "stopping" and self._scheduler.pid(slot.worker_id) for slot in self._all())
         finally:
             if self._server is not None:
@@ -288,7 +287,7 @@ class Controller:
         slot.restart_at = now + verdict.after
 
     def _plan_group_restart(self, group: WorkerGroup, slot: Slot, reason: str, blameless: bool) -> None:
-        """Restart all data-parallel trainers of a group from the last committed update, because one of them died."""
+        """Restart all data-parallel trainers in a group from the last committed update, because one of them died."""
         others = [s for (name, _), s in self._slots.items() if name == group.name]
         if any(s.restart_at is not None for s in others):
             slot.restart_at = max(s.restart_at or 0.0 for s in others)
@@ -306,7 +305,7 @@ class Controller:
             if group.restart.together and any(
                 s.state != "ended" for (other, _), s in self._slots.items() if other == name
             ):
-                continue  # until the last of them has ended
+                continue  # wait until all of them have ended
             members = [i for (other, i) in self._slots if other == name] if group.restart.together else [index]
             incarnation = max(self._slots[(name, i)].worker_id.incarnation for i in members) + 1
             for member in members:
@@ -343,7 +342,7 @@ class Controller:
         self._messages.append(text)
 
     def scale(self, name: str, count: int, relative: bool = False) -> str:
-        """Change the number of workers of a group during the run. Raises ValueError if that is not possible."""
+        """Change the number of workers in a group and describe the change. Raises ValueError if it is impossible."""
         group = scaled(self._groups, name, count, relative)
         before = self._groups[name]
         more = [(f"{name}/{index}", group.resources) for index in range(before.count, group.count)]
@@ -370,7 +369,7 @@ class Controller:
                     self._scheduler.send([slot.worker_id], Stop())
 
     def _recreate(self, group: WorkerGroup) -> None:
-        """Restart a group of data-parallel workers with another number, from the last committed update."""
+        """Restart a group of data-parallel workers with its new size, from the last committed update."""
         for (other, _), slot in list(self._slots.items()):
             if other == group.name and slot.state != "ended":
                 slot.state = "stopping"
@@ -381,7 +380,7 @@ class Controller:
                 self._slots[(group.name, index)] = Slot(WorkerId(group.name, index, 0), "ended", self._clock.now())
 
     def inject_fault(self, worker: str, fault: str, seconds: float) -> str:
-        """Apply a fault to a worker, for `srl chaos`. Raises ValueError for an unknown worker or fault."""
+        """Inject a fault into a worker, for `srl chaos`. Raises ValueError for an unknown worker or fault."""
         named = {slot.worker_id.name: slot.worker_id for slot in self._all()}
         if worker not in named:
             raise ValueError(f"unknown worker {worker!r}{nearest(worker, named)}")

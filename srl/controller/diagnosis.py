@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from srl.api.status import RunStatus, Settings, WorkerStatus
 from srl.base.process import num_cores
 
-BUSY = 0.75  # minimum share of time at work for a group to count as the bottleneck
-IDLE = 0.25  # minimum share of time spent waiting for a group to count as underused
-FULL = 0.88  # minimum share of busy cores for a machine to count as fully used
+BUSY = 0.75  # minimum fraction of time at work for a group to count as the bottleneck
+IDLE = 0.25  # minimum fraction of time spent waiting for a group to count as underused
+FULL = 0.88  # minimum fraction of busy cores for a machine to count as fully used
 
 WORK = {
     "env": "stepping the environment",
@@ -19,12 +19,12 @@ WORK = {
     "publish": "publishing parameters",
     "other": "handing data from one worker to the next",
 }
-"""Phases of work, for sentences."""
+"""Phase of work -> its description in messages."""
 
 
 @dataclass(frozen=True)
 class _Group:
-    """The workers of one kind: their number and their mean shares of time."""
+    """Workers of one kind: their number, and the mean fraction of time that they spend in each phase."""
 
     count: int
     phases: dict[str, float]
@@ -38,7 +38,7 @@ class _Group:
         return sum(share for phase, share in self.phases.items() if phase != "waiting")
 
     def share(self, phase: str) -> float:
-        """Share of the time at work that goes into this phase."""
+        """Return the fraction of non-waiting time spent in this phase."""
         return self.phases.get(phase, 0.0) / self.work if self.work > 0 else 0.0
 
 
@@ -53,7 +53,7 @@ def diagnose(status: RunStatus, cores: int = 0) -> tuple[str, str]:
     policies = _group(running, "polic")
     if not actors.count or not trainers.count:
         return "", ""
-    # Busy cores: as the workers report or as the system measures, because torch may use additional threads.
+    # Busy cores, as reported by workers or as measured by the system, because torch may use additional threads.
     reported = sum(share for worker in running for phase, share in worker.busy.items() if phase != "waiting")
     free = cores - max(reported, sum(worker.cpu_percent for worker in running) / 100)
     if len(running) > 1 and len({worker.pid for worker in running}) == 1 and cores > 1:
@@ -93,7 +93,7 @@ def _trainer_bound(status: RunStatus, trainers: _Group, actors: _Group, free: fl
 
 
 def _actor_bound(actors: _Group, free: float, most: int, settings: Settings) -> tuple[str, str]:
-    """`most` is the number of cores that the trainers leave to actors."""
+    """Diagnose busy actors. `most` is the number of cores that trainers leave for them."""
     phase = max(("env", "inference", "other"), key=actors.share)
     share = _percent(actors.phases.get(phase, 0.0))
     if phase == "env":

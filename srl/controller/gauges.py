@@ -63,26 +63,26 @@ class Gauges:
         self._learning = experiment.learning or experiment.policies
         self._several = len(experiment.policies) > 1
         self._policy_of = {group.name: group.config.committed_policy() for group in experiment.groups}
-        self._other_policy = "" if self._several else "".join(experiment.policies)  # of groups that commit none
+        self._other_policy = "" if self._several else "".join(experiment.policies)  # for groups that commit none
         self._stream_of = {edge.target: edge.stream for edge in experiment.edges() if edge.kind != "parameters"}
-        # Worker -> times at which it was observed in the last seconds, and its seconds in each phase until then.
+        # Worker -> its recent observations: time, and seconds spent in each phase so far.
         self._phases: dict[str, deque[tuple[float, dict[Phase, float]]]] = {}
         self._ended: dict[str, dict[Counter, int]] = {}  # policy -> totals of workers that are gone
         self._rates: deque[tuple[float, int, int]] = deque()
         self._new_evaluations: list[tuple[str, EvaluationStatus]] = []
         self.metrics: dict[str, float] = {}
         self._diagnosis = ("", "")
-        self.began = 0.0  # wall time of the command
+        self.began = 0.0  # wall-clock time at which the command started
         self.first_update: float | None = None
         self._measured_since: float | None = None  # since the first update
 
     @property
     def first_steps(self) -> int:
-        """Steps of the run when it was resumed."""
+        """Number of steps before the run was resumed."""
         return sum(policy.first_steps for policy in self.policies.values())
 
     def resume_from(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
-        """Continue to count from a checkpoint: policy -> `steps` and `version`."""
+        """Continue counting from a checkpoint: policy -> `steps` and `version`."""
         for name, metadata in policies.items():
             self.policies[name].first_steps = int(metadata["steps"])
             self.policies[name].version = int(metadata["version"])
@@ -131,8 +131,8 @@ class Gauges:
             policy.episodes.extend_curve()
 
     def state(self) -> dict[str, Any]:
-        """Return everything that cannot be read from the workers as plain data: a resumed run continues from the
-        statistics of episodes and evaluations, another controller from all of it."""
+        """Return, as plain data, everything that cannot be read from the workers. A resumed run uses the statistics of
+        episodes and evaluations; a takeover uses all of it."""
         ended = {policy: {counter.name: value for counter, value in t.items()} for policy, t in self._ended.items()}
         policies = {name: policy.state() for name, policy in self.policies.items()}
         return {"policies": policies, "ended": ended, "first_update": self.first_update}
@@ -167,7 +167,7 @@ class Gauges:
         learning = [self.policies[name].episodes for name in self._learning]
         if self.first_update is not None and self._measured_since is None:
             self._measured_since = now
-            self._phases.clear()  # shares of time before the first update: starting workers are no bottleneck
+            self._phases.clear()  # ignore the time before the first update: starting workers are not a bottleneck
         status = RunStatus(
             run=experiment.name,
             environment=experiment.environment,
@@ -206,7 +206,7 @@ class Gauges:
         )
         if self._measured_since is not None and now - self._measured_since >= MEASURED_SECONDS:
             found = diagnose(status)
-            self._diagnosis = found if any(found) else self._diagnosis  # the last one stays when workers have ended
+            self._diagnosis = found if any(found) else self._diagnosis  # keep the last one after workers have ended
         bottleneck, advice = self._diagnosis
         return msgspec.structs.replace(status, bottleneck=bottleneck, advice=advice)
 
@@ -267,7 +267,7 @@ class Gauges:
         busy: dict[str, float] = {}
         span = now - then
         if span > 0:
-            for phase, name in PHASE_NAMES.items():  # without the start of its process
+            for phase, name in PHASE_NAMES.items():  # excludes the start of its process
                 share = (spent[phase] - before[phase]) / span
                 if share > 0.0005:
                     busy[name] = min(1.0, share)
@@ -314,7 +314,7 @@ def _mean_lag(counts: Mapping[Counter, int]) -> float:
 
 
 def _mean_facts(facts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the means over the policies that report a statistic."""
+    """Return each statistic's mean over the policies that report it."""
     found: dict[str, list[float]] = {}
     for name, value in (item for one in facts for item in one.items()):
         found.setdefault(name, []).append(value)

@@ -53,7 +53,7 @@ def _episodes(section: str, status: RunStatus | PolicyStatus) -> dict[str, float
 
 
 def evaluation_metrics(evaluation: EvaluationStatus, elapsed: float, policy: str = "") -> dict[str, float]:
-    """Return the metrics of one evaluation; `policy` is its policy in a run with several, else empty."""
+    """Return the metrics of one evaluation; `policy` is empty unless the run has several policies."""
     section = f"eval/{policy}" if policy else "eval"
     metrics = {
         "time/elapsed": elapsed,

@@ -48,7 +48,7 @@ class EpisodeStatistics:
             self.facts[name] = before + share * (mean - before)
 
     def extend_curve(self) -> None:
-        """Add a point. When there are too many, drop every second one and add new ones half as often."""
+        """Add a point to the curve. If it has too many, drop every second one and add new ones half as often."""
         current = mean(self.returns)
         if current is None:
             return
@@ -71,7 +71,7 @@ class EpisodeStatistics:
 
 
 class PolicyGauges:
-    """Statistics of one policy that the gauges of its current workers do not contain."""
+    """Statistics of one policy that cannot be read from its current workers' gauges."""
 
     def __init__(self) -> None:
         self.episodes = EpisodeStatistics()
@@ -79,15 +79,15 @@ class PolicyGauges:
         self.version = 0
         self.lag_max = 0
         self.first_steps = 0  # number of steps learned from before the run was resumed
-        self._history: deque[tuple[int, int]] = deque(maxlen=MAX_MOMENTS)  # versions, and steps of the run with them
+        self._history: deque[tuple[int, int]] = deque(maxlen=MAX_MOMENTS)  # version and steps of the run
 
     def note_progress(self, steps_of_run: int) -> None:
-        """Record the step of the run at which the current version was seen."""
+        """Record the step of the run at which the current version was first seen."""
         if not self._history or self._history[-1][0] != self.version:
             self._history.append((self.version, steps_of_run))
 
     def add_evaluation(self, message: Evaluated, first_step: int) -> EvaluationStatus:
-        """Process an evaluation. `first_step` is its step if no progress was recorded yet."""
+        """Process an evaluation. `first_step` is its step if no progress has been recorded yet."""
         before = self.evaluation
         score = mean_of(message.returns)
         step = self._step_of(message.version) if self._history else first_step
@@ -114,12 +114,12 @@ class PolicyGauges:
         return round(float(np.interp(version, versions, steps)))
 
     def state(self) -> dict[str, Any]:
-        """Return the statistics as plain data, for a checkpoint or for the takeover by another controller."""
+        """Return the statistics as plain data, for a checkpoint or a takeover by another controller."""
         counts = {"version": self.version, "lag_max": self.lag_max, "first_steps": self.first_steps}
         return {**self.episodes.state(), "evaluation": msgspec.to_builtins(self.evaluation), **counts}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue the statistics of episodes and evaluations; the steps of a resumed run are those of its commits."""
+        """Restore the statistics of episodes and evaluations. A resumed run takes its steps from the checkpoint."""
         self.episodes.restore(state)
         self.evaluation = msgspec.convert(state.get("evaluation"), EvaluationStatus | None)
 

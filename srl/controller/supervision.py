@@ -1,4 +1,4 @@
-"""Supervision of workers: restarts after deaths, stuck workers, sizes of groups. Decisions only; no processes here."""
+"""Supervision of workers: restarts, stuck workers and group sizes. Makes decisions only; handles no processes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from srl.base.meter import Counter
 FIRST_BACKOFF = 0.2
 MAX_BACKOFF = 30.0
 HEALTHY_SECONDS = 5.0  # a worker that ran longer was killed or hit a rare error, so it is restarted at once
-MAX_HEALTHY_FAILURES = 10  # factor by which more deaths are allowed for workers that had run for a while
+MAX_HEALTHY_FAILURES = 10  # limit on all deaths, early or late, as a multiple of `max_failures`
 QUARANTINE_SECONDS = 60.0
 GUARD_SECONDS = 60.0
 GUARD_SHARE = 0.2
 GUARD_ALWAYS = 2
-STOPPED_SHARE = 0.5  # if more workers are stopped (SIGSTOP) at once, the whole run was paused on purpose
+STOPPED_SHARE = 0.5  # if a larger fraction is stopped (SIGSTOP) at once, the whole run was paused on purpose
 FROZEN_SECONDS = 2.0
 START_SECONDS = 300.0  # minimum time for a worker to become ready: it may load a large scene or wait for others
 START_HANGS = 4  # a starting worker gets this multiple of the hang timeout if that is longer
@@ -47,11 +47,11 @@ class DeathHistory:
     _deaths: deque[tuple[float, bool, str]] = field(default_factory=deque)
 
     def died(self, name: str, reason: str, now: float, worked: float = 0.0, size: int = 1) -> Restart | GiveUp:
-        """Decide what follows from the death of a worker that had run for `worked` seconds.
+        """Decide how to respond to the death of a worker that had run for `worked` seconds.
 
-        A worker that had run for a while is replaced at once, and so is the first that had not. Workers that die soon
-        after their start are replaced after growing delays; too many of them end the run. If only one worker of a group
-        of `size` keeps dying, it is left out for QUARANTINE_SECONDS and the others continue."""
+        A worker that had run for a while is replaced at once, as is the first one that had not. Further early deaths
+        are followed by growing delays, and too many of them end the run. If only one worker in a group of `size` keeps
+        dying, it is left out for QUARANTINE_SECONDS while the others continue."""
         self._deaths.append((now, worked < HEALTHY_SECONDS, name))
         while self._deaths and now - self._deaths[0][0] > self.rule.window:
             self._deaths.popleft()
@@ -71,14 +71,14 @@ class DeathHistory:
 
 @dataclass
 class ReplacementLimit:
-    """Limits how many workers are replaced because they seem stuck. If very many seem stuck at once, the cause is
-    something they share, or our own view of them, and replacing them all would make it worse."""
+    """Limits how many workers are replaced because they seem stuck. If many seem stuck at once, the cause is something
+    they share or the supervision itself, and replacing them all would make it worse."""
 
     _acted: deque[float] = field(default_factory=deque)
 
     def allows(self, now: float, size: int, stopped: int = 0) -> bool:
         """Return whether one more of `size` workers may be replaced because it seems stuck. `stopped` is the number of
-        workers that the kernel reports as stopped: these may be replaced, unless they are most of the run."""
+        workers that the kernel reports as stopped: these may be replaced, unless they are the majority."""
         if 0 < stopped <= max(GUARD_ALWAYS, STOPPED_SHARE * size):
             return True
         while self._acted and now - self._acted[0] > GUARD_SECONDS:
@@ -91,9 +91,9 @@ class ReplacementLimit:
 
 @dataclass
 class TaskSchedule:
-    """Schedule of a task whose cost grows with the number of workers: it gets at most a tenth of the time.
+    """Schedule for a task whose cost grows with the number of workers: it takes at most a tenth of the time.
 
-    A single slow turn (the first one imports TensorBoard) is no reason to pause: the cheaper of two turns counts."""
+    The cheaper of the last two turns counts, so a single slow one (the first imports TensorBoard) causes no pause."""
 
     seconds: float  # minimum interval
     _next: float = 0.0
@@ -111,16 +111,16 @@ class TaskSchedule:
 
 @dataclass
 class ProgressWatch:
-    """Distinguishes a stuck worker from a slow or waiting one by changes of its gauges, not by elapsed time alone."""
+    """Distinguishes a stuck worker from a slow or waiting one by changes in its gauges, not by elapsed time alone."""
 
     looks: ObservedTime = field(default_factory=ObservedTime)
     seen: tuple[int, int] = (-1, -1)
     still: float = 0.0  # seconds of observation without any change
 
     def stuck(self, progress: int, stamp: int, now: float, timeout: float, frozen: bool = False) -> bool:
-        """Return whether the worker made no progress for `timeout` seconds. `stamp` changes with every change of
-        phase: a waiting worker wakes up and sleeps again all the time, one that is frozen or blocked in a call does
-        not. A worker that the kernel reports as stopped (`frozen`) cannot recover: it gets FROZEN_SECONDS."""
+        """Return whether the worker has made no progress for `timeout` seconds. `stamp` changes with every change of
+        phase: a waiting worker keeps waking up, one that is frozen or blocked in a call does not. A worker that the
+        kernel reports as stopped (`frozen`) cannot recover, so it gets at most FROZEN_SECONDS."""
         passed = self.looks.passed(now)
         if (progress, stamp) != self.seen:
             self.seen, self.still = (progress, stamp), 0.0
@@ -138,7 +138,7 @@ class Slot:
     restart_at: float | None = None
     ready_at: float | None = None
     watch: ProgressWatch = field(default_factory=ProgressWatch)
-    error: str = ""  # failure that the worker reported, or its hang: explains its death better than its exit status
+    error: str = ""  # reported failure or detected hang; explains the death better than the exit status
 
 
 def stuck(
@@ -174,7 +174,7 @@ def briefly(reason: str) -> str:
 
 
 def scaled(groups: Mapping[str, WorkerGroup], name: str, count: int, relative: bool) -> WorkerGroup:
-    """Return the group with another number of workers. Raises ValueError if that is not possible."""
+    """Return the named group with a new number of workers. Raises ValueError if that is not possible."""
     group = groups.get(name)
     if group is None:
         raise ValueError(f"unknown worker group {name!r}{nearest(name, groups)}")
@@ -188,14 +188,14 @@ def scaled(groups: Mapping[str, WorkerGroup], name: str, count: int, relative: b
 
 
 def resized(group: WorkerGroup, count: int) -> WorkerGroup:
-    """Return the group with another number of workers. In a group that restarts together, each knows that number."""
+    """Return the group with `count` workers, whose config contains that number if they restart together."""
     if group.restart.together and count != group.count:
         return replace(group, config=group.config.resized(count), count=count)
     return replace(group, count=count)
 
 
 def all_workers(groups: Iterable[WorkerGroup]) -> list[tuple[str, Resources]]:
-    """Return the names of all workers and their needs. Raises ValueError if there are too many."""
+    """Return the name and resources of every worker. Raises ValueError if there are too many."""
     named = [(f"{group.name}/{index}", group.resources) for group in groups for index in range(group.count)]
     _check_total(len(named))
     return named

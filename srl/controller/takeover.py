@@ -1,4 +1,4 @@
-"""The state that a controller writes to disk, so that another can take over when its process has died."""
+"""State that a controller writes to disk, so that another one can take over if it dies."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from srl.api.worker import WorkerId
 from srl.controller.gauges import Gauges
 
 UNKNOWN_INCARNATIONS = 100
-"""Number of incarnations that may have started after the state was written; new ones are numbered above them."""
+"""Number of incarnations that may have started since the state was written; new ones get higher numbers."""
 
 
 class ControllerState(msgspec.Struct, frozen=True):
     """State of a controller, without secrets: agents send the run's secret, and the join secret is in its own file."""
 
     cluster: TakeoverRecord
-    counts: dict[str, int]  # group -> number of workers, as it was scaled
+    counts: dict[str, int]  # group -> current number of workers
     incarnations: dict[str, int]  # worker -> its last incarnation
     restarts: int
     gauges: dict[str, object]
     """Totals of workers that ended, and the statistics of episodes and evaluations (`Gauges.state`)."""
-    began: float  # wall time of the command that started the run
+    began: float  # wall-clock time at which the command started
     complete: list[str] = []  # policies that have reached their number of steps
 
     @classmethod
@@ -50,7 +50,7 @@ class ControllerState(msgspec.Struct, frozen=True):
     def match(
         self, groups: Iterable[WorkerGroup], orphans: Iterable[OrphanWorker]
     ) -> tuple[list[tuple[WorkerGroup, OrphanWorker]], list[tuple[WorkerGroup, WorkerId]]]:
-        """Return the workers that continue, and the ids of missing ones, with the highest possible incarnation."""
+        """Return the workers that continue, and the ids of missing ones with their highest possible incarnation."""
         found = {(orphan.worker_id.group, orphan.worker_id.index): orphan for orphan in orphans}
         kept, missing = [], []
         for group in groups:

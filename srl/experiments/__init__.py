@@ -1,1 +1,1 @@
-"""Recipes: functions that return an Experiment; the one place where workers and algorithms meet."""
+"""Experiments: options, recipes, worker graphs and sessions. Here workers and algorithms meet."""

@@ -1,1 +1,1 @@
-"""Finished runs: loading, evaluating, recording, plotting, exporting and comparing their policies."""
+"""Results of runs: loading, evaluating, recording, exporting and comparing policies, and plotting learning curves."""

@@ -17,7 +17,7 @@ MAX_COPIES = 16
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Returns of complete episodes, with a 95 % interval of their mean."""
+    """Returns of complete episodes, with a 95 % confidence interval of their mean."""
 
     returns: tuple[float, ...]
     lengths: tuple[float, ...]
@@ -31,7 +31,7 @@ class Evaluation:
 
     @property
     def interval(self) -> float:
-        """Half the width of the 95 % interval of the mean, by Student's t."""
+        """Half-width of the 95 % confidence interval of the mean (Student's t)."""
         return mean_of(self.returns).interval
 
 
@@ -46,9 +46,9 @@ def evaluate(
 ) -> Evaluation:
     """Play complete episodes with a run's policies in the environment they were trained in.
 
-    With `greedy` policies take the likeliest actions, else they sample as in training. `checkpoint` is as for
-    :func:`srl.load`. An episode that does not end within `max_steps` steps is truncated, and counts with its return
-    until then.
+    With `greedy`, policies take the most likely actions; otherwise they sample as in training. `checkpoint` is as for
+    :func:`srl.load`. An episode that does not end within `max_steps` steps is truncated and counts with its return so
+    far.
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, found {episodes}")

@@ -23,7 +23,7 @@ from srl.storage import ROOT, checkpoints, run_directory
 from srl.storage.saved_policies import SavedPolicy, find_checkpoint, read_policy
 
 TOLERANCE = 1e-3
-TRIED = (1, 5)  # batch sizes with which the file is checked; the exporter sees another one
+TRIED = (1, 5)  # batch sizes used to check the file; the exporter uses another one
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class Export:
 def export(
     run: str | Path, out: str | Path | None = None, *, policy: str = "", checkpoint: str | int | Path = "latest"
 ) -> Export:
-    """Write the policy of a run, or of a checkpoint (its directory, which may be a copy), as ONNX.
+    """Export a policy to ONNX from a run or from a checkpoint directory, which may be a copy.
 
-    The input is a batch of observations; the outputs are the likeliest action, the distribution parameters and the
+    The input is a batch of observations; the outputs are the most likely action, the distribution parameters and the
     value. Normalizers, masks and the bounds of actions are included. If the critic reads keys that the actor does not
-    (`global_keys`), these are no inputs, and there is no value. A recurrent policy has the inputs `state` and `first`
+    (`global_keys`), these are not inputs, and there is no value. A recurrent policy has the inputs `state` and `first`
     and the output `next_state`.
 
-    By default the file is `policy.onnx` in the run's directory, or next to the checkpoint. Where onnxruntime is
-    installed, the file is compared with the policy before it replaces an earlier one.
+    By default the file is `policy.onnx` in the run's directory, or next to the checkpoint. If onnxruntime is installed,
+    the file is compared with the policy before it replaces an earlier one.
     """
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
@@ -99,7 +99,7 @@ def _compare(path: Path, saved: SavedPolicy, policy: Policy) -> None:
     for rows in TRIED:
         state: Tree | None = None
         first = np.ones(rows, bool)
-        for _ in range(2):  # the second time with the memory of the first
+        for _ in range(2):  # the second time with the recurrent state of the first
             observation = random_observations(saved, rows, generator)
             decision = policy.act(observation, state, first, greedy=True)
             feeds = {name: array for name, array in leaves(observation, "observation") if name in expected}
@@ -122,13 +122,13 @@ def _check_equal(computed: dict[str, Any], decision: Decision, space: Space) -> 
         same = computed[name] == array if choices else np.isclose(computed[name], array, TOLERANCE, TOLERANCE + rounded)
         if not np.all(same):
             raise RuntimeError(
-                f"the exported file returns another {name!r} than the policy ({computed[name]} instead of {array}); "
+                f"{name!r} from the exported file differs from the policy's ({computed[name]} instead of {array}); "
                 "torch.export could not trace a part of the network"
             )
 
 
 def _within_bounds(space: Space, action: Tree) -> Tree:
-    """Return actions [B, ...] as the file returns them, except for rounding."""
+    """Clip actions [B, ...] to their bounds, as the exported file does."""
     if isinstance(space, Dict):
         assert isinstance(action, Mapping)
         return {name: _within_bounds(space.items[name], part) for name, part in action.items()}
@@ -136,7 +136,7 @@ def _within_bounds(space: Space, action: Tree) -> Tree:
 
 
 def random_observations(saved: SavedPolicy, rows: int, generator: np.random.Generator) -> Tree:
-    """Return random observations [rows, ...]; a mask forbids some choices, and never all of one action."""
+    """Draw random observations [rows, ...]. A mask forbids some choices, but never all choices of an action."""
     space, key = saved.observation, saved.algorithm.action_mask_key()
     tree = _random(space, rows, generator)
     if isinstance(space, Dict) and isinstance(tree, Mapping) and split_mask(space, saved.action, key)[1]:
@@ -157,7 +157,7 @@ def _random(space: Space, rows: int, generator: np.random.Generator) -> Tree:
 
 
 def _shaped(like: Tree, flat: Array) -> Tree:
-    """Split numbers [rows, n] into a tree with the arrays of `like`, in the order of their names."""
+    """Split `flat` [rows, n] into a tree of arrays with the names, shapes and dtypes of `like`."""
     found: dict[str, Array] = {}
     for path, leaf in leaves(like):
         size = int(np.prod(leaf.shape[1:]))

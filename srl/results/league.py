@@ -33,9 +33,9 @@ RANDOM = "random"
 @dataclass(frozen=True)
 class League:
     players: tuple[str, ...]  # versions by their number of steps, oldest first, then the other players
-    points: tuple[tuple[float, ...], ...]  # [i][j]: mean of i against j; 1 for a win, 0.5 for a draw; diagonal NaN
-    games: int  # minimum number of games per pair; players take turns on the seats
-    ratings: Mapping[str, float]  # ratings by openskill, which start at 25; empty where it is not installed
+    points: tuple[tuple[float, ...], ...]  # [i][j]: mean points of i against j (win 1, draw 0.5); diagonal NaN
+    games: int  # minimum number of games per pair; players alternate seats
+    ratings: Mapping[str, float]  # openskill ratings, which start at 25; empty if it is not installed
     truncated: int = 0  # number of games that did not end within `max_steps` and count as drawn
 
 
@@ -68,11 +68,12 @@ def league(
 ) -> League:
     """Play games between all pairs of a run's kept versions and other players.
 
-    Up to `versions` versions are spread evenly over the run and include the newest. Other players are `random` or a
+    Up to `versions` versions play, spread evenly over the run and including the newest. Other players are `random` or a
     function `path/file.py:function`, which receives an observation and a random generator and returns an action.
 
-    Versions sample their actions, as in training; with `greedy` they take the likeliest. If the game is deterministic,
-    two greedy players repeat the same game per seat. A game that does not end within `max_steps` moves counts as drawn.
+    Versions sample their actions, as in training; with `greedy`, they take the most likely ones. In a deterministic
+    game, two greedy players repeat the same game for each seating. A game that does not end within `max_steps` moves
+    counts as drawn.
     """
     if games < 1 or versions < 1:
         raise ValueError(f"games and versions must be at least 1, found {games} and {versions}")
@@ -137,7 +138,7 @@ def match(
 ) -> tuple[list[float], int]:
     """Play at least `games` games on alternating seats. Returns the points of `one` and the number of truncated games.
 
-    With `greedy` both players take their likeliest actions.
+    With `greedy`, both players take their most likely actions.
     """
     inner = environment.build(min(MAX_COPIES, games))
     try:
@@ -153,9 +154,9 @@ def match(
 
 
 def ratings(names: Sequence[str], results: Sequence[tuple[str, str, float]]) -> dict[str, float]:
-    """Return ratings from games of two players and the points of the first; empty without openskill.
+    """Return ratings computed from games (two players, points of the first); empty without openskill.
 
-    Games are rated in random order, so that no rating depends most on the games against the last opponent.
+    Games are rated in random order, so that games against the last opponent do not dominate.
     """
     if importlib.util.find_spec("openskill") is None:
         return {}
@@ -190,7 +191,7 @@ class RandomPolicy(_UntrainedPolicy):
 
 
 class ScriptedPolicy(_UntrainedPolicy):
-    """A policy made of a function of an observation and a random generator that returns an action."""
+    """A policy that calls a function with an observation and a random generator to get an action."""
 
     def __init__(self, function: Callable[[Any, np.random.Generator], Any], seed: int) -> None:
         self._function = function
@@ -205,7 +206,7 @@ class ScriptedPolicy(_UntrainedPolicy):
 
 
 def opponent(name: str, action: Space, seed: int, mask_key: str = MASK_KEY) -> Policy:
-    """Return the opponent `random`, or one made of `package.module:function` or `path/file.py:function`."""
+    """Return the opponent `random`, or a scripted one from `package.module:function` or `path/file.py:function`."""
     if name == RANDOM:
         return RandomPolicy(action, seed, mask_key)
     if ":" not in name:

@@ -36,7 +36,7 @@ class TrainedPolicy:
         self.policy = policy
         self.observation = observation
         self.action = action
-        self.metadata = metadata  # `steps`, `version` and others, of the moment when it was saved
+        self.metadata = metadata  # `steps`, `version` and others, as of when it was saved
 
         self._encode, self._decode = observation_encoder(observation), action_decoder(action)
         self._state: Tree | None = None
@@ -48,7 +48,7 @@ class TrainedPolicy:
         return f"<TrainedPolicy of step {self.metadata['steps']:,}: {self.observation} -> {self.action}>"
 
     def reset(self) -> None:
-        """Start an episode: clears the memory of a recurrent policy."""
+        """Start an episode: clear the memory of a recurrent policy."""
         self._state = None
 
     def act(self, observation: Any, *, greedy: bool = True, first: Any = False) -> Any:
@@ -72,7 +72,7 @@ class TrainedPolicy:
         begins = np.broadcast_to(np.asarray(first, bool), (count,))
         if self._state is not None and len(next(leaves(self._state))[1]) != count:
             raise ValueError(
-                f"the memory has another number of lanes than the {count} observations: call reset() first"
+                f"the memory is for a different number of lanes than these {count} observations: call reset() first"
             )
         decision = self.policy.act(tree, self._state, begins, greedy=greedy)
         self._state = decision.get("state")
@@ -80,7 +80,7 @@ class TrainedPolicy:
         return action if axes else lane_of(action, 0)
 
     def _check_parts(self, observation: Any) -> None:
-        """Raise ValueError for a missing key, with a hint about the mask that the environment may have in its infos."""
+        """Raise ValueError for a missing key, with a hint if it is the action mask, which may be in the infos."""
         if not isinstance(self.observation, Dict) or self.observation.is_tuple:
             return
         parts = self.observation.items
@@ -106,8 +106,8 @@ class TrainedPolicy:
 def load(
     path: str | Path, *, policy: str = "", checkpoint: str | int | Path = "latest", seed: int = 0
 ) -> TrainedPolicy:
-    """Load a policy of a run (its path, name, a unique beginning of its name, or `latest`) or of a single checkpoint
-    (its directory, which may be a copy). Imports nothing that only training needs.
+    """Load a policy from a run (its path, name, unique prefix of its name, or `latest`) or from a single checkpoint
+    directory, which may be a copy. Imports nothing that only training needs.
 
     `checkpoint` is `latest`, `best`, the number of steps of a kept checkpoint, or a path.
     """
@@ -132,7 +132,7 @@ class LoadedRun:
 def load_run(path: str | Path, checkpoint: str | int | Path, seed: int) -> LoadedRun:
     """Load all policies of a run to play in its environment.
 
-    Raises CheckpointError if the checkpoint belongs to another run, whose spaces differ.
+    Raises CheckpointError if the checkpoint belongs to another run with different spaces.
     """
     from srl.experiments.session.compatibility import check_spaces
 

@@ -47,7 +47,7 @@ Axis = Literal["steps", "time"]
 
 
 def find_groups(runs: Sequence[str | Path], root: Path = ROOT) -> list[Group]:
-    """Return the groups of runs, given as runs, as directories of seed sweeps, or with a label as `label=run`."""
+    """Find and group runs. Each is given as a run or a directory of runs, optionally with a label as `label=run`."""
     named: list[tuple[str, RunDirectory]] = []
     for what in runs:
         label, separator, rest = str(what).partition("=")
@@ -60,7 +60,7 @@ def find_groups(runs: Sequence[str | Path], root: Path = ROOT) -> list[Group]:
 
 
 def bands_of(groups: Sequence[Group], metric: str, axis: Axis) -> tuple[list[Group], list[Band]]:
-    """Return the mean curve of each group, or of each of its policies if it has several: these become groups, too."""
+    """Return the groups and their mean curves. A group with several policies becomes one group per policy."""
     drawn: list[Group] = []
     bands: list[Band] = []
     for group in groups:
@@ -78,8 +78,8 @@ def plot(
     """Return a matplotlib figure of learning curves: mean and 95 % interval over the seeds of each group.
 
     A run is given by path, name or `latest`, a seed sweep by its directory; `label=run` sets a label. `metric` is
-    `return`, `eval`, `length`, `fps` or a name in metrics.jsonl; `x` is `steps` or `time`. With `out` the figure is
-    also written there, as png, pdf or svg.
+    `return`, `eval`, `length`, `fps` or a name in metrics.jsonl; `x` is `steps` or `time`. With `out`, the figure is
+    also written to that file as png, pdf or svg.
     """
     if out is not None:
         check_format(Path(out))

@@ -23,7 +23,7 @@ from srl.workers.episode_player import EpisodePlayer
 from srl.workers.process import one_thread
 
 NEEDED = {".mp4": ("imageio", "imageio_ffmpeg"), ".gif": ("imageio", "PIL")}
-"""Suffix of a video -> packages that write it."""
+"""Suffix of a video -> packages needed to write it."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _without_window() -> Iterator[None]:
 
 
 def _offscreen_setting() -> dict[str, str]:
-    """Return the setting with which MuJoCo renders without a screen; by default it looks for one."""
+    """Return the environment variable that makes MuJoCo render without a screen, if there is none."""
     if sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
         return {}
     for backend, library in {"egl": "EGL", "osmesa": "OSMesa"}.items():

@@ -2,4 +2,4 @@
 
 from pathlib import Path
 
-ROOT = Path("runs")  # default directory of runs, relative to the directory where a command is run
+ROOT = Path("runs")  # default directory of all runs, relative to the working directory

@@ -1,9 +1,9 @@
-"""Checkpoints: arrays and metadata of one moment, written atomically and verified when read.
+"""Checkpoints: arrays and metadata from one moment of a run, written atomically and verified when read.
 
 `checkpoints/0007-step-131072/` contains arrays.safetensors, facts.json, workers.safetensors with the state of all
-workers (where a run can be resumed exactly) and, written last, manifest.json with the size and SHA-256 of the others
-and of itself. The first number counts writes: the newest checkpoint has the highest, even when a run was resumed from
-an older one.
+workers (if the run can be resumed exactly) and, written last, manifest.json with the sizes and SHA-256 hashes of the
+other files and its own hash. The first number counts writes: the newest checkpoint has the highest, even if the run was
+resumed from an older one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from srl.base.tree import Array
 FORMAT = "srl-checkpoint-1"
 ARRAYS, METADATA, WORKERS, MANIFEST = "arrays.safetensors", "facts.json", "workers.safetensors", "manifest.json"
 BEST = "best"
-"""Folder below a run's checkpoints with the parameters of the best evaluation. The optimizer's state of that version is
-gone by the time its score is known, so runs do not resume from there."""
-SCORE = "score"  # key of the metadata by which checkpoints are compared
+"""Folder, below a run's checkpoints, with the parameters that scored best in an evaluation. The optimizer state of that
+version is gone by the time the score is known, so runs do not resume from it."""
+SCORE = "score"  # metadata key by which checkpoints are compared
 NAME = re.compile(r"(\d{4,})-step-(\d+)")
 WRITING = re.compile(r"\.(?:writing|removing)-(\d+)-.*")
 
@@ -40,9 +40,9 @@ class CheckpointError(RuntimeError):
 
 @dataclass(frozen=True)
 class Retention:
-    """Rule for which checkpoints are kept when a new one is written; the one with the highest score always is."""
+    """Rule for which checkpoints to keep when a new one is written. The one with the highest score is always kept."""
 
-    last: int | None = 3  # number of the newest checkpoints to keep; None keeps all
+    last: int | None = 3  # number of newest checkpoints to keep; None keeps all
     every: int = 0  # also keep the first checkpoint at or after each multiple of this number of steps; 0 keeps none
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class Retention:
             raise ValueError(f"keep_every={self.every}; use a number of steps, or 0 for none")
 
     def kept(self, known: Sequence[Path]) -> set[Path]:
-        """Return those of `known` (oldest first) that are kept."""
+        """Return the checkpoints to keep out of `known` (oldest first)."""
         if self.last is None:
             return set(known)
         kept = set(known[-self.last :])
@@ -73,9 +73,9 @@ def write(
     retention: Retention = Retention(),
     workers: Mapping[str, Array] | None = None,
 ) -> Path:
-    """Write a checkpoint below `root`, durable when this returns, and remove those that `retention` does not keep.
+    """Write a checkpoint durably below `root`, and remove those that `retention` does not keep.
 
-    If it fails, the earlier checkpoints stay as they were.
+    If writing fails, earlier checkpoints are untouched.
     """
     files = {ARRAYS: _pack(arrays), METADATA: (json.dumps(dict(metadata), indent=2) + "\n").encode()}
     if workers is not None:
@@ -116,7 +116,7 @@ def read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def policies_in(path: Path, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the description of a checkpoint's policies, which makes a copied checkpoint complete."""
+    """Return the policy descriptions in a checkpoint, which make it usable without its run."""
     described = metadata.get("description")
     if not isinstance(described, Mapping) or not isinstance(metadata.get("policies"), Mapping):
         raise CheckpointError(f"{path} does not describe its policies: it is not a checkpoint of a training run")
@@ -124,7 +124,7 @@ def policies_in(path: Path, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def read_workers(path: Path) -> dict[str, Array] | None:
-    """Return the verified state of workers, or None if it was not saved. Read the checkpoint itself first."""
+    """Return the verified worker state, or None if it was not saved. Call :func:`read` first to verify the manifest."""
     from safetensors.numpy import load
 
     files = json.loads(_content(path / MANIFEST))["files"]
@@ -151,19 +151,19 @@ def checkpoints(root: Path) -> list[Path]:
 
 
 def latest(root: Path) -> Path | None:
-    """Return the newest checkpoint without verifying it; :func:`read` does that."""
+    """Return the newest checkpoint without verifying it, or None; :func:`read` verifies it."""
     found = checkpoints(root)
     return found[-1] if found else None
 
 
 def best_of(known: Sequence[Path]) -> Path | None:
-    """Return the checkpoint with the highest score (the newest of several), unverified; None if none has a score."""
+    """Return the checkpoint with the highest score (the newest in a tie), unverified; None if none has a score."""
     scores: list[tuple[float, int, Path]] = []
     for path in known:
         try:
             score = json.loads((path / METADATA).read_bytes())[SCORE]
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # an old or damaged one: reading it will raise
+            continue  # old or damaged: reading it will raise
         if isinstance(score, (int, float)) and math.isfinite(score):
             scores.append((score, _serial(path), path))
     return max(scores)[2] if scores else None
@@ -189,7 +189,7 @@ def step_of(path: Path) -> int:
 
 
 class _DamagedError(Exception):
-    """Description of the damage to one checkpoint."""
+    """A checkpoint is damaged; the message says how."""
 
 
 def _pack(arrays: Mapping[str, Array]) -> bytes:
@@ -200,7 +200,7 @@ def _pack(arrays: Mapping[str, Array]) -> bytes:
             raise ValueError(
                 f"a checkpoint can only store arrays of numbers; {key!r} has the dtype {np.asarray(array).dtype}"
             )
-    # `order="C"` and not `ascontiguousarray`, which gives scalars an axis.
+    # Not `ascontiguousarray`, which would give scalars an axis.
     return bytes(save({key: np.asarray(array, order="C") for key, array in arrays.items()}))
 
 
@@ -275,7 +275,7 @@ def _serial(path: Path) -> int:
 
 
 def _remove(paths: list[Path]) -> None:
-    """Remove checkpoints. Each is renamed first, so that readers never see a part of one; a later write retries."""
+    """Remove checkpoints. Each is renamed first, so that readers never see a partial one. The next write retries."""
     for path in paths:
         renamed = path.with_name(f".removing-{os.getpid()}-{path.name}")
         try:
@@ -286,7 +286,7 @@ def _remove(paths: list[Path]) -> None:
 
 
 def _remove_leftovers(root: Path) -> None:
-    """Remove partial checkpoints of writers that died."""
+    """Remove partial checkpoints left by writers that died."""
     import psutil
 
     for path in root.iterdir():

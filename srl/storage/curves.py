@@ -1,4 +1,4 @@
-"""Learning curves: read from the metrics of runs, grouped by options, averaged over seeds."""
+"""Learning curves, read from the metrics of runs, grouped by options and averaged over seeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHORT = {
     "eval": "eval/return_mean",
     "fps": "time/train_fps",
 }
-"""Short name -> name in the metrics."""
+"""Short name -> full name of a metric."""
 POINTS = 200
 IGNORED = ("seed", "sinks", "checkpoint_seconds", "hang_timeout", "until_return")
 """Options in which the runs of one group may differ."""
@@ -29,7 +29,7 @@ IGNORED = ("seed", "sinks", "checkpoint_seconds", "hang_timeout", "until_return"
 
 @dataclass(frozen=True)
 class Curve:
-    """Values of one metric of a run, over its steps and over its time."""
+    """Values of one metric of a run, over steps and over time."""
 
     steps: Array  # [N]
     seconds: Array  # [N]
@@ -41,7 +41,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Band:
-    """The mean of several curves and half the width of its 95 % interval (Student's t); zero for a single curve."""
+    """Mean of several curves, and half-width of its 95 % confidence interval (Student's t; zero for a single curve)."""
 
     x: Array  # [N]
     mean: Array  # [N]
@@ -59,15 +59,14 @@ class Group:
 
 
 def read_curve(run: RunDirectory, metric: str) -> Curve:
-    """Return a metric of a run. Raises ValueError with the nearest name for an unknown metric.
+    """Return the curve of a run's metric. Raises ValueError with the nearest name for an unknown metric.
 
-    A run that was killed resumes from its last checkpoint and repeats the steps since then. The curve contains only the
-    steps that led to the run's end.
+    A killed run resumes from its last checkpoint and repeats the steps after it. Only the repetition is in the curve.
     """
     name = SHORT.get(metric, metric)
-    rows: dict[int, tuple[float, float]] = {}  # step -> seconds and value; of two records of a step the last counts
+    rows: dict[int, tuple[float, float]] = {}  # step -> seconds and value; the last record of a step counts
     seen: set[str] = set()
-    elapsed = before = 0.0  # a resumed run restarts its count of seconds
+    elapsed = before = 0.0  # a resumed run counts seconds from zero again
     reached = 0
     for record in _records(run):
         if not any(key.startswith("eval/") for key in record):  # evaluations have the step of an earlier version
@@ -91,8 +90,8 @@ def read_curve(run: RunDirectory, metric: str) -> Curve:
 
 
 def policy_metrics(run: RunDirectory, metric: str) -> dict[str, str]:
-    """Return the metric of each policy, in a run with several: `return` -> `episodes/hiders/return_mean` of `hiders`.
-    Empty for one policy, or if the metric is not recorded per policy."""
+    """Return a metric's full name for each policy of a run: `return` -> `episodes/hiders/return_mean` for `hiders`.
+    Empty for a single policy, or if the metric is not recorded per policy."""
     section, _, name = SHORT.get(metric, metric).partition("/")
     policies = run.read_raw_config().get("policies", {})
     recorded = {key for record in _records(run) for key in record} if len(policies) > 1 else set()
@@ -110,15 +109,15 @@ def _records(run: RunDirectory) -> list[dict[str, Any]]:
         try:
             records.append(json.loads(line))
         except ValueError:
-            continue  # the last line of a run that is still writing, or was killed
+            continue  # partial last line: the run is still writing, or was killed
     return [record for record in records if isinstance(record, dict) and "step" in record]
 
 
 def average(curves: Sequence[Curve], axis: str) -> Band:
-    """Return mean and interval of curves over the range that all of them cover.
+    """Return the mean and its interval over the range that all curves cover.
 
-    Curves without a common range (over time, one may begin after another ended) are extended by their first and last
-    values.
+    Without a common range (over time, one curve may begin after another ends), curves are extended by their first and
+    last values.
     """
     found = [(curve.over(axis), curve.values) for curve in curves]
     begin, end = max(x[0] for x, _ in found), min(x[-1] for x, _ in found)
@@ -134,8 +133,8 @@ def average(curves: Sequence[Curve], axis: str) -> Band:
 
 
 def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
-    """Group runs, each with its label or "", in the order given: those with the same label, or that differ only in
-    their seed."""
+    """Group (label, run) pairs in the order given: runs with the same label or, if it is empty, runs that differ only
+    in their seed."""
     keyed: dict[tuple[str, str], list[RunDirectory]] = {}
     options_of: dict[tuple[str, str], dict[str, Any]] = {}
     for label, run in runs:
@@ -153,7 +152,7 @@ def group_runs(runs: Sequence[tuple[str, RunDirectory]]) -> list[Group]:
 
 
 def flat_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the environment and every option by its dotted name."""
+    """Return the environment and all options except IGNORED, by dotted name."""
     flat: dict[str, Any] = {"environment": config.get("environment", "")}
 
     def walk(value: Any, path: str) -> None:
@@ -169,8 +168,8 @@ def flat_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _legend_options(groups: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of up to three differing options for the legend. For different environments these are no more
-    than needed to distinguish the groups, because their recipes differ in everything."""
+    """Return the names of up to three differing options for the legend. If environments differ, their recipes differ in
+    many options, so only as many are returned as distinguish the groups."""
     names = dict.fromkeys(name for options in groups for name in options)
     differing = [name for name in names if len({json.dumps(options.get(name)) for options in groups}) > 1][:3]
     if "environment" not in differing:
@@ -183,7 +182,7 @@ def _legend_options(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _title(options: Mapping[str, Any], differing: Sequence[str]) -> str:
-    """Return `CartPole-v1 · ppo`, or the options that distinguish this group: `max lag 0`."""
+    """Return a title like `CartPole-v1 · ppo`, or the options that distinguish this group, such as `max lag 0`."""
     if not differing:
         return f"{options['environment']} · {str(options.get('algo', '')).rpartition(':')[2].removesuffix('Config')}"
     parts = []

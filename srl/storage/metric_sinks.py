@@ -1,4 +1,4 @@
-"""Destinations of metrics: JSON lines and TensorBoard files. A full disk loses metrics but never stops the run."""
+"""Destinations for metrics: JSON lines and TensorBoard files. A full disk loses metrics but never stops the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class NamedSink(MetricSink, Protocol):
-    """A sink with a name and a hint for the warning about its failure."""
+    """A sink with a name and a hint, both shown in a warning if it fails."""
 
     name: str
     hint: str
@@ -44,7 +44,7 @@ class JsonLinesSink:
 
 
 class TensorboardSink:
-    """A TensorBoard event file with scalars. Imports tensorboard with the first write, and never torch."""
+    """A TensorBoard event file of scalars. Imports tensorboard at the first write, and never torch."""
 
     def __init__(self, directory: Path) -> None:
         self.name, self.hint = "tensorboard", ""
@@ -75,7 +75,7 @@ class TensorboardSink:
 
 
 class MetricSinks:
-    """Several sinks. A sink that fails causes one warning and is tried again every `retry_seconds`."""
+    """A group of sinks. A failing sink causes one warning and is retried every `retry_seconds`."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _Appender:
 
 
 def _remove_partial_line(descriptor: int) -> None:
-    """Remove the partial last line of a writer that was killed."""
+    """Remove the partial last line left by a killed writer."""
     if size := os.fstat(descriptor).st_size:
         with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as content:
             end = content.rfind(b"\n") + 1
@@ -168,6 +168,6 @@ def _plain(value: Any) -> Any:
 
 
 def _float32(value: float) -> float:
-    """Return infinity for values outside of the range of float32, which protobuf refuses; TensorBoard draws a gap."""
+    """Replace values outside the range of float32, which protobuf rejects, by infinity; TensorBoard draws a gap."""
     number = float(value)
     return math.copysign(math.inf, number) if abs(number) > 3.4028234e38 else number

@@ -1,4 +1,4 @@
-"""Run directories: their files, the names of runs, and the lookup of a run by name."""
+"""Run directories: their files, run names, and lookup of runs by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from srl.base.files import explain_os_error, write_whole
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LATEST = "latest"
-CONFIG_KEYS = ("environment", "lanes", "options", "policies")  # keys that the config of a run must have
+CONFIG_KEYS = ("environment", "lanes", "options", "policies")  # keys that a run's config must have
 GROUP = "group.json"  # file that marks a directory of related runs, such as those of a seed sweep
 
 
@@ -49,7 +49,7 @@ class RunDirectory:
     metrics = _Inside("metrics.jsonl")
     journal = _Inside("journal.jsonl")  # one line per update, with `--journal`
     status = _Inside("status.json")  # written when the run ends
-    controller = _Inside("controller.json")  # for the takeover by another controller
+    controller = _Inside("controller.json")  # for a takeover by another controller
     tensorboard = _Inside("tensorboard")
     checkpoints = _Inside("checkpoints")
     logs = _Inside("logs")
@@ -64,8 +64,8 @@ class RunDirectory:
 
     @contextmanager
     def locked(self, patience: float = 0.0) -> Iterator[None]:
-        """Keep other processes from running in this directory; the kernel releases the lock if this process dies.
-        Waits up to `patience` seconds for a process that may be ending."""
+        """Prevent other processes from running in this directory. The kernel releases the lock if this process dies.
+        Waits up to `patience` seconds for another process to release the lock."""
         deadline = time.monotonic() + patience
         with _explained(self.path, "open"):
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -92,7 +92,7 @@ class RunDirectory:
             write_whole(self.config, text.encode(), sync=True)
 
     def read_config(self) -> Any:
-        """Return the config of a run of SRL. Raises an error for a config.json of another program."""
+        """Return the config of an SRL run. Raises RunDirectoryError if another program wrote config.json."""
         config = self.read_raw_config()
         missing = [key for key in CONFIG_KEYS if key not in config]
         broken = [key for key in ("lanes", "options") if key not in missing and not is_config(config[key])]
@@ -102,7 +102,7 @@ class RunDirectory:
         return config
 
     def read_raw_config(self) -> dict[str, Any]:
-        """Return config.json without checks: other programs may write one to have their curves plotted."""
+        """Return config.json without checking its keys: other programs may write one to have their curves plotted."""
         with _explained(self.config, "read"):
             content = self.config.read_bytes()
         try:
@@ -118,12 +118,12 @@ class RunDirectory:
             write_whole(self.status, msgspec.json.encode(status))
 
     def clear_status(self) -> None:
-        """Remove the status of an earlier end, when the run starts or resumes."""
+        """Remove an earlier final status when the run starts or resumes."""
         with _explained(self.status, "remove"):
             self.status.unlink(missing_ok=True)
 
     def read_status(self) -> RunStatus | None:
-        """Return the status with which the run ended, or None if it never ran, is running, or was killed."""
+        """Return the run's final status, or None if it never ran, is running, or was killed."""
         try:
             return msgspec.json.decode(self.status.read_bytes(), type=RunStatus)
         except FileNotFoundError:
@@ -133,7 +133,7 @@ class RunDirectory:
 
     @property
     def ended_without_update(self) -> bool:
-        """Whether the run ended before its first update, so that the directory contains only its logs."""
+        """Whether the run ended before its first update, so that its directory contains nothing but logs."""
         try:
             status = self.read_status()
         except OSError:
@@ -161,7 +161,7 @@ def default_name(environment: str, algorithm: str, seed: int, wall: float) -> st
 
 
 def create(root: Path, name: str) -> RunDirectory:
-    """Create the run directory `root/name` with its folders. Replaces one whose run ended before its first update."""
+    """Create the run directory `root/name` with its folders. Replaces a run that ended before its first update."""
     run = RunDirectory(root.expanduser().resolve() / check_name(name))
     if run.ended_without_update:
         with run.locked():
@@ -179,14 +179,14 @@ def create(root: Path, name: str) -> RunDirectory:
 
 
 def _alternative(run: RunDirectory) -> str:
-    """Return what the user can do instead about an existing directory."""
+    """Return a hint for the error about an existing run directory."""
     if any(run.checkpoints.glob("*")):
         return f", or continue that run: `srl resume {run.name}`"
     return ", or remove it: it has no checkpoint to resume from" if run.config.is_file() else ""
 
 
 def create_default(root: Path, environment: str, algorithm: str, seed: int, wall: float) -> RunDirectory:
-    """Create a run directory with the default name; the name of a second run in the same second is one second later."""
+    """Create a run directory with the default name, advancing the time in it by seconds until the name is free."""
     for later in range(100):
         name = default_name(environment, algorithm, seed, wall + later)
         if not (root.expanduser() / name).exists():
@@ -195,7 +195,7 @@ def create_default(root: Path, environment: str, algorithm: str, seed: int, wall
             except RunDirectoryError as error:
                 if not isinstance(error.__cause__, FileExistsError) or not (root.expanduser() / name).is_dir():
                     raise
-    raise RunDirectoryError(f"{root} contains a hundred runs of the last seconds; choose a --name")
+    raise RunDirectoryError(f"{root} contains a hundred runs with names like this; choose a --name")
 
 
 def open_directory(path: Path) -> RunDirectory:
@@ -222,13 +222,13 @@ def create_group(root: Path, name: str, description: Any) -> Path:
 
 
 def find_group(what: str | Path, root: Path) -> Path | None:
-    """Return the group of runs with this path or name, or None."""
+    """Return the directory of the run group with this path or name, or None."""
     found = [path.resolve() for path in (Path(what), root.expanduser() / what) if (path / GROUP).is_file()]
     return found[0] if found else None
 
 
 def read_group(path: Path) -> Any:
-    """Return the description of a group of runs."""
+    """Return the description of a run group."""
     try:
         return json.loads((path / GROUP).read_text())
     except (OSError, ValueError) as error:
@@ -255,7 +255,7 @@ def all_runs(root: Path) -> list[RunDirectory]:
 
 
 def find_all(what: str | Path, root: Path) -> list[RunDirectory]:
-    """Return all runs of a group or of another directory of runs, or the one run found by :func:`find`."""
+    """Return all runs in a group or in another directory of runs, or else the one run found by :func:`find`."""
     for path in (Path(what), root / what):
         if str(what) != LATEST and path.is_dir() and not (path / "config.json").is_file():
             runs = all_runs(path)
@@ -266,9 +266,9 @@ def find_all(what: str | Path, root: Path) -> list[RunDirectory]:
 
 
 def find(what: str | Path, root: Path, include_empty: bool = False) -> RunDirectory:
-    """Return the run that the user means: a path, a name, a unique beginning of a name, or `latest`.
+    """Return the run given by a path, a name, a unique prefix of a name, or `latest`.
 
-    `latest` is the newest run with at least one update, or with `include_empty` the newest of all.
+    `latest` skips runs that ended before their first update, unless there are no others or `include_empty` is set.
     """
     text = str(what)
     runs = all_runs(root)

@@ -13,9 +13,9 @@ import msgspec
 
 from srl.storage.run_directory import RunDirectory, RunDirectoryError, all_runs
 
-CLUSTER = "cluster"  # folder of a run that was submitted to Slurm, with its `job` and after its end its `outcome.json`
+CLUSTER = "cluster"  # folder of a run submitted to Slurm, with its `job` and, once it has ended, `outcome.json`
 POLICY_RETURN = re.compile("episodes/([^/]+)/return_mean")
-TAIL_BYTES = 1 << 16  # size of the end of the metrics that contains the last line
+TAIL_BYTES = 1 << 16  # number of bytes read from the end of the metrics to find the last line
 
 
 class _PolicyResult(msgspec.Struct):
@@ -23,7 +23,7 @@ class _PolicyResult(msgspec.Struct):
 
 
 class _FinalStatus(_PolicyResult, kw_only=True):
-    """The fields of status.json that are shown. A run that was canceled in Slurm's queue has only an outcome."""
+    """Fields of status.json that are shown, or of outcome.json for a run canceled in Slurm's queue."""
 
     state: str
     steps: int = 0
@@ -45,7 +45,7 @@ class ListedRun:
 
 
 def list_runs(root: Path) -> list[ListedRun]:
-    """Return the runs below `root` by the time of their last write. Reads two files of each and asks no process."""
+    """Return the runs below `root`, sorted by the time of their last write. Only reads files; contacts no process."""
     return sorted((_listed(run) for run in all_runs(root)), key=lambda listed: listed.when)
 
 
@@ -71,7 +71,7 @@ def _final_status(path: Path) -> _FinalStatus | None:
 
 
 def _state_in_slurm(run: RunDirectory) -> str:
-    """Return the state of a submitted run without status; empty if it was not submitted or has run since."""
+    """Return the state of a submitted run without a final status; empty if it was not submitted or has run since."""
     outcome = run.path / CLUSTER / "outcome.json"
     end = _final_status(outcome)
     if end is not None:
@@ -95,7 +95,7 @@ def _changed(path: Path) -> float:
 
 
 def _last_record(path: Path) -> dict[str, Any]:
-    """Return the last complete line of a file that may be growing, or whose writer was killed."""
+    """Return the last complete record of a file whose writer is active or was killed; empty if there is none."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""Policies in checkpoints: which checkpoint a user means, and the parts of one policy in it."""
+"""Policies in checkpoints: choosing a checkpoint, and reading a policy from it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from srl.storage.run_directory import RunDirectory
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """One policy of a checkpoint, complete without the run's directory."""
+    """One policy of a checkpoint, usable without the run directory."""
 
     name: str
     algorithm: AlgorithmConfig
     observation: Space
     action: Space
     parameters: Array
-    metadata: Mapping[str, Any]  # `version`, `steps` and others, of the moment when it was saved
+    metadata: Mapping[str, Any]  # `version`, `steps` and others, as of when it was saved
 
 
 def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:
@@ -36,7 +36,7 @@ def find_checkpoint(path: str | Path, checkpoint: str | int | Path) -> Path:
 
 
 def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
-    """Return the checkpoint of a run: `latest`, `best`, a number of steps (ValueError if unknown), or a path."""
+    """Return a run's checkpoint: `latest`, `best`, a number of steps, or a path. Raises ValueError if unknown."""
     known = checkpoints.checkpoints(run.checkpoints)
     if not known:
         raise FileNotFoundError(f"{run.path} has no checkpoint yet")
@@ -58,7 +58,7 @@ def choose_checkpoint(run: RunDirectory, which: str | int | Path) -> Path:
 
 
 def read_policy(source: Path, policy: str = "", or_only: bool = False) -> SavedPolicy:
-    """Read a policy of a checkpoint (default: the first). With `or_only`, the name of a single policy may differ."""
+    """Read a policy from a checkpoint (default: the first). With `or_only`, a single policy may have any name."""
     arrays, metadata = checkpoints.read(source)
     described = checkpoints.policies_in(source, metadata)
     name = policy or next(iter(described))

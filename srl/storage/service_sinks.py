@@ -1,4 +1,4 @@
-"""Sinks for metric services (W&B and MLflow), imported only when used; each is written to by its own thread."""
+"""Sinks for metric services (W&B and MLflow), which are imported only when used. Each sink has its own thread."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_sinks(names: Sequence[str]) -> None:
 
 
 def sinks_of(run: RunDirectory, names: Sequence[str] = ("tensorboard",), **options: Any) -> MetricSinks:
-    """Return the sinks with these names and metrics.jsonl, which every run has."""
+    """Return the named sinks and the one for metrics.jsonl, which every run has."""
     kinds: dict[str, Callable[[RunDirectory], MetricSink]] = {"wandb": WandbSink, "mlflow": MlflowSink}
     sinks: list[NamedSink] = [JsonLinesSink(run.metrics)]
     for name in names:
@@ -58,10 +58,10 @@ def sinks_of(run: RunDirectory, names: Sequence[str] = ("tensorboard",), **optio
 
 
 class BackgroundSink:
-    """A thread around a sink that may be slow, so that a server that does not respond does not block supervision.
+    """Runs a slow sink in a thread, so that an unresponsive server does not block supervision.
 
-    The thread creates the sink with the first record. When the queue is full, the oldest record is dropped. The next
-    `write` raises the sink's error.
+    The thread creates the sink at the first record. When the queue is full, the oldest record is dropped. Errors in the
+    sink are raised by the next `write`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class BackgroundSink:
             raise error
 
     def close(self) -> None:
-        """Write the records in the queue, for at most `close_seconds`."""
+        """Write the queued records, waiting at most `close_seconds`."""
         if self._thread is None:
             return
         if self._pending.full():
@@ -129,7 +129,7 @@ class WandbSink:
             settings=wandb.Settings(silent=True, console="off"),
         )
         _save_id(run, "wandb", str(self._run.id))
-        # An evaluation belongs to an earlier step than the newest record: W&B's own counter would refuse it.
+        # An evaluation belongs to an earlier step than the newest record: W&B's own counter would reject it.
         self._run.define_metric("*", step_metric="step")
 
     def write(self, step: int, metrics: Mapping[str, float], wall: float) -> None:
@@ -178,7 +178,7 @@ class MlflowSink:
 
 
 def _saved_id(run: RunDirectory, service: str) -> str | None:
-    """Return the service's id of this run, so that a resumed run continues there."""
+    """Return the service's id for this run, so that a resumed run continues under it."""
     path = run.path / f"{service}.id"
     return path.read_text().strip() if path.is_file() else None
 

@@ -12,14 +12,14 @@ import msgspec
 from srl.api.control import UpdateRecord
 
 REMEMBERED = 20_000
-"""Number of the newest entries by which repeated reports are recognized: after a worker's death it repeats the last."""
-TAIL_BYTES = 1 << 24  # size of the end of the file in which a new controller looks for these entries
+"""Number of newest entries that are remembered to recognize updates reported again after a death."""
+TAIL_BYTES = 1 << 24  # number of bytes a new controller reads from the end of the file to find them
 
 
 class Journal:
-    """A file of updates, created with the first one that a trainer reports.
+    """A file of updates, created when a trainer reports the first one.
 
-    An update that is reported again because the trainer or the controller died is written once.
+    An update that is reported again because the trainer or the controller died is written only once.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class Journal:
             del self._known[next(iter(self._known))]
 
     def _tail(self) -> list[UpdateRecord]:
-        """Return the last complete lines. Removes a partial line, whose update will be reported again."""
+        """Return the last complete entries. Removes a partial one, whose update will be reported again."""
         if not self._path.exists():
             return []
         with self._path.open("rb+") as file:
@@ -65,11 +65,11 @@ def read(path: Path) -> Iterator[UpdateRecord]:
 
 
 def check(entries: Iterable[UpdateRecord], max_lag: int) -> list[str]:
-    """Return the errors in a journal as sentences; empty if there are none.
+    """Return descriptions of the errors in a journal; empty if there are none.
 
-    Each update must follow from the previous one, once. All ranks must have the same parameters. No block may be used
-    twice, whether by another update, by another rank of the same update, or within one rank. No decision may be older
-    than `max_lag` versions.
+    Each update must follow from the previous one, exactly once. All ranks must have the same parameters. No block may
+    be used twice, whether by another update, by another rank of the same update, or within one rank. No decision may be
+    older than `max_lag` versions.
     """
     errors: list[str] = []
     last: dict[str, UpdateRecord] = {}

@@ -1,4 +1,4 @@
-"""`srl doctor`: checks of this machine, and recommended settings."""
+"""`srl doctor`: machine checks and recommended settings."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Finding:
     name: str
     verdict: str  # ok | warn | fail
     found: str
-    todo: str = ""  # advice, for everything but `ok`
+    todo: str = ""  # advice, if any
 
 
 def examine(root: Path = ROOT) -> list[Finding]:
-    """Run all checks; one that raises becomes a warning. Imports torch, which takes a second."""
+    """Run all checks. A check that raises is reported as a warning. Imports torch, which takes about a second."""
     machine = limits()
     findings: list[Finding] = []
     checks: list[Callable[[], Finding | list[Finding]]] = [
@@ -64,7 +64,7 @@ def examine(root: Path = ROOT) -> list[Finding]:
 
 
 def healthy(findings: list[Finding]) -> bool:
-    """Return whether runs will work; warnings do not prevent that."""
+    """Return whether all checks passed or only warned."""
     return all(finding.verdict != FAIL for finding in findings)
 
 
@@ -103,7 +103,7 @@ def _cores(machine: Limits) -> Finding:
 
 
 def _finding(name: str, found: str, *problems: tuple[bool, str, str]) -> Finding:
-    """Return the finding with the verdict and advice of the first problem that exists."""
+    """Return a finding for the first problem that exists, or OK. A problem is given as (exists, verdict, advice)."""
     for exists, verdict, todo in problems:
         if exists:
             return Finding(name, verdict, found, todo)
@@ -205,7 +205,7 @@ def _torch(machine: Limits) -> list[Finding]:
 
 
 def _extras() -> list[Finding]:
-    """No run needs all of them, so a missing one is no warning."""
+    """List installed and missing extras. No run needs all of them, so a missing one is not a warning."""
     extras = extras_of()
     complete = [extra for extra, missing in extras.items() if not missing]
     lacking = [extra for extra, missing in extras.items() if missing]
@@ -217,18 +217,18 @@ def _extras() -> list[Finding]:
 
 
 def _suggestion(machine: Limits) -> Finding:
-    """The defaults suit this machine, except for a CPU limit of the container, which programs do not see."""
+    """Suggest a first command. The defaults suit this machine, except that they ignore a container's CPU quota."""
     unseen = machine.cpu_quota is not None and machine.cpu_quota < machine.cores_allowed
     return Finding("first run", OK, "srl train CartPole-v1" + (f" --actors {_num_actors(machine)}" if unseen else ""))
 
 
 def _num_actors(machine: Limits) -> int:
-    """One core is left to the trainer."""
+    """Return the number of actors that leaves one core for the trainer."""
     return max(1, int(machine.cores) - 1)
 
 
 def extras_of(package: str = "srl") -> dict[str, list[str]]:
-    """Extra -> missing packages, for example `ale-py` or `mujoco>=3.4 (3.2 is installed)`."""
+    """Return each extra's missing packages, such as `ale-py` or `mujoco>=3.4 (3.2 is installed)`."""
     names = metadata(package).get_all("Provides-Extra") or []
     return {name: sorted(set(_missing(package, name))) for name in sorted(names) if name not in BUNDLES}
 

@@ -15,12 +15,12 @@ from srl.terminal.formatting import figure, short
 COLORS = ("blue", "red", "green", "yellow", "magenta", "cyan", "white")
 SPARKS = "▁▂▃▄▅▆▇█"
 EIGHTHS = " ▏▎▍▌▋▊▉█"
-# The dots of a braille character, from bottom to top.
+# Bits of a braille character's dots, bottom to top.
 LEFT_DOTS, RIGHT_DOTS = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
 
 
 def resample(values: Sequence[float], num_points: int) -> list[float]:
-    """Return `num_points` values evenly spread over the sequence, interpolated linearly; NaN is skipped."""
+    """Resample the finite values to `num_points` evenly spaced points by linear interpolation."""
     known = [value for value in values if math.isfinite(value)]
     if not known or num_points <= 0:
         return []
@@ -29,7 +29,7 @@ def resample(values: Sequence[float], num_points: int) -> list[float]:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return a curve one row high; a constant one is at the bottom."""
+    """Return a one-row curve of block characters; a constant curve is at the bottom."""
     levels = _scaled(np.array(resample(values, width)))
     return "".join(SPARKS[round(level * 7)] for level in levels.tolist())
 
@@ -49,7 +49,7 @@ def braille(values: Sequence[float], width: int, height: int) -> list[str]:
 
 
 class Canvas:
-    """Characters of 2 x 4 dots. Each belongs to the line that was drawn last."""
+    """Grid of braille characters with 2 x 4 dots each. A character belongs to the last line drawn through it."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -57,7 +57,7 @@ class Canvas:
         self._owner = np.full((height, width), -1)
 
     def draw(self, positions: Array, levels: Array, number: int) -> None:
-        """Draw a line through points in [0, 1] x [0, 1]; neighboring dots are connected."""
+        """Draw line `number` as a connected curve through points in [0, 1] x [0, 1]."""
         columns, top = 2 * self.width, 4 * self.height - 1
         first, last = int(positions[0] * (columns - 1)), int(positions[-1] * (columns - 1))
         grid = np.arange(first, last + 1)
@@ -72,20 +72,21 @@ class Canvas:
             previous = level
 
     def rows(self) -> list[list[tuple[str, int]]]:
-        """Return the characters of each row, each with the number of its line; -1 for none."""
+        """Return each row as pairs of a character and the number of its line (-1 for none)."""
         chars = [[chr(0x2800 + cell) if cell else " " for cell in row] for row in self._dots.tolist()]
         return [list(zip(row, owners, strict=True)) for row, owners in zip(chars, self._owner.tolist(), strict=True)]
 
 
 def bar(share: float, width: int) -> str:
-    """Return a bar of `width` characters, filled in steps of an eighth of a character."""
+    """Return a bar of `width` characters whose fraction `share` is filled, to an eighth of a character."""
     share = min(1.0, max(0.0, share)) if math.isfinite(share) else 0.0
     whole, eighth = divmod(round(share * width * 8), 8)
     return ("█" * whole + (EIGHTHS[eighth] if eighth else "")).ljust(width)
 
 
 def split(shares: Mapping[str, float], width: int) -> dict[str, int]:
-    """Return the number of characters for each share; together they fill the sum of the shares, at most `width`."""
+    """Divide `width` characters among the shares by largest remainder; shares that sum to less than 1 leave the rest
+    empty."""
     clean = {key: max(0.0, share) if math.isfinite(share) else 0.0 for key, share in shares.items()}
     total = sum(clean.values())
     scale = width / max(1.0, total)

@@ -1,4 +1,4 @@
-"""Numbers and paths formatted for people."""
+"""Formatting of numbers and paths for display."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from srl.api.status import RunStatus
 
 
 def count(number: int) -> str:
-    """`524,288`"""
+    """Format as `524,288`."""
     return f"{number:,}"
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 update`, `2,000 updates`"""
+    """Format as `1 update` or `2,000 updates`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def rate(per_second: float) -> str:
-    """`930/s`, `21.4k/s`, `210k/s`, `1.25M/s`"""
+    """Format as `930/s`, `21.4k/s`, `210k/s` or `1.25M/s`."""
     if not math.isfinite(per_second) or per_second < 0:
         return "-"
     for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -33,7 +33,7 @@ def rate(per_second: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`12.3 s`, `4:07`, `2:03:04`, `3 d 04:00`"""
+    """Format as `12.3 s`, `4:07`, `2:03:04` or `3 d 04:00`."""
     if not math.isfinite(seconds) or seconds < 0:
         return "-"
     if seconds < 59.95:
@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 def figure(number: float | None) -> str:
-    """`312.4`, `-0.05`, `12,345`, `1.2e+07`; a dash if there is none yet."""
+    """Format as `312.4`, `-0.05`, `12,345` or `1.2e+07`; a dash for None and NaN."""
     if number is None or math.isnan(number):
         return "-"
     size = abs(number)
@@ -60,18 +60,18 @@ def return_of(status: RunStatus) -> str:
 
 
 def returns(mean: float | None, by_policy: Mapping[str, float | None]) -> str:
-    """`312.4`; with several policies `hiders 3.1, seekers -3.1`."""
+    """Format as `312.4` or, with several policies, as `hiders 3.1, seekers -3.1`."""
     each = [f"{name} {figure(value)}" for name, value in by_policy.items()]
     return ", ".join(each) if len(each) > 1 else figure(mean)
 
 
 def percent(share: float) -> str:
-    """`52 %`; rounded down, so that 100 % means complete."""
+    """Format as `52 %`, rounded down so that 100 % means complete."""
     return f"{math.floor(100 * share + 1e-9)} %" if math.isfinite(share) else "- %"
 
 
 def short(number: float) -> str:
-    """`0`, `250k`, `1.5M`: for the ends of an axis."""
+    """Format the end of an axis as `0`, `250k` or `1.5M`."""
     for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:.3g}{suffix}"
@@ -79,6 +79,6 @@ def short(number: float) -> str:
 
 
 def relative_path(path: Path) -> str:
-    """Return the path relative to the working directory if it is inside it."""
+    """Return the path relative to the working directory if inside it, else unchanged."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative

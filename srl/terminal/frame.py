@@ -19,14 +19,14 @@ PHASES = {
     "waiting": "bright_black",
 }
 STATES = {"running": "green", "finished": "bold green", "stopped": "yellow", "failed": "bold red"}
-LEFT = 32  # columns of the figures left of the curve
+LEFT = 32  # columns for the figures to the left of the curve
 LABEL = 11
 MAX_LABEL = 22
 MAX_CURVES = 3
 
 
 def frame(status: RunStatus, width: int, height: int) -> Text:
-    """Return at most `height` rows of at most `width` columns; workers and streams that do not fit are summarized."""
+    """Return at most `height` rows and `width` columns. If not all workers fit, their groups are shown instead."""
     width, height = max(40, width), max(12, height)
     lines = [_title(status, width), _progress(status, width), Text()]
     summary = _summary(status)
@@ -78,7 +78,7 @@ def _progress(status: RunStatus, width: int) -> Text:
 
 
 def remaining(status: RunStatus) -> str:
-    """Return the estimated time left at the current speed; empty if it is unknown."""
+    """Return the estimated time left at the current speed, or an empty string if unknown."""
     todo = status.target_steps - status.steps
     if status.state != "running" or todo <= 0 or status.train_fps <= 0:
         return ""
@@ -103,7 +103,7 @@ def _summary(status: RunStatus) -> list[Text]:
 
 
 def _returns(status: RunStatus) -> list[tuple[str, str, str]]:
-    """Returns and evaluations: those of the run, or with several policies a row for each."""
+    """Return the rows for returns and evaluations: those of the run, or one row per policy if there are several."""
     if len(status.policies) > 1:
         rows = [("return", "mean, evaluation", "dim")]
         for name, policy in status.policies.items():
@@ -120,7 +120,7 @@ def _returns(status: RunStatus) -> list[tuple[str, str, str]]:
 
 
 def _curves(status: RunStatus, width: int, height: int) -> list[Text]:
-    """The curve of the mean return; with several policies one below the other."""
+    """Draw the curve of the mean return; with several learning policies, one curve below the other."""
     curves = {name: policy.return_curve for name, policy in status.policies.items() if policy.learning}
     if len(curves) < 2:
         return _curve(status.return_curve, width, height)
@@ -172,7 +172,7 @@ def _bar_width(width: int, label: int) -> int:
 
 
 def _workers(workers: list[WorkerStatus], width: int, room: int, label: int) -> list[Text]:
-    """A line per worker, or per group if there are too many."""
+    """Return one line per worker, or per group if the workers do not fit."""
     if len(workers) <= room:
         return [_worker_line(w.name, w.state, w.busy, w.incarnation, width, label) for w in workers]
     groups: dict[str, list[WorkerStatus]] = {}
@@ -202,7 +202,7 @@ def _worker_line(name: str, state: str, busy: dict[str, float], incarnation: int
 
 
 def stacked(busy: dict[str, float], width: int) -> Text:
-    """Return the shares of time as one bar with a color for each phase; the rest is waiting."""
+    """Return the fractions of time as a bar with one color per phase; the rest is waiting time."""
     shares = {phase: busy.get(phase, 0.0) for phase in PHASES if phase != "waiting"}
     cells = split(shares, width)
     line = Text()
@@ -239,7 +239,7 @@ def _advice(status: RunStatus, width: int) -> list[Text]:
 
 
 def _labeled(label: str, value: str, style: str) -> Text:
-    # Appended to an empty text: a style of the text itself would apply to the other parts, too.
+    # Appended to an empty text, because a style of the text itself would also apply to the other parts.
     return Text().append(f" {label[:LABEL]:<{LABEL + 1}}", "dim").append(value, style)
 
 

@@ -1,4 +1,4 @@
-"""Limits of this machine, as the kernel and the container report them."""
+"""Limits of this machine, as reported by the kernel and the container."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ PR_GET_PDEATHSIG = 2
 @dataclass(frozen=True)
 class Limits:
     cores_of_machine: int
-    cores_allowed: int  # by affinity: taskset, cpusets
-    cpu_quota: float | None  # limit of the container in cores; None if it sets none
+    cores_allowed: int  # by CPU affinity (taskset, cpusets)
+    cpu_quota: float | None  # the container's CPU limit in cores; None if it has none
     memory: int
     memory_free: int
     num_files: int
@@ -47,7 +47,7 @@ def limits() -> Limits:
 
 
 def cpu_quota(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> float | None:
-    """Return the lowest quota of our cgroup and its parents, in cores."""
+    """Return the lowest CPU quota of our cgroup and its parents, in cores; None if there is none."""
     quotas = []
     for group in _groups(root, own):
         words = _words(group / "cpu.max")
@@ -60,7 +60,7 @@ def cpu_quota(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> fl
 
 
 def memory_limit(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> tuple[int, int] | None:
-    """Return the container's memory limit and the free part of it, in bytes; None if it sets no limit."""
+    """Return the container's memory limit and how much of it is free, in bytes; None if there is no limit."""
     pairs = []
     for group in _groups(root, own):
         limit, used = _words(group / "memory.max"), _words(group / "memory.current")
@@ -70,7 +70,7 @@ def memory_limit(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) ->
 
 
 def shared_memory_works(nbytes: int = 1 << 20) -> str:
-    """Return the error of the kernel, or an empty string."""
+    """Return the kernel's error message, or an empty string if shared memory works."""
     try:
         descriptor = os.memfd_create("srl-doctor", os.MFD_CLOEXEC)
         try:
@@ -99,7 +99,7 @@ def pidfd_works() -> bool:
 
 
 def _groups(root: Path, own: str | None) -> list[Path]:
-    """Our cgroup and all its parents (cgroup version 2)."""
+    """Return the directories of our cgroup and its parents (cgroup v2)."""
     if own is None:
         lines = [line.split(":", 2) for line in _lines(Path("/proc/self/cgroup"))]
         own = next((parts[2] for parts in lines if len(parts) == 3 and parts[0] == "0"), "/")

@@ -93,7 +93,7 @@ def _evaluation(evaluation: EvaluationStatus) -> str:
 
 
 def _next_commands(status: RunStatus) -> dict[str, str]:
-    """Only commands that work: before the first update there is nothing to resume or to evaluate."""
+    """Return suggested commands by purpose. Before the first update there is nothing to resume or evaluate."""
     path = Path(status.path)
     run = shlex.quote(relative_path(path))
     commands: dict[str, str] = {}

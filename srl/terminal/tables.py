@@ -1,4 +1,4 @@
-"""Tables of `srl ps`, of sweeps, of graphs and of `srl check-algo`."""
+"""Tables for `srl ps`, sweeps, graphs and `srl check-algo`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERDICTS = {"pass": "green", "fail": "bold red", "not supported": "yellow"}
 
 
 def ps_table(runs: Sequence[RunStatus]) -> RenderableType:
-    """Return the runs and, below, the workers and the bottleneck of those in progress."""
+    """Return a table of runs, followed by the workers and the bottleneck of each active run."""
     parts: list[RenderableType] = [_runs(runs)]
     for status in runs:
         if status.workers and status.state in ("starting", "running"):
@@ -34,7 +34,7 @@ def ps_table(runs: Sequence[RunStatus]) -> RenderableType:
 
 
 def sweep_table(statuses: Mapping[int, RunStatus], means: Mapping[str, Mean]) -> RenderableType:
-    """Return a row per seed, and the mean return of each policy with its confidence interval."""
+    """Return a table with one row per seed, and each policy's mean return with its confidence interval."""
     table = _table(">SEED", "STATE", ">STEPS", ">RETURN", ">TIME")
     for seed, status in statuses.items():
         state = Text(status.state, STATES.get(status.state, "yellow"))
@@ -93,7 +93,7 @@ def _runs(runs: Sequence[RunStatus]) -> Table:
     table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
     for status in runs:
         share = min(1.0, status.steps / status.target_steps) if status.target_steps else None
-        reason = f" ({status.reason})" if status.state in ("queued", "running") and status.reason else ""  # of waiting
+        reason = f" ({status.reason})" if status.state in ("queued", "running") and status.reason else ""
         table.add_row(
             Text(status.run, "bold"),
             Text(f"{status.state}{reason}", STATES.get(status.state, "yellow")),
@@ -126,7 +126,7 @@ def _workers(status: RunStatus) -> Table:
 
 
 def _table(*headings: str) -> Table:
-    """An empty table without borders; columns whose heading begins with `>` are aligned to the right."""
+    """Return an empty table without borders. Columns whose heading begins with `>` are right-aligned."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:
         table.add_column(heading.lstrip(">"), justify="right" if heading.startswith(">") else "left", no_wrap=True)
@@ -134,7 +134,7 @@ def _table(*headings: str) -> Table:
 
 
 def probe_table(results: Sequence[Mapping[str, Any]]) -> Table:
-    """Return a row per probe of `srl check-algo`; the keys are those of :class:`srl.checks.algorithm.ProbeResult`."""
+    """Return a table with one row per :class:`srl.checks.algorithm.ProbeResult`, each given as a dictionary."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("PROBE", "CHECKS", "EXPECTED", "FOUND", "VERDICT"):
         table.add_column(heading, overflow="fold")

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class View:
-    """Base class of views. `update` and `close` never raise, and an update within the interval costs little."""
+    """Base class of views. `update` and `close` never raise, and `update` is cheap between redraws."""
 
     def __init__(self, console: Console, interval: float, clock: Clock | None = None) -> None:
         self._console = console
@@ -37,7 +37,7 @@ class View:
             logger.debug("the status could not be shown", exc_info=True)
 
     def _show_events(self, status: RunStatus) -> None:
-        """Show what does not wait for the interval."""
+        """Show events, which do not wait for the interval."""
 
     def _show(self, status: RunStatus) -> None:
         raise NotImplementedError
@@ -47,7 +47,7 @@ class View:
 
 
 class LiveView(View):
-    """A frame that is redrawn in place. It has no thread: `update` draws it."""
+    """A frame that `update` redraws in place, without a thread."""
 
     def __init__(self, console: Console, interval: float = 0.25, clock: Clock | None = None) -> None:
         super().__init__(console, interval, clock)
@@ -66,7 +66,7 @@ class LiveView(View):
 
 
 class LogView(View):
-    """A line per interval and per event, for log files and CI; with `name_runs` each line begins with its run."""
+    """One line per interval and per event, for log files and CI. With `name_runs`, lines begin with the run's name."""
 
     def __init__(
         self, console: Console, interval: float = 5.0, clock: Clock | None = None, name_runs: bool = False
@@ -78,7 +78,7 @@ class LogView(View):
         self._diagnosis = ("", "")
 
     def _show_events(self, status: RunStatus) -> None:
-        if status.run != self._run:  # the next one of a sweep
+        if status.run != self._run:  # the next run of a sweep
             self._run, self._messages, self._diagnosis, self._next = status.run, [], ("", ""), float("-inf")
         for message in new_messages(self._messages, status.messages):
             self._print(f"{duration(status.elapsed):>7}  {message}")
@@ -97,13 +97,13 @@ class LogView(View):
 
 
 def view_for(console: Console, name_runs: bool = False) -> View:
-    """Return a live frame for a terminal, lines for everything else."""
+    """Return a live view for a terminal, a log view for anything else."""
     live = console.is_terminal and not console.is_dumb_terminal
     return LiveView(console) if live else LogView(console, name_runs=name_runs)
 
 
 def log_line(status: RunStatus) -> str:
-    """`12.3 s  steps 524,288/1,000,000 (52 %)  return 312.4  env 210k/s train 205k/s lag 1.0`"""
+    """Format as `12.3 s  steps 524,288/1,000,000 (52 %)  return 312.4  env 210k/s train 205k/s lag 1.0`."""
     steps = f"steps {count(status.steps)}"
     if status.target_steps:
         steps += f"/{count(status.target_steps)} ({percent(min(1.0, status.steps / status.target_steps))})"
@@ -130,9 +130,9 @@ def log_line(status: RunStatus) -> str:
 def watching(
     console: Console | None = None, name_runs: bool = False
 ) -> Iterator[tuple[Callable[[RunStatus], None], Callable[[RunStatus], None]]]:
-    """Show a run from its first status to the report at its end.
+    """Show a run from its first status to its final report.
 
-    Yields two functions: one takes every status, the other the last one, from which the report is made on exit."""
+    Yields two functions: call the first with every status, the second with the last one, which is reported on exit."""
     console = console or Console()
     view = view_for(console, name_runs)
     last: list[RunStatus] = []
@@ -145,8 +145,7 @@ def watching(
 
 
 def new_messages(previous: list[str], current: list[str]) -> list[str]:
-    """Return the messages that were added. A status holds only the last few: the current list begins with the end of
-    the previous one."""
+    """Return the new messages. A status holds only the last few, so `current` begins with the end of `previous`."""
     for start in range(len(previous) + 1):
         known = previous[start:]
         if current[: len(known)] == known:

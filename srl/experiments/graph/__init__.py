@@ -1,1 +1,1 @@
-"""From an environment and options to the graph of workers and streams."""
+"""Construction of the graph of workers and streams from an environment and options."""

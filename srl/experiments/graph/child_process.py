@@ -27,7 +27,7 @@ UNFORKABLE = ("jax", "tensorflow")
 
 class _Result(msgspec.Struct):
     value: Any = None
-    error: str = ""  # path of the error's class
+    error: str = ""  # import path of the error's class
     text: str = ""
     trace: str = ""  # traceback of user code, or the full one while debugging
 
@@ -41,8 +41,8 @@ def may_fork() -> bool:
 
 
 def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
-    """Run `work` in a forked process and return its result, which must be plain data. Raises the error of `work`, or
-    EnvironmentBroken if its process ended or hung."""
+    """Run `work` in a forked process and return its result, which must be plain data. Raises the error that `work`
+    raised, or EnvironmentBroken if its process died or hung."""
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
@@ -61,7 +61,7 @@ def in_child(work: Callable[[], Any], timeout: float, what: str) -> Any:
     finally:
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)  # it is done or hangs; its own children end with it
+            os.killpg(pid, signal.SIGKILL)  # it is done or hangs; this also ends its children
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         kill_strays(mark)
     if content is None:
@@ -103,7 +103,7 @@ def _run(work: Callable[[], Any], writing: int, parent: int) -> None:
 
 
 def _read(descriptor: int, timeout: float) -> bytes | None:
-    """Read until the other end closes; returns None on a timeout."""
+    """Read until the other end closes. Returns None on timeout."""
     deadline = time.monotonic() + timeout
     content = b""
     while select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:

@@ -1,4 +1,4 @@
-"""Changes to the standard graph: by a function of the user, and replacement of a stream."""
+"""Changes to the standard graph: by a user's function, and by replacing a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from srl.streams.request import RequestStream
 
 
 def extend(experiment: Experiment, graph: str) -> Experiment:
-    """Return the experiment as changed by the user's function with the name `graph`; unchanged for an empty name."""
+    """Return the experiment as changed by the user's function `graph`, or unchanged if the name is empty."""
     if not graph:
         return experiment
     extended = load_object(graph)(experiment)
@@ -39,8 +39,8 @@ def _check_group(group: WorkerGroup, graph: str) -> None:
 
 
 def rewired(experiment: Experiment, old: PushStream | RequestStream, new: PushStream | RequestStream) -> Experiment:
-    """Return the graph with the stream `new` instead of `old` in all configs, so that all endpoints change together.
-    Use it in a function for `--graph`, for example to broadcast samples or to change the capacity of a stream."""
+    """Return the experiment with the stream `old` replaced by `new` in all configs, so that its endpoints stay
+    consistent. Use it in a `--graph` function, for example to broadcast samples or to change a stream's capacity."""
     groups = tuple(dataclasses.replace(group, config=_replaced(group.config, old, new)) for group in experiment.groups)
     if groups == experiment.groups and old != new:
         names = ", ".join(group.name for group in experiment.groups)
@@ -49,7 +49,7 @@ def rewired(experiment: Experiment, old: PushStream | RequestStream, new: PushSt
 
 
 def _replaced(value: Any, old: Any, new: Any) -> Any:
-    """Return `value` with the stream replaced, or the same object if it does not contain it."""
+    """Return `value` with the stream replaced, or the same object if it does not contain the stream."""
     if type(value) is type(old) and value == old:
         return new
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -18,7 +18,7 @@ CHEAP_SECONDS = 0.05
 """If building and stepping one copy takes less than this, many copies are built."""
 MANY_COPIES = 64
 BUILD_SECONDS = 5.0
-"""Minimum time limit to build and step copies, also on a busy machine."""
+"""Minimum time limit for building and stepping copies, to allow for a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def _probe(environment: LanesConfig, seed: int, resumable: bool) -> EnvironmentP
     try:
         generator = np.random.default_rng(seed)
         time_steps = lanes.step(some_actions(lanes.spec, generator, lanes.reset(seed)))
-        if time.perf_counter() - began < CHEAP_SECONDS:  # the cost of a vectorized environment shows with many copies
+        if time.perf_counter() - began < CHEAP_SECONDS:  # a vectorized environment is cheap only with many copies
             lanes.close()
             lanes, copies = environment.build(MANY_COPIES), MANY_COPIES
             time_steps = lanes.reset(seed)
@@ -64,7 +64,7 @@ def _probe(environment: LanesConfig, seed: int, resumable: bool) -> EnvironmentP
             seconds.append(time.perf_counter() - began)
             if masked:
                 actions = some_actions(spec, generator, time_steps)
-        step_us = float(np.median(seconds)) / copies * 1e6  # other processes on this machine interrupt only a few steps
+        step_us = float(np.median(seconds)) / copies * 1e6  # other processes interrupt only a few steps
         why_not = ""
         if resumable:
             try:

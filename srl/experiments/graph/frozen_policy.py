@@ -1,4 +1,4 @@
-"""Worker for a policy that does not learn: publishes its parameters once, in the same place as a trainer would."""
+"""Worker for a policy that does not learn: publishes its parameters once, where a trainer would."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from srl.storage.saved_policies import read_policy
 @dataclass(frozen=True)
 class FrozenPolicyConfig(WorkerConfig):
     policy: str
-    checkpoint: str  # directory of the checkpoint, which the worker's machine must be able to read
+    checkpoint: str  # checkpoint directory, which the worker's machine must be able to read
 
     def committed_policy(self) -> str:
         """Return the policy: it does not learn, but this worker commits and publishes it."""

@@ -1,4 +1,4 @@
-"""Preparation of a run: from the name of an environment and options to the experiment."""
+"""Preparation of a run: the experiment for an environment and options."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from srl.workers.role import assign_teams
 class PreparedRun:
     """A run that is ready to start."""
 
-    options: TrainOptions  # options with the values of the recipe
+    options: TrainOptions  # options, including the recipe's values
     environment: LanesConfig
     experiment: Experiment
     profile: EnvironmentProfile
     recipe: str = ""  # one line about the recipe
-    from_recipe: Mapping[str, str] = field(default_factory=dict)  # options that the recipe set -> its name and reason
+    from_recipe: Mapping[str, str] = field(default_factory=dict)  # option set by the recipe -> recipe and reason
 
     @property
     def summary(self) -> str:
@@ -39,9 +39,9 @@ class PreparedRun:
 def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collection[str] | None) -> PreparedRun:
     """Probe the environment, apply its recipe, and return the run.
 
-    The recipe sets only the options whose names are not in `given`; with None no recipe is applied, because the options
-    already contain its values. Raises every error in the user's input before a directory is created or a process is
-    started.
+    The recipe sets only the options whose names are not in `given`; with None, no recipe is applied, because the
+    options already contain its values. Any error in the user's input is raised here, before a directory is created or a
+    worker is started.
     """
     from srl.environments.registry import lanes_config
 
@@ -62,7 +62,7 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
         options = apply(recipe, options, given, profile.spec)
         environment, options = apply_to_environment(recipe, environment, options)
         if recipe is not None and "action_repeat" not in given and not environment.can_repeat_actions():
-            options = options.replace(action_repeat=1)  # the recipe asks for more, not the user
+            options = options.replace(action_repeat=1)  # the recipe asked for more, not the user
         line = summary(recipe, options, given)
         in_force = settings_in_force(recipe, options, given)
         reasons = {each.option: f"recipe {options.run.recipe}: {each.why}" for each in in_force}
@@ -74,7 +74,7 @@ def prepare(env: str | Callable[..., Any], options: TrainOptions, given: Collect
 
 
 def team_reward(environment: LanesConfig, spec: LaneSpec, patterns: Mapping[str, str]) -> LanesConfig:
-    """Return the environment with rewards that the agents of a role share."""
+    """Return the environment with rewards shared among the agents of each role."""
     from srl.environments.adapters.team_reward import TeamRewardConfig
 
     for team in spec.teams:

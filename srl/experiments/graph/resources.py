@@ -1,4 +1,4 @@
-"""Resources of worker groups: GPUs by the device of the algorithm, and requests of the user."""
+"""Resources of worker groups: GPUs according to the algorithm's device, and the user's requests."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ FORM = "GROUP=NAME:AMOUNT,..., e.g. trainers=gpu:1,cpu:4 with names cpu, gpu, me
 
 
 def wants_gpu(algorithm: AlgorithmConfig) -> bool:
-    """Return whether the config names a GPU. With `auto` one is used where it exists, but none is requested."""
+    """Return whether the config requests a GPU. With `auto`, one is used if it exists, but none is requested."""
     return algorithm.compute_device().partition(":")[0] == "cuda"
 
 
 def gpu_shares(algorithm: AlgorithmConfig, trainers: int, policies: int) -> tuple[float, float]:
-    """Return the GPUs per trainer and per policy worker. Each trainer has its own GPU, as NCCL requires; policy workers
-    share one half of each."""
+    """Return the number of GPUs per trainer and per policy worker. Each trainer has its own GPU, as NCCL requires;
+    policy workers share half of each."""
     if not wants_gpu(algorithm):
         return 0.0, 0.0
     return (0.5, min(1.0, 0.5 * trainers / policies)) if policies else (1.0, 0.0)
 
 
 def with_resources(experiment: Experiment, requests: tuple[str, ...]) -> Experiment:
-    """Return the experiment with the user's requests; the last one for a group wins. Raises ValueError for a request
-    with an unknown group, an unknown resource or a wrong amount."""
+    """Return the experiment with the requested resources; the last request for a group wins. Raises ValueError for a
+    request with an unknown group, an unknown resource or a wrong amount."""
     resources_of = {group.name: group.resources for group in experiment.groups}
     for request in requests:
         pattern, separator, amounts = request.partition("=")

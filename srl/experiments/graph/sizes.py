@@ -36,9 +36,9 @@ class Sizes:
 def choose_sizes(options: TrainOptions, profile: EnvironmentProfile, cores: int, inline: bool) -> Sizes:
     """Choose the sizes that the options do not set.
 
-    Actors of cheap environments leave a core to the trainer; those of expensive ones use all cores. A run in a single
-    thread has one actor: more would gain nothing, and a choice that depends on a measurement of this machine would make
-    the run impossible to repeat.
+    Actors of cheap environments leave one core for the trainer; those of expensive ones use all cores. A
+    single-threaded run has one actor: more would gain nothing, and a number based on measurements would not be
+    reproducible.
     """
     image = any(has_image(team.observation) for team in profile.spec.teams)
     algorithm, workers = options.algorithm, options.workers
@@ -52,8 +52,7 @@ def choose_sizes(options: TrainOptions, profile: EnvironmentProfile, cores: int,
 
 
 def sizes_of(experiment: Experiment) -> dict[str, int]:
-    """Return the sizes of a graph by the names of their options. Sizes that differ between learning policies are left
-    out."""
+    """Return the sizes of a graph by option name, except those that differ between learning policies."""
     sizes: dict[str, int] = {}
     shared: dict[str, set[int]] = {"horizon": set(), "batch": set()}
     for group in experiment.groups:
@@ -66,7 +65,7 @@ def sizes_of(experiment: Experiment) -> dict[str, int]:
 
 
 def describe_sizes(experiment: Experiment) -> str:
-    """Return a line about the sizes of a run: `sizes: 2 actors x 64 lanes, horizon 32, batch 2048`."""
+    """Describe the sizes of a run in one line: `sizes: 2 actors x 64 lanes, horizon 32, batch 2048`."""
     sizes = sizes_of(experiment)
     ring = f" x {sizes['ring']} lane groups" if sizes.get("ring", 1) > 1 else ""
     parts = [f"{name} {sizes[name]}" for name in ("horizon", "batch") if name in sizes]
@@ -79,8 +78,8 @@ def describe_sizes(experiment: Experiment) -> str:
 def with_sizes(
     options: TrainOptions, sizes: Mapping[str, int], before: TrainOptions, given: Collection[str] = ()
 ) -> TrainOptions:
-    """Return the options of a resumed run, with the sizes it had for options that are None. A size is not kept if it
-    was derived from an option that the user changes: one in `given` whose value differs from that in `before`."""
+    """Return the options of a resumed run, with its previous sizes for options that are None. A size is chosen again if
+    it depends on an option that the user changed: one in `given` whose value differs from `before`."""
     changed = {name for name in given if name in SECTION_OF and options.value(name) != before.value(name)}
     again = {*given} | ({"actors"} if changed & MACHINE_OPTIONS else set())
     again |= {"batch"} if changed & BLOCK_OPTIONS else set()

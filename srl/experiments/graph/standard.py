@@ -35,17 +35,17 @@ from srl.workers.trainer.worker import TrainerWorkerConfig
 
 ACTOR_NICENESS = 5
 EVALUATOR_NICENESS = 10
-"""Lower priority than all other workers, but high enough not to starve on a busy machine; its share bounds it."""
+"""Lower priority than all other workers, but high enough not to starve on a busy machine; `eval_share` limits it."""
 
 
 def has_accelerator() -> bool:
-    """Return whether a driver offers a device. Does not import torch."""
+    """Return whether this machine has a GPU, without importing torch."""
     return any(os.path.exists(path) for path in ("/dev/nvidia0", "/dev/kfd"))
 
 
 def choose_inference(options: TrainOptions) -> str:
-    """Return where inference runs. The nodes of a batch system are not this machine, so there it depends only on the
-    requested device."""
+    """Return where inference runs. On Ray and Slurm, whose nodes are not this machine, it depends only on the requested
+    device."""
     if options.workers.inference != "auto":
         return options.workers.inference
     elsewhere = options.workers.scheduler in ("ray", "slurm")
@@ -93,7 +93,7 @@ def standard_experiment(
 
 
 class _GraphBuilder:
-    """Collects the roles, worker groups and descriptions of policies, one role at a time."""
+    """Collects roles, worker groups and policy descriptions, one role at a time."""
 
     def __init__(
         self, options: TrainOptions, spec: LaneSpec, named: tuple[RoleOptions, ...], sizes: Sizes, inference: str
@@ -112,7 +112,7 @@ class _GraphBuilder:
         return sum(len(self._spec.teams[team].agents) for team in teams)
 
     def add_role(self, own: RoleOptions, teams: list[int]) -> None:
-        """Add the policy that plays these teams, with its policy workers, and its trainers or its publisher."""
+        """Add the policy for these teams, with its policy workers and its trainers or, if frozen, its publisher."""
         workers, spec = self._options.workers, self._spec
         team = spec.teams[teams[0]]
         _check(own, team, here=workers.scheduler not in CLUSTERS)
@@ -202,14 +202,14 @@ def pool_of(options: TrainOptions) -> PoolConfig | None:
 
 
 def _check(role: RoleOptions, team: TeamSpec, here: bool) -> None:
-    """Raise ValueError if the algorithm does not support the spaces of its agents; the message names both. If it does
-    not run `here`, its device need not exist here: workers look for it on their own machine."""
+    """Raise ValueError if the algorithm does not support the team's spaces. If it does not run `here`, its device need
+    not exist on this machine."""
     subject = f"role {role.agents}={role.policy}, agent {team.agents[0]!r}"
     if role.frozen is not None:
         spaces = (team.observation, team.action)
         for name, known, space in zip(("observation", "action"), role.trained_on, spaces, strict=True):
             if known != space:
-                raise ValueError(f"{subject}: the frozen policy of {role.frozen} was trained on another {name} space")
+                raise ValueError(f"{subject}: the frozen policy of {role.frozen} has a different {name} space")
     try:
         (role.algorithm if here else role.algorithm.on_cpu()).check(team.observation, team.action)
     except ValueError as error:

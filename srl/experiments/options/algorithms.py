@@ -1,4 +1,4 @@
-"""Algorithms by name: those of SRL, and config classes that users bring."""
+"""Algorithms by name: built-in ones, and users' own config classes."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ UNAVAILABLE = (
     "muzero",
     "qmix",
 )
-"""Well-known algorithms that SRL does not have, for which a similar name would be a wrong suggestion."""
+"""Well-known algorithms that SRL does not have; suggesting a similar name for them would mislead."""
 
 
 def algorithm_class(algo: str) -> type[AlgorithmConfig]:
-    """Return the config class of this name. Raises ValueError for an unknown name, and for a class that cannot work."""
+    """Return the config class of an algorithm. Raises ValueError for an unknown name or an unusable class."""
     if algo in BUILT_IN:
         return BUILT_IN[algo]
     if algo.lower() in UNAVAILABLE:
@@ -66,22 +66,21 @@ def algorithm_class(algo: str) -> type[AlgorithmConfig]:
 
 
 def build_algorithm(algo: str, settings: Mapping[str, Any] | None = None) -> AlgorithmConfig:
-    """Return the config of this name, with `settings` for its fields. Raises ValueError for a name, a class or a
-    setting that cannot work."""
+    """Return the config of an algorithm, with `settings` for its fields. Raises ValueError for an invalid name, class
+    or setting."""
     kind = algorithm_class(algo)
     return kind(**settings_by_field(kind, settings or {}, title_of(algo)))
 
 
 def with_settings(algorithm: AlgorithmConfig, settings: Mapping[str, Any], title: str) -> AlgorithmConfig:
-    """Return the config with other values. Raises ValueError for unknown names."""
+    """Return the config with `settings` applied. Raises ValueError for unknown names."""
     config: Any = algorithm
     changed: AlgorithmConfig = dataclasses.replace(config, **settings_by_field(type(config), settings, title))
     return changed
 
 
 def settings_by_field(kind: type[Any], settings: Mapping[str, Any], title: str) -> dict[str, Any]:
-    """Return the settings by the names of the config's fields, with tuples where the config has tuples and JSON has
-    lists."""
+    """Return the settings by field name, with aliases resolved, and lists as tuples where the config has tuples."""
     known = {field.name: field.default for field in dataclasses.fields(kind) if field.init}
     names: dict[str, str] = {}
     unknown = []
@@ -108,18 +107,18 @@ def name_of_config(algorithm: AlgorithmConfig) -> str:
 
 
 def title_of(algo: str) -> str:
-    """A short name for people: `ppo`, or the name of the config's class without its ending."""
+    """Return a short name for display: `ppo`, or the name of the config class without `Config`."""
     return algo.rpartition(":")[2].removesuffix("Config").lower() or algo
 
 
 def with_absolute_paths(options: TrainOptions) -> TrainOptions:
-    """Return the options with absolute paths for files, so that a run can be resumed from any directory."""
+    """Return the options with absolute file paths, so that a run can be resumed from any directory."""
     run = options.run
     sinks = tuple(absolute_name(name) for name in run.sinks)
     return options.replace(algo=absolute_name(options.algo), graph=absolute_name(run.graph), sinks=sinks)
 
 
 def absolute_name(name: str) -> str:
-    """`path/file.py:name` with the absolute path of the file; any other name unchanged."""
+    """Return `path/file.py:name` with an absolute path, and any other name unchanged."""
     source, separator, attribute = name.rpartition(":")
     return f"{os.path.abspath(source)}{separator}{attribute}" if source.endswith(".py") else name

@@ -1,4 +1,4 @@
-"""Option names of other libraries (RLlib, Stable-Baselines3, CleanRL, Sample Factory, Tianshou): those that mean the
+"""Option names from other libraries (RLlib, Stable-Baselines3, CleanRL, Sample Factory, Tianshou): those that mean the
 same here, and advice for those that do not."""
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _NAMES = {
     "memory_size": "rnn_size lstm_cell_size",
 }
 SAME = {name: option for option, names in _NAMES.items() for name in names.split()}
-"""Name elsewhere -> name of an option, of a field of the algorithm's config, or of an argument of the command."""
+"""Name in another library -> name of an option, a field of the algorithm's config, or a command argument."""
 
 _TEXTS = {
     "algorithm_name": "set `algo`",
     "verbose": "the command line always shows the live view; in Python, pass verbose=True to srl.train",
     "save_path": "`root` is the directory of all runs, `name` the run's directory in it",
-    "policy": "the observation decides the network; set `hidden_sizes`, or `network` to a function that builds it",
+    "policy": "the observation determines the network; set `hidden_sizes`, or `network` to a function that builds it",
     "num_envs n_envs num_environments": "`lanes` counts the copies in one lane group; the run has "
     "`lanes` x `ring` x `actors` copies",
     "num_envs_per_worker num_envs_per_env_runner": "`lanes` counts the copies in one lane group; an actor has "
@@ -69,12 +69,12 @@ _TEXTS = {
     "frame_stack framestack": "frames are stacked by the environment: `env_arg` frame_stack=4",
 }
 ADVICE = {name: text for names, text in _TEXTS.items() for name in names.split()}
-"""Name elsewhere -> the options that come closest, for an error message. Options are written in backquotes."""
+"""Name in another library -> advice for an error message, with the closest options in backquotes."""
 
 
 def advice(name: str, *, flags: bool) -> str:
-    """Return the message for an option name of another library that SRL does not have here; empty for other names. With
-    `flags`, options are written as on the command line."""
+    """Return the error message for an option name from another library; empty for other names. With `flags`, options
+    are written as on the command line."""
     text = ADVICE.get(name) or (f"set `{SAME[name]}`" if name in SAME else "")
     text = re.sub("`([a-z_]+)`", lambda found: as_flag(found[1]), text) if flags else text
     return text and f"no option {as_flag(name) if flags else repr(name)}: {text}"

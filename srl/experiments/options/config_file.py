@@ -1,4 +1,4 @@
-"""Config files: options in TOML or JSON, and a run's options written as such a file."""
+"""Config files: reading options from TOML or JSON, and writing a run's options as TOML."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from srl.experiments.options.keywords import ALGO, merged
 from srl.experiments.options.train_options import SECTIONS, TrainOptions
 
 COMMAND = ("env", "name", "root", "seeds")
-"""Arguments of `srl train` that are not options of the run, which a file may have too."""
+"""Arguments of `srl train` that are not options of the run, but that a file may also contain."""
 CHOSEN = "chosen for this environment and machine"
 HEAD = f"""\
 # Comments name the source of each value: `default`; `recipe NAME` with its reason; `file NAME` (--config);
@@ -25,21 +25,21 @@ HEAD = f"""\
 
 @dataclass(frozen=True)
 class CollectedOptions:
-    """Options from a file and from keywords or flags, which win."""
+    """Options from a file and from keywords or flags, which take precedence."""
 
     options: TrainOptions
     sources: Mapping[str, str]
     """Source of each option that was given: `lanes` -> `flag`, `algo.gamma` -> `file run.toml`."""
-    command: Mapping[str, Any]  # arguments of the command that the file has
+    command: Mapping[str, Any]  # command arguments in the file
 
     def argument(self, name: str, given: Any, default: Any = None) -> Any:
-        """Return the value of an argument of the command: `given` if it is not the default, else that of the file."""
+        """Return the value of a command argument: `given` if it is not the default, else the file's."""
         return self.command.get(name, default) if given == default else given
 
 
 def read_config(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a TOML or JSON file, or of a dictionary. Dashes in names count as underscores. The config.json
-    of a run gives its environment and options."""
+    """Return the names and values in a TOML or JSON file or a dictionary, with underscores for dashes. A run's
+    config.json yields its environment and options."""
     if isinstance(source, Mapping):
         found: Any = source
     else:
@@ -69,7 +69,7 @@ def _underscored(value: Any) -> Any:
 
 
 def gather(config: str | Path | Mapping[str, Any] | None, keywords: Mapping[str, Any], source: str) -> CollectedOptions:
-    """Return the options of a config file, changed by keywords; `source` says what these are (`flag`)."""
+    """Return the options of a config file, overridden by keywords, whose source is `source` (e.g. `flag`)."""
     if config is None:
         options, given = merged(TrainOptions(), keywords)
         return CollectedOptions(options, dict.fromkeys(given, source), {})
@@ -94,8 +94,8 @@ def gather(config: str | Path | Mapping[str, Any] | None, keywords: Mapping[str,
 def as_toml(
     command: Mapping[str, Any], options: TrainOptions, sources: Mapping[str, str], sizes: Mapping[str, int]
 ) -> str:
-    """Return the options as a TOML file that `--config` reads, each with its source in a comment: one of `sources`, or
-    `default`. Options that are None are comments, with the chosen value if `sizes` has it."""
+    """Return the options as TOML for `--config`, each with a comment naming its source: that in `sources`, or
+    `default`. Options that are None become comments, with the chosen value if `sizes` has one."""
     config: Any = options.algorithm
     tables = {section: (vars(getattr(options, section)), "") for section in SECTIONS}
     tables["algorithm"] = ({each.name: getattr(config, each.name) for each in fields(config) if each.init}, ALGO)
@@ -119,7 +119,7 @@ def _line(name: str, value: Any) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Return a value in TOML. Its strings are those of JSON."""
+    """Format a value as TOML, with strings as in JSON."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):

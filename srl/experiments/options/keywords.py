@@ -1,4 +1,4 @@
-"""Options as keywords: the names and values that Python, a config file or a saved run gives."""
+"""Options as keywords: names and values from Python, a config file or a saved run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from srl.experiments.options.aliases import SAME, advice, set_twice
 from srl.experiments.options.train_options import SECTION_OF, SECTIONS, TrainOptions
 
 ALGO = "algo."
-"""Prefix of the names of an algorithm's own options among those that were given: `algo.gamma`."""
+"""Prefix of an algorithm's own options in a set of option names: `algo.gamma`."""
 CONFIGS = ("algo", "algorithm", *ALGORITHMS)
 """Keywords that take the algorithm's config, or a dictionary with some of its settings."""
 TYPES = {name: hint for kind in SECTIONS.values() for name, hint in typing.get_type_hints(kind).items()}
@@ -33,8 +33,8 @@ def make_options(**keywords: Any) -> TrainOptions:
 
 
 def merged(options: TrainOptions, keywords: Mapping[str, Any]) -> tuple[TrainOptions, frozenset[str]]:
-    """Return the options changed by keywords, and the names that were given: `lanes`, `algo.gamma`. A whole config
-    gives all of its fields. Raises ValueError for unknown names, for an option with two names, and for wrong values."""
+    """Return the options changed by keywords, and the names of the options they set: `lanes`, `algo.gamma`. A config
+    object sets all of its fields. Raises ValueError for unknown names, an option set twice, and invalid values."""
     chosen, from_config = _with_algorithm(options, keywords)
     hints = typing.get_type_hints(type(chosen.algorithm)) if chosen.algo in ALGORITHMS else {}
     own = [field.name for field in dataclasses.fields(typing.cast("Any", chosen.algorithm)) if field.init]
@@ -74,7 +74,7 @@ def _paths(keywords: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _meaning(path: str, own: Sequence[str]) -> str:
-    """Return the option that a written name means, where `own` are those of the algorithm; empty for an unknown one."""
+    """Return the option that a written name refers to, or an empty string. `own` are the algorithm's options."""
     owner, _, last = path.rpartition(".")
     for name in (last, SAME.get(last, last)):
         if name in SECTION_OF and owner in ("", SECTION_OF[name]):
@@ -96,7 +96,7 @@ def _unknown(path: str, own: Sequence[str], algo: str) -> str:
 
 
 def _with_algorithm(options: TrainOptions, keywords: Mapping[str, Any]) -> tuple[TrainOptions, list[str]]:
-    """Return the options with the algorithm that the keywords choose, and the options that a whole config gives."""
+    """Return the options with the algorithm chosen by the keywords, and the names of options set by a config object."""
     named = keywords.get("algo") if isinstance(keywords.get("algo"), str) else None
     given = {key: keywords[key] for key in CONFIGS if keywords.get(key) is not None and keywords[key] is not named}
     configs: dict[str, Any] = {key: each for key, each in given.items() if not isinstance(each, Mapping)}
@@ -133,14 +133,14 @@ def checked(name: str, value: Any, hint: Any) -> Any:
         return int(value)
     try:
         return msgspec.convert(value, hint)
-    except TypeError:  # a type of a user's algorithm that cannot be checked
+    except TypeError:  # a type in a user's algorithm that cannot be checked
         return value
     except msgspec.ValidationError:
         raise ValueError(f"{name} must be {expected(hint)}, found {value!r}") from None
 
 
 def expected(hint: Any) -> str:
-    """Return the values that a type allows, for an error message: `an integer`, `one of tanh, relu`."""
+    """Describe the values that a type allows, for an error message: `an integer`, `one of tanh, relu`."""
     origin, members = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return f"one of {', '.join(map(str, members))}"
@@ -152,7 +152,7 @@ def expected(hint: Any) -> str:
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
-    """Parse options of an environment or algorithm, each written NAME=VALUE. Values that are valid JSON are parsed."""
+    """Parse NAME=VALUE options of an environment or algorithm. Values that are valid JSON are decoded."""
     parsed: dict[str, Any] = {}
     for pair in pairs:
         name, separator, text = pair.partition("=")
@@ -163,7 +163,7 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def json_or_text(text: str) -> Any:
-    """Return the value of a text that is valid JSON, else the text itself."""
+    """Decode the text if it is valid JSON, else return it unchanged."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:

@@ -24,16 +24,17 @@ FROZEN, HORIZON, ALGO = "frozen", "horizon", "algo"
 class RoleOptions:
     """One role of a run."""
 
-    agents: str  # pattern of the names of its agents
+    agents: str  # pattern that matches the names of its agents
     policy: str
     algorithm: AlgorithmConfig
     horizon: int | None = None  # steps in a block; None: as in the run
-    frozen: Path | None = None  # checkpoint of a policy that plays and does not learn
+    frozen: Path | None = None  # checkpoint of a policy that plays but does not learn
     trained_on: tuple[Space, ...] = ()  # observation and action space of a frozen policy
 
 
 def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
-    """Return the policy of each pattern of agents. By default, agents with the same spaces share a policy."""
+    """Return the policy for each pattern of agent names. By default, all agents share one if their spaces are equal,
+    else each has its own."""
     if roles:
         pairs = [role.partition(",")[0].partition("=") for role in roles]
         for role, (pattern, _, policy) in zip(roles, pairs, strict=True):
@@ -54,7 +55,7 @@ def role_patterns(spec: LaneSpec, roles: tuple[str, ...]) -> dict[str, str]:
 
 
 def role_options(spec: LaneSpec, options: TrainOptions) -> tuple[RoleOptions, ...]:
-    """Return each role with its settings: 'seeker*=seekers,horizon=40,gamma=0.9' or 'hider*=hiders,frozen=RUN'."""
+    """Return the roles with their settings: 'seeker*=seekers,horizon=40,gamma=0.9' or 'hider*=hiders,frozen=RUN'."""
     patterns = role_patterns(spec, options.agents.roles)
     settings = {role.partition("=")[0]: role.partition(",")[2] for role in options.agents.roles}
     roles = tuple(_role(pattern, policy, settings.get(pattern, ""), options) for pattern, policy in patterns.items())
@@ -64,8 +65,8 @@ def role_options(spec: LaneSpec, options: TrainOptions) -> tuple[RoleOptions, ..
 
 
 def with_checkpoints(roles: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the roles with absolute paths: of the checkpoints of frozen policies, because `latest` may mean another
-    one later, and of the files of the user's algorithms."""
+    """Return the roles with absolute paths for the checkpoints of frozen policies, because `latest` may change, and for
+    the files of users' algorithms."""
     absolute = []
     for role in roles:
         named, _, settings = role.partition(",")
@@ -83,7 +84,7 @@ def with_checkpoints(roles: tuple[str, ...]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _naming(role: str) -> Iterator[None]:
-    """Put the role before the message of an error."""
+    """Prefix error messages with the role."""
     try:
         yield
     except (ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
@@ -109,7 +110,7 @@ def _role(pattern: str, policy: str, settings: str, options: TrainOptions) -> Ro
 
 
 def _split(settings: str) -> list[str]:
-    """Split at commas outside of brackets: hidden_sizes=[64,64] is one setting."""
+    """Split at commas outside brackets: hidden_sizes=[64,64] is one setting."""
     parts, depth = [""], 0
     for letter in settings:
         depth += (letter in "[{") - (letter in "]}")
@@ -121,7 +122,7 @@ def _split(settings: str) -> list[str]:
 
 
 def _checkpoint(own: Mapping[str, Any]) -> Path:
-    """Return the checkpoint directory of the setting `frozen`, which is RUN or RUN@CHECKPOINT."""
+    """Return the checkpoint directory that the setting `frozen` refers to as RUN or RUN@CHECKPOINT."""
     if len(own) > 1:
         raise ValueError(f"a frozen policy has no other settings; found {', '.join(own.keys() - {FROZEN})}")
     run, _, which = str(own[FROZEN]).partition("@")

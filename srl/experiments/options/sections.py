@@ -1,4 +1,4 @@
-"""The options of `srl train`, one class per concern. The help of the command line is made from the texts here."""
+"""Options of `srl train`, one class per topic. The command-line help is generated from the texts here."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Literal
 from srl.api.lanes import LONGEST_EPISODE
 
 AUTO, NONE = "auto", "none"
-"""Recipes by name: the one that fits the environment, and none at all."""
+"""Special recipe names: the recipe that fits the environment, and no recipe."""
 CLUSTERS = ("hosts", "ray", "slurm")
 """Schedulers whose workers run on several machines."""
 _SAME_ENVIRONMENT = "the run continues with its environment; start a new run for another one"
 ONLY_AT_START = {
     "recipe": "the run keeps the values of its recipe; set the options one by one",
-    "scale": "it is a factor for the batch of a recipe; set batch instead",
+    "scale": "it multiplies the batch of a recipe; set batch instead",
     "env_args": _SAME_ENVIRONMENT,
     "action_repeat": _SAME_ENVIRONMENT,
     "team_reward": _SAME_ENVIRONMENT,
 }
-"""Options that a resumed run refuses, because they would have no effect -> the reason."""
+"""Options that a resumed run rejects because they would have no effect -> reason."""
 
 
 def _check_at_least_one(section: object, *names: str) -> None:
@@ -32,7 +32,7 @@ def _check_at_least_one(section: object, *names: str) -> None:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Training: its length, its seed, the recipe, and the destinations of metrics."""
+    """Training: length, seed, recipe, and destinations for metrics."""
 
     steps: int = 1_000_000
     """Agent decisions to train on. Several policies share them in proportion to their numbers of agents; the run ends
@@ -40,22 +40,22 @@ class RunOptions:
     until_return: float | None = None
     """Mean return of the last 100 episodes at which the run ends early."""
     seed: int = 0
-    """Seed of environments, networks and exploration."""
+    """Seed for environments, networks and exploration."""
     recipe: str = AUTO
     """Tuned values for the options that you do not set. `auto`: the recipe for the environment's family, or one for its
     spaces; `none`: the defaults shown here; or a recipe by name (`srl help recipes`)."""
     scale: float | None = None
-    """Factor for the recipe's batch. Default: 1; less on machines that are too small for the batch of a recipe for
-    clusters, such as hide-and-seek."""
+    """Multiplier for the recipe's batch. Default: 1; less on machines too small for a cluster-sized recipe such as
+    hide-and-seek."""
     action_repeat: int = 1
     """Environment steps per decision; their rewards are summed. For plain Gymnasium environments where random actions
     that change every step cancel out, so that exploration needs longer actions. `steps`, `horizon` and `gamma` count
     decisions."""
     sinks: tuple[str, ...] = ("tensorboard",)
-    """Destinations of metrics besides metrics.jsonl: `tensorboard`, `wandb`, `mlflow`, or your own function as
+    """Destinations for metrics besides metrics.jsonl: `tensorboard`, `wandb`, `mlflow`, or your own function as
     `package.module:function`. W&B and MLflow are configured by their own environment variables."""
     graph: str = ""
-    """Function that changes the graph of workers, as `package.module:function` or `path/file.py:function`. It receives
+    """Function that changes the worker graph, as `package.module:function` or `path/file.py:function`. It receives
     the standard Experiment and returns the one to run."""
     env_args: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment."""
@@ -71,9 +71,9 @@ class WorkerOptions:
     """Workers: where they run, how many there are, and how much data they exchange."""
 
     scheduler: Literal["processes", "inline", "hosts", "ray", "slurm"] = "processes"
-    """Where workers run. `processes`: on all cores of this machine; `inline`: all workers in one thread, repeatable bit
-    for bit; `hosts`: also on machines where `srl agent` was started; `ray`: on the nodes of a Ray cluster; `slurm`: in
-    a Slurm job."""
+    """Where workers run. `processes`: on all cores of this machine; `inline`: all workers in one thread, bit-for-bit
+    reproducible; `hosts`: also on machines where `srl agent` was started; `ray`: on the nodes of a Ray cluster;
+    `slurm`: in a Slurm job."""
     inference: Literal["auto", "inline", "host", "remote"] = "auto"
     """Where inference runs. `inline`: inside each actor, with any scheduler; `host`: in policy workers, over shared
     memory; `remote`: in policy workers, over TCP; `auto`: inline without an accelerator, else host."""
@@ -93,7 +93,7 @@ class WorkerOptions:
     """Number of data-parallel trainers; each takes its share of the batch."""
     policies: int = 1
     """Number of policy workers: processes that run inference for the actors, unless inference is inline. Also
-    --policy-workers. (--roles says which policies the agents have.)"""
+    --policy-workers. (--roles assigns agents to policies.)"""
     in_flight: int = 1
     """Batches that a policy worker processes at a time; use more than 1 for a busy or remote accelerator."""
     max_lag: int = 1
@@ -118,7 +118,7 @@ class ClusterOptions:
     """Runs over several machines: `--scheduler hosts`, `ray` or `slurm`."""
 
     hosts: int = 1
-    """Number of machines to wait for before the run starts, this one included with `hosts`. More may join later."""
+    """Number of machines to wait for before the run starts, including this one with `hosts`. More may join later."""
     hosts_timeout: float = 60.0
     """Seconds to wait for these machines."""
     bind: str = "127.0.0.1"
@@ -127,7 +127,7 @@ class ClusterOptions:
     """File with the secret that agents need to join, created if it is missing. Default: ~/.srl/secret."""
     encrypt: bool = False
     """Encrypt the traffic between hosts, which is always authenticated. Connections between trainers (gloo, NCCL) are
-    not encrypted, and not authenticated."""
+    neither encrypted nor authenticated."""
     headless: float = 600.0
     """With `hosts`: seconds for which agents and workers continue after this command is killed, for `srl attach`."""
     address: str = ""
@@ -152,18 +152,18 @@ class AgentOptions:
     roles: tuple[str, ...] = ()
     """Agents that share a policy, as PATTERN=POLICY, e.g. 'hider*=hiders' 'seeker*=seekers'. Settings of a role follow
     after commas: 'seeker*=seekers,horizon=40', any option of its algorithm ('gamma=0.9'), another algorithm
-    ('algo=a2c'), or a policy that does not learn ('frozen=RUN' or 'frozen=RUN@CHECKPOINT'). Default: agents with the
-    same spaces share a policy."""
+    ('algo=a2c'), or a policy that does not learn ('frozen=RUN' or 'frozen=RUN@CHECKPOINT'). Default: one policy for all
+    agents if their spaces are equal, else one for each."""
     team_reward: bool = False
     """Give each agent the mean reward of all agents that share its policy."""
     self_play: Literal["none", "uniform", "prioritized"] = "none"
     """Opponents in self-play, where one policy plays all sides: its newest version and past ones, drawn with equal
-    probability (`uniform`) or more often if they are hard to beat (`prioritized`). One agent of each copy learns.
+    probability (`uniform`) or more often if they are hard to beat (`prioritized`). In each copy, one agent learns.
     `none`: no self-play, all agents learn."""
     self_play_share: float = 0.5
     """Fraction of games against past versions, in [0, 1]."""
     self_play_every: int = 20
-    """Updates between two versions that are kept as opponents."""
+    """Updates between versions kept as opponents."""
     self_play_versions: int = 12
     """Number of past versions to keep as opponents, spread over the run, from 1 to 16."""
 
@@ -182,7 +182,7 @@ class EvaluationOptions:
     """Evaluation in the background while the run trains."""
 
     eval_every: int = 0
-    """Steps between two evaluations; 0: none. An evaluator plays whole episodes with the newest parameters, and the
+    """Steps between evaluations; 0: none. An evaluator plays whole episodes with the newest parameters, and the
     best checkpoint is kept (`--checkpoint best`)."""
     eval_episodes: int = 10
     """Number of episodes per evaluation."""
@@ -206,14 +206,14 @@ class CheckpointOptions:
     """Checkpoints and the journal of a run."""
 
     checkpoint_seconds: float = 30.0
-    """Seconds between two checkpoints."""
+    """Seconds between checkpoints."""
     keep_last: int = 3
-    """Number of newest checkpoints to keep. The best one, by evaluation or else by mean return, is kept too."""
+    """Number of newest checkpoints to keep. The best one, by evaluation or else by mean return, is also kept."""
     keep_every: int = 0
     """Also keep one checkpoint every N steps; 0: none. In self-play the default keeps one per opponent, so that a
     resumed run finds them."""
     journal: bool = False
-    """Record every update with its inputs and its result, for `srl chaos` to check."""
+    """Record the inputs and result of every update, for `srl chaos` to check."""
 
     def __post_init__(self) -> None:
         _check_at_least_one(self, "keep_last")

@@ -1,4 +1,4 @@
-"""All options of a run: one section per concern, and the config of the algorithm."""
+"""All options of a run: one section per topic, and the algorithm's config."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECTIONS: dict[str, type[Any]] = {
     "cluster": ClusterOptions,
 }
 SECTION_OF = {each.name: section for section, kind in SECTIONS.items() for each in fields(kind)}
-"""The section of each option. Names are unique over all sections, so that flags and keywords need no prefix."""
+"""Option -> section. Names are unique across sections, so flags and keywords need no prefix."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TrainOptions:
     algo: str = "ppo"
     """Algorithm by name, or your own config class as `package.module:Config` or `path/file.py:Config`."""
     algorithm: AlgorithmConfig = field(default_factory=PPOConfig)
-    """Its config. :func:`make_options` makes one from a name and from keywords."""
+    """Config of the algorithm. :func:`make_options` builds one from a name and keywords."""
     run: RunOptions = field(default_factory=RunOptions)
     workers: WorkerOptions = field(default_factory=WorkerOptions)
     agents: AgentOptions = field(default_factory=AgentOptions)
@@ -45,11 +45,11 @@ class TrainOptions:
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
     def value(self, name: str) -> Any:
-        """Return the option of this name, whatever its section."""
+        """Return the value of an option by name, whichever section it is in."""
         return getattr(getattr(self, SECTION_OF[name]), name)
 
     def replace(self, **values: Any) -> TrainOptions:
-        """Return a copy with other values for options, which are given by name without their section."""
+        """Return a copy with new values for options, which are named without their section."""
         changes = {name: value for name, value in values.items() if name not in SECTION_OF}
         for section in {SECTION_OF[name] for name in values.keys() & SECTION_OF.keys()}:
             inner = {name: value for name, value in values.items() if SECTION_OF.get(name) == section}

@@ -1,4 +1,4 @@
-"""Choice of a recipe for an environment, and its application to the options that the user did not set."""
+"""Choosing a recipe for an environment, and applying it to the options that the user did not set."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from srl.workers.role import assign_teams
 SIZES = ("lanes", "horizon", "batch")
 ALGO, ENV = "algo", "env"
 PPO_FAMILY = ("ppo", "ippo", "mappo")
-"""Algorithms that learn by PPO's update, and take its sizes and rates."""
+"""Algorithms that use PPO's update, and therefore its sizes and learning rates."""
 
 
 def recipe_for(environment: LanesConfig, spec: LaneSpec, wanted: str = AUTO) -> Recipe | None:
-    """Return the recipe of this name, or for `auto` the first that fits the environment; None for `none`."""
+    """Return the recipe named `wanted`; for `auto`, the first that fits the environment; for `none`, None."""
     if wanted not in NAMES:
         raise ValueError(f"no recipe {wanted!r}{nearest(wanted, NAMES)}")
     if wanted == NONE:
@@ -47,7 +47,7 @@ def recipe_for(environment: LanesConfig, spec: LaneSpec, wanted: str = AUTO) -> 
 
 
 def _known_as(environment: LanesConfig) -> list[str]:
-    """Return an environment's id and its entry points in Gymnasium. EnvPool's ids are the same, or those of ALE."""
+    """Return an environment's id, name and Gymnasium entry points. EnvPool's ids may lack the prefix `ALE/`."""
     import gymnasium
 
     name = environment.environment_name()
@@ -71,7 +71,7 @@ def apply(
     own = values[""]
     sharing = _sharing(spec, options) if spec else [1]
     if sum(sharing) > 1 and not recipe.patterns:
-        own.pop("batch", None)  # it is for one agent; with several policies each takes what the actors fill
+        own.pop("batch", None)  # it is meant for one agent; with several, the batch is what the actors fill
     algorithm = with_settings(options.algorithm, values[ALGO], options.algo)
     chosen = options.replace(recipe=recipe.name, algorithm=algorithm, **own)
     scale = options.run.scale or (min(1.0, num_cores() / recipe.cores) if recipe.cores else 1.0)
@@ -83,8 +83,8 @@ def apply(
 def apply_to_environment(
     recipe: Recipe | None, environment: LanesConfig, options: TrainOptions
 ) -> tuple[LanesConfig, TrainOptions]:
-    """Return the environment and the options with the recipe's values for options of the environment, where it has them
-    and the user did not set them."""
+    """Return the environment and the options with the recipe's values for those environment options that exist and that
+    the user did not set."""
     config: Any = environment
     known = {field.name for field in dataclasses.fields(config)} if dataclasses.is_dataclass(config) else set()
     free = known - options.run.env_args.keys()
@@ -96,14 +96,14 @@ def apply_to_environment(
 
 
 def settings_for(recipe: Recipe, algo: str) -> list[Setting]:
-    """Return the settings for an algorithm: none for the user's own, whose options are not known."""
+    """Return a recipe's settings for an algorithm; none for a user's own, whose options are unknown."""
     if algo not in ALGORITHMS:
         return []
     return [*recipe.task, *(recipe.ppo if algo in PPO_FAMILY else ())]
 
 
 def settings_in_force(recipe: Recipe | None, options: TrainOptions, given: Collection[str]) -> list[Setting]:
-    """Return the settings that the options have because of the recipe."""
+    """Return the recipe's settings that took effect in the options."""
     found = []
     for setting in settings_for(recipe, options.algo) if recipe else ():
         if setting.owner == ENV:
@@ -117,7 +117,7 @@ def settings_in_force(recipe: Recipe | None, options: TrainOptions, given: Colle
 
 
 def summary(recipe: Recipe | None, options: TrainOptions, given: Collection[str]) -> str:
-    """Return one line for people: the recipe and the values it set."""
+    """Return one line with the recipe and the values it set."""
     if recipe is None:
         return "recipe none: the defaults of the options"
     in_force = settings_in_force(recipe, options, given)
@@ -132,7 +132,7 @@ def _sharing(spec: LaneSpec, options: TrainOptions) -> list[int]:
 
 
 def _scaled(options: TrainOptions, scale: float, sharing: Sequence[int]) -> TrainOptions:
-    """Return the options with a batch times `scale`, rounded to whole blocks of every policy."""
+    """Return the options with the batch multiplied by `scale` and rounded to whole blocks of every policy."""
     workers = options.workers
     assert workers.batch is not None
     unit = (workers.lanes or 1) * (workers.horizon or 1) * math.lcm(*sharing) * workers.trainers
@@ -140,8 +140,7 @@ def _scaled(options: TrainOptions, scale: float, sharing: Sequence[int]) -> Trai
 
 
 def _fitting(options: TrainOptions, own: Mapping[str, Any], given: Collection[str]) -> TrainOptions:
-    """Return the options without those sizes of the recipe that contradict the user's: a batch consists of whole
-    blocks."""
+    """Return the options without recipe sizes that conflict with the user's: a batch must consist of whole blocks."""
     lanes, horizon, batch = (options.value(name) for name in SIZES)
     if None in (lanes, horizon, batch) or batch % (lanes * horizon * options.workers.trainers) == 0:
         return options

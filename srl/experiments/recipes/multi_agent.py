@@ -1,4 +1,4 @@
-"""Recipes for several agents: PettingZoo, and hide-and-seek as in Baker et al. 2019, or smaller for a laptop."""
+"""Multi-agent recipes: PettingZoo, and hide-and-seek as in Baker et al. 2019 or scaled down for a laptop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BOARD_GAMES = Recipe(
     task=(
         Setting("algo.entropy_coefficient", 0.05, "keeps self-play from repeating the same few games"),
         Setting("algo.normalize_return", "none", "the reward is -1, 0 or 1"),
-        Setting("algo.hidden_sizes", (128, 128), "positions are many, but small"),
+        Setting("algo.hidden_sizes", (128, 128), "there are many positions, but they are small"),
     ),
     ppo=(
         Setting("lanes", 128, _MANY_GAMES),
@@ -34,7 +34,7 @@ SPREAD = Recipe(
         Setting("horizon", 26, "an episode of 25 steps and the row that ends it"),
         Setting("batch", 4992, "three agents"),
         Setting("algo.num_minibatches", 4, "more gradient steps than Yu et al., with a tenth of their copies"),
-        Setting("algo.learning_rate", 5e-4, "as Papoudakis et al. 2021"),
+        Setting("algo.learning_rate", 5e-4, "as in Papoudakis et al. 2021"),
     ),
 )
 
@@ -60,7 +60,7 @@ def _network(entity_size: int, hidden: int, memory: int) -> tuple[Setting, ...]:
         Setting("algo.hidden_sizes", (hidden,), "layer after the pooled entities"),
         Setting("algo.activation", "relu", "as in the paper"),
         Setting("algo.memory", "lstm", "entities may be out of sight"),
-        Setting("algo.memory_size", memory, "size for actor and critic each"),
+        Setting("algo.memory_size", memory, "size for each of actor and critic"),
         Setting("algo.chunk", 10, "gradients flow back 10 steps, starting from the stored memory"),
         Setting("algo.normalize_observation", True, "statistics per feature of each kind of entity"),
         Setting("algo.observation_clip", 5.0, "as in the paper"),

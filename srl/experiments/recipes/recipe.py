@@ -33,11 +33,11 @@ class Recipe:
     name: str
     about: str
     patterns: tuple[str, ...] = ()
-    """Patterns of ids or entry points; the first recipe that matches is taken. Without any, the recipe is found by name
-    or by the environment's spaces."""
+    """Patterns for ids or entry points; the first recipe that matches is used. Without patterns, a recipe is chosen by
+    name or by the environment's spaces."""
     task: tuple[Setting, ...] = ()  # settings for every algorithm
     ppo: tuple[Setting, ...] = ()
     """Settings for PPO and its multi-agent variants only; other algorithms need other sizes and learning rates."""
     cores: int = 0
-    """Number of cores that the batch is meant for. Machines with fewer take a smaller batch, unless `--scale` is given.
+    """Number of cores that the batch is meant for. Machines with fewer use a smaller batch, unless `--scale` is given.
     0: the same batch everywhere."""

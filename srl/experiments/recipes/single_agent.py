@@ -1,6 +1,6 @@
 """Recipes: options that work well for a family of environments, each value with its reason.
 
-`srl train` looks its environment up here, and never changes options that the user sets. Values are published ones (the
+`srl train` looks up its environment here, and never changes options that the user sets. Values are published ones (the
 PPO paper, Huang et al.'s "37 implementation details", the tuned settings of RL Zoo), adapted to SRL's lanes;
 docs/results.md lists those that were measured with SRL.
 """

@@ -33,7 +33,7 @@ class _Best:
 class BestCheckpoint:
     """Writes every evaluation to the metrics, and keeps a checkpoint with the best parameters of each policy.
 
-    Each policy has its own best version: in a game of two sides these need not be of the same time."""
+    Each policy has its own best version; in a two-sided game these may come from different times."""
 
     _run: RunDirectory
     _description: Mapping[str, object]
@@ -47,7 +47,7 @@ class BestCheckpoint:
         self._best = _read(self._folder)
 
     def add(self, evaluations: Iterable[tuple[str, EvaluationStatus]], elapsed: float) -> None:
-        """Take in evaluations, each with its policy, and write a checkpoint if one of them is better than before."""
+        """Process evaluations, each with its policy, and write a checkpoint if one of them is the best so far."""
         several = len(self._stores) > 1
         previous, better = self._best, dict(self._best)
         step = 0
@@ -92,7 +92,7 @@ class BestCheckpoint:
 
 
 def _read(folder: Path) -> dict[str, _Best]:
-    """Return the best parameters so far of a run that is resumed."""
+    """Return the best parameters so far, for a run that is resumed."""
     path = checkpoints.latest(folder)
     if path is None:
         return {}

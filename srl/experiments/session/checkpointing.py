@@ -1,4 +1,4 @@
-"""Checkpoints of a run: when one is due, its content, and restoring a run from it."""
+"""Checkpoints of a run: when to write one, what it contains, and restoring a run from it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read(source: Path) -> Restored:
 
 
 def for_graph(restored: Restored, experiment: Experiment, scheduler: str) -> Restored:
-    """Return the checkpoint without the state of workers if it belongs to another graph."""
+    """Return the checkpoint, without the state of workers if it does not fit this graph or scheduler."""
     if restored.workers is None:
         return restored
     if scheduler != "inline":
@@ -79,16 +79,16 @@ def for_graph(restored: Restored, experiment: Experiment, scheduler: str) -> Res
 
 
 def fingerprint(experiment: Experiment) -> str:
-    """Return a hash that is equal for experiments with the same workers, whatever their number of steps."""
+    """Return a hash that is equal for experiments with the same workers, regardless of their number of steps."""
     groups = [[group.name, group.count, to_data(group.config.with_target_steps(0))] for group in experiment.groups]
     return hashlib.sha256(json.dumps(groups, sort_keys=True).encode()).hexdigest()
 
 
 class BackgroundWriter:
-    """Runs write jobs one after the other, in a thread or, where not `threaded`, at once.
+    """Runs write jobs one at a time: in a thread if `threaded`, else immediately.
 
-    A disk may need half a minute for a checkpoint. A controller that waits for it sends nothing in that time, and hosts
-    would conclude that it is gone. A run in a single process has no such hosts and writes at once.
+    A disk may need half a minute for a checkpoint. A controller that waited for it would send nothing in that time, and
+    hosts would conclude that it had died. A run in a single process has no hosts and writes immediately.
     """
 
     def __init__(self, threaded: bool) -> None:
@@ -97,7 +97,7 @@ class BackgroundWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether a job is waiting or running. Unexpected errors of jobs are raised here and in `finish`."""
+        """Whether a job is waiting or running. Unexpected errors in jobs are raised here and in `finish`."""
         while self._jobs and self._jobs[0].done():
             self._jobs.popleft().result()
         return bool(self._jobs)
@@ -121,7 +121,7 @@ class BackgroundWriter:
 @dataclass(eq=False)
 class CheckpointWriter:
     """Writes a run's checkpoints from the trainers' committed states, which are in shared memory, so that no worker is
-    interrupted. For a run in a single thread the state of all workers is included, if possible."""
+    interrupted. For a single-threaded run, the state of all workers is included if possible."""
 
     _experiment: Experiment
     _root: Path
@@ -158,7 +158,7 @@ class CheckpointWriter:
 
     @property
     def _updates(self) -> int:
-        """Number of updates of all policies together."""
+        """Total number of updates of all policies."""
         return sum(snapshot.version for snapshot in self._commits.values())
 
     @property
@@ -167,7 +167,7 @@ class CheckpointWriter:
         return late and self._updates > self._saved_updates and not self._writer.busy
 
     def save(self, status: RunStatus, episodes: dict[str, Any], with_workers: bool = True) -> None:
-        """Start to write a checkpoint if there is a new update. Use `with_workers=False` after workers have ended."""
+        """Start writing a checkpoint if there is a new update. Use `with_workers=False` after workers have ended."""
         updates = self._updates
         if updates <= self._saved_updates:
             return
@@ -184,7 +184,7 @@ class CheckpointWriter:
         try:
             workers = self._workers() if with_workers else None
         except NotResumableYet:
-            return  # the next call is soon
+            return  # the next call follows soon
         metadata |= {
             checkpoints.SCORE: status.return_mean,
             "return_mean": status.return_mean,
@@ -220,7 +220,7 @@ class CheckpointWriter:
 
 
 def steps_between_kept(options: TrainOptions) -> int:
-    """Return the steps between checkpoints that are kept. In self-play the default is enough for every opponent."""
+    """Return the number of steps between kept checkpoints. In self-play, the default keeps one per opponent."""
     if options.checkpoints.keep_every or options.agents.self_play == "none":
         return options.checkpoints.keep_every
     return max(1, options.run.steps // options.agents.self_play_versions)

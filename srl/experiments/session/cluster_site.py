@@ -1,4 +1,4 @@
-"""Site of a run over several hosts: the address at which agents join, their secret, and the engine that starts them."""
+"""Site of a multi-host run: the address at which agents join, their secret, and the engine that starts them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNPROTECTED = (
 
 @dataclass(frozen=True)
 class ClusterSite:
-    """Address, secret and engine of a run over several hosts."""
+    """Address, secret and engine of a multi-host run."""
 
     engine: Engine
     join_secret: bytes = field(repr=False)
@@ -99,7 +99,7 @@ def warning(options: TrainOptions, site: ClusterSite | None) -> str:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Split `10.0.0.1:7700`; without a port it is 0, which means any free port."""
+    """Split an address like `10.0.0.1:7700` into host and port; a missing port is 0, which means any free port."""
     host, separator, port = text.rpartition(":")
     if not separator:
         return text, 0

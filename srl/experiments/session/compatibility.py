@@ -52,7 +52,7 @@ def _check_state(policy: str, described: Any, restored: Restored, changed: list[
 
 
 def differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the differing fields of two configs given as plain data: name, old and new value."""
+    """Yield the name, old value and new value of each field that differs between two configs in plain data."""
     if is_config(old) and is_config(new) and old["type"] == new["type"]:
         for name in sorted({*old["fields"], *new["fields"]}):
             inner = f"{path}.{name}" if path else name
@@ -65,7 +65,7 @@ def differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]
 
 
 def _short(value: Any) -> Any:
-    """Return a config for a message: with its fields if it is small, as a space is, else its name."""
+    """Shorten a config for a message: show its fields if they are short, as for a space, else only its name."""
     if not is_config(value):
         return value
     name, fields = value["type"].rpartition(":")[2], str(value["fields"])

@@ -57,7 +57,7 @@ def train(
 
     `env` is a Gymnasium id, `package.module:function`, `path/file.py:function`, `pettingzoo:...`, `envpool:...`, or a
     function that returns an environment. `options` are those of :class:`srl.TrainOptions`. `config` is a TOML or JSON
-    file, or a dictionary, with options and possibly `env`, `name` and `root`; arguments of this call win.
+    file, or a dictionary, with options and possibly `env`, `name` and `root`; arguments of this call take precedence.
 
     Nothing is printed unless `verbose=True`, which shows the live view and the report of `srl train`; `on_status`
     receives every status instead.
@@ -99,7 +99,7 @@ def watched(conduct: Callable[[Callable[[RunStatus], None]], Run]) -> Run:
 def start(
     env: Env, options: TrainOptions, name: str | None, root: Path, on_status: OnStatus, began: float | None = None
 ) -> Run:
-    """Train with exactly these options, which contain the values of their recipe already."""
+    """Train with exactly these options, which already contain the recipe's values."""
     complete = options.replace(recipe=NONE) if options.run.recipe == AUTO else options
     return launch(prepare(env, complete, None), name, root, on_status, began)
 
@@ -125,7 +125,7 @@ def launch(prepared: PreparedRun, name: str | None, root: Path, on_status: OnSta
 
 @contextmanager
 def _removed_on_error(run: RunDirectory) -> Iterator[None]:
-    """Remove the directory of a run that cannot start, so that its name and `latest` stay as they were."""
+    """Remove the directory of a run that cannot start, so that its name stays free and `latest` is unchanged."""
     try:
         yield
     except BaseException:
@@ -134,7 +134,7 @@ def _removed_on_error(run: RunDirectory) -> Iterator[None]:
 
 
 def submit(prepared: PreparedRun, name: str | None, root: Path, dry_run: bool = False) -> str:
-    """Submit a run to Slurm without following it. Returns a message for the user; with `dry_run` the batch script."""
+    """Submit a run to Slurm without following it. Returns a message or, with `dry_run`, the batch script."""
     if dry_run:
         return script_of(RunDirectory(root.resolve() / (name or "NAME")), prepared.experiment, prepared.options)
     check_slurm(prepared.options.cluster.partition)
@@ -158,7 +158,7 @@ def _directory(root: Path, name: str | None, prepared: PreparedRun, began: float
 
 
 def _submit(run: RunDirectory, prepared: PreparedRun) -> str:
-    """Write the config, with the sizes chosen here because nodes may have other cores, and return the job id."""
+    """Write the config, with sizes chosen here because nodes may have other cores, and submit. Returns the job id."""
     experiment, options = prepared.experiment, prepared.options
     run.write_config(describe(experiment, options, prepared.environment))
     return submit_job(run, experiment, options)
@@ -177,7 +177,7 @@ def conduct_on(run: RunDirectory, site: Callable[[Experiment, TrainOptions], Clu
 
 
 def attach(run: RunDirectory, on_status: OnStatus = None) -> Run:
-    """Take over a run over several hosts whose controller died while its workers continue."""
+    """Take over a multi-host run whose controller died while its workers continue."""
     try:
         state = msgspec.json.decode(run.controller.read_bytes(), type=ControllerState)
     except (OSError, msgspec.MsgspecError) as error:
@@ -188,7 +188,7 @@ def attach(run: RunDirectory, on_status: OnStatus = None) -> Run:
     with run.locked():
         prepared = _prepared_from(run.read_config())
         fallback = None
-        with contextlib.suppress(checkpoints.CheckpointError):  # needed only if a trainer was lost, too
+        with contextlib.suppress(checkpoints.CheckpointError):  # needed only if a trainer was also lost
             newest = checkpoints.latest(run.checkpoints)
             fallback = checkpointing.read(newest) if newest is not None else None
         return _finished(_session(run, prepared, on_status, state.began, fallback, takeover=state).run())
@@ -203,7 +203,7 @@ def resume(
 ) -> Run:
     """Resume a run from its last checkpoint, in the same directory, up to `steps` in total.
 
-    `run` is its path, its name, a unique beginning of its name, or `latest`. `changes` are options of
+    `run` is its path, its name, a unique prefix of its name, or `latest`. `changes` are options of
     :class:`srl.TrainOptions`; the others stay as they were, except that `steps` clears `until_return`. `began` is the
     time of the user's command in seconds since the epoch, by default now. Raises ValueError for options that only a new
     run can apply.
@@ -247,7 +247,7 @@ def _resume(
 def _prepared_from(
     config: Mapping[str, Any], options: TrainOptions | None = None, given: Collection[str] = ()
 ) -> PreparedRun:
-    """Return the run that a config.json describes, with other `options` if the user changes those named `given`.
+    """Return the run that a config.json describes, or with other `options` if the user changes those named `given`.
 
     No recipe is applied, since its values are in the config, and the chosen sizes are kept.
     """
@@ -256,7 +256,7 @@ def _prepared_from(
     environment = from_data(config["lanes"])
     profile = probe_for(environment, options)
     sized = with_sizes(options, config.get("sizes", {}), before, given)
-    # A requested number of actors counts for the batch, a chosen one does not.
+    # The batch depends on a requested number of actors, but not on a chosen one.
     requested = sized.replace(actors=options.workers.actors)
     experiment = standard_experiment(config["environment"], environment, profile, requested)
     experiment = with_actors(experiment, sized.workers.actors)
@@ -264,7 +264,7 @@ def _prepared_from(
 
 
 def _matched(restored: Restored, prepared: PreparedRun) -> tuple[Restored, PreparedRun]:
-    """Check that checkpoint and experiment fit, and return them with what depends on each other."""
+    """Check that checkpoint and experiment are compatible, and return both, adapted to each other."""
     options, experiment = prepared.options, prepared.experiment
     check_compatible(restored.metadata["description"], experiment.description, restored)
     restored = checkpointing.for_graph(restored, experiment, options.workers.scheduler)

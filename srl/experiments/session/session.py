@@ -52,9 +52,9 @@ from srl.transports.runtime_dir import make_runtime
 
 OnStatus = Callable[[RunStatus], None] | None
 TAKEOVER_SECONDS = 10.0
-"""Time limit for the hosts of a controller that died to connect again; their agents try twice per second."""
+"""Time limit for hosts to reconnect after their controller died; agents try twice per second."""
 METRIC_SECONDS = 1.0
-"""Time between two records of metrics. It is down to a quarter of this at the start, for the curves of short runs."""
+"""Time between records of metrics. It starts at a quarter of this, so that short runs have detailed curves."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Session:
         site: ClusterSite | None = None,
         takeover: ControllerState | None = None,
     ) -> None:
-        """`site` is that of a run over several hosts (default: as the options describe it), `takeover` the state of a
+        """`site` is the site of a multi-host run (default: as the options describe it), `takeover` the state of a
         controller that died."""
         self._experiment = experiment
         self._takeover = takeover
@@ -145,7 +145,7 @@ class Session:
         self._best = BestCheckpoint(run, experiment.description, parameters, self._sinks, self._notify, self._writer)
         self._measured = 0.0
         self._measured_steps = -1
-        self._episodes_before = 0  # episodes before a resume
+        self._episodes_before = 0  # episodes before the run was resumed
         self._checked_site = 0.0
 
     def _make_scheduler(self, preload: tuple[str, ...]) -> Scheduler:
@@ -241,7 +241,7 @@ class Session:
         self._on_status(status)
 
     def _record_controller(self) -> None:
-        """Write the state that a takeover by another controller needs, if workers outlive this process."""
+        """Write the state needed for a takeover by another controller, if workers outlive this process."""
         state = self._controller.takeover_state()
         if state is not None:
             with contextlib.suppress(OSError):  # a full disk loses the file
@@ -262,7 +262,7 @@ class Session:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Stop the run at SIGTERM or Ctrl-C. A second signal ends it without waiting for workers."""
+        """Stop the run on SIGTERM or Ctrl-C. A second signal ends it without waiting for workers."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -31,9 +31,9 @@ from srl.storage.run_directory import RunDirectory
 from srl.transports.join_secret import find_or_make_secret
 
 ATTEMPT = "attempt"
-INTERRUPTED = 143  # exit code of a command that was ended by SIGTERM, as reported by a shell
+INTERRUPTED = 143  # exit code that a shell reports for a command ended by SIGTERM
 LOCK_SECONDS = 60.0
-"""Time limit for a new attempt to lock the run directory, in which an earlier attempt may still be ending."""
+"""Time limit for a new attempt to lock the run directory, since an earlier attempt may still be ending."""
 
 
 def conduct(path: Path) -> int:
@@ -58,7 +58,7 @@ def conduct(path: Path) -> int:
     printed: set[str] = set()
 
     def print_messages(status: RunStatus) -> None:
-        """Print the run's messages into the log of the job; metrics are in metrics.jsonl."""
+        """Print the run's new messages to the job log; metrics are in metrics.jsonl."""
         for text in status.messages:
             if text not in printed:
                 printed.add(text)
@@ -101,7 +101,7 @@ def _run(conduct_run: Callable[[], Any]) -> End:
 
 
 def _start_attempt(cluster: Path) -> str:
-    """Write and return a unique mark. An attempt that finds another mark in the file has been superseded."""
+    """Write and return a unique id. An attempt that finds another id in the file has been superseded."""
     attempt = f"{os.environ.get('SLURM_JOB_ID', '0')}.{os.environ.get('SLURM_RESTART_COUNT', '0')}.{time.time_ns()}"
     partial = cluster / f"{ATTEMPT}.new"
     partial.write_text(attempt)

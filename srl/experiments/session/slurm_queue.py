@@ -1,4 +1,4 @@
-"""Runs that are jobs of Slurm and do not respond: their state in the queue, and canceling them."""
+"""Slurm jobs whose runs do not respond: their state in the queue, and canceling them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class End(msgspec.Struct):
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job that is not over and whose run does not respond."""
+    """An unfinished job whose run does not respond."""
 
     cluster: Path  # folder in the run directory with the files about the job
     job: str
-    state: str  # state in Slurm's terms, as the reason
+    state: str  # state in Slurm's terms, like the reason
     reason: str
 
     @property
@@ -47,7 +47,7 @@ class QueuedJob:
         """Return a status with the figures of an earlier attempt, if there was one."""
         path = self.cluster.parent
         last = None
-        with contextlib.suppress(RunDirectoryError):  # unreadable: without these figures
+        with contextlib.suppress(RunDirectoryError):  # if unreadable, continue without these figures
             last = RunDirectory(path).read_status()
         last = last or RunStatus(self.run, "", "", str(path))
         begun = (self.cluster / ADDRESS).exists()
@@ -70,7 +70,7 @@ def job_of(cluster: Path) -> str:
 
 
 def refuse_if_running(run: RunDirectory) -> None:
-    """Raise RunDirectoryError if this run is a job that is running or queued."""
+    """Raise RunDirectoryError if this run is a running or queued job."""
     cluster = run.path / CLUSTER
     if ask(cluster, StatusRequest()) is not None:
         raise RunDirectoryError(f"{run.name} is running as a job of Slurm; stop it with `srl stop {run.name}`")
@@ -86,8 +86,8 @@ def refuse_if_running(run: RunDirectory) -> None:
 
 
 def queued(root: Path, answering: Container[str]) -> list[QueuedJob]:
-    """Return the jobs of the runs below `root` that are not in `answering`, newest last. Raises SlurmError if Slurm
-    does not respond."""
+    """Return the unfinished jobs of runs below `root` that are not in `answering`, newest last. Raises SlurmError if
+    Slurm does not respond."""
     clusters = [path.parent for path in sorted(root.glob(f"*/{CLUSTER}/{JOB}"), key=lambda path: path.stat().st_mtime)]
     jobs = {cluster: job_of(cluster) for cluster in clusters if cluster.parent.name not in answering}
     wanted = [job for job in jobs.values() if job]

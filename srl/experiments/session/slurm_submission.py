@@ -1,4 +1,4 @@
-"""Runs on Slurm, seen from the user's machine: submitting a run as a job and following it."""
+"""Runs on Slurm, as seen from the user's machine: submitting a run as a job and following it."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ LOG = "slurm.log"
 FOLLOW_SECONDS = 0.5
 QUEUE_SECONDS = 2.0
 MAX_SILENCE_SECONDS = 60.0  # time for which Slurm's commands may fail while a job is followed
-SUBMIT_SECONDS = 5.0  # time in which Slurm considers a new job and reports why it has to wait
+SUBMIT_SECONDS = 5.0  # time for Slurm to consider a new job and report why it has to wait
 SUBMIT_POLL_SECONDS = 0.5
-OUTCOME_SECONDS = 2.0  # time after the end of a job in which its outcome may still appear
+OUTCOME_SECONDS = 2.0  # time for the outcome to appear after a job has ended
 STOP_SECONDS = 30.0
 
 
@@ -95,7 +95,7 @@ def _refuse_impossible(run: RunDirectory, job: str, state: str, reason: str) -> 
 
 
 def follow(run: RunDirectory, job: str, on_status: OnStatus) -> Run:
-    """Report the status until the run ends. An interrupt stops the run, as it does on this machine."""
+    """Report the status until the run ends. An interrupt stops the run, as it would on this machine."""
     cluster = run.path / CLUSTER
     status = RunStatus(run.name, "", "", str(run.path))
     queue = _JobWatch(run, job)
@@ -125,7 +125,8 @@ class _JobWatch:
     def update(self, now: float) -> bool:
         """Ask Slurm. Return False once the job has ended.
 
-        Raises SlurmError if Slurm does not respond for long. Cancels a job that can never start and raises RunFailed.
+        Raises SlurmError if Slurm does not respond for a long time. Cancels a job that can never start and raises
+        RunFailed.
         """
         if now - self._asked < QUEUE_SECONDS:
             return True

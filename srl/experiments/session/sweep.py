@@ -46,12 +46,12 @@ class Sweep:
 
     @property
     def returns(self) -> Mean:
-        """Mean of the last returns of the finished runs (each a mean of 100 episodes), with its 95 % interval."""
+        """Mean of the finished runs' last returns (each a mean of 100 episodes), with its 95 % confidence interval."""
         return _mean_return([status for status in self.statuses.values() if _is_finished(status)])
 
     @property
     def returns_by_policy(self) -> dict[str, Mean]:
-        """The same for each policy."""
+        """Same as `returns`, for each policy."""
         done = [status for status in self.statuses.values() if _is_finished(status)]
         policies = dict.fromkeys(name for status in done for name in status.policies)
         return {name: _mean_return([status.policies[name] for status in done]) for name in policies}
@@ -71,17 +71,17 @@ def parse_seeds(text: str | int | Sequence[int]) -> tuple[int, ...]:
         try:
             numbers = [int(part) for part in text.split(",")]
         except ValueError:
-            raise ValueError(f"seeds must be their number, e.g. 5, or a list, e.g. 3,5,8; found {text!r}") from None
+            raise ValueError(f"seeds must be a count, e.g. 5, or a list, e.g. 3,5,8; found {text!r}") from None
         seeds: Sequence[int] = range(numbers[0]) if len(numbers) == 1 else numbers
     else:
         seeds = range(text) if isinstance(text, int) else text
     if not seeds or len(set(seeds)) != len(seeds):
-        raise ValueError(f"expected at least one seed, and all different; found {text!r}")
+        raise ValueError(f"expected at least one seed, without duplicates; found {text!r}")
     return tuple(seeds)
 
 
 def num_parallel(options: TrainOptions, count: int, cores: int) -> int:
-    """Return the number of runs at a time. A run in processes needs a core per actor and trainer, or all cores."""
+    """Return how many runs to train at a time. With processes, each needs a core per actor and trainer, or all."""
     if options.workers.scheduler == "inline":
         needed = 1
     elif options.workers.actors is None:
@@ -109,7 +109,7 @@ def sweep(
 def start_sweep(
     env: Env, seeds: Sequence[int], options: TrainOptions, name: str | None, root: Path, on_status: OnStatus = None
 ) -> Sweep:
-    """Start a sweep with options that contain the values of their recipe already."""
+    """Start a sweep with options that already contain the recipe's values."""
     title = env if isinstance(env, str) else name_of(env)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     base = name or run_directory.slug(f"{title.rpartition('/')[2]}-{title_of(options.algo)}")[:40] + f"-{stamp}"
@@ -192,7 +192,7 @@ def _launch(env: str, options: TrainOptions, path: Path, name: str) -> subproces
 
 
 def member() -> int:
-    """Conduct one run of a sweep, described on standard input. Ends with the parent process."""
+    """Conduct one run of a sweep, described on standard input. Ends if the parent process dies."""
     signal_on_parent_death(signal.SIGTERM)
     job = json.loads(sys.stdin.read())
     run = _train(job["env"], from_data(job["options"]), RunDirectory(Path(job["root"]) / job["name"]), None)
