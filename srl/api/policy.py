@@ -23,16 +23,17 @@ class Policy(ABC):
     def act(self, observation: Tree, state: Tree | None, first: Array, *, greedy: bool = False) -> Decision:
         """Choose actions for B lanes: observation [B, ...], state [B, ...] and first [B].
 
-        `state` is from each lane's previous decision; a policy without memory gets None. Where `first` is true it is
-        invalid and the policy starts with an empty memory, as it does everywhere if `state` is None. Actions are
-        sampled with the policy's own generator, or the most likely ones if `greedy`. The decision's arrays are new."""
+        `state` is from each lane's previous decision; a policy without memory gets None. Where `first` is true,
+        `state` is ignored and the policy starts with an empty memory, as it does everywhere if `state` is None. Actions
+        are sampled with the policy's own generator; with `greedy`, the most likely ones are chosen. The returned arrays
+        are newly allocated."""
 
     @abstractmethod
     def load(self, parameters: Array, version: int) -> None:
         """Copy a flat parameter vector (float32 [P]) into the policy and set `version`."""
 
     def state(self) -> State:
-        """Return what else than the parameters determines the next actions (the random generator), for exact resume."""
+        """Return everything besides the parameters that determines the next actions (the random generator)."""
         raise NotResumable(f"{type(self).__name__} has no `state` and `restore`")
 
     def restore(self, state: State) -> None:

@@ -74,7 +74,7 @@ class Transport(Protocol):
 
 @runtime_checkable
 class NameService(Protocol):
-    """Addresses of endpoints by name. The controller removes the entries of a worker that ended."""
+    """Addresses of endpoints by name. The controller removes a worker's entries when it ends."""
 
     def register(self, name: str, address: str) -> None:
         """Publish an endpoint until this worker ends. A later registration replaces an earlier one."""

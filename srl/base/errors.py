@@ -54,7 +54,7 @@ def in_one_line(report: str) -> str:
 
 
 def end_of_log(log: Path, limit: int = 4000) -> str:
-    """Return the last characters of a log file; empty if it cannot be read."""
+    """Return the last `limit` characters of a log file, or an empty string if it cannot be read."""
     try:
         return log.read_text(errors="replace").strip()[-limit:]
     except OSError:

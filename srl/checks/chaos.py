@@ -92,7 +92,7 @@ class Fault:
 
 @dataclass
 class InvariantMonitor:
-    """Invariant violations visible in a run's statuses."""
+    """Collects the invariant violations seen in successive statuses of a run."""
 
     violations: list[str] = field(default_factory=list)
     _previous: RunStatus | None = None

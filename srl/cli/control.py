@@ -22,7 +22,7 @@ FOLLOW_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Ps:
-    """List your active runs and their workers; with --all, also runs that ended."""
+    """List your active runs and their workers; with --all, include finished runs."""
 
     all: bool = False
     """List every run in the directory, newest last: name, state, steps, last return, last activity, and path."""

@@ -68,7 +68,7 @@ class InprocChannel:
         return [bytes(frame) for frame, _ in self._inbox]
 
     def put_back(self, frames: Sequence[bytes]) -> None:
-        """Replace the frames that have not been received."""
+        """Replace the unread frames with `frames`, as `unread` returned them."""
         self._inbox = deque((bytearray(frame), None) for frame in frames)
 
     def flush(self) -> bool:

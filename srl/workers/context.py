@@ -22,7 +22,7 @@ RENDEZVOUS_SECONDS = 30.0
 
 @dataclass
 class WorkerContext:
-    """Implementation of :class:`srl.api.worker.Context` with a scheduler's services."""
+    """Implementation of :class:`srl.api.worker.Context` backed by a scheduler's services."""
 
     worker_id: WorkerId
     seed: int

@@ -24,7 +24,7 @@ class EpisodeResults:
 
     returns: list[float] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
-    truncated: int = 0  # episodes cut off at the step limit; they count with their return so far
+    truncated: int = 0  # episodes truncated at the step limit; they count with their return so far
 
     def add(self, other: EpisodeResults) -> None:
         self.returns += other.returns

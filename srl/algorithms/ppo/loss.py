@@ -51,10 +51,10 @@ def ppo_gradient(
 ) -> tuple[Tensor, Tensor, Samples]:
     """Return the gradients of the loss below with respect to `parameters` [B, n] and `value` [B], and its terms.
 
-    Schulman et al. 2017, eq. 8 and 9, with ratio = exp(log_prob(action) - minibatch.log_prob):
+    Schulman et al. 2017, eqs. 8 and 9, with ratio = exp(log_prob(action) - minibatch.log_prob), c = coefficients:
 
-        loss = weight * sum(-objective + kl * (ratio - 1 - log ratio)
-                            + value / 2 * max(error^2, clipped error^2) - entropy * entropy of the distribution)
+        loss = weight * sum(-objective + c.kl * (ratio - 1 - log ratio)
+                            + c.value / 2 * max(error^2, clipped error^2) - c.entropy * entropy of the distribution)
 
     `policy_objective` and `value_error` define objective and error. The mean of ratio - 1 - log ratio is an unbiased
     estimate of KL(old, new), and so is its gradient. `weight` is 1 / number of samples, over all ranks. The gradient is

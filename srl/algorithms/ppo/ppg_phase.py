@@ -28,7 +28,7 @@ def auxiliary_coefficients(config: PPGConfig, deviation: float) -> Coefficients:
 class AuxiliaryPhase:
     """The auxiliary phase, with copies of the batches and value targets for the next one. The copies are not committed,
     because they would dominate the size of a commit: after a trainer dies or the number of ranks changes, the next
-    phase has fewer batches. Exact resume of single-threaded runs does save them."""
+    phase has fewer batches. They are saved only for single-threaded runs, which can be resumed exactly."""
 
     def __init__(self, config: PPGConfig, network: Network, distribution: Distribution) -> None:
         self._config = replace(config, normalize_advantage="none", value_clip=None)

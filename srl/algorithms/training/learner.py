@@ -76,7 +76,7 @@ class Learner:
             tensor.copy_(backup)
 
     def descend(self, learning_rate: float) -> float:
-        """Make one Adam step with the clipped gradient summed over all ranks. Returns the norm before clipping."""
+        """Take one Adam step with the clipped gradient summed over all ranks. Returns the norm before clipping."""
         gradients = self.flat.gradients
         self.ranks.add(gradients)
         norm = float(fetch(torch.linalg.vector_norm(gradients)))

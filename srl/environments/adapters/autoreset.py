@@ -47,7 +47,7 @@ def zeroed(lanes: Array, *arrays: Array) -> Iterator[Array]:
 
 
 def next_step(environment: Any, mask_key: str = MASK_KEY) -> Any:
-    """Return the environment, wrapped if necessary so that its episodes end by the next-step rule. Of the native infos,
+    """Return the environment, wrapped if necessary so that it follows the next-step rule. Of the native infos,
     a wrapper keeps only the action mask, under `mask_key`."""
     mode = environment.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
     mode = mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
@@ -197,7 +197,8 @@ class ActionMasks:
         return {self._key: from_info(info, sum(self._sizes), self._num_lanes, key=self._key)}
 
     def joined(self, info: Mapping[str, Any], fresh: Mapping[str, Any], starting: Array) -> dict[str, Any]:
-        """Combine the masks in a step's `info` and, for lanes that are `starting` [L], in a reset's info, `fresh`."""
+        """Return the action masks: from `fresh`, a reset's info, for lanes that are `starting` [L], and from the step's
+        `info` for the others. If only a reset has masks, they apply to all lanes."""
         fresh_mask, mask = self.in_info(fresh).get(self._key), self.in_info(info).get(self._key)
         if fresh_mask is None or mask is None:
             return {} if fresh_mask is None else {self._key: fresh_mask}

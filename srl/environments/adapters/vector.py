@@ -111,7 +111,7 @@ def without_action_check(environment: Any) -> Any:
 
 
 class VectorLanes(Lanes):
-    """A vector environment whose episodes end by the next-step rule (see :mod:`srl.environments.adapters.autoreset`).
+    """A vector environment that follows the next-step rule (see :mod:`srl.environments.adapters.autoreset`).
 
     Its copies cannot be replaced individually: when one fails, all are replaced, and every lane is reported as failed.
     """

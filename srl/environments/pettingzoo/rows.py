@@ -161,8 +161,8 @@ def make_rows(
 
 
 def _agents_with_mask(make: Callable[[], Any], mask_key: str) -> set[Any]:
-    """Make and reset an extra copy; return the agents whose infos contain a mask. In a turn-based game, perhaps only
-    the first agent has an info so far, so one mask counts for all agents."""
+    """Make and reset an extra copy; return the agents whose infos contain a mask. In a turn-based game, only the
+    first agent may have an info at this point, so if any agent has a mask, all are assumed to have one."""
 
     def with_mask_in_info(environment: Any) -> set[Any]:
         answer = environment.reset(seed=0)

@@ -38,8 +38,8 @@ class CollectedOptions:
 
 
 def read_config(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names and values in a TOML or JSON file or a dictionary, with underscores for dashes. A run's
-    config.json yields its environment and options."""
+    """Return the names and values in a TOML or JSON file or a dictionary, with dashes in names replaced by
+    underscores. From a run's config.json, return its environment and options."""
     if isinstance(source, Mapping):
         found: Any = source
     else:

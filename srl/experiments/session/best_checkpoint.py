@@ -33,7 +33,7 @@ class _Best:
 class BestCheckpoint:
     """Writes every evaluation to the metrics, and keeps a checkpoint with the best parameters of each policy.
 
-    Each policy has its own best version; in a two-sided game these may come from different times."""
+    Each policy has its own best version; in a two-sided game these may come from different points in training."""
 
     _run: RunDirectory
     _description: Mapping[str, object]

@@ -65,7 +65,7 @@ def differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]
 
 
 def _short(value: Any) -> Any:
-    """Shorten a config for a message: show its fields if they are short, as for a space, else only its name."""
+    """Shorten a config for a message: include its fields if they are short (e.g. a space), else only its name."""
     if not is_config(value):
         return value
     name, fields = value["type"].rpartition(":")[2], str(value["fields"])

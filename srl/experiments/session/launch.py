@@ -158,7 +158,7 @@ def _directory(root: Path, name: str | None, prepared: PreparedRun, began: float
 
 
 def _submit(run: RunDirectory, prepared: PreparedRun) -> str:
-    """Write the config, with sizes chosen here because nodes may have other cores, and submit. Returns the job id."""
+    """Write the config and submit; return the job id. Sizes are chosen here, because nodes may have other cores."""
     experiment, options = prepared.experiment, prepared.options
     run.write_config(describe(experiment, options, prepared.environment))
     return submit_job(run, experiment, options)

@@ -1,4 +1,4 @@
-"""The session of a run, from start to end: workers, metrics and checkpoints."""
+"""A run's session, from start to finish: workers, metrics and checkpoints."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from srl.networks.distributions.distribution import Distribution, Evaluation
 
 @dataclass(frozen=True)
 class Composite:
-    """Independent distributions, ordered by path. Their parameters are concatenated; the free ones, which may be the
-    same for every observation, come last. Actions are trees or, in training, rows [B, actions] of real numbers that
-    concatenate all parts."""
+    """Independent distributions, ordered by path. Their parameters are concatenated; those that may not depend on the
+    observation (such as a free log-std) come last. Actions are trees or, in training, rows [B, actions] of real numbers
+    that concatenate all parts."""
 
     parts: tuple[tuple[str, Distribution], ...]  # path in the action's tree
 

@@ -62,7 +62,7 @@ class ControllerConnection:
         return self.send(report, arrays)
 
     def discard(self, recorded: int) -> None:
-        """Discard the reports up to number `recorded`, which the controller has recorded."""
+        """Discard the reports numbered up to `recorded`; the controller has recorded them."""
         while self._reports and self._reports[0][0].number <= recorded:
             self._reports.popleft()
 

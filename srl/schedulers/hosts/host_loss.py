@@ -20,7 +20,7 @@ MAX_SHARE_LOST = 0.2
 HOLD_SECONDS = 10.0  # after many losses, how long workers wait for their hosts to return, counted from the last loss
 MAX_STARTS = 4
 START_SECONDS = 30.0  # after this, a worker that is still not ready no longer keeps others from starting
-WAIT_SECONDS = HOLD_SECONDS  # after this, the user is told: a worker that waits longer may wait forever
+WAIT_SECONDS = HOLD_SECONDS  # after this, a message is shown: a worker that waits longer may wait forever
 Key = tuple[str, int]  # group and index of a worker
 
 

@@ -139,7 +139,7 @@ def workers_to_move(hosts: list[HostCapacity], placed: Sequence[PlacedWorker]) -
 
 
 def why_waiting(hosts: list[HostCapacity], needs: Resources, share_cpus: bool = False) -> str:
-    """Return why no host can take a worker; empty if one has room, or if there are no hosts."""
+    """Return why no host can take a worker, or an empty string if one has room or there are no hosts."""
     hosts = [host for host in hosts if not host.leaving]
     if not hosts or any(host.fits(needs, share_cpus=share_cpus) for host in hosts):
         return ""

@@ -37,8 +37,8 @@ class ReturnedWorkers:
         return host
 
     def defer(self, message: AgentMessage) -> bool:
-        """Defer a message that will not be repeated: a heartbeat, which may list the agent's workers, or a death.
-        Return whether the message was deferred."""
+        """Hold back a heartbeat, which may list the agent's workers only once, or a worker's exit until the workers are
+        adopted. Return whether the message was held back."""
         if isinstance(message.message, (AgentHeartbeat, WorkerExited)):
             self._deferred.append(message)
             return True

@@ -140,7 +140,7 @@ class AlignedRecorder:
         self.decided = False
 
     def write(self, time_step: TimeStep) -> None:
-        """Write the results of the current row's actions and the next row's observations. For plain recorders only."""
+        """Write the outcome of the current row's actions, then the next row's observations. Only where `is_plain`."""
         reward, terminated, truncated, acting, first, observation = self._written
         row = self.row
         reward[row] = time_step.reward
@@ -157,7 +157,7 @@ class AlignedRecorder:
         self.decided = False
 
     def _write_last_row(self, time_steps: Sequence[TimeStep]) -> None:
-        """Keep the first row of lanes that were reset before any block was open."""
+        """Store the first observations in `_last_row`, which becomes row 0 of the first block."""
         for time_step, lanes in zip(time_steps, self._slices, strict=True):
             self._last_row["acting"][lanes] = time_step.acting
             self._last_row["first"][lanes] = time_step.first

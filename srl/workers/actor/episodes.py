@@ -14,7 +14,7 @@ COUNTED = ("return", "length")  # statistics reported for each episode; for all 
 
 
 class EpisodeTracker:
-    """Tracker of the episodes in one lane group. It processes whole blocks, so that single steps cost nothing."""
+    """Tracks the episodes of one lane group, a block at a time, so there is no cost per step."""
 
     def __init__(self, num_lanes: int) -> None:
         self._return = np.zeros(num_lanes, np.float64)  # [L], for the running episodes

@@ -50,8 +50,8 @@ class Manipulation:
         self.held = chosen
 
     def _lock(self, press: Array, near: Array, draws: Sequence[RandomDraws]) -> None:
-        """Lock and unlock objects by the votes `press` [N, A] of agents that are `near` [N, A, O]; draw the owner of a
-        newly locked object from those who voted for it."""
+        """Lock an object if an agent that is `near` [N, A, O] presses [N, A]; unlock it if one of the owner's team does
+        not. Draw the owner of a newly locked object from the agents that pressed."""
         same_team = self._is_hider[:, None] == self._is_hider[self.owner][:, None, :]
         pressed = press[:, :, None]
         unlock = (near & ~pressed & same_team).any(axis=1)  # [N, O]

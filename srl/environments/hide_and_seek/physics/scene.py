@@ -181,7 +181,8 @@ def _field(model: Any, name: str) -> Array:
 
 
 def _rows_of(model: Any, name: str, bodies: Array) -> Array:
-    """Return the rows of `bodies` with one geom each in a model field: [bodies], or [bodies, 4] for joint fields."""
+    """Return the indices in model field `name` of `bodies` that have one geom each: [bodies], or [bodies, 4] for `dof_`
+    fields."""
     if name.startswith("dof_"):
         return np.asarray(model.body_dofadr[bodies])[:, None] + np.arange(4)
     if name.startswith("geom_"):

@@ -63,7 +63,8 @@ class Locking:
         return _length(self._worlds.q[:, 0, :2] - self._start)
 
     def _distances(self) -> Array:
-        """Return the distance [N] to the first unlocked box or, if all are locked, to the start (0 without `home`)."""
+        """Return the agent's distance [N] to the first unlocked box. Once all are locked, return the distance to its
+        starting point, or 0 if it need not return (`home` is false)."""
         worlds, ramps = self._worlds, self._worlds.num_ramps
         free = ~self._manipulation.locked[:, ramps:] & worlds.present[:, worlds.num_agents + ramps :]
         first = worlds.num_agents + ramps + free.argmax(axis=1)
