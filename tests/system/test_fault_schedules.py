@@ -17,7 +17,7 @@ def test_a_schedule_that_once_broke_an_invariant_holds(seed: int) -> None:
 
 
 def test_random_schedules_of_faults_break_no_invariant() -> None:
-    for seed in range(1000, 1100):
+    for seed in range(1000, 1050):
         Simulation(seed).run()
 
 
