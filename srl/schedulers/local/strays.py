@@ -19,6 +19,8 @@ def mark_worker(name: str, incarnation: int) -> None:
 
 def kill_strays(mark: str) -> None:
     """Kill all processes whose mark is `mark` or starts with `mark/`, except this one."""
+    if not mark:
+        raise ValueError("every process without a mark would match an empty one")
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             found = process.environ().get(MARK, "")

@@ -257,7 +257,7 @@ class Zygote:
         for pid in self._pages:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        kill_strays(os.environ.get(MARK, ""))
+        kill_strays(os.environ[MARK])
         shutil.rmtree(self._setup.runtime, ignore_errors=True)
 
 

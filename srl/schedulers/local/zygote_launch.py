@@ -37,7 +37,7 @@ class ZygoteHandle(NamedTuple):
 
     process: subprocess.Popen[bytes]
     channel: socket.socket
-    mark: str = ""
+    mark: str
     """Mark of its descendants (see `strays`)."""
 
 

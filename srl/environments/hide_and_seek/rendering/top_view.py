@@ -99,7 +99,7 @@ class _Map:
             self._circle(eye_x, eye_y, 0.035, (255, 255, 255), None)
 
     def _cone(self, agent: int) -> None:
-        """Draw an agent's field of view: its cone, cut off where the lidar hits something."""
+        """Draw an agent's field of view: its cone, which ends where the lidar hits something."""
         worlds, world, game = self._game.worlds, self._world, self._game
         x, y = worlds.q[world, agent, :2] + AGENT_RADIUS
         heading = worlds.q[world, agent, 3] - math.pi / 2
